@@ -1,0 +1,1 @@
+"""Sensor drivers: one file a sensor, found by module name."""

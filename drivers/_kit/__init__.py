@@ -1,0 +1,1 @@
+"""What every driver process is made of."""

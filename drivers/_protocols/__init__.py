@@ -1,0 +1,1 @@
+"""Device protocols: bytes to dataclasses; no sockets, no clocks."""

@@ -1,0 +1,1 @@
+"""The recorder: one daemon that records every sensor of a vehicle."""

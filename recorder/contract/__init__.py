@@ -1,0 +1,1 @@
+"""What drivers and recorder agree on."""

@@ -1,0 +1,74 @@
+"""Clocks, injectable so that no test waits for or depends on the wall clock.
+
+All times are int64 nanoseconds.  `Clock.monotonic_ns` is CLOCK_MONOTONIC, the time base of every
+sample (`t_mono`); `Clock.realtime_ns` is CLOCK_REALTIME and is read once per session, to place
+the session on the calendar.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the project asks of a clock."""
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since an arbitrary start; never steps."""
+        ...
+
+    def realtime_ns(self) -> int:
+        """Nanoseconds since 1970-01-01 UTC; may step."""
+        ...
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait until `event` is set or `seconds` have passed; True where it was set."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def realtime_ns(self) -> int:
+        return time.time_ns()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(max(0.0, seconds))
+
+
+class ManualClock:
+    """A clock for tests: it moves only when told to, and waiting moves it.
+
+    >>> clock = ManualClock()
+    >>> clock.advance(1.5)
+    >>> clock.monotonic_ns()
+    1500000000
+    """
+
+    def __init__(self, monotonic_ns: int = 0, realtime_ns: int = 1_700_000_000_000_000_000) -> None:
+        self._offset_ns = realtime_ns - monotonic_ns
+        self._now_ns = monotonic_ns
+
+    def monotonic_ns(self) -> int:
+        return self._now_ns
+
+    def realtime_ns(self) -> int:
+        return self._now_ns + self._offset_ns
+
+    def advance(self, seconds: float) -> None:
+        self._now_ns += round(seconds * 1e9)
+
+    def step_realtime(self, seconds: float) -> None:
+        """Step the calendar clock alone, as NTP or a GNSS fix does."""
+        self._offset_ns += round(seconds * 1e9)
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        if event.is_set():
+            return True
+        self.advance(max(0.0, seconds))
+        return False

@@ -1,0 +1,200 @@
+"""What a driver declares about its streams before their first sample.
+
+A *stream* is one sensor's sequence of samples; a *channel* is one array (or encoded frame) that
+every sample of the stream holds.  On disk a stream is a folder and a channel is a file in it
+(roverd's layout).  The writer knows nothing of sensors: all it knows is here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recorder.contract.errors import ProtocolError
+
+RECORDED_FORMATS = ("raw", "lzma", "lzmaf", "mjpg")
+VARIABLE_FORMATS = ("lzmaf", "mjpg")
+"""Formats whose frames differ in length: a data message carries one size per sample."""
+
+TIME_CHANNELS: Mapping[str, str] = {"ts": "f8", "seq": "u8", "t_mono": "u8", "t_dev": "u8"}
+"""Channels that the writer adds from a message's header (`t_dev` with `device_clock` only)."""
+
+STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_CHANNEL_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}(\.[a-z0-9]{1,8})?")
+_DTYPES = frozenset({"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16"})
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSpec:
+    """One channel: a file in its stream's folder, an entry of roverd's ``meta.json``.
+
+    Attributes:
+        name: file name, such as ``rng`` or ``video.avi``.
+        format: ``raw``, ``lzma``, ``lzmaf`` or ``mjpg``.
+        dtype: little-endian numpy type in roverd's size notation, such as ``u2`` or ``f4``.
+        shape: shape of one sample without the time axis; ``()`` for a scalar.
+        description: one line for people.
+        unit: unit of the values, such as ``mm`` or ``m/s^2``; empty where there is none.
+        device_time: values are device times in ns; a looped source adds its period to them.
+        delta: values change little along the last axis (ranges): xz gets a delta filter.
+    """
+
+    name: str
+    format: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    description: str = ""
+    unit: str = ""
+    device_time: bool = False
+    delta: bool = False
+
+    def __post_init__(self) -> None:
+        if not _CHANNEL_NAME.fullmatch(self.name) or self.name in (*TIME_CHANNELS, "meta.json"):
+            raise ProtocolError(f"channel {self.name!r}: not a name that a channel may have")
+        if self.format not in RECORDED_FORMATS:
+            raise ProtocolError(f"channel {self.name!r}: format {self.format!r} is not recorded")
+        if self.dtype not in _DTYPES:
+            raise ProtocolError(f"channel {self.name!r}: dtype {self.dtype!r} is unknown")
+        if any(not isinstance(n, int) or n < 1 for n in self.shape):
+            raise ProtocolError(f"channel {self.name!r}: shape {self.shape} needs whole sizes > 0")
+        if self.format == "mjpg" and not (
+            self.dtype == "u1" and len(self.shape) == 3 and self.shape[2] == 3
+        ):
+            raise ProtocolError(f"channel {self.name!r}: mjpg holds u1 [height, width, 3]")
+
+    @property
+    def np_dtype(self) -> np.dtype[Any]:
+        """The little-endian numpy dtype of the values."""
+        return np.dtype("<" + self.dtype)
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample before any compression."""
+        return math.prod(self.shape) * self.np_dtype.itemsize
+
+    @property
+    def variable(self) -> bool:
+        """Whether encoded samples differ in length."""
+        return self.format in VARIABLE_FORMATS
+
+    def meta(self) -> dict[str, Any]:
+        """The channel's entry in ``meta.json``: only the keys that roverd's readers take."""
+        text = self.description + (f" [{self.unit}]" if self.unit else "")
+        return {"format": self.format, "type": self.dtype, "shape": list(self.shape), "desc": text}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """A stream as its driver declares it.
+
+    Attributes:
+        name: the sensor's name in the config, or that name with a suffix (``lidar_imu``).
+        channels: every channel, in the order of a data message's frames.
+        rate_hz: nominal sample rate, or None where there is none.
+        device_clock: samples carry ``t_dev``, the device's own time in ns.
+        bytes_per_sample: expected encoded bytes of one sample; shares out the buffer budget.
+        finite: the source comes to an end by itself.
+        description: one line for people.
+        files: intrinsics stored beside the channels, text by file name (``lidar.json``).
+        settings: the device's or source's settings, for configuration records.
+    """
+
+    name: str
+    channels: tuple[ChannelSpec, ...]
+    rate_hz: float | None = None
+    device_clock: bool = False
+    bytes_per_sample: int = 0
+    finite: bool = False
+    description: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not STREAM_NAME.fullmatch(self.name):
+            raise ProtocolError(f"stream {self.name!r}: not a name that a stream may have")
+        if not self.channels:
+            raise ProtocolError(f"stream {self.name!r}: declares no channel")
+        taken = set(TIME_CHANNELS) | {"meta.json"}
+        for name in (
+            *(c.name for c in self.channels),
+            *(c.name + "_i" for c in self.channels if c.format == "lzmaf"),
+            *self.files,
+        ):
+            if name in taken:
+                raise ProtocolError(f"stream {self.name!r}: two files would be named {name!r}")
+            if not re.fullmatch(r"[a-z][a-z0-9_.]{0,70}", name):
+                raise ProtocolError(f"stream {self.name!r}: {name!r} is no file name here")
+            taken.add(name)
+        if self.rate_hz is not None and not 0 < self.rate_hz < 1e6:
+            raise ProtocolError(f"stream {self.name!r}: rate {self.rate_hz} Hz is out of range")
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Expected encoded bytes per second; what the writer shares out its budget by."""
+        size = self.bytes_per_sample or sum(c.sample_bytes for c in self.channels)
+        return size * (self.rate_hz or 1.0)
+
+    def channel(self, name: str) -> ChannelSpec:
+        """The channel of that name; KeyError where there is none."""
+        for channel in self.channels:
+            if channel.name == name:
+                return channel
+        raise KeyError(name)
+
+    def meta(self) -> dict[str, dict[str, Any]]:
+        """The stream's ``meta.json``: time channels first, then its own."""
+        times = {
+            "ts": "end of the measurement, epoch seconds on the host clock",
+            "seq": "sample number within its epoch; a gap is a counted loss",
+            "t_mono": "end of the measurement, host monotonic clock [ns]",
+            "t_dev": "the device's own time of the sample [ns]",
+        }
+        if not self.device_clock:
+            del times["t_dev"]
+        meta: dict[str, dict[str, Any]] = {
+            name: {"format": "raw", "type": TIME_CHANNELS[name], "shape": [], "desc": text}
+            for name, text in times.items()
+        }
+        return meta | {c.name: c.meta() for c in self.channels}
+
+    def to_wire(self) -> dict[str, Any]:
+        """A plain mapping that msgpack and JSON can carry."""
+        return {
+            "name": self.name,
+            "channels": [
+                {
+                    "name": c.name,
+                    "format": c.format,
+                    "dtype": c.dtype,
+                    "shape": list(c.shape),
+                    "description": c.description,
+                    "unit": c.unit,
+                    "device_time": c.device_time,
+                    "delta": c.delta,
+                }
+                for c in self.channels
+            ],
+            "rate_hz": self.rate_hz,
+            "device_clock": self.device_clock,
+            "bytes_per_sample": self.bytes_per_sample,
+            "finite": self.finite,
+            "description": self.description,
+            "files": dict(self.files),
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> StreamSpec:
+        """The inverse of `to_wire`; ProtocolError where the mapping is not one of its kind."""
+        try:
+            channels = tuple(
+                ChannelSpec(**{**c, "shape": tuple(c["shape"])}) for c in wire["channels"]
+            )
+            return cls(**{**wire, "channels": channels})
+        except (TypeError, KeyError, ValueError) as error:
+            raise ProtocolError(f"not a stream declaration: {error}") from None

@@ -1,0 +1,206 @@
+"""Messages on the data plane, and their frames.
+
+A message is a msgpack header followed by zero or more payload frames.  Header keys are single
+letters, since every sample pays for them:
+
+====  =======================================================================================
+key   meaning
+====  =======================================================================================
+k     kind, one of `Kind`
+s     stream name
+e     epoch: names one start of a driver in one session (u64)
+m     message number in the epoch, from 0, gap-free over ``data``, ``state``, ``lost``, ``end``
+q     ``seq`` of the first sample of a ``data`` or ``lost`` message; elsewhere the next one's
+n     count of samples (``data``, ``lost``; None in ``lost`` where nobody can count)
+t     ``t_mono`` in ns, int64 little-endian [n] (``data``); one int elsewhere
+d     ``t_dev`` in ns, int64 little-endian [n]; absent without a device clock
+z     one u4 little-endian array [n] of encoded sizes per variable-length channel, in order
+v     the kind's further values, a mapping
+====  =======================================================================================
+
+Driver to writer: ``join`` (declares the sensor's streams), ``data``, ``state``, ``lost``,
+``end``, ``ping``, ``fault``.  Writer to driver: ``who`` (introduce yourself), ``hello`` (session,
+next message expected, buffer and credit), ``ack`` (durable through, received through), ``finish``
+(the session ends: flush, then send ``end``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import ProtocolError
+from recorder.contract.streams import StreamSpec
+
+Buffer = bytes | bytearray | memoryview
+TimeArray = npt.NDArray[np.int64]
+
+
+class Kind(StrEnum):
+    """Kinds of message."""
+
+    JOIN = "join"
+    DATA = "data"
+    STATE = "state"
+    LOST = "lost"
+    END = "end"
+    PING = "ping"
+    FAULT = "fault"
+    WHO = "who"
+    HELLO = "hello"
+    ACK = "ack"
+    FINISH = "finish"
+    COMMAND = "command"
+    STATUS = "status"
+
+
+NUMBERED = frozenset({Kind.DATA, Kind.STATE, Kind.LOST, Kind.END})
+"""Kinds that take a message number: kept in the ring until durable, accepted in order only."""
+
+
+@dataclass(slots=True)
+class Message:
+    """One message; the frames are not copied."""
+
+    kind: Kind
+    stream: str = ""
+    epoch: int = 0
+    number: int = 0
+    seq: int = 0
+    count: int | None = 0
+    t_mono_ns: TimeArray | int = 0
+    t_dev_ns: TimeArray | None = None
+    sizes: tuple[npt.NDArray[np.uint32], ...] = ()
+    values: dict[str, Any] = field(default_factory=dict)
+    frames: Sequence[Buffer] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Payload bytes; what credit and budgets count (never 0, so that many headers count)."""
+        return 64 + sum(len(f) if isinstance(f, bytes) else memoryview(f).nbytes for f in self.frames)
+
+    @property
+    def next_seq(self) -> int:
+        """The `seq` that follows this message."""
+        return self.seq + (self.count or 0)
+
+
+def encode(message: Message) -> list[Buffer]:
+    """Header and payload frames; the payload is passed on, not copied."""
+    header: dict[str, Any] = {"k": str(message.kind)}
+    if message.stream:
+        header["s"] = message.stream
+    if message.kind in NUMBERED:
+        header |= {"e": message.epoch, "m": message.number, "q": message.seq, "n": message.count}
+    elif message.epoch or message.number or message.seq:
+        header |= {"e": message.epoch, "m": message.number, "q": message.seq}
+    if isinstance(message.t_mono_ns, np.ndarray):
+        header["t"] = message.t_mono_ns.astype("<i8", copy=False).tobytes()
+    elif message.t_mono_ns:
+        header["t"] = message.t_mono_ns
+    if message.t_dev_ns is not None:
+        header["d"] = message.t_dev_ns.astype("<i8", copy=False).tobytes()
+    if message.sizes:
+        header["z"] = [z.astype("<u4", copy=False).tobytes() for z in message.sizes]
+    if message.values:
+        header["v"] = message.values
+    return [msgpack.packb(header), *message.frames]
+
+
+def decode(frames: Sequence[Buffer]) -> Message:
+    """The inverse of `encode`.
+
+    Raises:
+        ProtocolError: the frames are not a message; names what is wrong.
+    """
+    if not frames:
+        raise ProtocolError("a message without frames")
+    try:
+        header = msgpack.unpackb(frames[0])
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise ProtocolError(f"the header is not msgpack: {error}") from None
+    if not isinstance(header, dict):
+        raise ProtocolError(f"the header is a {type(header).__name__}, not a mapping")
+    try:
+        kind = Kind(header.get("k", ""))
+    except ValueError:
+        raise ProtocolError(f"unknown kind {header.get('k')!r}") from None
+    message = Message(
+        kind=kind,
+        stream=_typed(header, "s", str, ""),
+        epoch=_typed(header, "e", int, 0),
+        number=_typed(header, "m", int, 0),
+        seq=_typed(header, "q", int, 0),
+        count=_typed(header, "n", (int, type(None)), 0),
+        values=_typed(header, "v", dict, {}),
+        frames=frames[1:],
+    )
+    if min(message.epoch, message.number, message.seq, message.count or 0) < 0:
+        raise ProtocolError(f"{kind}: a negative epoch, number, seq or count")
+    times = header.get("t", 0)
+    if isinstance(times, bytes):
+        message.t_mono_ns = _array(times, "<i8", message.count, "t")
+    elif isinstance(times, int):
+        message.t_mono_ns = times
+    else:
+        raise ProtocolError(f"{kind}: t is a {type(times).__name__}")
+    if "d" in header:
+        message.t_dev_ns = _array(header["d"], "<i8", message.count, "d")
+    if "z" in header:
+        message.sizes = tuple(
+            _array(z, "<u4", message.count, "z") for z in _typed(header, "z", list, [])
+        )
+    return message
+
+
+def check_data(message: Message, spec: StreamSpec) -> None:
+    """Hold a data message against its stream's declaration.
+
+    Raises:
+        ProtocolError: a count of zero, a frame too few, a frame of the wrong length.
+    """
+    where = f"{spec.name}: data message {message.number}"
+    if not message.count or not isinstance(message.t_mono_ns, np.ndarray):
+        raise ProtocolError(f"{where} holds no sample")
+    if (message.t_dev_ns is not None) != spec.device_clock:
+        raise ProtocolError(f"{where}: device times do not match the declaration")
+    if len(message.frames) != len(spec.channels):
+        raise ProtocolError(
+            f"{where} has {len(message.frames)} frames for {len(spec.channels)} channels"
+        )
+    sizes = iter(message.sizes)
+    for channel, frame in zip(spec.channels, message.frames, strict=True):
+        length = memoryview(frame).nbytes
+        if channel.variable:
+            size = next(sizes, None)
+            if size is None or int(size.sum(dtype=np.int64)) != length or not size.all():
+                raise ProtocolError(f"{where}: sizes of {channel.name} do not add up to {length}")
+        elif channel.format == "raw" and length != message.count * channel.sample_bytes:
+            raise ProtocolError(
+                f"{where}: {channel.name} has {length} bytes, not {message.count} x "
+                f"{channel.sample_bytes}"
+            )
+        elif not length:
+            raise ProtocolError(f"{where}: {channel.name} is empty")
+    if next(sizes, None) is not None:
+        raise ProtocolError(f"{where}: more size arrays than variable channels")
+
+
+def _typed(header: Mapping[str, Any], key: str, kind: Any, default: Any) -> Any:
+    value = header.get(key, default)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ProtocolError(f"header key {key!r} is a {type(value).__name__}")
+    return value
+
+
+def _array(raw: Any, dtype: str, count: int | None, key: str) -> npt.NDArray[Any]:
+    size = np.dtype(dtype).itemsize
+    if not isinstance(raw, bytes) or count is None or len(raw) != count * size:
+        raise ProtocolError(f"header key {key!r} does not hold {count} values of {size} bytes")
+    return np.frombuffer(raw, dtype)

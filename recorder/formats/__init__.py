@@ -1,0 +1,1 @@
+"""File formats: encode and decode side by side, no knowledge of sensors."""

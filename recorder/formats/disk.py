@@ -1,0 +1,171 @@
+"""All that the writer does to a disk goes through here, so that tests can put one of their own
+beneath it.
+
+Channel files are append-only and unbuffered by the C library; `AppendFile` gathers small writes
+itself and hands them to the kernel in one `writev`.  Header fields that must change later are
+patched through a second descriptor, because `pwrite` on an O_APPEND descriptor appends (Linux
+pwrite(2), BUGS).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from recorder.contract.wire import Buffer
+
+FILE_MODE = 0o640
+FOLDER_MODE = 0o750
+GATHER_BYTES = 256 * 1024
+"""Pending bytes at which an `AppendFile` writes without being asked."""
+_GATHER_BUFFERS = 512  # below IOV_MAX (1024)
+
+
+class AppendFile(Protocol):
+    """An append-only file.  `length` counts what is appended, written to the kernel or not."""
+
+    path: Path
+    length: int
+
+    def append(self, data: Buffer) -> None:
+        """Add bytes at the end; the buffer is kept, not copied, until it is written."""
+
+    def flush(self) -> None:
+        """Hand everything appended to the kernel."""
+
+    def patch(self, offset: int, data: bytes) -> None:
+        """Overwrite bytes below the flushed length, in place."""
+
+    def sync(self) -> None:
+        """fdatasync: what was flushed or patched before the call is durable after it."""
+
+    def close(self) -> None:
+        """Flush and close; does not sync."""
+
+
+class Disk(Protocol):
+    """The operations on a disk that recording needs."""
+
+    def create(self, path: Path) -> AppendFile:
+        """A new file; FileExistsError where there is one."""
+
+    def reopen(self, path: Path, length: int) -> AppendFile:
+        """An existing file, cut to `length`; ValueError where it is shorter."""
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        """A small file, whole or not at all, durable on return (temporary name, rename)."""
+
+    def make_folder(self, path: Path) -> None:
+        """A new folder, durable in its parent."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename within one parent folder, durable on return; never replaces a folder."""
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the folder's entries durable."""
+
+
+class _PosixAppendFile:
+    def __init__(self, path: Path, fd: int, length: int) -> None:
+        self.path = path
+        self.length = length
+        self._fd = fd
+        self._patch_fd = -1
+        self._pending: list[Buffer] = []
+        self._pending_bytes = 0
+
+    def append(self, data: Buffer) -> None:
+        size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
+        if not size:
+            return
+        self._pending.append(data)
+        self._pending_bytes += size
+        self.length += size
+        if self._pending_bytes >= GATHER_BYTES or len(self._pending) >= _GATHER_BUFFERS:
+            self.flush()
+
+    def flush(self) -> None:
+        while self._pending:
+            written = os.writev(self._fd, self._pending)
+            self._pending_bytes -= written
+            if self._pending_bytes == 0:
+                self._pending.clear()
+                return
+            while written:  # a partial write: drop what went through
+                first = memoryview(self._pending[0]).cast("B")
+                if written < first.nbytes:
+                    self._pending[0] = first[written:]
+                    break
+                written -= first.nbytes
+                del self._pending[0]
+
+    def patch(self, offset: int, data: bytes) -> None:
+        if offset + len(data) > self.length - self._pending_bytes:
+            raise ValueError(f"{self.path}: patch at {offset} reaches beyond what is flushed")
+        if self._patch_fd < 0:
+            self._patch_fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._patch_fd, view, offset)
+            view, offset = view[written:], offset + written
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            for fd in (self._fd, self._patch_fd):
+                if fd >= 0:
+                    os.close(fd)
+            self._fd = self._patch_fd = -1
+
+
+class PosixDisk:
+    """The machine's file system."""
+
+    def create(self, path: Path) -> AppendFile:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        return _PosixAppendFile(path, os.open(path, flags, FILE_MODE), 0)
+
+    def reopen(self, path: Path, length: int) -> AppendFile:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        size = os.fstat(fd).st_size
+        if size < length:
+            os.close(fd)
+            raise ValueError(f"{path}: has {size} bytes where {length} were committed")
+        if size > length:
+            os.ftruncate(fd, length)
+        return _PosixAppendFile(path, fd, length)
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        fd = os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.replace(path)
+        self.sync_folder(path.parent)
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir(FOLDER_MODE)
+        self.sync_folder(path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        if target.exists():
+            raise FileExistsError(17, "already exists", str(target))
+        source.rename(target)
+        self.sync_folder(target.parent)
+
+    def sync_folder(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

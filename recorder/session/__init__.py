@@ -1,0 +1,1 @@
+"""A session on disk: layout, journal, reading."""

@@ -1,0 +1,1 @@
+"""The writer process: receive, append, sync, acknowledge."""
