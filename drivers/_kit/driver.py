@@ -1,7 +1,6 @@
 """A driver is three methods; the process around it owns the loop, the signals and the bus.
 
-See `drivers._kit.runner` for that process and `drivers/imu_csv.py`-style drivers in the README
-for a whole one in about 100 lines.
+See `drivers._kit.runner` for that process, and the README for a whole driver in about 100 lines.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Encoded = Sequence[bytes]
 """Samples that are encoded already, one bytes object each (camera JPEGs, replayed xz frames)."""
 
 
-class EndOfSource(Exception):
+class EndOfSource(Exception):  # noqa: N818  not an error, like StopIteration
     """The source has ended as it should; `read` raises it instead of returning."""
 
 
@@ -134,12 +133,15 @@ class Driver(ABC):
     Attributes:
         options: table of the driver's own config keys.
         schemes: source schemes that it takes, with one line each for people.
+        live_schemes: those of devices; all others are played: paced by the kit on the session's
+            timeline.
+        stream_suffixes: what further streams add to the sensor's name (``_imu``).
     """
 
     options: ClassVar[OptionTable] = {}
     schemes: ClassVar[Mapping[str, str]] = {}
     live_schemes: ClassVar[frozenset[str]] = frozenset()
-    """Schemes of devices; all others are played: paced by the kit on the session's timeline."""
+    stream_suffixes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, sensor: SensorConfig) -> None:
         self.sensor = sensor
@@ -172,5 +174,6 @@ class Driver(ABC):
             SourceError, DeviceError: the source broke in the middle.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Release the source.  Called once per `open`, also after errors."""

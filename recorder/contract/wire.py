@@ -42,6 +42,11 @@ Buffer = bytes | bytearray | memoryview
 TimeArray = npt.NDArray[np.int64]
 
 
+def buffer_size(buffer: Buffer) -> int:
+    """Bytes in a buffer, whatever its item size."""
+    return len(buffer) if isinstance(buffer, bytes) else memoryview(buffer).nbytes
+
+
 class Kind(StrEnum):
     """Kinds of message."""
 
@@ -83,7 +88,7 @@ class Message:
     @property
     def nbytes(self) -> int:
         """Payload bytes; what credit and budgets count (never 0, so that many headers count)."""
-        return 64 + sum(len(f) if isinstance(f, bytes) else memoryview(f).nbytes for f in self.frames)
+        return 64 + sum(map(buffer_size, self.frames))
 
     @property
     def next_seq(self) -> int:
@@ -176,7 +181,7 @@ def check_data(message: Message, spec: StreamSpec) -> None:
         )
     sizes = iter(message.sizes)
     for channel, frame in zip(spec.channels, message.frames, strict=True):
-        length = memoryview(frame).nbytes
+        length = buffer_size(frame)
         if channel.variable:
             size = next(sizes, None)
             if size is None or int(size.sum(dtype=np.int64)) != length or not size.all():

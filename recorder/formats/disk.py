@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from recorder.contract.wire import Buffer
+from recorder.contract.wire import Buffer, buffer_size
 
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
@@ -23,10 +23,17 @@ _GATHER_BUFFERS = 512  # below IOV_MAX (1024)
 
 
 class AppendFile(Protocol):
-    """An append-only file.  `length` counts what is appended, written to the kernel or not."""
+    """An append-only file.
+
+    Attributes:
+        path: where it lies.
+        length: bytes appended, handed to the kernel or not.
+        dirty: something was appended or patched since whoever syncs last cleared it.
+    """
 
     path: Path
     length: int
+    dirty: bool
 
     def append(self, data: Buffer) -> None:
         """Add bytes at the end; the buffer is kept, not copied, until it is written."""
@@ -70,18 +77,20 @@ class _PosixAppendFile:
     def __init__(self, path: Path, fd: int, length: int) -> None:
         self.path = path
         self.length = length
+        self.dirty = False
         self._fd = fd
         self._patch_fd = -1
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
 
     def append(self, data: Buffer) -> None:
-        size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
+        size = buffer_size(data)
         if not size:
             return
         self._pending.append(data)
         self._pending_bytes += size
         self.length += size
+        self.dirty = True
         if self._pending_bytes >= GATHER_BYTES or len(self._pending) >= _GATHER_BUFFERS:
             self.flush()
 
@@ -103,6 +112,7 @@ class _PosixAppendFile:
     def patch(self, offset: int, data: bytes) -> None:
         if offset + len(data) > self.length - self._pending_bytes:
             raise ValueError(f"{self.path}: patch at {offset} reaches beyond what is flushed")
+        self.dirty = True
         if self._patch_fd < 0:
             self._patch_fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         view = memoryview(data)

@@ -1,0 +1,245 @@
+"""The ring of unacknowledged messages: what the driver's side of the data plane knows.
+
+A pure state machine: no sockets, no threads, no clock; its caller holds a lock around it.  The
+writer's counterpart is `recorder.writer.intake`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from recorder.contract.errors import ProtocolError
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Kind, Message
+
+Position = tuple[int, int]
+"""(epoch, message number)."""
+
+
+@dataclass(slots=True)
+class _Refused:
+    """A run of refused samples that the writer has not been told of yet."""
+
+    seq: int
+    count: int
+    first_ns: int
+    last_ns: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    spec: StreamSpec
+    number: int = 0  # of the next message
+    seq: int = 0  # of the next sample
+    base: int = 0  # number of ring[0]: everything before it is durable
+    sent: int = 0  # number of the next message to send
+    received: int = 0  # the writer has taken everything before this number
+    ring: deque[Message] = field(default_factory=deque)
+    refused: _Refused | None = None
+    ended: bool = False
+
+
+class Outbox:
+    """Numbers a driver's messages and keeps them until the writer has them durable.
+
+    One budget of bytes holds for all streams of the driver together (the ring), and one window
+    of bytes for what may be under way to the writer (the credit)::
+
+        outbox = Outbox(specs, epoch=clock.realtime_ns())
+        outbox.hello({}, buffer_bytes=..., window_bytes=...)
+        outbox.offer("camera", message)           # False: refused, counted, told in order
+        while (message := outbox.next_to_send()) is not None:
+            ... send ...
+            outbox.mark_sent(message)
+        outbox.acknowledge({"camera": (epoch, durable, received)})
+
+    Attributes:
+        epoch: names this start of the driver in this session.
+        bytes_held: bytes in the ring.
+        refused: samples refused so far, by stream.
+    """
+
+    def __init__(self, specs: Iterable[StreamSpec], epoch: int) -> None:
+        self.epoch = epoch
+        self.bytes_held = 0
+        self.buffer_bytes = 0
+        self.refused: dict[str, int] = {}
+        self._window_bytes = 0
+        self._in_flight = 0
+        self._streams = {spec.name: _Stream(spec) for spec in specs}
+
+    def room_for(self, size: int) -> bool:
+        """Whether a message of that many payload bytes would be taken.
+
+        A message larger than the whole ring is taken when the ring is empty: better late by one
+        than never.
+        """
+        return self.bytes_held + size <= self.buffer_bytes or not self.bytes_held
+
+    def offer(self, message: Message) -> bool:
+        """Number a data, state or lost message and keep it.
+
+        Returns:
+            False where a data message was refused because the ring is full; its samples are
+            counted, and a ``lost`` message tells the writer as soon as there is room.
+
+        Raises:
+            ProtocolError: the stream has ended or was never declared.
+        """
+        stream = self._stream(message.stream)
+        if stream.ended:
+            raise ProtocolError(f"{message.stream}: a message after the stream's end")
+        if message.kind is Kind.DATA:
+            if not self.room_for(message.nbytes):
+                self._refuse(stream, message)
+                return False
+            self._tell_refused(stream)
+        self._append(stream, message)
+        return True
+
+    def end(self, reason: str, detail: str = "", *, only: str | None = None) -> None:
+        """Close every stream (or `only` one) with an ``end`` message."""
+        for name, stream in self._streams.items():
+            if stream.ended or (only is not None and name != only):
+                continue
+            self._tell_refused(stream)
+            values = {"reason": reason} | ({"detail": detail} if detail else {})
+            self._append(stream, Message(Kind.END, stream=name, values=values))
+            stream.ended = True
+
+    @property
+    def ended(self) -> bool:
+        """Whether every stream has ended."""
+        return all(s.ended for s in self._streams.values())
+
+    @property
+    def empty(self) -> bool:
+        """Whether the writer has everything durable."""
+        return not any(s.ring or s.refused for s in self._streams.values())
+
+    def next_to_send(self) -> Message | None:
+        """The next message within the credit; None where all is sent or the credit is used up."""
+        if self._in_flight and self._in_flight >= self._window_bytes:
+            return None
+        for stream in self._streams.values():
+            at = stream.sent - stream.base
+            if at < len(stream.ring):
+                message = stream.ring[at]
+                if self._in_flight and self._in_flight + message.nbytes > self._window_bytes:
+                    return None
+                return message
+        return None
+
+    def mark_sent(self, message: Message) -> None:
+        """The message that `next_to_send` gave was handed to the socket."""
+        self._streams[message.stream].sent += 1
+        self._in_flight += message.nbytes
+
+    def hello(
+        self, positions: dict[str, Position], *, buffer_bytes: int, window_bytes: int
+    ) -> None:
+        """The writer's answer: go back to the message that it expects next of every stream.
+
+        Args:
+            positions: by stream, epoch and number of the next message that the writer expects; a
+                stream that is missing, or of another epoch, is expected from its first message.
+            buffer_bytes: budget of the ring.
+            window_bytes: credit.
+
+        Raises:
+            ProtocolError: the writer expects what it had acknowledged before.
+        """
+        self.buffer_bytes = buffer_bytes
+        self._window_bytes = window_bytes
+        for name, stream in self._streams.items():
+            epoch, number = positions.get(name, (self.epoch, 0))
+            if epoch != self.epoch:
+                number = 0
+            if not stream.base <= number <= stream.number:
+                raise ProtocolError(
+                    f"{name}: the writer expects message {number} of epoch {self.epoch}, but "
+                    f"{stream.base} to {stream.number} are held"
+                )
+            stream.sent = stream.received = number
+        self._count_in_flight()
+
+    def acknowledge(self, positions: dict[str, tuple[int, int, int]]) -> None:
+        """Release what is durable and renew the credit.
+
+        Args:
+            positions: by stream: epoch, number through which all is durable (excluded), number
+                through which all is received (excluded).  Of another epoch: ignored.
+        """
+        for name, (epoch, durable, received) in positions.items():
+            stream = self._streams.get(name)
+            if stream is None or epoch != self.epoch:
+                continue
+            while stream.ring and stream.base < durable:
+                self.bytes_held -= stream.ring.popleft().nbytes
+                stream.base += 1
+            stream.received = max(stream.received, min(received, stream.number), stream.base)
+            stream.sent = max(stream.sent, stream.base)
+            if stream.refused and self.bytes_held < self.buffer_bytes:
+                self._tell_refused(stream)
+        self._count_in_flight()
+
+    def _stream(self, name: str) -> _Stream:
+        try:
+            return self._streams[name]
+        except KeyError:
+            raise ProtocolError(f"{name}: a message of a stream that was not declared") from None
+
+    def _append(self, stream: _Stream, message: Message) -> None:
+        message.epoch = self.epoch
+        message.number = stream.number
+        message.seq = stream.seq
+        stream.number += 1
+        # State and end take no samples; a lost message of unknown count takes no numbers either.
+        if message.kind in (Kind.DATA, Kind.LOST):
+            stream.seq = message.next_seq
+        else:
+            message.count = 0
+        stream.ring.append(message)
+        self.bytes_held += message.nbytes
+
+    def _refuse(self, stream: _Stream, message: Message) -> None:
+        count = message.count or 0
+        times = np.atleast_1d(message.t_mono_ns)
+        first, last = int(times[0]), int(times[-1])
+        if stream.refused is None:
+            stream.refused = _Refused(stream.seq, count, first, last)
+        else:
+            stream.refused.count += count
+            stream.refused.last_ns = last
+        self.refused[stream.spec.name] = self.refused.get(stream.spec.name, 0) + count
+
+    def _tell_refused(self, stream: _Stream) -> None:
+        if stream.refused is None:
+            return
+        run, stream.refused = stream.refused, None
+        values: dict[str, Any] = {"cause": "refused", "duration_ns": run.last_ns - run.first_ns}
+        self._append(
+            stream,
+            Message(
+                Kind.LOST,
+                stream=stream.spec.name,
+                count=run.count,
+                t_mono_ns=run.last_ns,
+                values=values,
+            ),
+        )
+
+    def _count_in_flight(self) -> None:
+        self._in_flight = sum(
+            message.nbytes
+            for stream in self._streams.values()
+            for message in islice(
+                stream.ring, stream.received - stream.base, stream.sent - stream.base
+            )
+        )

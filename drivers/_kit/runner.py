@@ -1,0 +1,297 @@
+"""The process around a driver: ``python -m drivers.NAME schema|check|run``.
+
+- ``schema`` prints the driver's options and source schemes as JSON.
+- ``check`` reads one sensor's entry as JSON from stdin, opens its source, prints its streams.
+- ``run`` does the same and then records for as long as its parent lives: the main thread reads,
+  encodes and offers samples; a second thread (`drivers._kit.link`) owns the sockets.
+
+What the parent should know goes to stdout, a JSON object a line: ``armed``, ``session``,
+``ended``, ``fault``, ``stats``.  People's messages go to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers._kit.encode import Encoder
+from drivers._kit.link import Link, Session
+from drivers._kit.timeline import Timeline
+from recorder.contract.clock import Clock, SystemClock
+from recorder.contract.errors import ConfigError, RecorderError, StreamChangedError
+from recorder.contract.options import check_options
+from recorder.contract.process import die_with_parent
+from recorder.contract.schema import DriverSchema
+from recorder.contract.wire import Kind, Message
+
+_IDLE_S = 0.2
+_DRAIN_S = 5.0  # a driver told to end in mid-session hands over what it holds
+
+
+def main(driver_class: type[Driver], argv: list[str] | None = None) -> None:
+    """Run a driver module's command line; the last line of every driver."""
+    sys.exit(_main(driver_class, sys.argv[1:] if argv is None else argv))
+
+
+def _main(driver_class: type[Driver], argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=driver_class.__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("schema", help="print options and source schemes as JSON")
+    verbs.add_parser("check", help="open the source given on stdin, print its streams")
+    run = verbs.add_parser("run", help="record the source given on stdin")
+    run.add_argument("--bus", type=Path, required=True, help="the run's folder")
+    run.add_argument("--parent", type=int, required=True, help="process to die with")
+    args = parser.parse_args(argv)
+    try:
+        if args.verb == "schema":
+            json.dump(
+                DriverSchema.of(driver_name(driver_class), driver_class).to_wire(), sys.stdout
+            )
+            return 0
+        driver = make_driver(driver_class, json.load(sys.stdin))
+        if args.verb == "check":
+            with_streams = {"streams": [s.to_wire() for s in driver.open()]}
+            driver.close()
+            json.dump(with_streams, sys.stdout)
+            return 0
+        die_with_parent(args.parent)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides
+        return Runner(driver, args.bus, SystemClock()).run()
+    except RecorderError as error:
+        if args.verb == "run":
+            report("fault", message=str(error), exit_code=error.exit_code)
+        else:
+            print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def driver_name(driver_class: type[Driver]) -> str:
+    """The driver's name in a config: its module, without ``drivers.``."""
+    module = driver_class.__module__
+    if module == "__main__" and (spec := sys.modules["__main__"].__spec__) is not None:
+        module = spec.name
+    return module.removeprefix("drivers.")
+
+
+def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
+    """The driver of one sensor's entry, its options checked once more.
+
+    Raises:
+        ConfigError: the entry is not of its form, or names a scheme that the driver lacks.
+    """
+    try:
+        sensor = SensorConfig(**entry)
+    except TypeError as error:
+        raise ConfigError(f"not a sensor's entry: {error}") from None
+    if sensor.scheme == "session":
+        from drivers._kit.session_source import SessionSource
+
+        return SessionSource(sensor)
+    if sensor.scheme not in driver_class.schemes:
+        known = ", ".join(f"{s}:" for s in (*driver_class.schemes, "session"))
+        raise ConfigError(f"no source {sensor.scheme!r}; there are {known}", key=sensor.name)
+    checked = check_options(driver_class.options, dict(sensor.options), sensor.name)
+    return driver_class(SensorConfig(**{**entry, "options": checked}))
+
+
+def report(event: str, **values: Any) -> None:
+    """Tell the parent, in one write, so that lines of two threads never mix."""
+    line = json.dumps({"event": event, **values}, separators=(",", ":")) + "\n"
+    with _stdout_lock:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+_stdout_lock = threading.Lock()
+
+
+class Runner:
+    """The loop around one driver, for as long as its process lives.
+
+    Args:
+        driver: not yet opened.
+        run_folder: where the writer's socket is and the tap will be.
+        clock: injectable.
+    """
+
+    def __init__(self, driver: Driver, run_folder: Path, clock: Clock) -> None:
+        self._driver = driver
+        self._sensor = driver.sensor
+        self._clock = clock
+        self._stop = threading.Event()
+        self._run_folder = run_folder
+        self._loop_empty = True
+
+    def run(self) -> int:
+        """Open, arm, and record every session until the process is told to end."""
+        specs = {spec.name: spec for spec in self._driver.open()}
+        encoders = {name: Encoder(spec) for name, spec in specs.items()}
+        self._specs, self._encoders = specs, encoders
+        link = Link(self._sensor.name, tuple(specs.values()), self._run_folder, self._clock, report)
+        self._link = link
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        link.start()
+        opened = True
+        try:
+            while not self._stop.is_set():
+                if self._driver.played:
+                    session = link.wait_for_session(_IDLE_S)
+                    if session is None:
+                        continue
+                    if not opened:
+                        self._driver.open()
+                    opened = True
+                    try:
+                        self._play(session)
+                    finally:
+                        self._driver.close()
+                        opened = False
+                else:
+                    self._follow()
+        finally:
+            if opened:
+                self._driver.close()
+            link.drain(_DRAIN_S)
+            link.close()
+            for encoder in encoders.values():
+                encoder.close()
+        return 0
+
+    def stop(self) -> None:
+        """End `run` after handing over what is held; safe in a signal handler."""
+        self._stop.set()
+        self._link.interrupt()
+
+    def _play(self, session: Session) -> None:
+        """Play a source once through a session, or round and round."""
+        timeline = Timeline(self._specs, session.start_ns, self._driver.origin_ns)
+        # A driver that came back in mid-session goes on now, as a device would.
+        resume_ns = session.last_ns + 1 if session.last_ns is not None else 0
+        if resume_ns and self._sensor.pace == "realtime":
+            resume_ns = max(resume_ns, self._clock.monotonic_ns())
+        reason, detail = "eof", ""
+        try:
+            while self._session_open(session):
+                try:
+                    item = self._driver.read()
+                except EndOfSource:
+                    if not self._sensor.loop or self._loop_empty:
+                        break
+                    self._loop_empty = True
+                    self._driver.close()
+                    self._driver.open()
+                    timeline.loop()
+                    continue
+                if item is None:
+                    continue
+                self._loop_empty = False
+                timeline.place(item)
+                last_ns = int(np.max(item.t_ns))
+                if session.until_ns is not None and last_ns >= session.until_ns:
+                    if not isinstance(item, Sample):
+                        continue
+                    if int(item.t_ns[0]) >= session.until_ns:
+                        reason = "duration"
+                        break
+                    _keep(item, item.t_ns < session.until_ns)
+                if last_ns < resume_ns:
+                    continue
+                if resume_ns and isinstance(item, Sample):
+                    _keep(item, item.t_ns >= resume_ns)
+                if self._sensor.pace == "realtime":
+                    self._sleep_until(last_ns, session)
+                self._publish(item, session)
+        except StreamChangedError as error:
+            reason, detail = "changed", str(error)
+        except RecorderError as error:
+            reason, detail = "fault", str(error)
+        self._finish(session, reason, detail)
+
+    def _follow(self) -> None:
+        """Read a device, session or none, until the process ends."""
+        while not self._stop.is_set():
+            item = self._driver.read()
+            if item is None:
+                continue
+            session = self._link.wait_for_session(0)
+            until_ns = session.until_ns if session is not None else None
+            if session is not None and until_ns and int(np.max(item.t_ns)) >= until_ns:
+                self._finish(session, "duration", "")
+                session = None
+            self._publish(item, session)
+
+    def _finish(self, session: Session, reason: str, detail: str) -> None:
+        if detail:
+            report("fault", message=detail, exit_code=3)
+        self._link.end(session, "stopped" if self._stop.is_set() else reason, detail)
+
+    def _session_open(self, session: Session) -> bool:
+        return not self._stop.is_set() and self._link.is_open(session)
+
+    def _sleep_until(self, t_ns: int, session: Session) -> None:
+        while (wait := t_ns - self._clock.monotonic_ns()) > 0 and self._session_open(session):
+            self._clock.wait(self._stop, min(wait / 1e9, _IDLE_S))
+
+    def _publish(self, item: Item, session: Session | None) -> None:
+        if session is None and not self._link.wanted(item.stream):
+            return
+        message = self._to_message(item)
+        if session is not None and self._driver.played and self._sensor.pace == "max":
+            # A file can wait, a sensor cannot: at full pace the ring is never overrun.
+            while not self._link.wait_for_room(message.nbytes, _IDLE_S):
+                if not self._session_open(session):
+                    return
+        self._link.publish(message, session)
+
+    def _to_message(self, item: Item) -> Message:
+        match item:
+            case Sample():
+                frames, sizes = self._encoders[item.stream].encode(item)
+                return Message(
+                    Kind.DATA,
+                    stream=item.stream,
+                    count=item.count,
+                    t_mono_ns=item.t_ns,
+                    t_dev_ns=item.t_dev_ns,
+                    sizes=sizes,
+                    frames=frames,
+                )
+            case State():
+                return Message(
+                    Kind.STATE, stream=item.stream, t_mono_ns=item.t_ns, values=item.values
+                )
+            case Lost():
+                values = {"cause": item.cause, **item.detail}
+                if item.estimate is not None:
+                    values["estimate"] = item.estimate
+                return Message(
+                    Kind.LOST,
+                    stream=item.stream,
+                    count=item.count,
+                    t_mono_ns=item.t_ns,
+                    values=values,
+                )
+
+
+def _keep(sample: Sample, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+    """Keep a batch's samples where the mask is set (a batch across a session's edge)."""
+    if mask.all():
+        return
+    indices = np.flatnonzero(mask)
+    sample.t_ns = sample.t_ns[mask]
+    if sample.t_dev_ns is not None:
+        sample.t_dev_ns = sample.t_dev_ns[mask]
+    sample.data = {
+        name: values[indices]
+        if isinstance(values, np.ndarray)
+        else [values[i] for i in indices.tolist()]
+        for name, values in sample.data.items()
+    }

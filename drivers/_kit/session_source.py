@@ -1,0 +1,146 @@
+"""The source ``session:DIR[#SENSOR]``, which every driver has: a recorded sensor, played again.
+
+The kit puts `SessionSource` in the place of the driver.  Payloads go on as they were stored, so
+that the new session has identical payload bytes; this is the one place of the kit that reads
+sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._kit.driver import Driver, Encoded, EndOfSource, Item, Lost, Sample
+from recorder.contract.errors import FormatError, ProtocolError, SessionError, SourceError
+from recorder.contract.streams import StreamSpec
+from recorder.session.playback import Chunk, Hole, origin_ns, play, recorded_spec
+from recorder.session.reader import Session
+
+
+class SessionSource(Driver):
+    """Plays a recorded sensor, with all its streams, under this sensor's name.
+
+    ``session:DIR`` plays the sensor of the same name, ``session:DIR#SENSOR`` another: its streams
+    ``SENSOR`` and ``SENSOR_imu`` become ``NAME`` and ``NAME_imu``.  Stamps count from the earliest
+    stamp of the whole session, so that several sensors played from it keep their relative times.
+    What the recorded session lost comes as `Lost` of cause ``recorded``.
+    """
+
+    schemes = {"session": "DIR[#SENSOR]: a recorded sensor of a session or a roverd trace"}
+
+    _session: Session | None = None
+    _items: Iterator[Chunk | Hole] = iter(())
+    _names: Mapping[str, str] = {}
+    _decoded: Mapping[str, Sequence[str]] = {}
+    _origin_ns: int | None = None
+
+    @property
+    def origin_ns(self) -> int | None:
+        return self._origin_ns
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Open the session and declare the recorded streams, renamed.
+
+        Raises:
+            SourceError: there is no such session, no such sensor in it, or it cannot be read.
+        """
+        try:
+            return self._open()
+        except (SessionError, FormatError) as error:
+            self.close()
+            raise SourceError(
+                f"{self.sensor.name}: session:{self.sensor.address}: {error}"
+            ) from None
+
+    def _open(self) -> Sequence[StreamSpec]:
+        folder, recorded = self._address()
+        session = self._session = Session(folder)
+        sensors = session.sensors()
+        if recorded not in sensors:
+            known = ", ".join(sensors) or "none"
+            raise SessionError(f"no sensor {recorded!r} was recorded; there are: {known}")
+        streams = [n for n in sensors[recorded] if n in session.streams or n in session.broken]
+        self._names = {name: self._renamed(name, recorded) for name in streams}
+        specs = []
+        decoded = {}
+        for name in streams:
+            spec = recorded_spec(session.stream(name))
+            try:
+                specs.append(replace(spec, name=self._names[name]))
+            except ProtocolError as error:
+                raise SessionError(str(error)) from None
+            # A loop moves device times on by its period, which it cannot in compressed frames.
+            decoded[name] = [c.name for c in spec.channels if c.device_time and self.sensor.loop]
+        if not any(len(session.streams[name]) for name in streams):
+            raise SessionError(f"sensor {recorded!r} has no sample")
+        self._decoded = decoded
+        self._origin_ns = origin_ns(session)
+        self._items = play(session, streams)
+        return specs
+
+    def _address(self) -> tuple[Path, str]:
+        """The session's folder and the recorded sensor's name."""
+        whole = Path(self.sensor.address)
+        if whole.is_dir():  # a folder may have a # in its name
+            return whole, self.sensor.name
+        folder, mark, sensor = self.sensor.address.rpartition("#")
+        return (Path(folder), sensor) if mark else (whole, self.sensor.name)
+
+    def _renamed(self, stream: str, recorded: str) -> str:
+        own = self.sensor.name
+        if stream == recorded:
+            return own
+        suffix = stream.removeprefix(recorded + "_")
+        return f"{own}_{suffix}" if suffix != stream else f"{own}_{stream}"
+
+    def read(self) -> Item:
+        """The next samples, or the next loss, in order of time.
+
+        Raises:
+            EndOfSource: the session's last sample was read.
+            SourceError: a channel's bytes are not what its format demands.
+        """
+        try:
+            item = next(self._items, None)
+            if item is None:
+                raise EndOfSource
+            if isinstance(item, Chunk):
+                return self._sample(item)
+        except (SessionError, FormatError) as error:
+            raise SourceError(
+                f"{self.sensor.name}: session:{self.sensor.address}: {error}"
+            ) from None
+        detail = {} if item.cause is None else {"recorded_cause": item.cause}
+        return Lost(
+            stream=self._names[item.stream],
+            t_ns=item.t_ns,
+            cause="recorded",
+            count=item.count,
+            estimate=item.estimate,
+            detail=detail,
+        )
+
+    def _sample(self, chunk: Chunk) -> Sample:
+        data: dict[str, npt.NDArray[Any] | Encoded] = dict(chunk.data)
+        for name in self._decoded[chunk.stream]:
+            data[name] = self._decode(chunk, name)
+        times: npt.NDArray[np.int64] = chunk.t_ns.copy()  # the session keeps its own
+        return Sample(self._names[chunk.stream], times, data, chunk.t_dev_ns)
+
+    def _decode(self, chunk: Chunk, name: str) -> npt.NDArray[Any]:
+        if self._session is None:
+            raise SessionError("is closed")
+        reader = self._session.streams[chunk.stream].channels[name]
+        return reader.read(chunk.start, chunk.start + len(chunk.t_ns))
+
+    def close(self) -> None:
+        """Close the session's files."""
+        self._items = iter(())
+        if self._session is not None:
+            self._session.close()
+            self._session = None

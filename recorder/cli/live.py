@@ -1,0 +1,92 @@
+"""What `recorder run` shows while it records: a live table at a terminal, else a log line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from recorder.cli.output import format_table, human_bytes, human_seconds, note
+from recorder.daemon.supervisor import Status
+
+_LOG_S = 5.0
+_WINDOW = 16  # states that a rate is taken over: about four seconds
+
+HEADERS = ("stream", "rate", "expected", "samples", "MB/s", "lost", "queue")
+
+
+class LiveView:
+    """Shows each state that it is handed; use as ``watch`` of `Supervisor.record`."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._history: list[tuple[float, dict[str, dict[str, Any]]]] = []
+        self._lines = 0
+        self._logged_s = time.monotonic()
+
+    def __call__(self, status: Status) -> None:
+        self._history.append((status.elapsed_s, status.streams))
+        del self._history[:-_WINDOW]
+        if self._terminal:
+            self._draw(status)
+        elif time.monotonic() - self._logged_s >= _LOG_S:
+            self._logged_s = time.monotonic()
+            self._log(status)
+
+    def close(self) -> None:
+        """Leave the last table where it stands."""
+        self._lines = 0
+
+    def rows(self, status: Status) -> list[list[str]]:
+        """One row per declared stream, in the order of the config."""
+        before_s, before = self._history[0]
+        seconds = status.elapsed_s - before_s
+        rows = []
+        for sensor in status.sensors.values():
+            queue = f"{sensor.ring_held / sensor.ring_size:.0%}" if sensor.ring_size else "-"
+            for name, spec in sensor.specs.items():
+                now, old = status.streams.get(name), before.get(name)
+                rate = volume = "-"
+                if now and old and seconds > 0:
+                    rate = f"{(now['samples'] - old['samples']) / seconds:.1f} Hz"
+                    volume = f"{(now['payload_bytes'] - old['payload_bytes']) / seconds / 1e6:.2f}"
+                rows.append(
+                    [
+                        name,
+                        _ended(now) or rate,
+                        f"{spec.rate_hz:g} Hz" if spec.rate_hz else "-",
+                        str(now["samples"] if now else 0),
+                        volume,
+                        _lost(now),
+                        queue,
+                    ]
+                )
+        return rows
+
+    def _draw(self, status: Status) -> None:
+        total = sum(s["payload_bytes"] for s in status.streams.values())
+        head = f"{status.session.name}  {human_seconds(status.elapsed_s)}  {human_bytes(total)}"
+        table = format_table(HEADERS, self.rows(status), right=range(1, len(HEADERS)))
+        lines = [head, *table.splitlines()]
+        back = f"\x1b[{self._lines}A" if self._lines else ""
+        sys.stderr.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
+        sys.stderr.flush()
+        self._lines = len(lines)
+
+    def _log(self, status: Status) -> None:
+        parts = [
+            f"{name} {samples} ({rate}, lost {lost})"
+            for name, rate, _, samples, _, lost, _ in self.rows(status)
+        ]
+        note(f"{human_seconds(status.elapsed_s)}: " + ", ".join(parts))
+
+
+def _ended(stream: dict[str, Any] | None) -> str | None:
+    return f"ended: {stream['ended']}" if stream and stream["ended"] else None
+
+
+def _lost(stream: dict[str, Any] | None) -> str:
+    if not stream:
+        return "0"
+    count = sum(stream["lost"].values())
+    return f"{count}+?" if stream["unknown_losses"] else str(count)

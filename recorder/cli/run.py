@@ -1,0 +1,133 @@
+"""``recorder run CONFIG``: record one session in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.output import add_format, emit, format_table, human_bytes, note
+
+if TYPE_CHECKING:
+    from recorder.daemon.supervisor import Outcome
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
+    parser.add_argument("--duration", type=_seconds, metavar="S", help="end after so many seconds")
+    parser.add_argument("--root", type=Path, metavar="DIR", help="record here, not in session.root")
+    parser.add_argument("--name", help="name of the session; it must not exist yet")
+    parser.add_argument(
+        "--no-finalize", action="store_true", help="pack no archives after the session"
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record; 0, or 3 with counted loss, 1 where the disk failed, 2 where it cannot begin."""
+    from recorder.cli.live import LiveView
+    from recorder.contract.clock import SystemClock
+    from recorder.contract.names import check_name, render_name
+    from recorder.daemon.catalog import load
+    from recorder.daemon.supervisor import Supervisor
+    from recorder.session.layout import SessionPlan
+
+    if args.name is not None:
+        check_name(args.name)
+    config = load(args.config)
+    for sentence in config.not_yet():
+        note(sentence)
+    session = config.session
+    name = args.name or render_name(
+        session.name, platform.node(), datetime.now(UTC), session.metadata
+    )
+    plan = SessionPlan(
+        root=str((args.root or session.root).absolute()),
+        name=name,
+        exact_name=args.name is not None,
+        config_text=config.masked_text,
+        calibration_text=config.calibration.read_text() if config.calibration else None,
+        metadata=dict(session.metadata),
+        sync_interval_ms=config.storage.sync_interval_ms,
+        min_free_gb=config.storage.min_free_gb,
+        duration_s=args.duration,
+    )
+    view = LiveView()
+    with Supervisor(config, SystemClock(), note) as supervisor:
+        previous = {
+            number: signal.signal(number, lambda *_: supervisor.stop())
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            supervisor.arm()
+            path = supervisor.start(plan)
+            note(f"recording {path}; live views: {supervisor.run_folder}/tap-SENSOR")
+            outcome = supervisor.record(view, args.duration)
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+    view.close()
+    if outcome.sealed is None:
+        _checksums(outcome.session)
+    emit(_result(outcome), args, lambda _: _text(outcome))
+    return outcome.exit_code
+
+
+def _checksums(session: Path) -> None:
+    """Write the session's checksums at idle priority; a process of its own can be that idle."""
+    command = [sys.executable, "-m", "recorder.session.checksums", str(session)]
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        note(f"{session}: its checksums could not be written")
+
+
+def _result(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "session": outcome.session,
+        "exit_code": outcome.exit_code,
+        "streams": {
+            name: {
+                "samples": s["samples"],
+                "lost": s["lost"],
+                "unknown_losses": s["unknown_losses"],
+                "ended": s["ended"],
+            }
+            for name, s in outcome.streams.items()
+        },
+        "faults": outcome.faults,
+        "sealed": outcome.sealed,
+    }
+
+
+def _text(outcome: Outcome) -> str:
+    rows = [
+        [
+            name,
+            s["samples"],
+            human_bytes(s["payload_bytes"]),
+            ", ".join(f"{cause} {n}" for cause, n in s["lost"].items())
+            + (f" + {s['unknown_losses']} uncounted" if s["unknown_losses"] else "")
+            or "nothing",
+            s["ended"],
+        ]
+        for name, s in outcome.streams.items()
+    ]
+    table = format_table(["stream", "samples", "bytes", "lost", "ended"], rows, right=(1, 2))
+    end = f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}"
+    return "\n".join([table, *(f"fault: {fault}" for fault in outcome.faults), end])
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e8:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds

@@ -1,0 +1,268 @@
+"""The data plane's sockets: the only module that speaks ZeroMQ.
+
+Drivers (DEALER) talk to the writer (ROUTER) over ``ipc://`` in a folder of their own, 0700, one
+per run.  High-water marks are low, because what lies inside ZeroMQ is out of the sender's hands;
+bytes are limited by credit, above this module.  A sample may vanish here when a peer dies: that
+is no loss, since drivers keep all that is not acknowledged and the writer names the message that
+it expects next.
+
+The *tap* is a PUB socket per driver for live views.  It is lossy by design, and never in the way
+of recording::
+
+    with TapSubscriber([tap_address(run_folder, "camera")]) as tap:
+        for message in tap.messages(timeout=5.0):
+            if message.kind is Kind.JOIN:
+                spec = StreamSpec.from_wire(message.values["stream"])   # repeated every second
+            else:
+                ...  # Kind.DATA: message.frames, one per channel of spec
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from recorder.contract.errors import ProtocolError, StorageError
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Buffer, Kind, Message, buffer_size, decode, encode
+
+_DATA_MARK = 32  # messages; credit bounds their bytes
+_REPLY_MARK = 1000  # acks and hellos: small
+_TAP_MARK = 8
+_COPY_BELOW = 16 * 1024  # smaller frames are cheaper to copy than to track
+_MAX_ADDRESS = 100  # sun_path holds 108 bytes
+
+
+def writer_address(run_folder: Path) -> str:
+    """The writer's address in a run folder."""
+    return f"ipc://{run_folder}/writer"
+
+
+def tap_address(run_folder: Path, sensor: str) -> str:
+    """The address of a sensor's tap in a run folder; topics are stream names."""
+    return f"ipc://{run_folder}/tap-{sensor}"
+
+
+class Waker:
+    """Wakes a thread that waits in a poll, from any other thread or a signal handler."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def wake(self) -> None:
+        os.eventfd_write(self._fd, 1)
+
+    def clear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _Socket:
+    """A socket with a poller that also watches a waker."""
+
+    def __init__(self, kind: int, waker: Waker | None) -> None:
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._waker = waker
+        self._poller = zmq.Poller()
+        if waker is not None:
+            self._poller.register(waker.fileno(), zmq.POLLIN)
+
+    def _bind(self, address: str) -> None:
+        if address.startswith("ipc://"):
+            path = address.removeprefix("ipc://")
+            if len(os.fsencode(path)) > _MAX_ADDRESS:
+                raise StorageError(f"{path}: too long for a socket ({_MAX_ADDRESS} bytes)")
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            self._socket.close()
+            raise StorageError(f"{address}: cannot be bound: {error}") from None
+
+    def wait(self, seconds: float, *, until_writable: bool = False) -> None:
+        """Return when there is something to receive, the waker was woken, or time is up."""
+        events = zmq.POLLIN | (zmq.POLLOUT if until_writable else 0)
+        self._poller.register(self._socket, events)
+        self._poller.poll(max(0, round(seconds * 1000)))
+        if self._waker is not None:
+            self._waker.clear()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class DriverSocket(_Socket):
+    """A driver's (or the supervisor's) end of the data plane."""
+
+    def __init__(self, run_folder: Path, waker: Waker | None = None) -> None:
+        super().__init__(zmq.DEALER, waker)
+        self._socket.setsockopt(zmq.SNDHWM, _DATA_MARK)
+        self._socket.setsockopt(zmq.RCVHWM, _REPLY_MARK)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, 20)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+        self._socket.connect(writer_address(run_folder))
+
+    def send(self, message: Message) -> bool:
+        """Send without copying large frames; False where ZeroMQ would have to wait."""
+        try:
+            _send(self._socket, encode(message))
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self) -> Message | None:
+        """The next message from the writer; None where there is none.
+
+        Raises:
+            ProtocolError: the frames are not a message.
+        """
+        try:
+            return decode(self._socket.recv_multipart(zmq.NOBLOCK))
+        except zmq.Again:
+            return None
+
+
+class WriterSocket(_Socket):
+    """The writer's end of the data plane."""
+
+    def __init__(self, run_folder: Path, waker: Waker | None = None) -> None:
+        super().__init__(zmq.ROUTER, waker)
+        self._socket.setsockopt(zmq.SNDHWM, _REPLY_MARK)
+        self._socket.setsockopt(zmq.RCVHWM, _DATA_MARK)
+        self._bind(writer_address(run_folder))
+
+    def send(self, peer: bytes, message: Message) -> bool:
+        """Send to a peer; False where it would have to wait.  A peer that is gone drops it."""
+        try:
+            self._socket.send_multipart([peer, *encode(message)], zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self) -> tuple[bytes, Message | ProtocolError] | None:
+        """The next message with its peer's identity; None where there is none.
+
+        What cannot be decoded comes as the error, so that its sender can be told.
+        """
+        try:
+            first, *rest = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        peer = first.bytes
+        header = [rest[0].bytes] if rest else []
+        try:
+            return peer, decode([*header, *(frame.buffer for frame in rest[1:])])
+        except ProtocolError as error:
+            return peer, error
+
+
+class TapPublisher:
+    """Publishes messages for live views; drops what a slow subscriber does not take.
+
+    A message without a subscriber to its stream costs nothing: ask `wanted` before encoding.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._socket = _Socket(zmq.XPUB, None)
+        socket = self._socket._socket
+        socket.setsockopt(zmq.SNDHWM, _TAP_MARK)
+        socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self._socket._bind(address)
+        self._topics: set[bytes] = set()
+        self._specs: dict[str, StreamSpec] = {}
+        self._announced_s = 0.0
+
+    def declare(self, spec: StreamSpec) -> None:
+        """Announce a stream now and every second from now on."""
+        self._specs[spec.name] = spec
+        self._announced_s = 0.0
+
+    def wanted(self, stream: str) -> bool:
+        """Whether anybody subscribes to the stream."""
+        self._read_subscriptions()
+        name = stream.encode()
+        return any(name.startswith(topic) for topic in self._topics)
+
+    def publish(self, message: Message) -> None:
+        """Publish a message under its stream's name; announces the streams when it is time."""
+        if not self.wanted(message.stream):
+            return
+        now = time.monotonic()
+        if now - self._announced_s >= 1.0:
+            self._announced_s = now
+            for name, spec in self._specs.items():
+                self._send(Message(Kind.JOIN, stream=name, values={"stream": spec.to_wire()}))
+        self._send(message)
+
+    def _send(self, message: Message) -> None:
+        _send(self._socket._socket, [message.stream.encode(), *encode(message)])
+
+    def _read_subscriptions(self) -> None:
+        while True:
+            try:
+                change = self._socket._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            # Verbose: every subscription is told, but only a topic's last unsubscription.
+            if change[:1] == b"\x01":
+                self._topics.add(change[1:])
+                self._announced_s = 0.0
+            else:
+                self._topics.discard(change[1:])
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class TapSubscriber(_Socket):
+    """Receives live messages from one or more taps; see the module's example."""
+
+    def __init__(self, addresses: Sequence[str], streams: Sequence[str] = ("",)) -> None:
+        super().__init__(zmq.SUB, None)
+        self._socket.setsockopt(zmq.RCVHWM, _TAP_MARK)
+        for stream in streams:
+            self._socket.setsockopt(zmq.SUBSCRIBE, stream.encode())
+        for address in addresses:
+            self._socket.connect(address)
+
+    def receive(self, timeout: float) -> Message | None:
+        """The next message, or None where none came within `timeout` seconds."""
+        if not self._socket.poll(round(timeout * 1000)):
+            return None
+        return decode(self._socket.recv_multipart()[1:])
+
+    def messages(self, timeout: float) -> Iterator[Message]:
+        """Messages as they come; ends where none came for `timeout` seconds."""
+        while (message := self.receive(timeout)) is not None:
+            yield message
+
+
+def _send(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
+    last = len(frames) - 1
+    for i, frame in enumerate(frames):
+        flags = zmq.NOBLOCK | (zmq.SNDMORE if i < last else 0)
+        socket.send(frame, flags, copy=buffer_size(frame) < _COPY_BELOW)

@@ -1,0 +1,431 @@
+"""The config file: strict, and each error names file, line and key path (DESIGN section 5).
+
+Usage::
+
+    config = load_config(Path("rig.yaml"), schema_of)    # ConfigError says what is wrong where
+    for entry in config.sensors:
+        start_driver(entry.driver, json.dumps(entry.for_driver()))
+
+What the sections hold is in `recorder.contract.settings`; how YAML's oddities are read is in
+`recorder.contract.yaml_lines`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.errors import ConfigError, UsageError
+from recorder.contract.masking import mask_value
+from recorder.contract.names import check_template
+from recorder.contract.options import Option, OptionTable, check_options, suggest
+from recorder.contract.schema import SESSION_SCHEME, DriverSchema
+from recorder.contract.settings import (
+    ARCHIVES,
+    SECTIONS,
+    SENSOR_KEYS,
+    VERSION,
+    ControlSettings,
+    FinalizeStep,
+    MetricsSettings,
+    ProcessSettings,
+    RecordFormatSettings,
+    RetentionSettings,
+    SensorEntry,
+    SessionSettings,
+    SplitSettings,
+    StorageSettings,
+)
+from recorder.contract.streams import STREAM_NAME
+from recorder.contract.yaml_lines import Document, read_yaml
+
+__all__ = ["FILE_SCHEMES", "Config", "DriverSchema", "SchemaOf", "SensorEntry", "load_config"]
+
+SchemaOf = Callable[[str], DriverSchema]
+"""Gives the schema of a driver by its name; ConfigError where there is no such driver."""
+
+FILE_SCHEMES = frozenset({"file", "pcap", "osf", "vrs", SESSION_SCHEME})
+"""Schemes whose address is a path, relative to the config, that must exist."""
+
+_DRIVER = re.compile(r"[a-z][a-z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
+_SOURCE = re.compile(r"([a-z][a-z0-9+.-]*):(.*)")
+
+_NOT_YET: Mapping[str, str] = {
+    "session.autostart": "sessions start only when told to",
+    "session.split.minutes": "sessions are not split",
+    "session.split.gb": "sessions are not split",
+    "retention.gb": "nothing is deleted",
+    "retention.days": "nothing is deleted",
+    "record_format.enabled": "no session.vrs is written",
+    "record_format.streams": "no session.vrs is written",
+    "finalize": "no archives are packed",
+    "control.socket": "there is no control socket",
+    "control.tcp": "there is no control socket",
+    "control.curve_keys": "there is no control socket",
+    "metrics.port": "no metrics are served",
+}
+_SENSOR_NOT_YET: Mapping[str, str] = {
+    "required": "sensors are not judged",
+    "min_rate": "rates are shown but not judged",
+    "process.cpus": "the process runs on any CPU",
+    "process.nice": "the process runs at the niceness that it inherits",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A config that was checked as far as can be without opening a source.
+
+    Attributes:
+        path: the file, absolute.
+        sensors: the sensors in the file's order, at least one.
+        calibration: absolute path of the calibration file, which exists; None where none is set.
+        finalize: archives to pack, in order.
+        document: the file's text and lines.
+    """
+
+    path: Path
+    session: SessionSettings
+    sensors: tuple[SensorEntry, ...]
+    storage: StorageSettings
+    retention: RetentionSettings
+    record_format: RecordFormatSettings
+    calibration: Path | None
+    finalize: tuple[FinalizeStep, ...]
+    control: ControlSettings
+    metrics: MetricsSettings
+    document: Document = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The file's text as it is, passwords included."""
+        return self.document.text
+
+    @property
+    def masked_text(self) -> str:
+        """The file's text with passwords in addresses masked: what a session keeps."""
+        return self.document.masked_text
+
+    def sensor(self, name: str) -> SensorEntry:
+        """The sensor of that name; KeyError where there is none."""
+        for entry in self.sensors:
+            if entry.name == name:
+                return entry
+        raise KeyError(name)
+
+    def sensor_for_driver(self, entry: SensorEntry) -> dict[str, Any]:
+        """What the entry's driver reads as JSON from its standard input."""
+        return entry.for_driver()
+
+    def error(self, key: str, message: str) -> ConfigError:
+        """An error about a key of this file, for what shows only later; names file and line."""
+        return self.document.fail(key, message)
+
+    def not_yet(self) -> list[str]:
+        """One sentence for each setting in the file that this version does not act on."""
+        keys = dict(_NOT_YET)
+        for entry in self.sensors:
+            keys |= {f"sensors.{entry.name}.{k}": text for k, text in _SENSOR_NOT_YET.items()}
+        return [
+            f"{key}: accepted, but not acted on yet: {text}"
+            for key, text in keys.items()
+            if _is_on(self.document.values, key)
+        ]
+
+
+def load_config(
+    path: Path,
+    schema_of: SchemaOf,
+    prefetch: Callable[[Iterable[str]], None] | None = None,
+) -> Config:
+    """Read a config file and check all of it.
+
+    Args:
+        path: the file.
+        schema_of: gives a driver's schema by name.
+        prefetch: called once with the names of all drivers before `schema_of` is, so that it
+            can ask them at the same time.
+
+    Raises:
+        ConfigError: the first thing that is wrong, with file, line and key path.
+    """
+    document = read_yaml(path)
+    path = path.absolute()
+    version = document.values.get("version", VERSION)
+    if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
+        raise document.fail("version", f"{version} is not supported; this recorder reads {VERSION}")
+    values = _section(SECTIONS, document.values, document)
+    reader = _Reader(document, path.parent)
+    sensors = reader.sensors(values["sensors"], schema_of, prefetch)
+    session, control = values["session"], values["control"]
+    try:
+        check_template(session["name"], session["metadata"])
+    except UsageError as error:
+        raise document.fail("session.name", str(error)) from None
+    calibration = values["calibration"]
+    curve_keys = control["curve_keys"]
+    return Config(
+        path=path,
+        session=SessionSettings(
+            root=reader.path("session.root", session["root"]),
+            name=session["name"],
+            metadata=session["metadata"],
+            autostart=session["autostart"],
+            split=SplitSettings(**session["split"]),
+        ),
+        sensors=sensors,
+        storage=StorageSettings(**values["storage"]),
+        retention=RetentionSettings(**values["retention"]),
+        record_format=reader.record_format(values["record_format"], sensors),
+        calibration=calibration and reader.existing("calibration", calibration, file=True),
+        finalize=reader.finalize(values["finalize"]),
+        control=ControlSettings(
+            socket=control["socket"] and reader.path("control.socket", control["socket"]),
+            tcp=control["tcp"],
+            curve_keys=curve_keys and reader.existing("control.curve_keys", curve_keys),
+        ),
+        metrics=MetricsSettings(**values["metrics"]),
+        document=document,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Checks what option tables cannot say."""
+
+    document: Document
+    base: Path
+
+    def sensors(
+        self,
+        entries: Mapping[str, Any],
+        schema_of: SchemaOf,
+        prefetch: Callable[[Iterable[str]], None] | None,
+    ) -> tuple[SensorEntry, ...]:
+        fail = self.document.fail
+        if not entries:
+            raise fail("sensors", "names no sensor; nothing would be recorded")
+        drivers = {name: self._driver(name, written) for name, written in entries.items()}
+        if prefetch is not None:
+            prefetch(dict.fromkeys(drivers.values()))
+        sensors: list[SensorEntry] = []
+        streams: dict[str, str] = {}
+        for name, written in entries.items():
+            try:
+                schema = schema_of(drivers[name])
+            except ConfigError as error:
+                raise fail(f"sensors.{name}.driver", str(error)) from None
+            sensors.append(self._sensor(name, drivers[name], written, schema))
+            for suffix in schema.stream_suffixes:
+                streams[name + suffix] = name
+        for name in entries:
+            if name in streams:
+                raise fail(
+                    f"sensors.{name}",
+                    f"the sensor {streams[name]!r} records a stream of that name beside its own; "
+                    "rename one of them",
+                )
+        return tuple(sensors)
+
+    def _driver(self, name: str, written: Any) -> str:
+        """The entry's driver, after a look at the sensor's name and the entry's form."""
+        fail, key = self.document.fail, f"sensors.{name}"
+        if not STREAM_NAME.fullmatch(name):
+            raise fail(
+                key,
+                "is no sensor's name: that is a lower-case letter, then up to 63 lower-case "
+                "letters, digits and '_'",
+            )
+        if not isinstance(written, Mapping):
+            raise fail(key, "needs a mapping with a driver and a source")
+        if "driver" not in written:
+            for other in written:
+                if suggest(other, ["driver"]):
+                    raise fail(f"{key}.{other}", "unknown key (did you mean 'driver'?)")
+            raise fail(f"{key}.driver", "missing; this key is required")
+        driver = written["driver"]
+        if not isinstance(driver, str) or not _DRIVER.fullmatch(driver):
+            raise fail(
+                f"{key}.driver",
+                f"{driver!r:.60} is no driver's name: that is one word in lower case, or a dotted "
+                "module name",
+            )
+        return driver
+
+    def _sensor(
+        self, name: str, driver: str, written: Mapping[str, Any], schema: DriverSchema
+    ) -> SensorEntry:
+        document, key = self.document, f"sensors.{name}"
+        if taken := sorted(set(schema.options) & set(SENSOR_KEYS)):
+            raise document.fail(
+                f"{key}.driver", f"{driver!r} has an option {taken[0]!r}, as every sensor has"
+            )
+        for other in written:
+            if other not in schema.options and other not in SENSOR_KEYS:
+                near = suggest(other, [*SENSOR_KEYS, *schema.options])
+                raise document.fail(f"{key}.{other}", f"unknown key for driver {driver!r}{near}")
+        common = _section(
+            SENSOR_KEYS, {k: v for k, v in written.items() if k in SENSOR_KEYS}, document, key
+        )
+        scheme, address = self._source(f"{key}.source", common["source"], driver, schema)
+        own = {k: v for k, v in written.items() if k in schema.options}
+        options = check_options(schema.options, own, key, document.fail)
+        cpus = common["process"]["cpus"]
+        for index, cpu in enumerate(cpus):
+            if not isinstance(cpu, int) or isinstance(cpu, bool) or cpu < 0:
+                raise document.fail(f"{key}.process.cpus[{index}]", "needs a CPU's number, from 0")
+        return SensorEntry(
+            name=name,
+            driver=driver,
+            scheme=scheme,
+            address=address,
+            options=self._with_paths(schema.options, own, options, key),
+            pace=common["pace"],
+            loop=common["loop"],
+            live=scheme in schema.live_schemes,
+            required=common["required"],
+            min_rate=common["min_rate"],
+            process=ProcessSettings(tuple(cpus), common["process"]["nice"]),
+        )
+
+    def _source(self, key: str, source: str, driver: str, schema: DriverSchema) -> tuple[str, str]:
+        fail = self.document.fail
+        takes = f"driver {driver!r} takes " + ", ".join(f"{s}:" for s in schema.schemes)
+        match = _SOURCE.fullmatch(source)
+        if match is None or not source.isprintable():
+            raise fail(
+                key, f"{mask_value(source)!r:.100} is not of the form SCHEME:ADDRESS; {takes}"
+            )
+        scheme, address = match.groups()
+        if scheme not in schema.schemes:
+            near = suggest(scheme, schema.schemes)
+            raise fail(key, f"unknown kind of source {scheme + ':'!r}{near}; {takes}")
+        if scheme not in FILE_SCHEMES:
+            return scheme, address
+        path, hash_mark, sensor = address, "", ""
+        if scheme == SESSION_SCHEME and "#" in address:
+            path, hash_mark, sensor = address.rpartition("#")
+            if not STREAM_NAME.fullmatch(sensor):
+                raise fail(key, f"what stands behind '#' needs to be a sensor's name: {sensor!r}")
+        if not path:
+            raise fail(key, f"{scheme}: needs a path behind it")
+        return scheme, f"{self.existing(key, path)}{hash_mark}{sensor}"
+
+    def _with_paths(
+        self, table: OptionTable, written: Mapping[str, Any], checked: dict[str, Any], key: str
+    ) -> dict[str, Any]:
+        """The checked options with the paths that were written made absolute."""
+        for name, value in written.items():
+            option = table[name]
+            checked[name] = self._with_path(option, value, checked[name], f"{key}.{name}")
+        return checked
+
+    def _with_path(self, option: Option, written: Any, checked: Any, key: str) -> Any:
+        if written is None:
+            return checked
+        if option.type == "path":
+            return str(self.existing(key, checked))
+        if option.type == "list" and option.items == "path":
+            return [str(self.existing(f"{key}[{i}]", item)) for i, item in enumerate(checked)]
+        if option.keys is not None:
+            return self._with_paths(option.keys, written, checked, key)
+        return checked
+
+    def record_format(
+        self, values: Mapping[str, Any], sensors: Iterable[SensorEntry]
+    ) -> RecordFormatSettings:
+        names = [entry.name for entry in sensors]
+        for index, stream in enumerate(values["streams"]):
+            if not any(stream == name or stream.startswith(name + "_") for name in names):
+                raise self.document.fail(
+                    f"record_format.streams[{index}]",
+                    f"no sensor records a stream {stream!r}{suggest(stream, names)}",
+                )
+        return RecordFormatSettings(values["enabled"], tuple(values["streams"]))
+
+    def finalize(self, items: Iterable[Any]) -> tuple[FinalizeStep, ...]:
+        steps: list[FinalizeStep] = []
+        for index, item in enumerate(items):
+            key = f"finalize[{index}]"
+            name, options = item, None
+            if isinstance(item, Mapping) and len(item) == 1:
+                [(name, options)] = item.items()
+            if not isinstance(name, str):
+                raise self.document.fail(key, "needs an archive's name, or {name: {option: value}}")
+            if name not in ARCHIVES:
+                known = ", ".join(ARCHIVES)
+                raise self.document.fail(
+                    key, f"{name!r} is no archive; there are {known}{suggest(name, ARCHIVES)}"
+                )
+            if options is not None and not isinstance(options, Mapping):
+                raise self.document.fail(f"{key}.{name}", "needs a mapping of options")
+            if any(step.archive == name for step in steps):
+                raise self.document.fail(key, f"{name!r} stands in the list twice")
+            steps.append(FinalizeStep(name, options or {}))
+        return tuple(steps)
+
+    def path(self, key: str, text: str) -> Path:
+        """The path, taken relative to the config file."""
+        if not text:
+            raise self.document.fail(key, "needs a path; it is empty")
+        try:
+            return (self.base / text).resolve()
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL; a loop of links
+            raise self.document.fail(key, f"{text!r:.100} is no path: {error}") from None
+
+    def existing(self, key: str, text: str, *, file: bool = False) -> Path:
+        """The path, which must be there (and, with `file`, be a file)."""
+        path = self.path(key, text)
+        try:
+            found = path.exists()
+        except OSError as error:  # too long a name, a folder that may not be entered
+            raise self.document.fail(key, f"{path}: {error.strerror}") from None
+        if not found:
+            raise self.document.fail(key, f"no such file: {path}")
+        if file and not path.is_file():
+            raise self.document.fail(key, f"is not a file: {path}")
+        return path
+
+
+def _section(
+    table: OptionTable, values: Mapping[str, Any], document: Document, key: str = ""
+) -> dict[str, Any]:
+    """`check_options`, but a key that is there without a value does not stand for None.
+
+    An empty mapping or list may be written as nothing; a number or text that has a default may
+    not, since ``fps:`` alone is an unfinished line.
+    """
+    return check_options(table, _without_empty(table, values, document, key), key, document.fail)
+
+
+def _without_empty(
+    table: OptionTable, values: Mapping[str, Any], document: Document, key: str
+) -> dict[str, Any]:
+    kept = {}
+    for name, value in values.items():
+        path = f"{key}.{name}" if key else name
+        option = table.get(name)
+        if option is not None and value is None and option.default is not None:
+            if option.type not in ("map", "list"):
+                raise document.fail(
+                    path, f"has no value; leave the key out for its default, {option.default!r}"
+                )
+            continue
+        if option is not None and option.keys is not None and isinstance(value, Mapping):
+            value = _without_empty(option.keys, value, document, path)
+        kept[name] = value
+    return kept
+
+
+def _is_on(values: Any, key: str) -> bool:
+    """Whether the file sets a key to something that asks for more than the default does."""
+    for name in key.split("."):
+        if not isinstance(values, Mapping) or name not in values:
+            return False
+        values = values[name]
+    if key.endswith(".required"):  # true is the default
+        return values is False
+    return bool(values)

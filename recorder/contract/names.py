@@ -1,0 +1,138 @@
+"""Names of sessions: what they may be, and the template that makes them.
+
+A session's name is a folder's name, a part of archive names and of URLs, so it is kept to ASCII
+letters, digits, dot, underscore and hyphen (DESIGN section 6).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from recorder.contract.errors import UsageError
+
+MAX_NAME = 100
+"""Longest name of a session."""
+MAX_RENDERED = 90
+"""Longest name that a template gives: room stays for ``_2`` and ``_p001`` behind it."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BAD = re.compile(r"[^A-Za-z0-9._-]")
+_TOKEN = re.compile(r"\{([^{}]*)\}")
+_METADATA = re.compile(r"metadata\.([A-Za-z0-9_-]+)")
+_STRFTIME = re.compile(r"(?:%-?[A-Za-z]|[A-Za-z0-9._-])+")
+_DEFAULT_TIME = "%Y_%m_%d_%H_%M_%S"
+_ALLOWED = "a name takes the letters A-Z and a-z, digits, '.', '_' and '-'"
+
+
+def check_name(name: str) -> str:
+    """The name itself, where a session may have it.
+
+    Raises:
+        UsageError: it is empty, too long, would leave its folder, or holds a character that is
+            not allowed; the message says which.
+    """
+    if _NAME.fullmatch(name):
+        return name
+    shown = repr(name if len(name) <= 40 else name[:37] + "...")
+    if not name:
+        raise UsageError(f"session name {shown}: is empty")
+    if "/" in name or "\\" in name or name in (".", ".."):
+        raise UsageError(
+            f"session name {shown}: is a path; a session is one folder right below its root"
+        )
+    if bad := _BAD.search(name):
+        raise UsageError(f"session name {shown}: holds {bad.group()!r}; {_ALLOWED}")
+    if len(name) > MAX_NAME:
+        raise UsageError(
+            f"session name {shown}: is {len(name)} characters long, {MAX_NAME} is the most"
+        )
+    raise UsageError(f"session name {shown}: starts with {name[0]!r}, not a letter or digit")
+
+
+def check_template(template: str, metadata: Mapping[str, Any] | None = None) -> None:
+    """Hold a ``session.name`` template against what `render_name` can make of it.
+
+    Args:
+        template: text with ``{hostname}``, ``{utc:STRFTIME}`` (``{utc}`` alone takes
+            ``%Y_%m_%d_%H_%M_%S``) and ``{metadata.KEY}`` in it.
+        metadata: the keys that ``{metadata.KEY}`` may name.
+
+    Raises:
+        UsageError: an unknown placeholder, a stray brace, a character that no name may have, or
+            a name that would always be too long.
+    """
+    metadata = metadata or {}
+    for token in _TOKEN.findall(template):
+        kind, _, argument = token.partition(":")
+        key = _METADATA.fullmatch(token)
+        if key:
+            if key[1] not in metadata:
+                raise UsageError(f"{{{token}}} names a key that session.metadata does not have")
+        elif kind == "utc":
+            if ":" in token and not _STRFTIME.fullmatch(argument):
+                raise UsageError(
+                    f"{{{token}}}: a time format is made of strftime's directives such as %Y; "
+                    f"apart from them, {_ALLOWED}"
+                )
+            example = _sample_time().strftime(argument or _DEFAULT_TIME)
+            if bad := _BAD.search(example):
+                raise UsageError(f"{{{token}}} gives {example!r}, with {bad.group()!r}; {_ALLOWED}")
+        elif token != "hostname":
+            raise UsageError(
+                f"unknown placeholder {{{token}}}; there are {{hostname}}, {{utc:FORMAT}} and "
+                "{metadata.KEY}"
+            )
+    literal = _TOKEN.sub("", template)
+    if "{" in literal or "}" in literal:
+        raise UsageError("a brace stands alone; a placeholder is written {hostname}")
+    check_name("x" + literal)
+    shortest = _fill(template, "h", _sample_time(), metadata)
+    if not shortest:
+        raise UsageError("is empty")
+    if len(shortest) > MAX_RENDERED:
+        raise UsageError(
+            f"gives names of {len(shortest)} characters at least; {MAX_RENDERED} is the most"
+        )
+
+
+def render_name(
+    template: str,
+    hostname: str,
+    utc: datetime,
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
+    """The name that a template gives now.
+
+    It never fails on what the machine or the metadata put in, because a vehicle with an odd host
+    name must still record: what a name may not have becomes ``-``, and it is cut to
+    `MAX_RENDERED` characters.
+
+    Args:
+        template: a template that `check_template` passed.
+        hostname: the machine's name.
+        utc: the time of the session's start; an aware time of another zone is converted.
+        metadata: the session's metadata, for ``{metadata.KEY}``.
+    """
+    if utc.tzinfo is not None:
+        utc = utc.astimezone(UTC)
+    text = _fill(template, hostname, utc, metadata or {})
+    return _BAD.sub("-", text).lstrip("._-")[:MAX_RENDERED] or "session"
+
+
+def _fill(template: str, hostname: str, utc: datetime, metadata: Mapping[str, Any]) -> str:
+    def value(match: re.Match[str]) -> str:
+        kind, _, argument = match[1].partition(":")
+        if kind == "utc":
+            return utc.strftime(argument or _DEFAULT_TIME)
+        if key := _METADATA.fullmatch(match[1]):
+            return str(metadata.get(key[1], ""))
+        return hostname
+
+    return _TOKEN.sub(value, template)
+
+
+def _sample_time() -> datetime:
+    return datetime(2024, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)

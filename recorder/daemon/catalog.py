@@ -1,0 +1,228 @@
+"""Drivers, asked through their own processes: the recorder never imports one.
+
+`driver_schema` gives what a config may say to a driver, `check_source` whether a sensor's source
+opens and what streams it gives.  A plain name is a module of the package ``drivers``; a dotted
+name is any importable module.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.config import Config, load_config
+from recorder.contract.errors import ConfigError, ProtocolError, SourceError
+from recorder.contract.masking import mask_passwords
+from recorder.contract.options import suggest
+from recorder.contract.schema import DriverSchema
+from recorder.contract.settings import SensorEntry
+from recorder.contract.streams import StreamSpec
+
+SCHEMA_TIMEOUT_S = 20.0
+CHECK_TIMEOUT_S = 60.0
+"""Opening a source may import a large SDK and read a long recording's index."""
+_PARALLEL = 8
+_MESSAGE_LENGTH = 500
+
+
+def driver_command(driver: str, verb: str) -> list[str]:
+    """The command that runs a driver's process.
+
+    Args:
+        driver: the name as in the config.
+        verb: ``schema``, ``check`` or ``run``.
+    """
+    module = driver if "." in driver else f"drivers.{driver}"
+    return [sys.executable, "-m", module, verb]
+
+
+def available_drivers() -> list[str]:
+    """Names of the drivers in the package ``drivers``, found without importing one."""
+    spec = importlib.util.find_spec("drivers")
+    names: set[str] = set()
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for path in Path(folder).glob("[!_]*"):
+            if path.suffix == ".py":
+                names.add(path.stem)
+            elif (path / "__main__.py").is_file() and path.name != "sim":
+                names.add(path.name)
+    return sorted(names)
+
+
+def driver_schema(name: str) -> DriverSchema:
+    """The schema of a driver; asked once per process, also where the answer is an error.
+
+    Raises:
+        ConfigError: there is no such driver, or it does not answer as a driver does.
+    """
+    answer = _probe(name)
+    if isinstance(answer, str):
+        raise ConfigError(answer)
+    return answer
+
+
+def prefetch(names: Iterable[str]) -> None:
+    """Ask several drivers at the same time, so that `driver_schema` has their answers."""
+    wanted = list(dict.fromkeys(names))
+    if len(wanted) > 1:
+        with ThreadPoolExecutor(min(_PARALLEL, len(wanted))) as pool:
+            list(pool.map(_probe, wanted))
+
+
+def load(path: Path) -> Config:
+    """`load_config` with the drivers of this installation."""
+    return load_config(path, driver_schema, prefetch)
+
+
+@functools.cache
+def _probe(name: str) -> DriverSchema | str:
+    """The driver's schema, or what is wrong with the driver."""
+    if "." not in name:
+        known = available_drivers()
+        if name not in known:
+            return (
+                f"there is no driver {name!r}{suggest(name, known)}; there are {', '.join(known)}"
+            )
+    result = _run(driver_command(name, "schema"), b"", SCHEMA_TIMEOUT_S)
+    where = f"driver {name!r}"
+    if result.timed_out:
+        return f"{where}: printed no schema within {SCHEMA_TIMEOUT_S:g} s"
+    if result.code != 0:
+        return f"{where}: {result.problem}"
+    try:
+        return DriverSchema.from_wire(_answer(result.stdout))
+    except (ValueError, RecursionError):
+        shown = result.stdout[:40].decode(errors="replace")
+        return f"{where}: printed {shown!r} for a schema, which is not JSON"
+    except ProtocolError as error:
+        return f"{where}: {error}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What opening a sensor's source gave.
+
+    Attributes:
+        sensor: the sensor's name.
+        streams: the streams that it declares; empty where there is a problem.
+        problem: what is wrong, one line; None where nothing is.
+        exit_code: 0; 2 where the source or its options are wrong; 1 else.
+        seconds: time that it took.
+    """
+
+    sensor: str
+    streams: tuple[StreamSpec, ...] = ()
+    problem: str | None = None
+    exit_code: int = 0
+    seconds: float = 0.0
+
+
+def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> CheckResult:
+    """Have a sensor's driver open its source, declare its streams and close it again."""
+    started = time.monotonic()
+    request = json.dumps(entry.for_driver()).encode()
+    result = _run(driver_command(entry.driver, "check"), request, timeout_s)
+    seconds = time.monotonic() - started
+
+    def problem(message: str, code: int = 1) -> CheckResult:
+        return CheckResult(entry.name, (), mask_passwords(message), code, seconds)
+
+    if result.timed_out:
+        return problem(f"driver {entry.driver!r} did not open its source within {timeout_s:g} s")
+    if result.code != 0:
+        return problem(result.problem, SourceError.exit_code if result.code == 2 else 1)
+    try:
+        streams = tuple(map(StreamSpec.from_wire, _answer(result.stdout)["streams"]))
+    except (ValueError, KeyError, TypeError, RecursionError, ProtocolError) as error:
+        return problem(f"driver {entry.driver!r} answered with no list of streams: {error!r:.200}")
+    if not streams:
+        return problem(f"driver {entry.driver!r} declares no stream")
+    return CheckResult(entry.name, streams, seconds=seconds)
+
+
+def check_sources(entries: Sequence[SensorEntry]) -> list[CheckResult]:
+    """`check_source` of several sensors at the same time, in their order."""
+    with ThreadPoolExecutor(max(1, min(_PARALLEL, len(entries)))) as pool:
+        return list(pool.map(check_source, entries))
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+
+    @property
+    def problem(self) -> str:
+        """The last line on standard error: the error itself, also of a traceback."""
+        lines = self.stderr.decode(errors="replace").strip().splitlines()
+        if not lines and self.code < 0:
+            return f"was ended by {_signal_name(-self.code)}"
+        text = lines[-1] if lines else f"exited with {self.code} and no message"
+        return text.removeprefix(f"{sys.executable}: ")[:_MESSAGE_LENGTH]
+
+
+def _answer(stdout: bytes) -> Any:
+    """The JSON that a driver printed; behind other lines where a library of its is talkative."""
+    try:
+        return json.loads(stdout)
+    except ValueError:
+        lines = stdout.splitlines()
+        return json.loads(lines[-1] if lines else b"")
+
+
+def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
+    """Run a command to its end, or kill it and all that it started."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    try:
+        stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+        return _Result(process.returncode, stdout, stderr, timed_out=False)
+    except subprocess.TimeoutExpired:
+        return _Result(-1, b"", b"", timed_out=True)
+    finally:
+        if process.returncode is None:
+            _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    # Its own session, hence its own group.  It is not reaped yet, so the id is still its own.
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def streams_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
+    """Streams that two sensors both give: (sensor that came later, what is wrong)."""
+    owners: dict[str, Any] = {}
+    clashes = []
+    for result in results:
+        for spec in result.streams:
+            owner = owners.setdefault(spec.name, result.sensor)
+            if owner != result.sensor:
+                text = f"its stream {spec.name!r} is also one of the sensor {owner!r}"
+                clashes.append((result.sensor, text))
+    return clashes

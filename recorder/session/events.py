@@ -1,0 +1,79 @@
+"""The event log: losses and incidents, as they happen, counted by cause.
+
+One JSON object a line: ``{t_ns, type, stream, cause, first_seq, last_seq, count, duration_ns}``,
+and whatever else the event has to say.  ``count`` is null where nobody could count; ``estimate``
+may stand beside it.  Events of one stream and cause within a second become one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from recorder.formats.disk import AppendFile
+
+MERGE_NS = 1_000_000_000
+_KNOWN = ("t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns")
+
+
+def make_event(
+    kind: str, t_ns: int, stream: str = "", cause: str = "", **more: Any
+) -> dict[str, Any]:
+    """An event with every key of the format; `more` may fill or add some."""
+    event: dict[str, Any] = dict.fromkeys(_KNOWN)
+    event |= {"t_ns": t_ns, "type": kind, "stream": stream or None, "cause": cause or None}
+    return event | more
+
+
+class EventLog:
+    """Merges events and appends them to their file.
+
+    Events that may still be merged are `pending`: they stand in the journal's commit records
+    until they are in the file, so that a killed writer forgets none.
+    """
+
+    def __init__(self, file: AppendFile, pending: Iterable[dict[str, Any]] = ()) -> None:
+        self.file = file
+        self.pending: list[dict[str, Any]] = list(pending)
+        self.totals: dict[tuple[str, str], int] = {}
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Log an event, merged into an earlier one of its stream and cause within a second."""
+        for earlier in self.pending:
+            if _mergeable(earlier, event):
+                _merge(earlier, event)
+                return
+        self.pending.append(event)
+
+    def write_due(self, now_ns: int | None = None) -> None:
+        """Append what is older than a second (None: everything) to the file."""
+        waiting = []
+        for event in self.pending:
+            if now_ns is not None and now_ns - event["t_ns"] < MERGE_NS:
+                waiting.append(event)
+            else:
+                self.file.append(json.dumps(event, separators=(",", ":")).encode() + b"\n")
+        self.pending = waiting
+
+
+def _mergeable(earlier: dict[str, Any], event: dict[str, Any]) -> bool:
+    return (
+        all(earlier[key] == event[key] for key in ("type", "stream", "cause"))
+        and earlier.get("epoch") == event.get("epoch")
+        and (earlier["count"] is None) == (event["count"] is None)
+        and 0 <= event["t_ns"] - earlier["t_ns"] < MERGE_NS
+    )
+
+
+def _merge(earlier: dict[str, Any], event: dict[str, Any]) -> None:
+    if event["count"] is not None:
+        earlier["count"] += event["count"]
+    if event.get("estimate") is not None:
+        earlier["estimate"] = (earlier.get("estimate") or 0) + event["estimate"]
+    if event["last_seq"] is not None:
+        earlier["last_seq"] = event["last_seq"]
+    earlier["duration_ns"] = (
+        event["t_ns"] - earlier["t_ns"] + (event["duration_ns"] or earlier["duration_ns"] or 0)
+    )
+    earlier["merged"] = earlier.get("merged", 1) + 1

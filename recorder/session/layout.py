@@ -1,0 +1,169 @@
+"""Where things lie in a session's folder, and how it comes into being.
+
+The folder is made whole under a temporary name and renamed into place before the first sample,
+so that whoever finds a session finds its configuration too.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.errors import SessionError, StorageError, UsageError
+from recorder.contract.names import check_name
+from recorder.formats.disk import FOLDER_MODE, Disk
+
+PRIVATE = "_recorder"
+SESSION_JSON = "session.json"
+JOURNAL = "commits"
+EVENTS = "events.jsonl"
+LOG = "log.jsonl"
+LOCK = "lock"
+SALVAGE = "salvage"
+
+RECORDING, CLEAN, SEALED, RECOVERED = "recording", "clean", "sealed", "recovered"
+
+
+@dataclass(slots=True)
+class SessionPlan:
+    """All that a session is made from, as the supervisor hands it to the writer.
+
+    Attributes:
+        root: folder of sessions; made where it is missing.
+        name: wanted name; ``_2``, ``_3`` is appended where it is taken.
+        exact_name: the user asked for this name: taken is an error.
+        config_text: the config file as it was, passwords masked.
+        calibration_text: the calibration file's text; None where there is none.
+        metadata: free form, from the config and the command line.
+        sensors: by sensor name: driver, source, names of streams.
+        sync_interval_ms, min_free_gb: see the config's ``storage``.
+        duration_s: samples beyond this time are not wanted; None: no end is set.
+    """
+
+    root: str
+    name: str
+    exact_name: bool
+    config_text: str
+    calibration_text: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    sensors: dict[str, Any] = field(default_factory=dict)
+    sync_interval_ms: float = 200.0
+    min_free_gb: float = 0.0
+    duration_s: float | None = None
+
+
+def private(session: Path, name: str = "") -> Path:
+    """A path in the session's ``_recorder`` folder."""
+    return session / PRIVATE / name if name else session / PRIVATE
+
+
+def read_session_json(session: Path) -> dict[str, Any]:
+    """The session's ``session.json``.
+
+    Raises:
+        SessionError: there is none, or it is not what it should be.
+    """
+    path = private(session, SESSION_JSON)
+    try:
+        values = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise SessionError(f"{session}: not a session of the recorder (no {path.name})") from None
+    except (OSError, ValueError) as error:
+        raise SessionError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(values, dict) or values.get("version") != 1:
+        raise SessionError(f"{path}: not a session description of version 1")
+    return values
+
+
+def write_session_json(disk: Disk, session: Path, values: Mapping[str, Any]) -> None:
+    """Replace ``session.json``, durably and whole."""
+    disk.write_file(private(session, SESSION_JSON), json.dumps(values, indent=1).encode())
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes free for this user on the folder's file system (or its nearest parent's)."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def create_session(disk: Disk, plan: SessionPlan, values: dict[str, Any]) -> Path:
+    """Make a session's folder with all that it holds before the first sample.
+
+    Args:
+        disk: where.
+        plan: what from.
+        values: for ``session.json``; ``name`` is set to the name found.
+
+    Raises:
+        UsageError: the exact name is taken, or the name is not one that a session may have.
+        StorageError: the root cannot be made or written to, or has too little space.
+    """
+    check_name(plan.name)
+    root = Path(plan.root)
+    try:
+        root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+        free = free_bytes(root)
+        if free < plan.min_free_gb * 1e9:
+            raise StorageError(
+                f"{root}: {free / 1e9:.2f} GB free, storage.min_free_gb asks for "
+                f"{plan.min_free_gb:g}"
+            )
+        return _create(disk, root, plan, values)
+    except OSError as error:
+        raise StorageError(f"{root}: {_reason(error)}") from None
+
+
+def _create(disk: Disk, root: Path, plan: SessionPlan, values: dict[str, Any]) -> Path:
+    temporary = root / f".{plan.name}.tmp"
+    if temporary.exists():  # an earlier start that was cut short; it never held a sample
+        shutil.rmtree(temporary)
+    name = _free_name(root, plan)
+    try:
+        disk.make_folder(temporary)
+        disk.make_folder(private(temporary))
+        disk.make_folder(private(temporary, SALVAGE))
+        disk.write_file(temporary / "config.yaml", plan.config_text.encode())
+        if plan.calibration_text is not None:
+            text = plan.calibration_text.encode()
+            disk.write_file(temporary / "calibration.yaml", text)
+            values["calibration_sha256"] = hashlib.sha256(text).hexdigest()
+        values["name"] = name
+        write_session_json(disk, temporary, values)
+        disk.rename(temporary, root / name)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return root / name
+
+
+def _free_name(root: Path, plan: SessionPlan) -> str:
+    if not (root / plan.name).exists():
+        return plan.name
+    if plan.exact_name:
+        raise UsageError(f"{root / plan.name}: a session of that name exists")
+    for number in range(2, 100_000):
+        name = f"{plan.name[:94]}_{number}"
+        if not (root / name).exists():
+            return name
+    raise StorageError(f"{root}: no free name beside {plan.name!r}")
+
+
+def _reason(error: OSError) -> str:
+    match error.errno:
+        case errno.EROFS:
+            return "is on a read-only file system"
+        case errno.EACCES | errno.EPERM:
+            return "may not be written to by this user"
+        case errno.ENOSPC | errno.EDQUOT:
+            return "is full"
+        case errno.ENOTDIR | errno.EEXIST:
+            return "is not a folder"
+        case _:
+            return error.strerror or str(error)

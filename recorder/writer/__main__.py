@@ -1,0 +1,51 @@
+"""The writer process; started by the supervisor as ``python -m recorder.writer``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from recorder.contract.clock import SystemClock
+from recorder.contract.errors import RecorderError
+from recorder.contract.process import die_with_parent
+from recorder.formats.disk import PosixDisk
+from recorder.writer.service import WriterService
+
+
+def _end_visibly(args: threading.ExceptHookArgs) -> None:
+    """A thread that dies of a bug takes the process with it; the supervisor starts another."""
+    traceback.print_exception(args.exc_type, args.exc_value, args.exc_traceback)
+    sys.stderr.flush()
+    os._exit(70)  # EX_SOFTWARE
+
+
+def main() -> int:
+    """Serve one run; ends when told to quit or with its parent."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bus", type=Path, required=True, help="the run's folder")
+    parser.add_argument("--parent", type=int, required=True, help="process to die with")
+    parser.add_argument("--buffer-mb", type=float, required=True, help="sum of the drivers' rings")
+    parser.add_argument("--resume", type=Path, help="session to go on with")
+    args = parser.parse_args()
+    die_with_parent(args.parent)
+    threading.excepthook = _end_visibly
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides
+    try:
+        service = WriterService(
+            args.bus, round(args.buffer_mb * 1e6), SystemClock(), PosixDisk(), args.resume
+        )
+        signal.signal(signal.SIGTERM, lambda *_: service.quit())
+        service.run()
+    except RecorderError as error:
+        print(f"writer: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

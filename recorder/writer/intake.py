@@ -1,0 +1,78 @@
+"""Which message of a stream comes next: the writer's half of the data plane, as a state machine.
+
+No sockets and no files; the drivers' half is `drivers._kit.outbox`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from recorder.contract.errors import ProtocolError
+from recorder.contract.wire import Kind, Message
+
+
+class Verdict(Enum):
+    """What to do with a numbered message."""
+
+    ACCEPT = "accept"
+    DUPLICATE = "duplicate"  # had it before: ignore
+    HOLE = "hole"  # something before it is missing: tell the driver where to go back to
+    WAITING = "waiting"  # behind a hole that the driver was told of: ignore
+
+
+@dataclass(slots=True)
+class Position:
+    """How far one stream has come.
+
+    Attributes:
+        epoch: of the driver's latest start; 0 before the first message.
+        number: of the message expected next.
+        seq: of the sample expected next.
+        ended: reason of the stream's end in this epoch; None while it goes on.
+        past: earlier epochs, whose stragglers are ignored.
+    """
+
+    epoch: int = 0
+    number: int = 0
+    seq: int = 0
+    ended: str | None = None
+    past: set[int] = field(default_factory=set)
+    _told: bool = False
+
+    def judge(self, message: Message) -> Verdict:
+        """Accept the expected message, and only that one.
+
+        Raises:
+            ProtocolError: the message number is right but the sample number is not.
+        """
+        if message.epoch != self.epoch:
+            if message.epoch in self.past:
+                return Verdict.DUPLICATE
+            if message.number:
+                return self._hole()
+            if self.epoch:
+                self.past.add(self.epoch)
+            self.epoch, self.number, self.seq, self.ended = message.epoch, 0, 0, None
+        if message.number < self.number:
+            return Verdict.DUPLICATE
+        if message.number > self.number:
+            return self._hole()
+        if message.seq != self.seq:
+            raise ProtocolError(
+                f"{message.stream}: message {message.number} begins with sample {message.seq}, "
+                f"but {self.seq} comes next"
+            )
+        self._told = False
+        self.number += 1
+        if message.kind in (Kind.DATA, Kind.LOST):
+            self.seq = message.next_seq
+        elif message.kind is Kind.END:
+            self.ended = str(message.values.get("reason", "ended"))
+        return Verdict.ACCEPT
+
+    def _hole(self) -> Verdict:
+        if self._told:
+            return Verdict.WAITING
+        self._told = True
+        return Verdict.HOLE

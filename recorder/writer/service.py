@@ -1,0 +1,444 @@
+"""The writer's threads: receive, append, sync.
+
+The receiving thread never waits for the disk; what it accepts goes into a queue whose bytes are
+bounded by the drivers' credit.  The append thread hands bytes to the kernel, the sync thread
+makes them durable every sync interval, and only what is durable is acknowledged.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.bus import Waker, WriterSocket
+from recorder.contract.clock import Clock
+from recorder.contract.errors import ProtocolError, RecorderError, StorageError
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import NUMBERED, Kind, Message, check_data
+from recorder.formats.disk import Disk
+from recorder.session.layout import SessionPlan
+from recorder.writer.intake import Position, Verdict
+from recorder.writer.session_writer import SessionWriter
+
+WINDOW_BYTES = 32_000_000
+"""Bytes that may be under way from all drivers together: bounds the writer's memory."""
+
+_POLL_S = 0.5
+_DROPPED_PEERS = 64
+
+
+@dataclass(slots=True)
+class _Peer:
+    sensor: str
+    specs: dict[str, StreamSpec]
+    window_bytes: int = 0
+    buffer_bytes: int = 0
+    unreported: int = 0  # bytes appended since its last ack
+    finish_told: bool = False
+
+
+@dataclass(slots=True)
+class _Finishing:
+    """A session that was told to end: who asked, whose drivers live, when patience ends."""
+
+    peer: bytes
+    request: int
+    live: set[str]
+    deadline_ns: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """The open session and its threads."""
+
+    writer: SessionWriter
+    interval_s: float
+    until_ns: int | None
+    positions: dict[str, Position] = field(default_factory=dict)
+    last_ns: dict[str, int] = field(default_factory=dict)
+    inbox: queue.SimpleQueue[tuple[bytes, Message] | None] = field(
+        default_factory=queue.SimpleQueue
+    )
+    stop: threading.Event = field(default_factory=threading.Event)
+    threads: list[threading.Thread] = field(default_factory=list)
+    failure: Exception | None = None
+    finishing: _Finishing | None = None
+
+
+class WriterService:
+    """One writer process's work.
+
+    Args:
+        run_folder: the run's folder, where the socket is bound.
+        buffer_bytes: sum of all drivers' rings.
+        clock, disk: injectable.
+        resume: session that an earlier writer left open.
+    """
+
+    def __init__(
+        self,
+        run_folder: Path,
+        buffer_bytes: int,
+        clock: Clock,
+        disk: Disk,
+        resume: Path | None = None,
+    ) -> None:
+        self._waker = Waker()
+        self._socket = WriterSocket(run_folder, self._waker)
+        self._buffer_bytes = buffer_bytes
+        self._clock = clock
+        self._disk = disk
+        self._peers: dict[bytes, _Peer] = {}
+        self._strangers: set[bytes] = set()
+        self._open: _Open | None = None
+        self._quit = False
+        self._sealed: str | None = None
+        self._ack_due = threading.Event()
+        if resume is not None:
+            writer = SessionWriter.resume(disk, resume, clock)
+            self._begin(writer, writer.sync_interval_s, writer.until_ns)
+
+    def quit(self) -> None:
+        """End `run`; safe in a signal handler.  An open session stays as the journal has it."""
+        self._quit = True
+        self._waker.wake()
+
+    def run(self) -> None:
+        """Serve until told to quit."""
+        while not self._quit:
+            self._socket.wait(_POLL_S)
+            while (received := self._socket.receive()) is not None:
+                self._handle(*received)
+            if self._open is not None and self._open.failure is not None:
+                self._seal(self._open)
+            if self._ack_due.is_set():
+                self._ack_due.clear()
+                for peer in self._peers:
+                    self._acknowledge(peer)
+            if self._open is not None and self._open.finishing is not None:
+                self._finish(self._open)
+        if self._open is not None:
+            self._join_threads(self._open)
+            self._open.writer.abandon()
+        self._socket.close()
+
+    def _handle(self, peer: bytes, message: Message | ProtocolError) -> None:
+        if isinstance(message, ProtocolError):
+            self._refuse(peer, message)
+            return
+        try:
+            match message.kind:
+                case Kind.JOIN:
+                    self._join(peer, message)
+                case Kind.COMMAND:
+                    self._command(peer, message)
+                case _ if peer not in self._peers:
+                    self._who(peer)
+                case Kind.PING:
+                    self._ping(peer)
+                case kind if kind in NUMBERED:
+                    self._take(peer, message)
+                case kind:
+                    raise ProtocolError(f"a {kind} message is not for the writer")
+        except ProtocolError as error:
+            self._refuse(peer, error)
+
+    def _refuse(self, peer: bytes, error: ProtocolError) -> None:
+        """Tell a peer that broke the protocol, and forget it; its process will be restarted."""
+        known = self._peers.pop(peer, None)
+        if self._open is not None and known is not None:
+            self._open.writer.event(
+                "fault", cause="protocol", sensor=known.sensor, detail=str(error)
+            )
+        self._socket.send(peer, Message(Kind.FAULT, values={"message": str(error)}))
+
+    def _who(self, peer: bytes) -> None:
+        if peer in self._strangers:
+            return
+        if len(self._strangers) >= _DROPPED_PEERS:
+            self._strangers.clear()
+        self._strangers.add(peer)
+        self._socket.send(peer, Message(Kind.WHO))
+
+    def _join(self, peer: bytes, message: Message) -> None:
+        try:
+            sensor = message.values["sensor"]
+            specs = [StreamSpec.from_wire(s) for s in message.values["streams"]]
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(f"not a join message: {error}") from None
+        for other, known in list(self._peers.items()):
+            if known.sensor == sensor and other != peer:
+                del self._peers[other]  # an earlier start of the same driver
+            elif known.sensor != sensor and (both := known.specs.keys() & {s.name for s in specs}):
+                raise ProtocolError(f"{sensor} and {known.sensor} both declare {min(both)!r}")
+        self._strangers.discard(peer)
+        self._peers[peer] = _Peer(sensor, {s.name: s for s in specs})
+        if self._open is not None:
+            for spec in specs:
+                self._open.writer.declare(spec)
+                self._open.positions.setdefault(spec.name, Position())
+        self._share_out()
+        for other in self._peers:
+            self._hello(other)
+        self._tell_finish(peer)
+
+    def _share_out(self) -> None:
+        """Split buffer and window: half evenly, half by expected bytes per second."""
+        rates = {
+            peer: sum(s.bytes_per_second for s in known.specs.values())
+            for peer, known in self._peers.items()
+        }
+        for peer, known in self._peers.items():
+            share = 0.5 / len(rates) + 0.5 * rates[peer] / sum(rates.values())
+            known.buffer_bytes = round(self._buffer_bytes * share)
+            known.window_bytes = round(min(WINDOW_BYTES, self._buffer_bytes) * share)
+
+    def _hello(self, peer: bytes) -> None:
+        known = self._peers[peer]
+        session = None
+        positions = {}
+        if (current := self._open) is not None:
+            last = [current.last_ns[s] for s in known.specs if s in current.last_ns]
+            session = {
+                "key": current.writer.key,
+                "start_ns": current.writer.start_mono_ns,
+                "until_ns": current.until_ns,
+                "last_ns": max(last) if last else None,
+            }
+            for name in known.specs:
+                position = current.positions[name]
+                positions[name] = (position.epoch, position.number)
+        self._socket.send(
+            peer,
+            Message(
+                Kind.HELLO,
+                values={
+                    "session": session,
+                    "positions": positions,
+                    "buffer_bytes": known.buffer_bytes,
+                    "window_bytes": known.window_bytes,
+                },
+            ),
+        )
+
+    def _take(self, peer: bytes, message: Message) -> None:
+        current = self._open
+        if current is None:
+            return
+        spec = self._peers[peer].specs.get(message.stream)
+        if spec is None:
+            raise ProtocolError(f"{message.stream}: a message of a stream that was not declared")
+        if message.kind is Kind.DATA:
+            check_data(message, spec)
+        match current.positions[message.stream].judge(message):
+            case Verdict.ACCEPT:
+                if message.kind is Kind.DATA and not isinstance(message.t_mono_ns, int):
+                    current.last_ns[message.stream] = int(message.t_mono_ns[-1])
+                current.inbox.put((peer, message))
+            case Verdict.HOLE:
+                self._hello(peer)
+            case _:
+                pass
+
+    def _ping(self, peer: bytes) -> None:
+        """A driver is owed something and hears nothing: say where we are.
+
+        Where nothing of it is under way here, what it has sent has vanished: it goes back.
+        """
+        current = self._open
+        if current is not None:
+            for name in self._peers[peer].specs:
+                position = current.positions[name]
+                if current.writer.durable.get(name, (0, 0)) != (position.epoch, position.number):
+                    self._acknowledge(peer)
+                    return
+        self._hello(peer)
+
+    def _acknowledge(self, peer: bytes) -> None:
+        current = self._open
+        if current is None:
+            return
+        known = self._peers[peer]
+        known.unreported = 0
+        positions = {}
+        for name in known.specs:
+            epoch, appended = current.writer.appended.get(name, (0, 0))
+            of_epoch, durable = current.writer.durable.get(name, (0, 0))
+            positions[name] = (epoch, durable if of_epoch == epoch else 0, appended)
+        self._socket.send(peer, Message(Kind.ACK, values={"positions": positions}))
+
+    def _command(self, peer: bytes, message: Message) -> None:
+        values = message.values
+        try:
+            match values.get("op"):
+                case "start":
+                    self._start(values)
+                case "stop":
+                    self._stop(peer, message)
+                    return  # answered when the session is closed
+                case "status":
+                    pass
+                case "event":
+                    if self._open is not None:
+                        self._open.writer.event(**values["event"])
+                case "quit":
+                    self._quit = True
+                case op:
+                    raise ProtocolError(f"no command {op!r}")
+        except RecorderError as error:
+            self._reply(peer, message.number, error=str(error), exit_code=error.exit_code)
+            return
+        self._reply(peer, message.number, **self._status())
+
+    def _reply(self, peer: bytes, request: int, **values: Any) -> None:
+        self._socket.send(peer, Message(Kind.STATUS, number=request, values=values))
+
+    def _status(self) -> dict[str, Any]:
+        status: dict[str, Any] = {
+            "sensors": {p.sensor: sorted(p.specs) for p in self._peers.values()},
+            "session": None,
+            "sealed": self._sealed,
+        }
+        if (current := self._open) is not None:
+            status |= {
+                "session": str(current.writer.path),
+                "start_mono_ns": current.writer.start_mono_ns,
+                "streams": current.writer.positions(),
+            }
+        return status
+
+    def _start(self, values: dict[str, Any]) -> None:
+        if self._open is not None:
+            raise StorageError(f"{self._open.writer.path}: a session is being recorded already")
+        plan = SessionPlan(**values["plan"])
+        self._sealed = None
+        writer = SessionWriter.create(self._disk, plan, self._clock)
+        self._begin(writer, writer.sync_interval_s, writer.until_ns)
+        for peer in self._peers:
+            self._hello(peer)
+
+    def _begin(self, writer: SessionWriter, interval_s: float, until_ns: int | None) -> None:
+        current = self._open = _Open(writer, interval_s, until_ns)
+        for known in self._peers.values():
+            known.finish_told = False
+            for spec in known.specs.values():
+                writer.declare(spec)
+                current.positions[spec.name] = Position()
+        for name, state in writer.positions().items():
+            current.positions[name] = Position(
+                state["epoch"], state["number"], state["seq"], state["ended"], set(state["past"])
+            )
+            if state["samples"]:
+                current.last_ns[name] = state["last_ns"]
+        current.threads = [
+            threading.Thread(target=self._append_all, args=(current,), name="append"),
+            threading.Thread(target=self._sync_all, args=(current,), name="sync"),
+        ]
+        for thread in current.threads:
+            thread.start()
+
+    def _append_all(self, current: _Open) -> None:
+        while (item := current.inbox.get()) is not None:
+            peer, message = item
+            try:
+                current.writer.append(message)
+            except (OSError, RecorderError) as error:
+                self._fail(current, error)
+                return
+            known = self._peers.get(peer)
+            if known is not None:
+                known.unreported += message.nbytes
+                if known.unreported * 4 >= known.window_bytes:
+                    known.unreported = 0
+                    self._ack_due.set()
+                    self._waker.wake()
+
+    def _sync_all(self, current: _Open) -> None:
+        while not self._clock.wait(current.stop, current.interval_s):
+            try:
+                current.writer.commit()
+            except (OSError, RecorderError) as error:
+                self._fail(current, error)
+                return
+            self._ack_due.set()
+            self._waker.wake()
+
+    def _fail(self, current: _Open, error: Exception) -> None:
+        current.failure = error
+        current.stop.set()
+        self._waker.wake()
+
+    def _seal(self, current: _Open) -> None:
+        """The disk failed: nothing more is promised of this session, and it is said so."""
+        self._join_threads(current)
+        reason = f"{current.writer.path}: {current.failure}"
+        current.writer.seal(reason)
+        self._open = None
+        for peer in self._peers:
+            self._hello(peer)
+        if (asked := current.finishing) is not None:
+            self._reply(asked.peer, asked.request, error=reason, exit_code=1)
+        self._sealed = reason
+
+    def _stop(self, peer: bytes, message: Message) -> None:
+        current = self._open
+        if current is None:
+            self._reply(peer, message.number, closed=None, streams={}, sealed=self._sealed)
+            return
+        grace_s, live = message.values["grace_s"], set(message.values["live"])
+        deadline = self._clock.monotonic_ns() + round(grace_s * 1e9)
+        if current.finishing is not None:
+            deadline = current.finishing.deadline_ns
+        current.finishing = _Finishing(peer, message.number, live, deadline)
+        for identity, known in list(self._peers.items()):
+            if not known.finish_told:
+                self._tell_finish(identity)
+
+    def _tell_finish(self, peer: bytes) -> None:
+        if self._open is not None and self._open.finishing is not None:
+            self._peers[peer].finish_told = True
+            values = {"session": self._open.writer.key}
+            self._socket.send(peer, Message(Kind.FINISH, values=values))
+
+    def _finish(self, current: _Open) -> None:
+        """Close once every live driver's streams have ended, or when the grace is over."""
+        asked = current.finishing
+        assert asked is not None
+        owed = [
+            name
+            for known in self._peers.values()
+            if known.sensor in asked.live
+            for name in known.specs
+            if current.positions[name].ended is None
+        ]
+        if owed and self._clock.monotonic_ns() < asked.deadline_ns:
+            return
+        self._join_threads(current)
+        if current.failure is not None:
+            self._seal(current)
+            return
+        for name, state in current.writer.positions().items():
+            if state["epoch"] and state["ended"] is None:
+                current.writer.lose_tail(name)
+        try:
+            current.writer.close("clean")
+        except (OSError, RecorderError) as error:
+            current.failure = error
+            self._seal(current)
+            return
+        result = {"closed": str(current.writer.path), "streams": current.writer.positions()}
+        for identity in self._peers:
+            self._acknowledge(identity)
+        self._open = None
+        for identity in self._peers:
+            self._hello(identity)
+        self._reply(asked.peer, asked.request, **result)
+
+    def _join_threads(self, current: _Open) -> None:
+        current.stop.set()
+        current.inbox.put(None)
+        for thread in current.threads:
+            thread.join()

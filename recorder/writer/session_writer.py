@@ -1,0 +1,484 @@
+"""A session while it is written: streams, events, journal.
+
+One thread appends; another makes durable.  What they share is guarded by `SessionWriter.lock`,
+which the second holds only to take a snapshot::
+
+    writer = SessionWriter.create(disk, plan, clock)
+    writer.append(message)                    # the append thread
+    writer.commit()                           # the sync thread, every sync interval
+    writer.durable["camera"]                  # what may be acknowledged
+    writer.close("clean")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import fcntl
+import json
+import os
+import platform
+import shutil
+import threading
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import recorder
+from recorder.contract.clock import Clock
+from recorder.contract.errors import SessionError
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.formats.disk import AppendFile, Disk
+from recorder.session import layout
+from recorder.session.events import EventLog, make_event
+from recorder.session.journal import JournalState, JournalWriter, read_journal
+from recorder.writer.stream_store import StreamStore, check_same
+
+_POSITION = ("epoch", "number", "seq", "ended", "past", "lost", "unknown_losses")
+NORMAL_ENDS = ("eof", "stopped", "duration")
+
+
+def boot_id() -> str:
+    """Names this boot of the machine (random(4), proc)."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+class _Track:
+    """One stream's state in the session: what was appended, in terms of messages."""
+
+    def __init__(self, store: StreamStore) -> None:
+        self.store = store
+        self.epoch = 0
+        self.number = 0
+        self.seq = 0
+        self.ended: str | None = None
+        self.past: list[int] = []
+        self.lost: dict[str, int] = {}
+        self.unknown_losses = 0
+        self.epochs: list[tuple[int, int]] = []
+        self.held: list[Message] = []
+
+    def position(self) -> dict[str, Any]:
+        """What a commit record says of the stream."""
+        position = {key: copy.copy(getattr(self, key)) for key in _POSITION}
+        return position | {"samples": self.store.samples, "last_ns": self.store.last_ns}
+
+    def restore(self, position: Mapping[str, Any]) -> None:
+        """Go on from a commit record's position."""
+        for key in _POSITION:
+            if key in position:
+                setattr(self, key, position[key])
+
+
+class SessionWriter:
+    """Writes one session; see the module's example.
+
+    Attributes:
+        path: the session's folder.
+        key: names the session on the bus.
+        start_ns, start_mono_ns: its start on the calendar and on CLOCK_MONOTONIC.
+        durable: by stream, (epoch, number): every message before that number is durable.
+        appended: the same for what was handed to the kernel.
+        lock: held while the session's state changes.
+    """
+
+    def __init__(
+        self, disk: Disk, path: Path, clock: Clock, values: dict[str, Any], lock_fd: int
+    ) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        self.start_ns: int = values["start_ns"]
+        self.start_mono_ns: int = values["start_mono_ns"]
+        self.key = f"{values['boot_id']}/{self.start_mono_ns}"
+        self.durable: dict[str, tuple[int, int]] = {}
+        self.appended: dict[str, tuple[int, int]] = {}
+        self._disk = disk
+        self._clock = clock
+        self._values = values
+        self._lock_fd = lock_fd
+        self._tracks: dict[str, _Track] = {}
+        self._incoming: deque[dict[str, Any]] = deque()
+        self._restored: dict[str, dict[str, Any]] = {}
+        self._committed = ""
+        self._log: AppendFile
+        self._events: EventLog
+        self._journal: JournalWriter
+
+    @classmethod
+    def create(cls, disk: Disk, plan: layout.SessionPlan, clock: Clock) -> SessionWriter:
+        """Begin a new session; its start is now.
+
+        Raises:
+            UsageError, StorageError: as `layout.create_session` does.
+        """
+        values: dict[str, Any] = {
+            "version": 1,
+            "name": "",
+            "state": layout.RECORDING,
+            "start_ns": clock.realtime_ns(),
+            "end_ns": None,
+            "start_mono_ns": clock.monotonic_ns(),
+            "boot_id": boot_id(),
+            "hostname": platform.node(),
+            "recorder_version": recorder.__version__,
+            "metadata": plan.metadata,
+            "sync_interval_ms": plan.sync_interval_ms,
+            "duration_s": plan.duration_s,
+            "sensors": plan.sensors,
+            "streams": {},
+        }
+        path = layout.create_session(disk, plan, values)
+        writer = cls(disk, path, clock, values, _lock(path))
+        writer._events = EventLog(disk.create(layout.private(path, layout.EVENTS)))
+        writer._log = disk.create(layout.private(path, layout.LOG))
+        writer._journal = JournalWriter(disk.create(layout.private(path, layout.JOURNAL)))
+        writer._open_journal()
+        disk.sync_folder(layout.private(path))
+        return writer
+
+    @classmethod
+    def resume(cls, disk: Disk, path: Path, clock: Clock) -> SessionWriter:
+        """Go on with a session whose writer died, from its journal's last commit.
+
+        Raises:
+            SessionError: it is closed, in use, of another boot, or shorter than committed.
+        """
+        values = layout.read_session_json(path)
+        lock_fd = _lock(path)
+        journal = read_journal(layout.private(path, layout.JOURNAL))
+        if journal.closed is not None or values["state"] != layout.RECORDING:
+            raise SessionError(f"{path}: is closed; a writer cannot go on with it")
+        if values["boot_id"] != boot_id():
+            raise SessionError(f"{path}: was recorded before this machine's last boot")
+        writer = cls(disk, path, clock, values, lock_fd)
+        try:
+            writer._resume(journal)
+        except ValueError as error:
+            raise SessionError(f"{path}: {error}") from None
+        return writer
+
+    def declare(self, spec: StreamSpec) -> None:
+        """Take a stream's declaration; nothing is on disk before its second sample.
+
+        Raises:
+            ProtocolError: the stream was declared before, in another form.
+        """
+        with self.lock:
+            track = self._tracks.get(spec.name)
+            if track is not None:
+                check_same(track.store.spec, spec)
+                return
+            store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
+            track = self._tracks[spec.name] = _Track(store)
+            track.restore(self._restored.pop(spec.name, {}))
+
+    def append(self, message: Message) -> None:
+        """Append one accepted message.
+
+        Raises:
+            OSError: the disk refused; the session must be sealed.
+        """
+        with self.lock:
+            track = self._tracks[message.stream]
+            if track.held:
+                track.held.append(message)
+            else:
+                self._append(track, message)
+            if track.held and sum(m.count or 0 for m in track.held if m.kind is Kind.DATA) > 1:
+                self._release(track)
+            self.appended[message.stream] = (track.epoch, track.number)
+
+    def commit(self) -> None:
+        """Make everything appended so far durable; then `durable` says so.
+
+        Raises:
+            OSError: the disk refused; the session must be sealed.
+        """
+        with self.lock:
+            while self._incoming:
+                self._events.add(self._incoming.popleft())
+            self._events.write_due(self._now_ns())
+            lengths, dirty = self._flush()
+            positions = {name: t.position() for name, t in self._tracks.items()}
+            content = {"files": lengths, "streams": positions, "events": self._events.pending}
+            body = json.dumps(content)  # a copy too: the append thread goes on changing its parts
+            if body == self._committed:
+                return
+        for file in dirty:
+            file.sync()
+        with self.lock:
+            self._journal.commit(t_ns=self._clock.monotonic_ns(), **json.loads(body))
+        self._journal.sync()
+        self._committed = body
+        self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
+
+    def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """Log an event of now; never waits for the disk."""
+        self._incoming.append(make_event(kind, self._now_ns(), stream, cause, **more))
+
+    def lose_tail(self, stream: str) -> None:
+        """A driver was gone before it could say how its stream ended: an interval of loss."""
+        track = self._tracks[stream]
+        last = track.store.last_ns
+        gap = max(0, self._clock.monotonic_ns() - last) if last >= 0 else None
+        track.unknown_losses += 1
+        self.event(
+            "lost", stream, "driver", first_seq=track.seq, duration_ns=gap, epoch=track.epoch
+        )
+
+    def close(self, state: str) -> None:
+        """End the session: formats finished, everything durable, state written."""
+        with self.lock:
+            for track in self._tracks.values():
+                self._release(track)
+                track.store.finish()
+            while self._incoming:
+                self._events.add(self._incoming.popleft())
+            self._events.write_due()
+        self.commit()
+        self._values |= {
+            "state": state,
+            "end_ns": self._end_ns(),
+            "streams": {n: t.store.spec.to_wire() for n, t in self._written()},
+            "epochs": {
+                n: [{"epoch": e, "first_sample": i} for e, i in t.epochs]
+                for n, t in self._written()
+            },
+        }
+        layout.write_session_json(self._disk, self.path, self._values)
+        self._journal.append("close", state=state)
+        self._journal.sync()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close descriptors and let go of the lock; writes nothing of its own."""
+        files: list[AppendFile | JournalWriter] = [*self._files(), self._journal]
+        for file in files:
+            with contextlib.suppress(OSError):
+                file.close()
+        os.close(self._lock_fd)
+
+    def seal(self, reason: str) -> None:
+        """Mark a session whose disk failed, as far as that disk still allows."""
+        # Where even this fails the journal still ends at the last commit: recovery goes by that.
+        with contextlib.suppress(OSError):
+            self._values |= {
+                "state": layout.SEALED,
+                "end_ns": self._now_ns(),
+                "sealed": reason,
+                "streams": {n: t.store.spec.to_wire() for n, t in self._written()},
+            }
+            layout.write_session_json(self._disk, self.path, self._values)
+        self.abandon()
+
+    def positions(self) -> dict[str, dict[str, Any]]:
+        """By stream, how far appending has come (with samples, losses, bytes).
+
+        Takes no lock, so that a stalled disk does not hold up whoever asks.
+        """
+        return {
+            name: track.position()
+            | {"payload_bytes": track.store.payload_bytes, "adjusted": track.store.adjusted}
+            for name, track in list(self._tracks.items())
+        }
+
+    @property
+    def specs(self) -> Mapping[str, StreamSpec]:
+        """Declared streams by name."""
+        return {name: track.store.spec for name, track in self._tracks.items()}
+
+    def _append(self, track: _Track, message: Message) -> None:
+        store = track.store
+        if message.kind is Kind.DATA and not store.exists:
+            track.held.append(message)
+            return
+        if message.epoch != track.epoch:
+            self._new_epoch(track, message)
+        match message.kind:
+            case Kind.DATA:
+                store.append(message)
+            case Kind.LOST:
+                self._lose(track, message)
+            case Kind.STATE:
+                self._write_log(message)
+            case Kind.END:
+                self._end(track, message)
+        track.number = message.number + 1
+        track.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
+
+    def _release(self, track: _Track) -> None:
+        """Write what was held back until a second sample came, or the end."""
+        if not track.held:
+            return
+        if not track.store.exists:
+            track.store.create(lambda: self._declare_durably(track.store.spec))
+        held, track.held = track.held, []
+        for message in held:
+            self._append(track, message)
+
+    def _declare_durably(self, spec: StreamSpec) -> None:
+        self._journal.append("stream", spec=spec.to_wire())
+        self._journal.sync()
+
+    def _new_epoch(self, track: _Track, message: Message) -> None:
+        name = track.store.spec.name
+        if track.epoch:
+            track.past.append(track.epoch)
+            if track.ended is None:
+                # The driver died: what it had not sent, nobody can count.
+                since = track.store.last_ns
+                gap = max(0, _last_time(message) - since) if since >= 0 else None
+                rate = track.store.spec.rate_hz
+                estimate = round(gap * rate / 1e9) if gap is not None and rate else None
+                self._events.add(
+                    make_event(
+                        "lost",
+                        self._now_ns(),
+                        name,
+                        "driver",
+                        duration_ns=gap,
+                        first_seq=track.seq,
+                        epoch=track.epoch,
+                        estimate=estimate,
+                    )
+                )
+                track.unknown_losses += 1
+        track.epoch, track.ended = message.epoch, None
+        track.epochs.append((message.epoch, track.store.samples))
+        self._journal.append("epoch", stream=name, epoch=message.epoch, sample=track.store.samples)
+
+    def _lose(self, track: _Track, message: Message) -> None:
+        values = dict(message.values)
+        cause = str(values.pop("cause", "unknown"))
+        if message.count is None:
+            track.unknown_losses += 1
+            last_seq = None
+        else:
+            track.lost[cause] = track.lost.get(cause, 0) + message.count
+            last_seq = message.next_seq - 1
+        t_ns = _last_time(message) + self.start_ns - self.start_mono_ns
+        known = {
+            "first_seq": message.seq,
+            "last_seq": last_seq,
+            "count": message.count,
+            "epoch": message.epoch,
+        }
+        event = make_event("lost", t_ns, message.stream, cause, **values)
+        self._events.add(event | known)
+
+    def _end(self, track: _Track, message: Message) -> None:
+        track.ended = str(message.values.get("reason", "ended"))
+        if track.ended not in NORMAL_ENDS:
+            detail = message.values.get("detail", "")
+            name = message.stream
+            self._events.add(make_event("fault", self._now_ns(), name, track.ended, detail=detail))
+
+    def _write_log(self, message: Message) -> None:
+        t_ns = _last_time(message) + self.start_ns - self.start_mono_ns
+        line = {"t_ns": t_ns, "stream": message.stream, "state": message.values}
+        self._log.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+    def _written(self) -> list[tuple[str, _Track]]:
+        return [(name, track) for name, track in self._tracks.items() if track.store.exists]
+
+    def _files(self) -> list[AppendFile]:
+        stores = [f for _, track in self._written() for f in track.store.files]
+        return [self._events.file, self._log, *stores]
+
+    def _flush(self) -> tuple[dict[str, int], list[AppendFile]]:
+        lengths, dirty = {}, []
+        for file in self._files():
+            file.flush()
+            name = str(file.path.relative_to(self.path))
+            lengths[name] = file.length
+            if file.dirty:
+                dirty.append(file)
+                file.dirty = False
+        return lengths, dirty
+
+    def _open_journal(self) -> None:
+        self._journal.append(
+            "open",
+            boot_id=self._values["boot_id"],
+            start_mono_ns=self.start_mono_ns,
+            start_ns=self.start_ns,
+            t_ns=self._clock.monotonic_ns(),
+        )
+        self._journal.sync()
+
+    def _resume(self, journal: JournalState) -> None:
+        folder = layout.private(self.path)
+        file = self._disk.reopen(folder / layout.JOURNAL, journal.length)
+        self._journal = JournalWriter(file, journal.commits)
+        events = self._disk.reopen(
+            folder / layout.EVENTS, journal.files.get(f"{layout.PRIVATE}/{layout.EVENTS}", 0)
+        )
+        self._events = EventLog(events, journal.events)
+        self._log = self._disk.reopen(
+            folder / layout.LOG, journal.files.get(f"{layout.PRIVATE}/{layout.LOG}", 0)
+        )
+        for name, spec in journal.specs.items():
+            store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
+            lengths = {
+                key.partition("/")[2]: length
+                for key, length in journal.files.items()
+                if key.partition("/")[0] == name
+            }
+            position = journal.positions.get(name, {})
+            if lengths:
+                store.resume(lengths, position["last_ns"])
+            else:
+                self._set_aside(name)
+            track = self._tracks[name] = _Track(store)
+            track.restore(position)
+            epochs = journal.epochs.get(name, [])
+            track.epochs = [(e, i) for e, i in epochs if e == track.epoch or e in track.past]
+        for name, position in journal.positions.items():
+            self.durable[name] = (position["epoch"], position["number"])
+            if name not in self._tracks:  # no sample yet, but perhaps states or losses
+                self._restored[name] = position
+        self._open_journal()
+        self._events.add(make_event("writer", self._now_ns(), cause="restarted"))
+
+    def _set_aside(self, name: str) -> None:
+        """Move a folder that was made after the last commit out of the way of its successor."""
+        for folder in (self.path / name, layout.private(self.path, f"{name}.tmp")):
+            if folder.exists():
+                salvage = layout.private(self.path, layout.SALVAGE)
+                number = sum(1 for _ in salvage.iterdir())
+                shutil.move(folder, salvage / f"{name}.{number}")
+
+    @property
+    def sync_interval_s(self) -> float:
+        return float(self._values["sync_interval_ms"]) / 1e3
+
+    @property
+    def until_ns(self) -> int | None:
+        """Samples at or after this CLOCK_MONOTONIC time are not wanted."""
+        duration = self._values["duration_s"]
+        return None if duration is None else self.start_mono_ns + round(duration * 1e9)
+
+    def _end_ns(self) -> int:
+        """Now; later where a source that plays faster than time has come further."""
+        latest = max((t.store.last_ns for t in self._tracks.values()), default=0)
+        return max(self._now_ns(), latest + self.start_ns - self.start_mono_ns)
+
+    def _now_ns(self) -> int:
+        return self._clock.monotonic_ns() + self.start_ns - self.start_mono_ns
+
+
+def _last_time(message: Message) -> int:
+    times = message.t_mono_ns
+    return times if isinstance(times, int) else int(times[-1])
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(layout.private(path, layout.LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise SessionError(f"{path}: another writer has this session open") from None
+    return fd

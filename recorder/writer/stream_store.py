@@ -1,0 +1,168 @@
+"""One stream of a session on disk: its folder, its time files, its channels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recorder.contract.errors import ProtocolError
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message, TimeArray
+from recorder.formats.disk import AppendFile, Disk
+from recorder.formats.roverd import ChannelWriter, create_writer, resume_writer
+from recorder.session.layout import private
+
+
+class StreamStore:
+    """Appends one stream's samples.
+
+    The folder is made when the second sample is there, since roverd's readers fail on a stream
+    of one; until then messages are held here, unacknowledged.
+
+    Attributes:
+        spec: as declared.
+        samples: samples on disk (appended, not necessarily durable).
+        payload_bytes: bytes appended to channels since this writer began.
+        last_ns: ``t_mono`` of the latest sample appended; -1 before the first.
+    """
+
+    def __init__(self, disk: Disk, session: Path, spec: StreamSpec, offset_ns: int) -> None:
+        self.spec = spec
+        self.samples = 0
+        self.payload_bytes = 0
+        self.last_ns = -1
+        self.adjusted = 0
+        self._last_ts = -np.inf
+        self._disk = disk
+        self._session = session
+        self._offset_ns = offset_ns
+        self._times: dict[str, AppendFile] = {}
+        self._channels: list[ChannelWriter] = []
+
+    @property
+    def folder(self) -> Path:
+        return self._session / self.spec.name
+
+    @property
+    def exists(self) -> bool:
+        """Whether the stream has its folder."""
+        return bool(self._times)
+
+    @property
+    def files(self) -> list[AppendFile]:
+        return [*self._times.values(), *(f for c in self._channels for f in c.files)]
+
+    def create(self, declare: Callable[[], None]) -> None:
+        """Make the folder with every file, under a temporary name; `declare` journals it first."""
+        declare()
+        temporary = private(self._session, f"{self.spec.name}.tmp")
+        self._disk.make_folder(temporary)
+        self._disk.write_file(
+            temporary / "meta.json", json.dumps(self.spec.meta(), indent=1).encode()
+        )
+        for name, text in self.spec.files.items():
+            self._disk.write_file(temporary / name, text.encode())
+        self._times = {name: self._disk.create(temporary / name) for name in self._time_names()}
+        self._channels = [
+            create_writer(temporary, channel, self._disk, self.spec.rate_hz)
+            for channel in self.spec.channels
+        ]
+        self._disk.sync_folder(temporary)
+        self._disk.rename(temporary, self.folder)
+        for file in self.files:  # descriptors stay valid across the rename, names do not
+            file.path = self.folder / file.path.name
+
+    def resume(self, lengths: Mapping[str, int], last_ns: int) -> None:
+        """Go on with a folder that an earlier writer left, cut to its committed lengths."""
+        self._times = {
+            name: self._disk.reopen(self.folder / name, lengths[name])
+            for name in self._time_names()
+        }
+        self._channels = [
+            resume_writer(self.folder, channel, self._disk, self.spec.rate_hz, lengths)
+            for channel in self.spec.channels
+        ]
+        self.samples = lengths["ts"] // 8
+        self.last_ns = last_ns
+        self._last_ts = self._to_ts(np.array([last_ns]))[0] if self.samples else -np.inf
+
+    def append(self, message: Message) -> None:
+        """Append a data message's samples; the message was checked when it came in."""
+        t_mono = self._increasing(message)
+        count = len(t_mono)
+        self._times["ts"].append(self._to_ts(t_mono).tobytes())
+        seq = np.arange(message.seq, message.seq + count, dtype="<u8")
+        self._times["seq"].append(seq.tobytes())
+        self._times["t_mono"].append(t_mono.astype("<u8").tobytes())
+        if message.t_dev_ns is not None:
+            self._times["t_dev"].append(message.t_dev_ns.astype("<u8").tobytes())
+        sizes = iter(message.sizes)
+        for channel, spec, frame in zip(
+            self._channels, self.spec.channels, message.frames, strict=True
+        ):
+            channel.append(frame, count, next(sizes) if spec.variable else None)
+        self.samples += count
+        self.payload_bytes += message.nbytes
+        self.last_ns = int(t_mono[-1])
+
+    def finish(self) -> None:
+        """Give every channel the end that its format wants."""
+        for channel in self._channels:
+            channel.finish()
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+    def _time_names(self) -> list[str]:
+        return ["ts", "seq", "t_mono", *(["t_dev"] if self.spec.device_clock else [])]
+
+    def _to_ts(self, t_mono: TimeArray) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return (t_mono + self._offset_ns).astype("<f8") / 1e9
+
+    def _increasing(self, message: Message) -> TimeArray:
+        """The message's times, moved where they would not increase strictly in ``ts``.
+
+        A double holds epoch seconds to about 240 ns; closer samples, or a source whose stamps
+        step back, are moved just behind their predecessor and counted in `adjusted`.
+        """
+        times = np.atleast_1d(message.t_mono_ns)
+        ts = self._to_ts(times)
+        if ts[0] > self._last_ts and (len(ts) == 1 or bool((np.diff(ts) > 0).all())):
+            self._last_ts = ts[-1]
+            return times
+        moved = times.copy()
+        last = self._last_ts
+        for i in range(len(moved)):
+            while (value := self._to_ts(moved[i : i + 1])[0]) <= last:
+                moved[i] = round(np.nextafter(last, np.inf) * 1e9) - self._offset_ns + 120
+                self.adjusted += 1
+            last = value
+        self._last_ts = last
+        return moved
+
+
+def check_same(old: StreamSpec, new: StreamSpec) -> None:
+    """A stream that comes back must be what it was.
+
+    Raises:
+        ProtocolError: channels, formats, dtypes or shapes have changed; names the first.
+    """
+    for before, after in zip(old.channels, new.channels, strict=False):
+        if (before.name, before.format, before.dtype, before.shape) != (
+            after.name,
+            after.format,
+            after.dtype,
+            after.shape,
+        ):
+            raise ProtocolError(
+                f"{new.name}/{after.name}: now {after.format} {after.dtype} {list(after.shape)}, "
+                f"but this session has {before.name}: {before.format} {before.dtype} "
+                f"{list(before.shape)}"
+            )
+    if len(old.channels) != len(new.channels) or old.device_clock != new.device_clock:
+        raise ProtocolError(f"{new.name}: declares other channels than this session has of it")
