@@ -1,0 +1,229 @@
+"""``mjpg``: an append-only writer of AVI files, its resumption, and the repair of unfinished ones.
+
+The file's bytes are a function of its frames (and of the segment limit) alone: whatever was
+killed and resumed in between, the result is the file that one undisturbed writer would have made.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import StorageError
+from recorder.contract.wire import Buffer
+from recorder.formats.disk import AppendFile, Disk
+from recorder.formats.roverd.avi import (
+    CHUNK,
+    FRAME_ID,
+    INDX_COUNT,
+    INDX_ENTRIES,
+    MAX_FRAME_BYTES,
+    SEGMENT_BYTES,
+    SEGMENT_HEAD_BYTES,
+    SUPER_ENTRY,
+    AviLayout,
+    Entries,
+    Segment,
+)
+from recorder.formats.roverd.avi_scan import AviScan, scan_avi
+from recorder.formats.roverd.channel import ChannelWriter, ReadFile, reopen
+
+
+class AviWriter(ChannelWriter):
+    """Writes frames as they come; holds the index of the current segment only (8 bytes a frame).
+
+    >>> writer = AviWriter.create(path, disk, AviLayout.of(1920, 1080, 30.0))  # doctest: +SKIP
+    >>> writer.append(jpegs, count=2, sizes=np.array([81920, 79872], np.uint32))  # doctest: +SKIP
+    >>> writer.finish()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        file: AppendFile,
+        layout: AviLayout,
+        segment_bytes: int,
+        closed: Sequence[Segment] = (),
+        current: Segment | None = None,
+        entries: Entries | None = None,
+    ) -> None:
+        """Use `create` or `resume`."""
+        self.files = [file]
+        self._file = file
+        self._layout = layout
+        self._limit = segment_bytes
+        self._closed = len(closed)
+        self._total = sum(s.count for s in closed)
+        self._in_first = closed[0].count if closed else 0
+        self._segment = current or Segment(0, layout.movi, 0, layout.header_bytes)
+        # Offset and size of each frame in turn: 'I' is u4 on all that CPython runs on.
+        self._entries = array("I", () if entries is None else entries.tobytes())
+        self._finished = False
+
+    @classmethod
+    def create(
+        cls, path: Path, disk: Disk, layout: AviLayout, segment_bytes: int = SEGMENT_BYTES
+    ) -> AviWriter:
+        """A new file with its header; FileExistsError where there is one."""
+        file = disk.create(path)
+        file.append(layout.header())
+        return cls(file, layout, segment_bytes)
+
+    @classmethod
+    def resume(
+        cls,
+        path: Path,
+        disk: Disk,
+        length: int,
+        layout: AviLayout,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> AviWriter:
+        """Go on at a committed length, also one that `finish` left.
+
+        After a finished length the file becomes shorter than committed, by the indexes at its
+        end; the next commit puts that right, and resuming again before it works as well.
+
+        Raises:
+            StorageError: the file is shorter, the length is not one of whole frames, or the file
+                was begun with another frame size, rate or index.
+            FormatError: the file is not an AVI of ours.
+        """
+        if length == 0:
+            file = reopen(disk, path, 0)
+            file.append(layout.header())
+            return cls(file, layout, segment_bytes)
+        scan = scan_avi(path, length)
+        if scan.layout != layout:
+            raise StorageError(f"{path}: cannot go on as {layout}, it was begun as {scan.layout}")
+        if scan.end < length and scan.finished_length != length:
+            raise StorageError(f"{path}: has {scan.end} bytes where {length} were committed")
+        if scan.end != scan.frames_end and scan.finished_length != scan.end:
+            raise StorageError(
+                f"{path}: committed length {length} is inside a frame, whole ones end at "
+                f"{scan.frames_end}"
+            )
+        return cls._go_on(scan, disk, segment_bytes)
+
+    @classmethod
+    def _go_on(cls, scan: AviScan, disk: Disk, segment_bytes: int) -> AviWriter:
+        """Cut the file to its frames and put every header field to "in progress"."""
+        *closed, current = scan.segments
+        if current.frames_end > scan.end:  # cut between a frame and its padding
+            file = reopen(disk, scan.path, scan.end)
+            file.append(b"\0")
+        else:
+            file = reopen(disk, scan.path, current.frames_end)
+        file.flush()
+        layout = scan.layout
+        patches = layout.count_patches(0, 0)
+        patches.append((INDX_COUNT, len(closed).to_bytes(4, "little")))
+        table = b"".join(s.super_entry() for s in closed)
+        patches.append((INDX_ENTRIES, table.ljust(SUPER_ENTRY.size * layout.super_entries, b"\0")))
+        for segment in closed:
+            patches += segment.size_patches(closed=True)
+        patches += current.size_patches(closed=False)
+        _patch_changed(file, scan.path, patches)
+        return cls(file, layout, segment_bytes, closed, current, scan.entries)
+
+    def append(
+        self,
+        frame: Buffer,
+        count: int,  # noqa: ARG002  (the sizes tell)
+        sizes: npt.NDArray[np.uint32] | None,
+    ) -> None:
+        if sizes is None or self._finished:
+            raise ValueError(f"{self._file.path}: no sizes given, or finished already")
+        view = memoryview(frame).cast("B")
+        put, entries = self._file.append, self._entries
+        start = 0
+        for size in sizes.tolist():
+            if size > MAX_FRAME_BYTES:
+                raise StorageError(f"{self._file.path}: a frame of {size} bytes; AVI ends at 2 GiB")
+            segment = self._segment
+            padding = size & 1
+            end = self._file.length + 8 + size + padding
+            if end - segment.riff > self._limit and entries:
+                self._next_segment()
+                segment = self._segment
+            entries.append(self._file.length - segment.movi)
+            entries.append(size)
+            put(CHUNK.pack(FRAME_ID, size))
+            put(view[start : start + size])
+            if padding:
+                put(b"\0")
+            start += size
+
+    def _next_segment(self) -> None:
+        if self._closed + 1 >= self._layout.super_entries:
+            raise StorageError(
+                f"{self._file.path}: full, the super index has room for "
+                f"{self._layout.super_entries} segments"
+            )
+        self._close_segment()
+        riff = self._file.length
+        self._file.append(self._layout.segment_head())
+        self._segment = Segment(riff, riff + 12, 0, riff + SEGMENT_HEAD_BYTES)
+
+    def _close_segment(self) -> None:
+        """Append the segment's indexes and patch its sizes and super index entry."""
+        entries = np.array(self._entries, np.uint32).reshape(-1, 2)
+        segment = self._segment
+        segment.count, segment.frames_end = len(entries), self._file.length
+        self._file.append(segment.index(entries))
+        self._file.flush()
+        for offset, data in segment.size_patches(closed=True):
+            self._file.patch(offset, data)
+        entry_at = INDX_ENTRIES + SUPER_ENTRY.size * self._closed
+        self._file.patch(entry_at, segment.super_entry())
+        self._closed += 1
+        self._file.patch(INDX_COUNT, self._closed.to_bytes(4, "little"))
+        self._total += segment.count
+        if not segment.riff:
+            self._in_first = segment.count
+        del self._entries[:]
+
+    def finish(self) -> None:
+        """Close the last segment and set the frame counts; a second call does nothing."""
+        if self._finished:
+            return
+        self._close_segment()
+        for offset, data in self._layout.count_patches(self._total, self._in_first):
+            self._file.patch(offset, data)
+        self._finished = True
+
+
+def repair_avi(path: Path, disk: Disk) -> int:
+    """Make an unfinished AVI of ours whole: cut it after its last whole frame, index it, sync it.
+
+    The result is what `AviWriter.finish` would have left.  A file that is whole already is not
+    touched.  Closed segments are skipped by their headers, so the cost is that of the last one.
+
+    Returns:
+        Number of frames.
+
+    Raises:
+        FormatError: the file is not an AVI of ours, or not even its header is whole.
+    """
+    scan = scan_avi(path)
+    if scan.finished:
+        return scan.total
+    writer = AviWriter._go_on(scan, disk, SEGMENT_BYTES)
+    try:
+        writer.finish()
+        writer.files[0].sync()
+    finally:
+        writer.files[0].close()
+    return scan.total
+
+
+def _patch_changed(file: AppendFile, path: Path, patches: list[tuple[int, bytes]]) -> None:
+    reader = ReadFile(path)
+    try:
+        for offset, data in patches:
+            if reader.peek(offset, len(data)) != data:
+                file.patch(offset, data)
+    finally:
+        reader.close()

@@ -1,0 +1,275 @@
+"""What every channel format offers: a writer that only appends, a reader with random access.
+
+A channel is one file (or, for blobs, one folder) of a sensor's folder; ``meta.json`` beside it
+says its format, type and shape (roverd, ``roverd.channels``).  Everything is little-endian.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError, StorageError
+from recorder.contract.wire import Buffer
+from recorder.formats.disk import AppendFile, Disk
+
+BATCH_BYTES = 4 << 20
+"""Decoded bytes that `ChannelReader.iterate` aims at per batch unless told otherwise."""
+
+
+class ChannelWriter(ABC):
+    """One channel on disk, append-only.
+
+    The loop around it::
+
+        writer = create_writer(folder, spec, disk, rate_hz)
+        for message in messages:
+            writer.append(frame, count, sizes)
+        writer.finish()
+        for file in writer.files:
+            file.sync()
+            file.close()
+
+    Errors of the disk pass through as they come (OSError); after one, the writer is done with.
+
+    Attributes:
+        files: every file it appends to.  Between two calls of `append` each of them holds whole
+            samples only, so their lengths may be committed and resumed at.
+    """
+
+    files: list[AppendFile]
+
+    @abstractmethod
+    def append(self, frame: Buffer, count: int, sizes: npt.NDArray[np.uint32] | None) -> None:
+        """Append `count` encoded samples.  The buffer is kept, not copied, until it is written.
+
+        Args:
+            frame: the encoded samples one after another; ``lzma``: one xz stream of them all.
+            count: number of samples in it.
+            sizes: u4 [count], bytes of each sample; needed by ``lzmaf`` and ``mjpg`` only.
+
+        Raises:
+            StorageError: the format cannot hold what is to be appended.
+        """
+
+    def finish(self) -> None:  # noqa: B027  (most formats want nothing)
+        """Write what the format wants at a clean end.  Does not sync, does not close."""
+
+
+class ChannelReader(ABC):
+    """Random access to one channel in bounded memory.
+
+    >>> with open_channel(folder, "rng", meta["rng"]) as channel:  # doctest: +SKIP
+    ...     last = channel[-1]  # [*shape]
+    ...     block = channel.read(10, 20)  # [10, *shape]
+    ...     for sample in channel:
+    ...         ...
+
+    Arrays are the caller's own: fresh, writable, in native byte order where it is little-endian.
+    One reader serves one thread at a time.
+
+    Attributes:
+        name: the channel's name, which is its file's.
+        path: the file (or folder).
+        format: roverd's name of the format.
+        dtype: dtype of the values, little-endian.
+        shape: shape of one sample.
+        tail_bytes: bytes after the last whole sample; only a channel opened with `partial` can
+            have any.
+    """
+
+    tail_bytes: int = 0
+
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self.name = path.name
+        self.path = path
+        self.format = layout.format
+        self.dtype = layout.dtype
+        self.shape = layout.shape
+        self.sample_bytes = layout.sample_bytes
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of whole samples."""
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """`read` with bounds that are known to be good."""
+
+    @abstractmethod
+    def encoded(self, index: int) -> bytes:
+        """One sample's bytes as they are stored; negative indices count from the end.
+
+        ``lzmaf``: its xz stream; ``mjpg`` and ``jpg``: the JPEG; ``npz``: the file; ``raw``: the
+        values; ``lzma``, which compresses samples together: the values, uncompressed.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the files; may be called twice."""
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Samples `start` to `stop` (not included).
+
+        Returns:
+            Array [stop - start, *shape] of `dtype`, fresh and writable.
+
+        Raises:
+            IndexError: not ``0 <= start <= stop <= len``.
+            FormatError: the bytes do not decode; names file and sample.
+        """
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"{self.path}: samples {start} to {stop} of {len(self)}")
+        return self._read(start, stop)
+
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
+        """One sample, [*shape]; negative indices count from the end."""
+        at = self._index(index)
+        return self._read(at, at + 1).reshape(self.shape)
+
+    def iterate(self, batch: int | None = None) -> Iterator[npt.NDArray[Any]]:
+        """All samples in blocks [n, *shape], n = `batch` but for the last; about 4 MiB if None."""
+        if batch is None:
+            batch = max(1, BATCH_BYTES // self.sample_bytes)
+        if batch < 1:
+            raise ValueError(f"a batch of {batch} samples")
+        for start in range(0, len(self), batch):
+            yield self._read(start, min(start + batch, len(self)))
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        """All samples one by one, each [*shape]."""
+        for block in self.iterate():
+            for index in range(len(block)):
+                yield block[index, ...]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{self.format} channel {self.path}: {len(self)} x {self.dtype} {self.shape}>"
+
+    def _index(self, index: int) -> int:
+        at = operator.index(index)
+        at += len(self) if at < 0 else 0
+        if not 0 <= at < len(self):
+            raise IndexError(f"{self.path}: sample {index} of {len(self)}")
+        return at
+
+    def _take_tail(self, tail_bytes: int, partial: bool, text: str = "") -> None:
+        """Note what follows the last whole sample; FormatError unless `partial`."""
+        self.tail_bytes = tail_bytes
+        if tail_bytes and not partial:
+            fault = text or f"{tail_bytes} bytes after the last whole sample"
+            raise FormatError(f"{self.path}: {fault} ({len(self)} whole samples before)")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A channel's entry of ``meta.json``, checked."""
+
+    format: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def from_meta(cls, where: str, meta: Mapping[str, Any]) -> Layout:
+        """Check an entry; FormatError starts with `where`."""
+        if not isinstance(meta, Mapping):
+            raise FormatError(f"{where}: is a {type(meta).__name__}, not a mapping")
+        for key in ("format", "type", "shape"):
+            if key not in meta:
+                raise FormatError(f"{where}: has no {key!r}")
+        shape = meta["shape"]
+        if not isinstance(shape, (list, tuple)) or any(
+            not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in shape
+        ):
+            raise FormatError(f"{where}: shape {shape!r} is not a list of sizes > 0")
+        try:
+            dtype = np.dtype(meta["type"]) if isinstance(meta["type"], str) else None
+        except TypeError:
+            dtype = None
+        if dtype is None or dtype.kind not in "biufc":
+            raise FormatError(f"{where}: type {meta['type']!r} is not a numeric type")
+        return cls(str(meta["format"]), dtype.newbyteorder("<"), tuple(shape))
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample, decoded."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class ReadFile:
+    """A file read by position; every fault is a FormatError that names it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = path.open("rb", buffering=0)
+            self.size = os.fstat(self._file.fileno()).st_size
+        except FileNotFoundError:
+            raise FormatError(f"{path}: no such file") from None
+        except IsADirectoryError:
+            raise FormatError(f"{path}: is a folder, not a file") from None
+
+    def peek(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer at the end of the file only."""
+        data = os.pread(self._file.fileno(), length, offset)
+        while 0 < len(data) < length:
+            more = os.pread(self._file.fileno(), length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes from `offset`."""
+        data = self.peek(offset, length)
+        if len(data) != length:
+            raise FormatError(f"{self.path}: ends at byte {self.size}, inside a sample")
+        return data
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill `out` (bytes, contiguous) from `offset`."""
+        while out:
+            got = os.preadv(self._file.fileno(), [out], offset)
+            if not got:
+                raise FormatError(f"{self.path}: ends inside a sample, at byte {offset}")
+            out, offset = out[got:], offset + got
+
+    def close(self) -> None:
+        """Close; may be called twice."""
+        self._file.close()
+
+
+def committed_length(lengths: Mapping[str, int], path: Path) -> int:
+    """The file's entry of `lengths`; StorageError where there is none."""
+    try:
+        return lengths[path.name]
+    except KeyError:
+        raise StorageError(f"{path}: cannot go on, no length was committed for it") from None
+
+
+def reopen(disk: Disk, path: Path, length: int) -> AppendFile:
+    """Reopen a file cut to `length`; StorageError where it is shorter."""
+    try:
+        return disk.reopen(path, length)
+    except ValueError as error:
+        raise StorageError(f"cannot go on: {error}") from None

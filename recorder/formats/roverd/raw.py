@@ -1,0 +1,71 @@
+"""``raw``: samples as they are in memory, one after another, without any header."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import StorageError
+from recorder.contract.wire import Buffer
+from recorder.formats.disk import AppendFile, Disk
+from recorder.formats.roverd.channel import ChannelReader, ChannelWriter, Layout, ReadFile, reopen
+
+
+class PlainWriter(ChannelWriter):
+    """Appends what it is given: ``raw`` samples, or the xz streams of ``lzma``."""
+
+    def __init__(self, file: AppendFile) -> None:
+        self.files = [file]
+        self._append = file.append
+
+    def append(
+        self,
+        frame: Buffer,
+        count: int,  # noqa: ARG002  (the length tells)
+        sizes: npt.NDArray[np.uint32] | None,  # noqa: ARG002
+    ) -> None:
+        self._append(frame)
+
+
+def resume_raw(path: Path, disk: Disk, length: int, sample_bytes: int) -> PlainWriter:
+    """Go on with a raw file at a committed length.
+
+    Raises:
+        StorageError: the length is not one of whole samples, or the file is shorter.
+    """
+    if length % sample_bytes:
+        raise StorageError(f"{path}: committed length {length} is not whole {sample_bytes} bytes")
+    return PlainWriter(reopen(disk, path, length))
+
+
+class RawReader(ChannelReader):
+    """Reads ``raw``: one read call a block, straight into the array."""
+
+    def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
+        super().__init__(path, layout)
+        self._file = ReadFile(path)
+        try:
+            self._length = self._file.size // self.sample_bytes
+            self._take_tail(self._file.size % self.sample_bytes, partial)
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        block = np.empty((stop - start, *self.shape), self.dtype)
+        if stop > start:
+            out = block.reshape(-1).view(np.uint8).data
+            self._file.read_into(start * self.sample_bytes, out)
+        return block
+
+    def encoded(self, index: int) -> bytes:
+        return self._file.read(self._index(index) * self.sample_bytes, self.sample_bytes)
+
+    def close(self) -> None:
+        self._file.close()

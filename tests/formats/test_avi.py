@@ -1,0 +1,194 @@
+"""The AVI writer: structure, and OpenCV as a player."""
+
+from __future__ import annotations
+
+import os
+import struct
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from recorder.formats.roverd import open_channel
+from recorder.formats.roverd.avi import AviLayout
+from recorder.formats.roverd.avi_scan import scan_avi
+from tests.formats.avi_kit import (
+    HEIGHT,
+    JPEGS,
+    META,
+    WIDTH,
+    decode,
+    packets,
+    same_picture,
+    write,
+)
+
+# --- structure, read by a parser of the test's own
+
+
+def parse(data: bytes, start: int, end: int) -> list[tuple[str, int, Any]]:
+    """A RIFF tree: (name, offset of the body, bytes or list); sizes must add up exactly."""
+    found: list[tuple[str, int, Any]] = []
+    at = start
+    while at < end:
+        name, size = data[at : at + 4].decode(), int.from_bytes(data[at + 4 : at + 8], "little")
+        assert at + 8 + size <= end, (name, at, size)
+        if name in ("RIFF", "LIST"):
+            kind = data[at + 8 : at + 12].decode()
+            found.append((kind, at + 8, parse(data, at + 12, at + 8 + size)))
+        else:
+            found.append((name, at + 8, data[at + 8 : at + 8 + size]))
+        at += 8 + size
+        if size % 2:
+            assert data[at] == 0
+            at += 1
+    assert at == end
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 6, 40])
+def test_structure(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "v.avi"
+    frames = JPEGS[:count]
+    write(path, frames)
+    data = path.read_bytes()
+    riffs = parse(data, 0, len(data))
+    assert [r[0] for r in riffs] == ["AVI "] + ["AVIX"] * (len(riffs) - 1)
+    assert len(riffs) == {1: 1, 6: 2, 40: 9}[count]
+
+    hdrl, movi, idx1 = riffs[0][2]
+    assert (hdrl[0], movi[0], idx1[0]) == ("hdrl", "movi", "idx1")
+    avih, strl, odml = hdrl[2]
+    strh, strf, indx = (part[2] for part in strl[2])
+    in_first = sum(name == "00dc" for name, _, _ in movi[2])
+    fields = struct.unpack("<14I", avih[2])
+    assert fields[0] == 40_000  # microseconds a frame
+    assert fields[4] == in_first
+    assert fields[6] == 1
+    assert fields[8:10] == (WIDTH, HEIGHT)
+    assert strh[:8] == b"vidsMJPG"
+    assert struct.unpack_from("<II", strh, 20) == (1, 25)
+    assert struct.unpack_from("<I", strh, 32) == (count,)
+    assert struct.unpack_from("<III", strf) == (40, WIDTH, HEIGHT)
+    assert strf[16:20] == b"MJPG"
+    assert struct.unpack_from("<I", odml[2][0][2]) == (count,)
+
+    by_super, by_standard, in_order = [], [], []
+    (used,) = struct.unpack_from("<I", indx, 4)
+    assert used == len(riffs)
+    assert indx[:4] == b"\4\0\0\0"
+    assert indx[8:12] == b"00dc"
+    for number, riff in enumerate(riffs):
+        chunks = (movi if number == 0 else riff[2][0])[2]
+        *shown, (name, at, index) = chunks
+        assert name == "ix00"
+        assert {n for n, _, _ in shown} == {"00dc"}
+        in_order += [body for _, _, body in shown]
+        offset, size, duration = struct.unpack_from("<QII", indx, 24 + 16 * number)
+        assert (offset, size, duration) == (at - 8, len(index) + 8, len(shown))
+        by_super.append(duration)
+        words, sub, kind, n, chunk_id, base, _ = struct.unpack_from("<HBBI4sQI", index)
+        assert (words, sub, kind, n, chunk_id) == (2, 0, 1, len(shown), b"00dc")
+        for start, length in struct.iter_unpack("<II", index[24:]):
+            by_standard.append(data[base + start : base + start + length])
+    assert in_order == by_standard == frames
+    assert sum(by_super) == count
+    old = list(struct.iter_unpack("<4sIII", idx1[2]))
+    assert len(old) == in_first
+    for (name, flags, offset, size), frame in zip(old, frames[:in_first], strict=True):
+        at = movi[1] + offset
+        assert (name, flags) == (b"00dc", 0x10)
+        assert data[at : at + 8] == struct.pack("<4sI", b"00dc", size)
+        assert data[at + 8 : at + 8 + size] == frame
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "rate"),
+    [
+        (None, Fraction(30)),
+        (29.97, Fraction(2997, 100)),
+        (30000 / 1001, Fraction(30000, 1001)),
+        (0.1, Fraction(1, 10)),
+        (1e-9, Fraction(1, 100_000)),
+        (999_999.5, Fraction(1_999_999, 2)),
+    ],
+)
+def test_frame_rate(tmp_path: Path, rate_hz: float | None, rate: Fraction) -> None:
+    layout = AviLayout.of(WIDTH, HEIGHT, rate_hz, 4)
+    assert layout.rate == rate
+    write(tmp_path / "v.avi", JPEGS[:2], layout=layout, segment_bytes=1 << 20)
+    assert scan_avi(tmp_path / "v.avi").layout == layout
+    assert packets(tmp_path / "v.avi") == JPEGS[:2]
+    if 1 <= rate <= 60:
+        shown = cv2.VideoCapture(str(tmp_path / "v.avi")).get(cv2.CAP_PROP_FPS)
+        assert shown == pytest.approx(float(rate))
+
+
+# --- OpenCV plays it
+
+
+def test_opencv_plays_and_seeks_across_segments(tmp_path: Path) -> None:
+    path = tmp_path / "v.avi"
+    write(path, JPEGS)
+    assert len(scan_avi(path).segments) == 9
+    assert packets(path) == JPEGS
+    video = cv2.VideoCapture(str(path))
+    assert video.get(cv2.CAP_PROP_FRAME_COUNT) == len(JPEGS)
+    assert video.get(cv2.CAP_PROP_FPS) == 25
+    assert (video.get(cv2.CAP_PROP_FRAME_WIDTH), video.get(cv2.CAP_PROP_FRAME_HEIGHT)) == (
+        WIDTH,
+        HEIGHT,
+    )
+    for jpeg in JPEGS:
+        good, image = video.read()
+        assert good
+        assert same_picture(image, jpeg)
+    assert not video.read()[0]
+    order = np.random.default_rng(5).permutation(len(JPEGS)).tolist()
+    for index in order:
+        assert video.set(cv2.CAP_PROP_POS_FRAMES, index)
+        good, image = video.read()
+        assert good
+        assert [same_picture(image, j) for j in JPEGS].index(True) == index
+
+
+@pytest.mark.parametrize("count", [3, 12, 40])
+def test_opencv_reads_all_whole_frames_of_an_unfinished_file(tmp_path: Path, count: int) -> None:
+    """Cut anywhere in the last frames, past the header: every whole frame, in order."""
+    path = tmp_path / "v.avi"
+    write(path, JPEGS[:count], finish=False)
+    assert len(scan_avi(path).segments) == {3: 1, 12: 3, 40: 9}[count]
+    size = path.stat().st_size
+    for cut in range(size, size - 2 * len(JPEGS[0]), -13):
+        os.truncate(path, cut)
+        whole = scan_avi(path).total
+        found = packets(path)
+        # FFmpeg lets a frame through that lacks its last byte; ours does not.
+        assert len(found) in (whole, whole + 1)
+        assert found[:whole] == JPEGS[:whole]
+        if len(found) > whole:
+            assert len(JPEGS[whole]) - 1 <= cut - scan_avi(path).frames_end - 8
+
+
+@pytest.mark.parametrize("kept", [1, 7, 20])
+def test_reader_takes_opencvs_own_files(tmp_path: Path, kept: int) -> None:
+    """roverd's traces are written by OpenCV's VideoWriter."""
+    path = tmp_path / "v.avi"
+    size = (WIDTH, HEIGHT)
+    video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 10.0, size)
+    for jpeg in JPEGS[:kept]:
+        video.write(decode(jpeg))
+    video.release()
+    with open_channel(tmp_path, "v.avi", META) as channel:
+        assert len(channel) == kept
+        assert [channel.encoded(i) for i in range(kept)] == packets(path)
+        for index in range(kept):
+            shown = channel[index].astype(int) - decode(JPEGS[index])[..., ::-1]
+            assert np.abs(shown).max() <= 10  # encoded a second time
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - 200])
+    with open_channel(tmp_path, "v.avi", META, partial=True) as channel:
+        assert len(channel) in (kept - 1, kept)
