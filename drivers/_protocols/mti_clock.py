@@ -1,0 +1,201 @@
+"""Times of an MTi's samples, and what is missing between them, from its counter and its clock.
+
+PacketCounter (u2) counts the messages that the device sends, of all kinds.  SampleTimeFine (u4)
+counts at 10 kHz; that of samples is regular, that of GNSS messages is another time and jumps.
+Both wrap, both begin anew with the device, either may be missing.  No I/O, no clock of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+TICK_NS: Final = 100_000
+"""SampleTimeFine counts at 10 kHz."""
+
+_U16, _U32 = 1 << 16, 1 << 32
+_TRUSTED_LEAP_NS = 10_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Samples that are missing before a sample.
+
+    Attributes:
+        count: how many; None where nobody can count them, and then `estimate` may help.
+        estimate: see `count`.
+        corrupt: there are bytes of no good message in the gap.
+        duration_ns: from the sample before to the sample behind the gap.
+        messages: messages of all kinds that are missing; None without a packet counter.
+        skipped_bytes: bytes of no good message.
+        incomplete: messages with measurements, but not all that make a sample.
+    """
+
+    count: int | None
+    estimate: int | None
+    corrupt: bool
+    duration_ns: int
+    messages: int | None
+    skipped_bytes: int
+    incomplete: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A sample's place in time.
+
+    Attributes:
+        t_ns: strictly increasing; goes on evenly where the device's clock is set or starts anew.
+        t_dev_ns: the device's own time, unwrapped.
+        gap: what is missing before it, if anything is.
+        clock_step_ns: by how much the device's clock jumped, where it did not just go on.
+    """
+
+    t_ns: int
+    t_dev_ns: int
+    gap: Gap | None = None
+    clock_step_ns: int | None = None
+
+
+class SampleClock:
+    """Places samples in time and finds the gaps between them.
+
+    Usage::
+
+        clock = SampleClock(period_ns=1e7)
+        for message in messages:
+            clock.skipped(message.skipped)
+            clock.message(values.packet_counter)
+            if is_sample:
+                placed = clock.sample(values.sample_time_fine, message.size)
+            else:
+                clock.other(incomplete=False)
+
+    Args:
+        period_ns: mean interval of samples on the device's clock.
+    """
+
+    def __init__(self, period_ns: float) -> None:
+        self._period_ns = period_ns
+        self._placed: Placed | None = None
+        self._ticks: int | None = None
+        self._counter: int | None = None
+        self._counted = False
+        self._interleaved = False
+        self._missing = 0
+        self._skipped = 0
+        self._incomplete = 0
+        self._size = 0
+
+    @property
+    def incomplete(self) -> int:
+        """Incomplete messages since the last sample."""
+        return self._incomplete
+
+    def skipped(self, count: int) -> None:
+        """Bytes of no good message lie before the next one."""
+        self._skipped += count
+
+    def message(self, counter: int | None) -> None:
+        """An MTData2 message, sample or not, with its packet counter."""
+        self._counted = counter is not None and self._counter is not None
+        if counter is None:
+            return
+        if self._counter is not None:
+            self._missing += (counter - self._counter - 1) % _U16
+        self._counter = counter
+
+    def other(self, *, incomplete: bool) -> None:
+        """That message is no sample; `incomplete`: but it should have been one."""
+        if incomplete:
+            self._incomplete += 1
+            self._missing += 1
+        else:
+            self._interleaved = True
+
+    def sample(self, ticks: int | None, size: int) -> Placed:
+        """That message is a sample, with its SampleTimeFine, of `size` bytes in all."""
+        if self._placed is None:
+            # What is missing before the first sample was never part of the log.
+            self._ticks = ticks
+            placed = Placed((ticks or 0) * TICK_NS, (ticks or 0) * TICK_NS)
+        else:
+            placed = self._follow(self._placed, ticks)
+        self._placed, self._size = placed, size
+        self._missing = self._skipped = self._incomplete = 0
+        return placed
+
+    def tail(self, skipped: int) -> Gap | None:
+        """What is missing at the end, where `skipped` bytes follow the last good message.
+
+        Less than a sample's bytes are where a recording was cut off; more is something broken.
+        """
+        estimate = skipped // self._size if self._size else 0
+        return Gap(None, estimate, True, 0, None, skipped, 0) if estimate else None
+
+    def _follow(self, last: Placed, ticks: int | None) -> Placed:
+        leap_ns: int | None = None
+        if ticks is not None and self._ticks is not None:
+            leap = (ticks - self._ticks) % _U32
+            leap_ns = (leap - _U32 if leap >= _U32 // 2 else leap) * TICK_NS
+        fit = None if leap_ns is None else round(leap_ns / self._period_ns) - 1
+        count, estimate = self._count(fit)
+        missed = bool(count or estimate)
+        stepped = False
+        if leap_ns is None:
+            step_ns = round((1 + (count or estimate or 0)) * self._period_ns)
+        elif self._plausible(leap_ns, fit or 0):
+            step_ns = leap_ns
+        else:
+            # The device was restarted or its clock was set: neither time nor counter tells more.
+            stepped, step_ns = True, round(self._period_ns)
+            count = estimate = None
+            missed = bool(self._missing or self._skipped)
+        t_dev_ns = last.t_dev_ns + (step_ns if leap_ns is None else leap_ns)
+        if t_dev_ns < 0:
+            t_dev_ns += _U32 * TICK_NS
+        if ticks is None and self._ticks is not None:
+            ticks = (self._ticks + step_ns // TICK_NS) % _U32
+        self._ticks = ticks
+        gap = None
+        if missed:
+            gap = Gap(
+                count=count,
+                estimate=estimate,
+                corrupt=self._skipped > 0,
+                duration_ns=step_ns,
+                messages=self._missing if self._counted else None,
+                skipped_bytes=self._skipped,
+                incomplete=self._incomplete,
+            )
+        return Placed(last.t_ns + step_ns, t_dev_ns, gap, leap_ns if stepped else None)
+
+    def _count(self, fit: int | None) -> tuple[int | None, int | None]:
+        """(samples lost, estimate where they cannot be counted).
+
+        Where messages of other kinds are interleaved, the device's clock says how many of the
+        missing ones were samples: `fit` is how many it has room for.
+        """
+        if self._counted:
+            if fit is None:
+                return self._missing, None
+            missing = self._unwrapped(fit)
+            return (min(missing, max(0, fit)) if self._interleaved else missing), None
+        if fit is not None:
+            return (None, fit) if fit > 0 else (0, None)
+        if self._skipped:
+            return None, max(1, round(self._skipped / self._size))
+        return self._incomplete, None
+
+    def _unwrapped(self, fit: int) -> int:
+        """Missing messages; the counter's whole turns come from the device's clock."""
+        turns = round((fit - self._missing) / _U16)
+        return self._missing + max(0, turns) * _U16 if self._missing else 0
+
+    def _plausible(self, leap_ns: int, fit: int) -> bool:
+        """Whether the device's clock went on, rather than being set or started anew."""
+        if leap_ns <= 0:
+            return False
+        if leap_ns <= _TRUSTED_LEAP_NS or not self._counted:
+            return True
+        return abs(self._unwrapped(fit) - fit) <= 2 + fit // 8

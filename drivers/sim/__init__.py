@@ -1,0 +1,1 @@
+"""The simulated world: what each sensor would see of it."""
