@@ -1,0 +1,399 @@
+"""Network captures, pcap and pcapng: from their bytes to UDP datagrams and an Ouster's packets.
+
+ouster-sdk 1.0.1 has a reader of its own, but it ends without a word where a file breaks off, dies
+of a UDP datagram without payload, and does not tell the address that a packet came from.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from recorder.contract.errors import FormatError
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """One UDP datagram of a capture, put together from its IP fragments.
+
+    Attributes:
+        t_ns: capture stamp of its last fragment, int64 ns since 1970 UTC; 0 where there is none.
+        source: sender's IP address, 4 or 16 bytes.
+        port: destination port.
+        payload: what the datagram carries; may be empty.
+    """
+
+    t_ns: int
+    source: bytes
+    port: int
+    payload: bytes
+
+
+_RECORD_LIMIT = 1 << 22  # libpcap's own limit is 256 KiB; beyond this a length is garbage
+_FRAGMENT_LIMIT = 64  # incomplete datagrams kept; older ones have lost a fragment for good
+
+
+class _Reader:
+    """Reads exactly, and says where a file breaks off."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.offset = 0
+        self.record_offset = 0
+
+    def exactly(self, size: int, may_end: bool = False) -> bytes:
+        if may_end:
+            self.record_offset = self.offset
+        data = self._file.read(size)
+        self.offset += len(data)
+        if len(data) < size and (data or not may_end):
+            raise FormatError(
+                f"breaks off at byte {self.offset}, inside the record that starts at byte "
+                f"{self.record_offset}"
+            )
+        return data
+
+    def sized(self, size: int) -> bytes:
+        if size > _RECORD_LIMIT:
+            raise FormatError(
+                f"the record at byte {self.record_offset} claims {size} bytes: damaged"
+            )
+        return self.exactly(size)
+
+
+def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
+    """All UDP datagrams of a capture, in the file's order; memory use does not grow.
+
+    Reads pcap (micro- and nanoseconds, both byte orders; libpcap's savefile format) and pcapng
+    (sections, interfaces, enhanced and simple packet blocks), over Ethernet with or without VLAN
+    tags, Linux cooked (both versions), loopback or raw IP, IPv4 and IPv6 with fragments.
+    What is no UDP is passed over.
+
+    Raises:
+        FormatError: not a capture, or one that is damaged or breaks off; datagrams that are whole
+            before that place have been yielded.  The message lacks the file's name.
+    """
+    reader = _Reader(file)
+    magic = reader.exactly(4, may_end=True)
+    fragments = _Fragments()
+    if magic == b"\n\r\r\n":
+        records = _pcapng_records(reader)
+    elif magic in _PCAP_MAGICS:
+        records = _pcap_records(reader, *_PCAP_MAGICS[magic])
+    else:
+        raise FormatError("is no pcap or pcapng file" if magic else "is empty")
+    for t_ns, link, data in records:
+        if (packet := _ip_packet(link, data)) is None:
+            continue
+        parsed = _parse_ipv4(packet) if packet[0] >> 4 == 4 else _parse_ipv6(packet)
+        if parsed is None:
+            continue
+        source, key, position, more, body = parsed
+        if more or position:
+            if (whole := fragments.add(key, position, more, body)) is None:
+                continue
+            body = whole
+        if len(body) >= 8:
+            port, length = _UDP_HEAD.unpack_from(body, 2)
+            end = length if length >= 8 else len(body)  # 0: a jumbogram, or checksum offload
+            yield Datagram(t_ns, source, port, bytes(body[8:end]))
+
+
+_PCAP_MAGICS: Final = {
+    b"\xd4\xc3\xb2\xa1": ("<", 1000),
+    b"\xa1\xb2\xc3\xd4": (">", 1000),
+    b"\x4d\x3c\xb2\xa1": ("<", 1),
+    b"\xa1\xb2\x3c\x4d": (">", 1),
+}
+_UDP_HEAD: Final = struct.Struct(">HH")
+
+_Record = tuple[int, int, bytes]  # stamp in ns, link type, frame
+
+
+def _pcap_records(reader: _Reader, order: str, tick_ns: int) -> Iterator[_Record]:
+    link = struct.unpack(order + "I", reader.exactly(20)[16:])[0] & 0xFFFF
+    head = struct.Struct(order + "IIII")
+    while data := reader.exactly(16, may_end=True):
+        seconds, ticks, size, _ = head.unpack(data)
+        yield seconds * 1_000_000_000 + ticks * tick_ns, link, reader.sized(size)
+
+
+def _pcapng_records(reader: _Reader) -> Iterator[_Record]:
+    order = "<"
+    interfaces: list[tuple[int, int]] = []  # link type, ticks per second
+    kind_bytes = b"\n\r\r\n"
+    while kind_bytes:
+        size_bytes = reader.exactly(4)
+        if kind_bytes == b"\n\r\r\n":  # a section header brings its own byte order
+            magic = reader.exactly(4)
+            order = "<" if magic == b"\x4d\x3c\x2b\x1a" else ">"
+            interfaces.clear()
+            skip = 12
+        else:
+            skip = 8
+        size = struct.unpack(order + "I", size_bytes)[0]
+        if size < skip + 4 or size % 4:
+            raise FormatError(f"the block at byte {reader.record_offset} is damaged")
+        body = reader.sized(size - skip)[:-4]
+        kind = struct.unpack(order + "I", kind_bytes)[0]
+        try:
+            if kind == 1:
+                link = struct.unpack_from(order + "H", body)[0]
+                interfaces.append((link, _ticks_per_second(body[8:], order)))
+            elif kind == 6:
+                number, high, low, length = struct.unpack_from(order + "IIII", body)
+                link, ticks = interfaces[number]
+                stamp = ((high << 32) | low) * 1_000_000_000 // ticks
+                yield stamp, link, body[20 : 20 + length]
+            elif kind == 3:
+                yield 0, interfaces[0][0], body[4:]
+        except (struct.error, IndexError):
+            raise FormatError(f"the block at byte {reader.record_offset} is damaged") from None
+        kind_bytes = reader.exactly(4, may_end=True)
+
+
+def _ticks_per_second(options: bytes, order: str) -> int:
+    """Resolution of an interface's stamps (option 9, if_tsresol); microseconds unless given."""
+    at = 0
+    while at + 4 <= len(options):
+        code, length = struct.unpack_from(order + "HH", options, at)
+        if code == 9 and length == 1:
+            value = options[at + 4]
+            return int(2 ** (value & 0x7F) if value & 0x80 else 10**value)
+        at += 4 + (length + 3) // 4 * 4
+    return 1_000_000
+
+
+def _ip_packet(link: int, data: bytes) -> memoryview | None:
+    """The IP packet in a frame of the link layer; None where it holds none."""
+    view = memoryview(data)
+    match link:
+        case 1:
+            at = 12
+            while data[at : at + 2] in (b"\x81\x00", b"\x88\xa8"):
+                at += 4
+            at += 2
+        case 113:
+            at = 16
+        case 276:
+            at = 20
+        case 0 | 108:
+            at = 4
+        case 12 | 14 | 101 | 228 | 229:
+            at = 0
+        case _:
+            raise FormatError(f"has packets of link type {link}, which is not supported")
+    if len(data) < at + 20 or data[at] >> 4 not in (4, 6):
+        return None
+    if link in (1, 113) and data[at - 2 : at] not in (b"\x08\x00", b"\x86\xdd"):
+        return None
+    return view[at:]
+
+
+_Parsed = tuple[bytes, bytes, int, bool, memoryview]  # source, key, position, more follow, body
+
+
+def _parse_ipv4(packet: memoryview) -> _Parsed | None:
+    if packet[9] != 17:
+        return None
+    total = (packet[2] << 8 | packet[3]) or len(packet)
+    flags = packet[6] << 8 | packet[7]
+    body = packet[(packet[0] & 15) * 4 : total]
+    key = bytes(packet[12:20]) + bytes(packet[4:6])
+    return key[:4], key, (flags & 0x1FFF) * 8, bool(flags & 0x2000), body
+
+
+def _parse_ipv6(packet: memoryview) -> _Parsed | None:
+    if len(packet) < 40:
+        return None
+    source = bytes(packet[8:24])
+    key, position, more = b"", 0, False
+    following, at = packet[6], 40
+    end = 40 + (packet[4] << 8 | packet[5])
+    while following != 17:
+        if following not in (0, 43, 44, 60) or len(packet) < at + 8:
+            return None
+        if following == 44:
+            offset = packet[at + 2] << 8 | packet[at + 3]
+            position, more = offset & 0xFFF8, bool(offset & 1)
+            key = source + bytes(packet[24:40]) + bytes(packet[at + 4 : at + 8])
+            size = 8
+        else:
+            size = 8 + packet[at + 1] * 8
+        following, at = packet[at], at + size
+    return source, key, position, more, packet[at:end]
+
+
+class _Fragments:
+    """Datagrams of which some IP fragments are there (RFC 791, RFC 8200)."""
+
+    def __init__(self) -> None:
+        self._parts: dict[bytes, dict[int, bytes]] = {}
+        self._sizes: dict[bytes, int] = {}
+
+    def add(self, key: bytes, position: int, more: bool, body: memoryview) -> memoryview | None:
+        """Take one fragment; the whole datagram where it was the last one missing."""
+        parts = self._parts.setdefault(key, {})
+        parts[position] = bytes(body)
+        if not more:
+            self._sizes[key] = position + len(body)
+        if (size := self._sizes.get(key)) is not None and size <= sum(map(len, parts.values())):
+            whole = b"".join(parts[at] for at in sorted(parts))
+            self._forget(key)
+            return memoryview(whole) if len(whole) == size else None
+        if len(self._parts) > _FRAGMENT_LIMIT:
+            self._forget(next(iter(self._parts)))
+        return None
+
+    def _forget(self, key: bytes) -> None:
+        del self._parts[key]
+        self._sizes.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The sensor began to send lidar packets of another size: its settings have changed.
+
+    Attributes:
+        t_ns: stamp of the first of them.
+        size, expected: bytes.
+    """
+
+    t_ns: int
+    size: int
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStep:
+    """The capturing host's clock went back; the stamps that follow are moved to go on.
+
+    Attributes:
+        t_ns: stamp at which they go on.
+        step_ns: by how much the clock went, negative.
+    """
+
+    t_ns: int
+    step_ns: int
+
+
+_STEP_BACK_NS = 100_000_000  # less is packets that overtook each other
+
+
+class SensorPackets:
+    """One Ouster's packets in a capture, told from others by size, port, and serial or address.
+
+    >>> packets = SensorPackets(core, info, 7502, 7503)
+    >>> packets.find(file)
+    >>> file.seek(0)
+    >>> for packet in packets.read(file): ...
+
+    Args:
+        core: the module ouster.sdk.core.
+        info: the sensor's SensorInfo.
+        lidar_port, imu_port: destination UDP ports.
+    """
+
+    def __init__(self, core: Any, info: Any, lidar_port: int, imu_port: int) -> None:
+        self._core, self._info = core, info
+        self._format = core.PacketFormat(info)
+        self._ports = (lidar_port, imu_port)
+        self._address = b""
+        self._stamped = True
+
+    def find(self, file: BinaryIO) -> None:
+        """Find the sensor's address, and whether there are host stamps.
+
+        Raises:
+            FormatError: there is no such sensor in the capture; the message lacks the file's name.
+        """
+        info, seen = self._info, Counter[str]()
+        profile = info.format.udp_profile_lidar.name
+        kind = self._core.ImuPacket if profile == "OFF" else self._core.LidarPacket
+        for datagram in read_datagrams(file):
+            packet = self._packet(datagram)
+            if packet is None:
+                seen[f"{len(datagram.payload)} bytes to port {datagram.port}"] += 1
+            elif not self._is_ours(packet, None):
+                seen[f"packets of serial {packet.prod_sn()}"] += 1
+            elif isinstance(packet, kind):
+                self._address = datagram.source
+                self._stamped = datagram.t_ns != 0
+                return
+            if len(seen) > 1000:
+                seen = Counter(dict(seen.most_common(100)))
+        there = "; ".join(f"{count} x {what}" for what, count in seen.most_common(3)) or "none"
+        raise FormatError(
+            f"holds no packet of this sensor ({info.prod_line}, serial {info.sn}, {profile}: "
+            f"{self._format.lidar_packet_size} bytes to port {self._ports[0]}); its UDP: {there}"
+        )
+
+    def read(self, file: BinaryIO) -> Iterator[Any]:
+        """ouster-sdk's packets with `host_timestamp` set; between them `Misfit`, `ClockStep`.
+
+        A capture without stamps is stamped with the device's own times.
+
+        Raises:
+            FormatError: as `read_datagrams`.
+        """
+        shift_ns = last_ns = 0
+        misfits = False
+        for datagram in read_datagrams(file):
+            packet = self._packet(datagram)
+            if packet is None:
+                misfit = datagram.port == self._ports[0] and datagram.source == self._address
+                misfit &= self._stamped or last_ns > 0  # else there is no time to tell it at
+                if misfit and not misfits:
+                    t_ns = datagram.t_ns + shift_ns if self._stamped else last_ns
+                    size, expected = len(datagram.payload), int(self._format.lidar_packet_size)
+                    yield Misfit(max(t_ns, last_ns), size, expected)
+                misfits |= misfit
+                continue
+            if not self._is_ours(packet, datagram.source):
+                continue
+            if isinstance(packet, self._core.LidarPacket):
+                misfits = False
+            t_ns = datagram.t_ns + shift_ns if self._stamped else self._device_ns(packet)
+            if self._stamped and t_ns < last_ns - _STEP_BACK_NS:
+                yield ClockStep(last_ns, t_ns - last_ns)
+                shift_ns += last_ns - t_ns
+                t_ns = last_ns
+            last_ns = max(last_ns, t_ns)
+            packet.host_timestamp = t_ns
+            yield packet
+
+    def _packet(self, datagram: Datagram) -> Any:
+        """A packet of the sensor's formats, by size and port; None for all else."""
+        layout, size = self._format, len(datagram.payload)
+        if size == layout.lidar_packet_size and datagram.port == self._ports[0]:
+            packet = self._core.LidarPacket(layout)
+        elif size == layout.imu_packet_size and datagram.port == self._ports[1]:
+            packet = self._core.ImuPacket(layout)
+        elif self._info.format.zone_monitoring_enabled and size == layout.zone_packet_size:
+            packet = self._core.ZonePacket(layout)
+        else:
+            return None
+        packet.buf[:] = np.frombuffer(datagram.payload, np.uint8)
+        return packet
+
+    def _is_ours(self, packet: Any, source: bytes | None) -> bool:
+        """By serial number; profiles that have none go by the address, if one is given."""
+        lidar = isinstance(packet, self._core.LidarPacket)
+        layout = self._format
+        profile = layout.udp_profile_lidar if lidar else self._info.format.udp_profile_imu
+        if profile.name != "LEGACY" and self._info.sn and (serial := packet.prod_sn()):
+            return bool(serial == self._info.sn)
+        return source is None or source == self._address
+
+    def _device_ns(self, packet: Any) -> int:
+        if isinstance(packet, self._core.ImuPacket):
+            return int(packet.timestamp()[-1])
+        if isinstance(packet, self._core.LidarPacket):
+            header = self._core.ColHeader.TIMESTAMP
+            return int(self._format.packet_header(header, packet.buf).max())
+        return 0

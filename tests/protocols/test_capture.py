@@ -1,0 +1,186 @@
+"""Captures taken apart: link layers, fragments, damage."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivers._protocols.capture import Datagram, read_datagrams
+from recorder.contract.errors import FormatError
+
+HOST = b"\x0a\x00\x00\x05"
+STAMP = 1_700_000_000_123_456_000
+
+
+def udp(payload: bytes, port: int = 7502) -> bytes:
+    return struct.pack(">HHHH", 40000, port, 8 + len(payload), 0) + payload
+
+
+def ipv4(body: bytes, ident: int = 1, at: int = 0, more: bool = False, options: int = 0) -> bytes:
+    flags = at // 8 | (0x2000 if more else 0)
+    length = 20 + options + len(body)
+    head = struct.pack(">BBHHHBBH", 0x45 + options // 4, 0, length, ident, flags, 64, 17, 0)
+    return head + HOST + b"\x0a\x00\x00\x01" + bytes(options) + body
+
+
+def ipv6(body: bytes, following: int = 17) -> bytes:
+    head = struct.pack(">IHBB", 0x60000000, len(body), following, 64)
+    return head + bytes(12) + HOST + bytes(16) + body
+
+
+def ethernet(packet: bytes, tags: int = 0) -> bytes:
+    kind = b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd"
+    return bytes(12) + b"\x81\x00\x00\x07" * tags + kind + packet
+
+
+def pcap(frames: list[bytes], link: int = 1, order: str = "<", nano: bool = False) -> bytes:
+    magic = 0xA1B23C4D if nano else 0xA1B2C3D4
+    data = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)
+    seconds, ticks = divmod(STAMP, 10**9)
+    for frame in frames:
+        tick = ticks if nano else ticks // 1000
+        data += struct.pack(order + "IIII", seconds, tick, len(frame), len(frame)) + frame
+    return data
+
+
+def block(order: str, kind: int, body: bytes) -> bytes:
+    body += bytes(-len(body) % 4)
+    size = struct.pack(order + "I", 12 + len(body))
+    return struct.pack(order + "I", kind) + size + body + size
+
+
+def pcapng(frames: list[bytes], order: str = "<", tsresol: int | None = 9) -> bytes:
+    option = b"" if tsresol is None else struct.pack(order + "HHB3xHH", 9, 1, tsresol, 0, 0)
+    per_second = 10 ** (6 if tsresol is None else tsresol)
+    data = block(order, 0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
+    data += block(order, 1, struct.pack(order + "HHI", 1, 0, 0) + option)
+    data += block(order, 5, bytes(12))  # interface statistics: passed over
+    stamp = STAMP * per_second // 10**9
+    for frame in frames:
+        head = struct.pack(
+            order + "IIIII", 0, stamp >> 32, stamp & 0xFFFFFFFF, len(frame), len(frame)
+        )
+        data += block(order, 6, head + frame)
+    return data
+
+
+def read(data: bytes) -> list[Datagram]:
+    return list(read_datagrams(io.BytesIO(data)))
+
+
+PAYLOAD = bytes(range(200))
+PLAIN = ethernet(ipv4(udp(PAYLOAD)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pcap([PLAIN]),
+        pcap([PLAIN], order=">"),
+        pcap([PLAIN], nano=True),
+        pcap([PLAIN + bytes(6)]),  # padding of the link layer
+        pcap([ethernet(ipv4(udp(PAYLOAD), options=8))]),
+        pcap([ethernet(ipv4(udp(PAYLOAD)), tags=2)]),
+        pcap([bytes(14) + b"\x08\x00" + ipv4(udp(PAYLOAD))], link=113),
+        pcap([b"\x08\x00" + bytes(18) + ipv4(udp(PAYLOAD))], link=276),
+        pcap([b"\x02\x00\x00\x00" + ipv4(udp(PAYLOAD))], link=0),
+        pcap([ipv4(udp(PAYLOAD))], link=101),
+        pcapng([PLAIN]),
+        pcapng([PLAIN], order=">"),
+        pcapng([PLAIN], tsresol=None),
+    ],
+)
+def test_one_datagram_in_every_wrapping(data: bytes) -> None:
+    assert read(data) == [Datagram(STAMP, HOST, 7502, PAYLOAD)]
+
+
+def test_ipv6_with_and_without_extension_headers() -> None:
+    hop = struct.pack(">BB6x", 17, 0)
+    frames = [ethernet(ipv6(udp(PAYLOAD))), ethernet(ipv6(hop + udp(PAYLOAD), following=0))]
+    whole, cut = udp(PAYLOAD), 96
+    for at, more in ((0, 1), (cut, 0)):
+        part = whole[at : at + cut] if more else whole[at:]
+        frames.append(ethernet(ipv6(struct.pack(">BxHI", 17, at | more, 7) + part, following=44)))
+    got = read(pcap(frames))
+    assert [d.payload for d in got] == [PAYLOAD] * 3
+    assert {d.source for d in got} == {bytes(12) + HOST}
+
+
+@given(st.integers(1, 6000), st.integers(8, 1480), st.randoms(use_true_random=False))
+def test_fragments_in_any_order(size: int, cut: int, rng: random.Random) -> None:
+    payload = rng.randbytes(size)
+    whole, cut = udp(payload), cut // 8 * 8
+    frames = [
+        ethernet(ipv4(whole[at : at + cut], 9, at, at + cut < len(whole)))
+        for at in range(0, len(whole), cut)
+    ]
+    rng.shuffle(frames)
+    frames.insert(rng.randrange(len(frames) + 1), PLAIN)  # another datagram between them
+    assert sorted(d.payload for d in read(pcap(frames))) == sorted([payload, PAYLOAD])
+
+
+def test_a_datagram_that_lost_a_fragment_is_not_made_up() -> None:
+    lost = [ethernet(ipv4(bytes(1480), n, 0, True)) for n in range(200)]
+    assert [d.payload for d in read(pcap([*lost, PLAIN]))] == [PAYLOAD]
+
+
+def test_what_is_no_udp_is_passed_over_and_an_empty_datagram_is_not_fatal() -> None:
+    arp = bytes(12) + b"\x08\x06" + bytes(40)
+    tcp = bytearray(PLAIN)
+    tcp[23] = 6
+    frames = [arp, bytes(tcp), b"short", ethernet(ipv4(udp(b""))), PLAIN]
+    assert [d.payload for d in read(pcap(frames))] == [b"", PAYLOAD]
+
+
+@pytest.mark.parametrize("make", [pcap, pcapng])
+def test_cut_anywhere_gives_the_whole_packets_and_then_an_error(make: type) -> None:
+    data: bytes = make([PLAIN] * 3)
+    ends = {len(make([PLAIN] * n)) for n in range(4)}
+    if make is pcapng:  # further block ends
+        ends |= {28, 28 + 32, len(pcapng([]))}
+    for size in range(len(data)):
+        got = []
+        try:
+            for datagram in read_datagrams(io.BytesIO(data[:size])):
+                got.append(datagram)
+            whole = True
+        except FormatError as error:
+            whole = False
+            assert "empty" in str(error) if not size else "breaks off at byte" in str(error)
+        assert whole == (size in ends), size
+        assert len(got) == sum(len(make([PLAIN] * n)) <= size for n in (1, 2, 3)), size
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"x" * 500, "no pcap or pcapng file"),
+        (pcap([PLAIN])[:24] + struct.pack("<IIII", 0, 0, 1 << 30, 1 << 30), "at byte 24 claims"),
+        (pcap([PLAIN], link=147), "link type 147"),
+    ],
+)
+def test_damage_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        read(data)
+
+
+MIXED = [PLAIN, ethernet(ipv6(struct.pack(">BxHI", 17, 0, 7) + udp(PAYLOAD), 44))]
+MUTATED = [pcap(MIXED), pcapng(MIXED)]
+
+
+@given(st.data(), st.sampled_from(MUTATED))
+def test_mutations_never_raise_anything_else(data: st.DataObject, good: bytes) -> None:
+    damaged = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 6))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        for datagram in read_datagrams(io.BytesIO(bytes(damaged))):
+            assert len(datagram.payload) <= len(good)
+    except FormatError:
+        pass
