@@ -1,0 +1,197 @@
+"""The chirp configuration of TI's mmWave radars, and what follows from it.
+
+Keys and units are those of red-rover's and xwr's configs; formulas follow TI's "Programming Chirp
+Parameters in TI Radar Devices" (SWRA553).  The layout of raw captures is that of "Mmwave Radar
+Device ADC Raw Data Capture" (SWRA581): two LVDS lanes, of which the DCA1000 writes one 16-bit word
+each in turn, so that two samples' words of a kind stand side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SPEED_OF_LIGHT = 299_792_458.0  # m/s
+IQ_ORDERS = ("qqii", "iiqq")
+
+
+@dataclass(frozen=True, slots=True)
+class RadarDevice:
+    """What a device's captures look like: antennas used, and whether samples are complex."""
+
+    tx: int
+    rx: int
+    complex_samples: bool
+
+
+DEVICES: Mapping[str, RadarDevice] = {
+    "AWR1642": RadarDevice(2, 4, True),
+    "AWR1843": RadarDevice(3, 4, True),
+    "AWR1843L": RadarDevice(2, 4, True),  # an AWR1843 without its raised, middle antenna
+    "AWR2944": RadarDevice(4, 4, False),
+    "AWRL6844": RadarDevice(4, 4, False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChirpConfig:
+    """One frame's chirps.  The transmitters take turns (TDM), so a loop has one chirp of each.
+
+    >>> chirp = ChirpConfig("AWR1843", 77.0, 6.0, 5.7, 34.0, 67.012, 256, 10000, 64, 50.0)
+    >>> chirp.shape
+    (64, 3, 4, 512)
+    >>> round(chirp.range_resolution, 4)
+    0.0874
+
+    Attributes:
+        device: a key of `DEVICES`.
+        frequency: start of the ramp, GHz.
+        idle_time: from the end of a ramp to the start of the next, us.
+        adc_start_time: from the start of the ramp to the first sample, us.
+        ramp_end_time: length of the ramp, us.
+        freq_slope: MHz/us.
+        adc_samples: samples per chirp; even, since two lanes carry them.
+        sample_rate: ksps.
+        frame_length: chirps per frame of each transmitter.
+        frame_period: from frame to frame, ms.
+        tx_start_time: from the start of the ramp to the transmitter's, us.
+    """
+
+    device: str
+    frequency: float
+    idle_time: float
+    adc_start_time: float
+    ramp_end_time: float
+    freq_slope: float
+    adc_samples: int
+    sample_rate: int
+    frame_length: int
+    frame_period: float
+    tx_start_time: float = 1.0
+
+    @property
+    def antennas(self) -> RadarDevice:
+        """The device's entry of `DEVICES`; KeyError where it has none."""
+        return DEVICES[self.device]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """One frame as captured: [chirps, tx, rx, int16 values of a chirp].
+
+        A chirp has 2 * adc_samples values, or adc_samples where the device's samples are real.
+        """
+        values = self.adc_samples * (2 if self.antennas.complex_samples else 1)
+        return self.frame_length, self.antennas.tx, self.antennas.rx, values
+
+    @property
+    def cube_shape(self) -> tuple[int, int, int, int]:
+        """One frame in samples: [chirps, tx, rx, adc_samples]."""
+        return (*self.shape[:3], self.adc_samples)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one captured frame."""
+        return 2 * int(np.prod(self.shape))
+
+    @property
+    def rate_hz(self) -> float:
+        """Frames per second."""
+        return 1e3 / self.frame_period
+
+    @property
+    def sample_time(self) -> float:
+        """Length of the sampled part of a ramp, us."""
+        return self.adc_samples / self.sample_rate * 1e3
+
+    @property
+    def bandwidth(self) -> float:
+        """Bandwidth of the sampled part of a ramp, MHz."""
+        return self.freq_slope * self.sample_time
+
+    @property
+    def chirp_time(self) -> float:
+        """From a transmitter's chirp to its next, us."""
+        return (self.idle_time + self.ramp_end_time) * self.antennas.tx
+
+    @property
+    def frame_time(self) -> float:
+        """How long a frame's chirps take, ms."""
+        return self.chirp_time * self.frame_length / 1e3
+
+    @property
+    def wavelength(self) -> float:
+        """At the middle of the sampled part of a ramp, m."""
+        middle_us = self.adc_start_time + self.sample_time / 2
+        return SPEED_OF_LIGHT / (self.frequency * 1e9 + self.freq_slope * middle_us * 1e6)
+
+    @property
+    def range_resolution(self) -> float:
+        """Width of a range bin, m."""
+        return SPEED_OF_LIGHT / (2 * self.bandwidth * 1e6)
+
+    @property
+    def max_range(self) -> float:
+        """Range at which bins wrap round, m; real samples tell only half of them apart."""
+        bins = self.adc_samples if self.antennas.complex_samples else self.adc_samples // 2
+        return self.range_resolution * bins
+
+    @property
+    def doppler_resolution(self) -> float:
+        """Width of a Doppler bin, m/s."""
+        return self.wavelength / (2 * self.frame_length * self.chirp_time * 1e-6)
+
+    @property
+    def max_doppler(self) -> float:
+        """Radial speed at which bins wrap round, m/s."""
+        return self.wavelength / (4 * self.chirp_time * 1e-6)
+
+    def intrinsics(self, iq_order: str) -> dict[str, Any]:
+        """What ``radar.json`` holds: the keys that roverd reads, and all that processing needs.
+
+        ``shape`` is that of the cube in samples, as red-rover writes it, ``raw_shape`` that of the
+        channel ``iq``; ``iq_order`` is null where samples are real.
+        """
+        return {
+            "shape": list(self.cube_shape),
+            "raw_shape": list(self.shape),
+            "range_resolution": self.range_resolution,
+            "doppler_resolution": self.doppler_resolution,
+            "max_range": self.max_range,
+            "max_doppler": self.max_doppler,
+            "wavelength": self.wavelength,
+            "iq_order": iq_order if self.antennas.complex_samples else None,
+            **asdict(self),
+        }
+
+
+def lane_columns(samples: int, iq_order: str) -> tuple[npt.NDArray[np.int64], ...]:
+    """Columns of a chirp's I and Q values in a capture, each int64 [samples].
+
+    Args:
+        samples: samples per chirp, even.
+        iq_order: ``qqii``: Q0 Q1 I0 I1 Q2 Q3 ..., what xwr's setting of the radar makes;
+            ``iiqq``: I0 I1 Q0 Q1 I2 I3 ...
+
+    Raises:
+        ValueError: an odd number of samples, or an order of another name.
+    """
+    if samples % 2 or iq_order not in IQ_ORDERS:
+        raise ValueError(f"{samples} samples in order {iq_order!r} are no two-lane chirp")
+    first = np.arange(samples) // 2 * 4 + np.arange(samples) % 2
+    return (first + 2, first) if iq_order == "qqii" else (first, first + 2)
+
+
+def to_complex(values: npt.NDArray[np.int16], iq_order: str) -> npt.NDArray[np.complex64]:
+    """Captured values, int16 [..., 2 * samples], as complex64 [..., samples].
+
+    Raises:
+        ValueError: see `lane_columns`.
+    """
+    i, q = lane_columns(values.shape[-1] // 2, iq_order)
+    cube = np.empty((*values.shape[:-1], len(i)), np.complex64)
+    cube.real, cube.imag = values[..., i], values[..., q]
+    return cube
