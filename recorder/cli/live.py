@@ -49,7 +49,7 @@ class LiveView:
                 rate = volume = "-"
                 if now and old and seconds > 0:
                     rate = f"{(now['samples'] - old['samples']) / seconds:.1f} Hz"
-                    volume = f"{(now['payload_bytes'] - old['payload_bytes']) / seconds / 1e6:.2f}"
+                    volume = f"{(now['bytes'] - old['bytes']) / seconds / 1e6:.2f}"
                 rows.append(
                     [
                         name,
@@ -64,7 +64,7 @@ class LiveView:
         return rows
 
     def _draw(self, status: Status) -> None:
-        total = sum(s["payload_bytes"] for s in status.streams.values())
+        total = sum(s["bytes"] for s in status.streams.values())
         head = f"{status.session.name}  {human_seconds(status.elapsed_s)}  {human_bytes(total)}"
         table = format_table(HEADERS, self.rows(status), right=range(1, len(HEADERS)))
         lines = [head, *table.splitlines()]

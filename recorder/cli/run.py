@@ -33,8 +33,10 @@ def run(args: argparse.Namespace) -> int:
     """Record; 0, or 3 with counted loss, 1 where the disk failed, 2 where it cannot begin."""
     from recorder.cli.live import LiveView
     from recorder.contract.clock import SystemClock
+    from recorder.contract.errors import StorageError
     from recorder.contract.names import check_name, render_name
     from recorder.daemon.catalog import load
+    from recorder.daemon.preflight import check_root
     from recorder.daemon.supervisor import Supervisor
     from recorder.session.layout import SessionPlan
 
@@ -47,17 +49,24 @@ def run(args: argparse.Namespace) -> int:
     name = args.name or render_name(
         session.name, platform.node(), datetime.now(UTC), session.metadata
     )
+    try:
+        calibration = config.calibration.read_text("utf-8") if config.calibration else None
+    except (OSError, ValueError) as error:
+        raise config.error("calibration", f"cannot be read: {error}") from None
     plan = SessionPlan(
         root=str((args.root or session.root).absolute()),
         name=name,
         exact_name=args.name is not None,
         config_text=config.masked_text,
-        calibration_text=config.calibration.read_text() if config.calibration else None,
+        calibration_text=calibration,
         metadata=dict(session.metadata),
         sync_interval_ms=config.storage.sync_interval_ms,
         min_free_gb=config.storage.min_free_gb,
         duration_s=args.duration,
     )
+    root = check_root(Path(plan.root), config.storage)
+    if root.problem is not None:
+        raise StorageError(root.problem)
     view = LiveView()
     with Supervisor(config, SystemClock(), note) as supervisor:
         previous = {
@@ -110,7 +119,7 @@ def _text(outcome: Outcome) -> str:
         [
             name,
             s["samples"],
-            human_bytes(s["payload_bytes"]),
+            human_bytes(s["bytes"]),
             ", ".join(f"{cause} {n}" for cause, n in s["lost"].items())
             + (f" + {s['unknown_losses']} uncounted" if s["unknown_losses"] else "")
             or "nothing",

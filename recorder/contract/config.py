@@ -272,7 +272,7 @@ class _Reader:
         )
         scheme, address = self._source(f"{key}.source", common["source"], driver, schema)
         own = {k: v for k, v in written.items() if k in schema.options}
-        options = check_options(schema.options, own, key, document.fail)
+        options = _section(schema.options, own, document, key)
         cpus = common["process"]["cpus"]
         for index, cpu in enumerate(cpus):
             if not isinstance(cpu, int) or isinstance(cpu, bool) or cpu < 0:

@@ -53,7 +53,8 @@ class Option:
         """A plain mapping for JSON, without what is at its default."""
         wire: dict[str, Any] = {"type": self.type, "default": self.default}
         for name in ("description", "minimum", "maximum", "required", "items"):
-            if (value := getattr(self, name)) not in (None, "", False):
+            value = getattr(self, name)
+            if value is not None and value is not False and value != "":  # 0 is a bound
                 wire[name] = value
         if self.choices:
             wire["choices"] = list(self.choices)

@@ -7,6 +7,7 @@ name is any importable module.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -15,11 +16,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from recorder.contract.config import Config, load_config
 from recorder.contract.errors import ConfigError, ProtocolError, SourceError
@@ -28,6 +29,9 @@ from recorder.contract.options import suggest
 from recorder.contract.schema import DriverSchema
 from recorder.contract.settings import SensorEntry
 from recorder.contract.streams import StreamSpec
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 SCHEMA_TIMEOUT_S = 20.0
 CHECK_TIMEOUT_S = 60.0
@@ -76,8 +80,7 @@ def prefetch(names: Iterable[str]) -> None:
     """Ask several drivers at the same time, so that `driver_schema` has their answers."""
     wanted = list(dict.fromkeys(names))
     if len(wanted) > 1:
-        with ThreadPoolExecutor(min(_PARALLEL, len(wanted))) as pool:
-            list(pool.map(_probe, wanted))
+        _in_parallel(_probe, wanted)
 
 
 def load(path: Path) -> Config:
@@ -153,8 +156,7 @@ def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> Chec
 
 def check_sources(entries: Sequence[SensorEntry]) -> list[CheckResult]:
     """`check_source` of several sensors at the same time, in their order."""
-    with ThreadPoolExecutor(max(1, min(_PARALLEL, len(entries)))) as pool:
-        return list(pool.map(check_source, entries))
+    return _in_parallel(check_source, entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,29 +185,49 @@ def _answer(stdout: bytes) -> Any:
         return json.loads(lines[-1] if lines else b"")
 
 
+def _in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """The work on every item at the same time; an interrupt ends the processes that it runs."""
+    with ThreadPoolExecutor(max(1, min(_PARALLEL, len(items)))) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while wait(futures, timeout=0.05).not_done:  # again: one may just have been started
+                for process in tuple(_running):
+                    _kill_group(process)
+            raise
+
+
 def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
     """Run a command to its end, or kill it and all that it started."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
     )
+    _running.add(process)
     try:
         stdout, stderr = process.communicate(stdin, timeout=timeout_s)
         return _Result(process.returncode, stdout, stderr, timed_out=False)
     except subprocess.TimeoutExpired:
         return _Result(-1, b"", b"", timed_out=True)
     finally:
+        _running.discard(process)
         if process.returncode is None:
-            _kill(process)
+            _kill_group(process)
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    # Its own session, hence its own group.  It is not reaped yet, so the id is still its own.
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    # Its own session, hence its own group: what it has started ends with it.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _signal_name(number: int) -> str:

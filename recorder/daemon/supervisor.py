@@ -73,7 +73,7 @@ class Status:
     Attributes:
         elapsed_s: seconds since the session's start.
         session: its folder.
-        streams: by stream, the writer's account (samples, payload_bytes, lost, ended, ...).
+        streams: by stream, the writer's account (samples, bytes, lost, ended, ...).
         sensors: by sensor, its state here.
     """
 

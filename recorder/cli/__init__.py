@@ -1,0 +1,129 @@
+"""The command ``recorder``: one verb per module, found in one table.
+
+A verb's module has ``add_arguments(parser)``, which is cheap, and ``run(args) -> int``, which
+returns the exit code.  It raises `RecorderError` for what its user should read, prints results
+with `recorder.cli.output.emit`, and everything else to stderr.  Only the module of the verb that
+was asked for is imported.
+
+Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done, but data was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from recorder.contract.errors import RecorderError
+from recorder.contract.masking import mask_passwords
+
+VERBS: tuple[tuple[str, str, str], ...] = (
+    ("run", "recorder.cli.run", "record one session in the foreground"),
+    ("check", "recorder.cli.check", "look at a config, its sources and the disk, record nothing"),
+    ("info", "recorder.cli.info", "what a session holds"),
+    ("list", "recorder.cli.list_", "the sessions below a folder"),
+    ("validate", "recorder.cli.validate", "hold a session against its format"),
+    ("replay", "recorder.cli.replay", "play a session's streams onto the tap"),
+    ("completion", "recorder.cli.completion", "print a script for the shell's completion"),
+)
+"""(verb, module, one line for people), in the order of the help."""
+
+
+class Verb(Protocol):
+    """What the module of a verb has."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the verb's arguments; imports nothing heavy."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; the exit code."""
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print the version and end")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"recorder {importlib.metadata.version('vehicle-recorder')}")
+        parser.exit()
+
+
+def load_verb(verb: str) -> Verb:
+    """Import the module of a verb; KeyError where there is no such verb."""
+    module: Any = importlib.import_module({name: module for name, module, _ in VERBS}[verb])
+    return module  # type: ignore[no-any-return]
+
+
+def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command.
+
+    Args:
+        verb: the only verb whose arguments are needed; all where None.
+    """
+    parser = argparse.ArgumentParser(
+        "recorder",
+        description="Records the sensors of a vehicle into crash-safe sessions.",
+        epilog="Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done, but data was lost.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, _, text in VERBS:
+        verb_parser = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        if verb in (None, name):
+            load_verb(name).add_arguments(verb_parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code.
+
+    Args:
+        argv: the arguments without the program's name; `sys.argv`'s where None.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    asked = next((a for a in arguments if not a.startswith("-")), "")
+    prefix = "recorder"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # File names that are not UTF-8 are printed escaped instead of ending the command.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        args = build_parser(asked).parse_args(arguments)
+        prefix = f"recorder {args.verb}"
+        code = load_verb(args.verb).run(args)
+        sys.stdout.flush()
+    except SystemExit as error:  # argparse: --help, --version, wrong usage
+        return error.code if isinstance(error.code, int) else 2
+    except RecorderError as error:
+        print(f"{prefix}: {mask_passwords(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"{prefix}: interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output has gone (`recorder list | head`).  What is still buffered must
+        # go somewhere at exit, or Python complains there.
+        _discard_stdout()
+        return 1
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        print(f"{prefix}: {place}{error.strerror or error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _discard_stdout() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):  # no descriptor behind it, as under a test's capture
+        pass
+    finally:
+        os.close(nowhere)

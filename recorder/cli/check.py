@@ -1,0 +1,166 @@
+"""``recorder check CONFIG``: the config, every source and the disk, before anything is recorded.
+
+All sources are opened, and all that is wrong is told, not only the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recorder.cli.output import (
+    add_format,
+    emit,
+    format_table,
+    human_bytes,
+    human_rate,
+    human_seconds,
+    note,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the config and the format."""
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
+    add_format(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: where (a key path), what, and the exit code that it asks for."""
+
+    key: str
+    message: str
+    exit_code: int
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check; 0 where all is well, 2 for the config or a source, 1 for a device or the disk."""
+    from recorder.contract.errors import ConfigError
+    from recorder.contract.masking import mask_passwords
+    from recorder.daemon.catalog import check_sources, load, streams_twice
+    from recorder.daemon.preflight import check_root
+
+    config = load(args.config)
+    results = check_sources(config.sensors)
+    root = check_root(config.session.root, config.storage)
+    problems = [
+        Problem(f"sensors.{r.sensor}.source", r.problem, r.exit_code)
+        for r in results
+        if r.problem is not None
+    ]
+    problems += [
+        Problem(f"sensors.{sensor}", message, ConfigError.exit_code)
+        for sensor, message in streams_twice(results)
+    ]
+    if root.problem is not None:
+        problems.append(Problem("session.root", root.problem, 1))
+    declared = {spec.name for r in results for spec in r.streams}
+    if all(r.problem is None for r in results):
+        problems += [
+            Problem(f"record_format.streams[{i}]", f"no sensor gives a stream {name!r}", 2)
+            for i, name in enumerate(config.record_format.streams)
+            if name not in declared
+        ]
+    rate = sum(spec.bytes_per_second for r in results for spec in r.streams)
+    report: dict[str, Any] = {
+        "config": config.path,
+        "ok": not problems,
+        "sensors": [
+            {
+                "name": entry.name,
+                "driver": entry.driver,
+                "source": mask_passwords(entry.source),
+                "streams": [_stream(spec) for spec in result.streams],
+                "problem": result.problem,
+                "seconds": round(result.seconds, 3),
+            }
+            for entry, result in zip(config.sensors, results, strict=True)
+        ],
+        "bytes_per_second": rate,
+        "root": {
+            "path": root.root,
+            "exists": root.exists,
+            "free_bytes": root.free_bytes,
+            "min_free_bytes": root.floor_bytes,
+            "seconds_left": _seconds_left(root.free_bytes, root.floor_bytes, rate),
+        },
+        "problems": [
+            {
+                "key": p.key,
+                "line": config.document.line_of(p.key),
+                "message": p.message,
+                "exit_code": p.exit_code,
+            }
+            for p in problems
+        ],
+        "not_yet": config.not_yet(),
+    }
+    emit(report, args, _text)
+    sys.stdout.flush()
+    for sentence in report["not_yet"]:
+        note(f"recorder check: warning: {sentence}")
+    for problem in problems:
+        note(f"recorder check: {config.error(problem.key, problem.message)}")
+    return max((p.exit_code for p in problems), default=0)
+
+
+def _stream(spec: Any) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "rate_hz": spec.rate_hz,
+        "bytes_per_second": spec.bytes_per_second,
+        "finite": spec.finite,
+        "channels": [
+            {"name": c.name, "format": c.format, "dtype": c.dtype, "shape": list(c.shape)}
+            for c in spec.channels
+        ],
+    }
+
+
+def _seconds_left(free: int | None, floor: int, rate: float) -> float | None:
+    if free is None or rate <= 0:
+        return None
+    return max(0.0, (free - floor) / rate)
+
+
+def _text(report: dict[str, Any]) -> str:
+    rows: list[list[Any]] = []
+    for sensor in report["sensors"]:
+        if not sensor["streams"]:
+            rows.append([sensor["name"], None, "does not open", None, None])
+        for i, stream in enumerate(sensor["streams"]):
+            channels = [
+                f"{c['name']} {c['dtype']}{c['shape'] or ''} {c['format']}"
+                for c in stream["channels"]
+            ]
+            rate_hz = stream["rate_hz"]
+            rows.append(
+                [
+                    sensor["name"] if i == 0 else "",
+                    stream["name"],
+                    channels[0],
+                    None if rate_hz is None else f"{rate_hz:g}",
+                    human_rate(stream["bytes_per_second"]),
+                ]
+            )
+            rows += [["", "", channel, "", ""] for channel in channels[1:]]
+    table = format_table(["sensor", "stream", "channels", "Hz", "MB/s"], rows, right=(3, 4))
+    root = report["root"]
+    left = root["seconds_left"]
+    lines = [
+        table,
+        "",
+        f"together  {human_rate(report['bytes_per_second'])} MB/s expected",
+        f"root      {root['path']}" + ("" if root["exists"] else " (not there yet)"),
+        f"free      {human_bytes(root['free_bytes'])}, of which "
+        f"{human_bytes(root['min_free_bytes'])} stay free"
+        + ("" if left is None else f": room for {human_seconds(left)}"),
+    ]
+    if report["ok"]:
+        lines.append("all is well")
+    return "\n".join(lines)

@@ -1,0 +1,66 @@
+"""``recorder replay SESSION``: a recorded session as live streams on the PUB tap.
+
+Subscribers see what they see of a live recording (`recorder.contract.bus.TapSubscriber`): the
+same declarations, the same encoded frames, `t_mono` on this machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from recorder.cli.output import add_format, emit, note
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the session, its streams, the pace and the endpoint."""
+    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    parser.add_argument(
+        "--speed", type=float, default=1.0, metavar="X", help="times as fast as recorded (1)"
+    )
+    parser.add_argument("--streams", metavar="A,B", help="only these streams")
+    parser.add_argument(
+        "--tap",
+        metavar="ENDPOINT",
+        help="where to publish, ipc://PATH or tcp://HOST:PORT (a new ipc:// socket)",
+    )
+    parser.add_argument("--loop", action="store_true", help="start again at the end")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay to the end, or until SIGINT or SIGTERM; both are a clean end."""
+    from recorder.contract.bus import TapPublisher
+    from recorder.contract.clock import SystemClock
+    from recorder.contract.errors import UsageError
+    from recorder.session.reader import Session
+    from recorder.session.replay import Replay
+
+    if not 0 < args.speed < float("inf"):
+        raise UsageError(f"--speed {args.speed:g}: needs a number above 0")
+    names = None if args.streams is None else [n for n in args.streams.split(",") if n]
+    if names == []:
+        raise UsageError(f"--streams {args.streams!r}: names no stream")
+    stop = threading.Event()
+    with Session(args.session) as session, tempfile.TemporaryDirectory(prefix="recorder-") as own:
+        replay = Replay(session, names, speed=args.speed)
+        endpoint = args.tap or f"ipc://{own}/tap"
+        publisher = TapPublisher(endpoint)
+        handlers = {s: signal.signal(s, lambda *_: stop.set()) for s in _SIGNALS}
+        try:
+            result = {"endpoint": endpoint, "streams": list(replay.specs)}
+            emit(result, args, lambda _: endpoint)
+            sys.stdout.flush()  # whoever waits for the endpoint reads it from a pipe
+            sent = replay.run(publisher, SystemClock(), stop, loop=args.loop)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            publisher.close()
+    note("recorder replay: " + ", ".join(f"{name} {count}" for name, count in sent.items()))
+    return 0

@@ -1,0 +1,52 @@
+"""``recorder validate SESSION``: is everything there, whole, and as its format demands?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recorder.cli.output import add_format, emit, progress
+
+if TYPE_CHECKING:
+    from recorder.session.report import Report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the session and how deep to look."""
+    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    parser.add_argument(
+        "--deep", action="store_true", help="decode every sample, not only a few of each channel"
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the report; 0 for a sound session (warnings or none), 1 where there is an error."""
+    from recorder.session.validation import validate
+
+    if not args.deep:
+        report = validate(args.session)
+    else:
+        with progress("validating", total=1.0) as advance:
+            shown = 0.0
+
+            def show(done: int, total: int) -> None:
+                nonlocal shown
+                if total and done / total - shown >= 0.002:
+                    advance(done / total - shown)
+                    shown = done / total
+
+            report = validate(args.session, deep=True, progress=show)
+    emit(report.to_wire(), args, lambda _: _text(report))
+    return 0 if report.sound else 1
+
+
+def _text(report: Report) -> str:
+    lines = [f"checked  {item}" for item in report.checked]
+    lines += [f"{problem.severity:7}  {problem.message}" for problem in report.problems]
+    errors = sum(problem.severity == "error" for problem in report.problems)
+    warnings = len(report.problems) - errors
+    verdict = "sound" if report.sound else "not sound"
+    lines.append(f"{report.path}: {verdict}; {errors} errors, {warnings} warnings")
+    return "\n".join(lines)

@@ -1,0 +1,3 @@
+from tests.cli.fakes import fakes
+
+__all__ = ["fakes"]

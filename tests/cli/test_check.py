@@ -1,0 +1,182 @@
+"""``recorder check``: all that is wrong, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder.cli import main
+from recorder.contract.settings import StorageSettings
+from recorder.daemon.preflight import check_root
+
+CONFIG = """\
+version: 1
+session: {root: out/sessions}
+storage: {min_free_gb: 0.001}
+sensors:
+  lidar: {driver: fakes.good, source: "sim:", fps: 20}
+  cam: {driver: fakes.good, source: "sim:"}
+"""
+Usage = namedtuple("Usage", "total used free")
+
+
+def check(folder: Path, text: str, *options: str) -> tuple[int, Path]:
+    path = folder / "rig.yaml"
+    path.write_text(text)
+    return main(["check", str(path), *options]), path
+
+
+def test_all_is_well(fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = check(tmp_path, CONFIG)
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (0, "")
+    lines = captured.out.splitlines()
+    assert lines[0].split() == ["sensor", "stream", "channels", "Hz", "MB/s"]
+    assert lines[1].split() == ["lidar", "lidar", "rng", "u2[128,", "1024]", "lzmaf", "20", "1.00"]
+    assert lines[2].split() == ["temperature", "f4", "raw"]
+    assert "together  1.50 MB/s expected" in lines
+    assert f"root      {tmp_path / 'out/sessions'} (not there yet)" in lines
+    assert lines[-1] == "all is well"
+    assert not (tmp_path / "out").exists()
+
+
+def test_as_json(fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out/sessions").mkdir(parents=True)
+    text = CONFIG + "metrics: {port: 1234}\n"
+    code, path = check(tmp_path, text, "--format", "json")
+    captured = capsys.readouterr()
+    report: dict[str, Any] = json.loads(captured.out)
+    assert code == 0 and report["ok"] and report["problems"] == []
+    assert report["config"] == str(path)
+    assert [s["name"] for s in report["sensors"]] == ["lidar", "cam"]
+    [stream] = report["sensors"][0]["streams"]
+    assert stream["channels"][0]["shape"] == [128, 1024]
+    assert (stream["rate_hz"], stream["bytes_per_second"]) == (20.0, 1_000_000.0)
+    assert report["bytes_per_second"] == 1_500_000.0
+    root = report["root"]
+    assert root["exists"] and root["min_free_bytes"] == 1_000_000
+    expected = (root["free_bytes"] - 1_000_000) / 1_500_000
+    assert root["seconds_left"] == pytest.approx(expected)
+    assert list((tmp_path / "out/sessions").iterdir()) == []
+    [sentence] = report["not_yet"]
+    assert captured.err == f"recorder check: warning: {sentence}\n"
+    assert sentence.startswith("metrics.port: ")
+
+
+def test_every_problem_is_told(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").touch()
+    text = (
+        CONFIG.replace('"sim:"}\n', '"sim:code=2"}\n')
+        + '  device: {driver: fakes.good, source: "net:code=1"}\n'
+        + '  twin: {driver: fakes.good, source: "sim:lidar"}\n'
+    )
+    code, path = check(tmp_path, text)
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.err.splitlines() == [
+        f"recorder check: {path}:6: sensors.cam.source: cannot open net://user:***@host (code=2)",
+        f"recorder check: {path}:7: sensors.device.source: cannot open net://user:***@host "
+        "(code=1)",
+        f"recorder check: {path}:8: sensors.twin: its stream 'lidar' is also one of the sensor "
+        "'lidar'",
+        f"recorder check: {path}:2: session.root: {tmp_path / 'out'} is not a folder",
+    ]
+    assert "does not open" in captured.out and "all is well" not in captured.out
+
+
+@pytest.mark.parametrize(("address", "expected"), [("code=1", 1), ("code=2", 2), ("crash", 1)])
+def test_exit_codes(fakes: Path, tmp_path: Path, address: str, expected: int) -> None:
+    code, _ = check(tmp_path, CONFIG.replace('"sim:"}\n', f'"sim:{address}"}}\n'))
+    assert code == expected
+
+
+def test_a_record_format_stream_that_no_driver_gives(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, path = check(tmp_path, CONFIG + "record_format: {streams: [lidar, lidar_imu]}\n")
+    assert code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == (
+        f"recorder check: {path}:7: record_format.streams[1]: no sensor gives a stream 'lidar_imu'"
+    )
+
+
+def test_a_bad_config_is_one_line(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, path = check(tmp_path, CONFIG.replace("fps", "fsp"), "--format", "json")
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, "")
+    assert captured.err == (
+        f"recorder check: {path}:5: sensors.lidar.fsp: unknown key for driver 'fakes.good' "
+        "(did you mean 'fps'?)\n"
+    )
+
+
+def test_an_interrupt_ends_the_drivers(fakes: Path, tmp_path: Path) -> None:
+    (tmp_path / "rig.yaml").write_text(CONFIG.replace("good", "stuck").replace(", fps: 20", ""))
+    code = "import sys; from recorder.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "check", str(tmp_path / "rig.yaml")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    note = fakes / "pid"
+    while not (note.exists() and note.read_text().endswith("\n")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate()
+    assert (process.returncode, stdout) == (1, b"")
+    assert stderr == b"recorder check: interrupted\n"
+    assert not is_running(int(note.read_text()))
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs; a dead one that nobody has reaped yet does not."""
+    try:
+        stat = (Path("/proc") / str(pid) / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+STORAGE = StorageSettings(200, 1.0, 256.0, require_mount=False)
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(10**10, 0, 999_999_999))
+    report = check_root(tmp_path, STORAGE)
+    assert report.free_bytes == 999_999_999 and report.floor_bytes == 10**9
+    assert report.problem is not None and "less than storage.min_free_gb (1)" in report.problem
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(10**10, 0, 10**9))
+    assert check_root(tmp_path, STORAGE).problem is None
+
+
+def test_a_root_that_cannot_be_written_to(tmp_path: Path) -> None:
+    report = check_root(Path("/proc/recordings"), STORAGE)  # as root too: no files are made there
+    assert report.problem is not None
+    assert report.problem.startswith("/proc/recordings cannot be written to: ")
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file", tmp_path / "file" / "below"):
+        problem = check_root(root, STORAGE).problem
+        assert problem == f"{tmp_path / 'file'} is not a folder"
+    too_long = check_root(tmp_path / ("x" * 300), STORAGE)
+    assert too_long.problem is not None and "File name too long" in too_long.problem
+
+
+def test_a_volume_that_is_not_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = StorageSettings(200, 0.0, 256.0, require_mount=True)
+    root = tmp_path / "disk" / "sessions"
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == Path("/"))
+    report = check_root(root, storage)
+    assert report.problem == f"{root} is on no mounted volume, and storage.require_mount is set"
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in (tmp_path, Path("/")))
+    assert check_root(root, storage).problem is None

@@ -1,0 +1,195 @@
+"""The command's frame: verbs, exit codes, what goes to stderr, completion."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import recorder.cli
+from recorder.cli import VERBS, build_parser, load_verb, main
+from recorder.contract.errors import (
+    ConfigError,
+    DeviceError,
+    StorageError,
+    StreamChangedError,
+    UsageError,
+)
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]:
+    """Puts a verb ``try`` in the place of all others; it does what it is given."""
+
+    def install(action: Callable[[], int]) -> None:
+        module = types.ModuleType("fake_verb")
+        module.add_arguments = lambda parser: parser.add_argument("--speed", type=float)  # type: ignore[attr-defined]
+        module.run = lambda args: action()  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "fake_verb", module)
+        monkeypatch.setattr(recorder.cli, "VERBS", (("try", "fake_verb", "tries"),))
+
+    return install
+
+
+Install = Callable[[Callable[[], int]], None]
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3])
+def test_the_exit_code_is_the_verbs(verb: Install, code: int) -> None:
+    verb(lambda: code)
+    assert main(["try"]) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("no such thing"), 2, "recorder try: no such thing"),
+        (
+            ConfigError("bad", file="c.yaml", line=3, key="a.b"),
+            2,
+            "recorder try: c.yaml:3: a.b: bad",
+        ),
+        (StorageError("full"), 1, "recorder try: full"),
+        (StreamChangedError("other shape"), 3, "recorder try: other shape"),
+        (DeviceError("rtsp://u:pw@h"), 1, "recorder try: rtsp://u:***@h"),
+        (KeyboardInterrupt(), 1, "recorder try: interrupted"),
+        (FileNotFoundError(2, "No such file", "/x"), 1, "recorder try: /x: No such file"),
+        (OSError("odd"), 1, "recorder try: odd"),
+    ],
+)
+def test_an_error_is_one_line(
+    verb: Install,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    line: str,
+) -> None:
+    def fail() -> int:
+        raise error
+
+    verb(fail)
+    assert main(["try"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err == line + "\n"
+
+
+def test_a_bug_is_not_hidden(verb: Install) -> None:
+    def fail() -> int:
+        raise KeyError("bug")
+
+    verb(fail)
+    with pytest.raises(KeyError):
+        main(["try"])
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["tri"], ["try", "extra"], ["try", "--speed", "x"], ["try", "--sp", "1"], ["--x"]]
+)
+def test_wrong_usage(verb: Install, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    verb(lambda: 0)
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "usage: recorder" in captured.err
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name, _, _ in VERBS) and "Exit codes" in out
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("recorder ")
+    assert main(["check", "--help"]) == 0
+    assert "CONFIG" in capsys.readouterr().out
+
+
+def test_only_the_asked_verb_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def load(name: str) -> recorder.cli.Verb:
+        loaded.append(name)
+        return load_verb(name)
+
+    monkeypatch.setattr(recorder.cli, "load_verb", load)
+    build_parser("check")
+    assert loaded == ["check"]
+
+
+def test_every_verb_declares_its_arguments() -> None:
+    build_parser()
+    for name, _, _ in VERBS:
+        assert callable(load_verb(name).run)
+
+
+def recorder_process(*arguments: str, stdout: int) -> subprocess.Popen[bytes]:
+    code = "import sys; from recorder.cli import main; sys.exit(main())"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=stdout, stderr=subprocess.PIPE
+    )
+
+
+def test_a_reader_that_goes_away() -> None:
+    process = recorder_process("completion", "bash", stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_results_that_cannot_be_written() -> None:
+    with Path("/dev/full").open("w") as full:
+        process = recorder_process("completion", "bash", stdout=full.fileno())
+        _, stderr = process.communicate()
+    assert stderr == b"recorder completion: No space left on device\n"
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
+def test_completion_scripts(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "validate" in script and "--format" in script
+    if shutil.which(shell) is None:
+        return  # the text is checked above; the shell itself is not on this machine
+    path = tmp_path / "script"
+    path.write_text(script)
+    subprocess.run([shell, "-n", str(path)], check=True)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["rep"], "replay"), (["check", "--for"], "--format"), (["check", "--format", "j"], "json")],
+)
+def test_bash_completes(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["completion", "bash"])
+    script = capsys.readouterr().out
+    script += (
+        f"\nCOMP_WORDS=(recorder {' '.join(words)}); COMP_CWORD={len(words)}\n"
+        f"_shtab_recorder recorder '{words[-1]}' ''\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-s"], input=script, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [expected]
+
+
+def test_paths_are_completed_as_files() -> None:
+    import shtab
+
+    from recorder.cli.completion import _complete_paths
+
+    parser = argparse.ArgumentParser()
+    config = parser.add_subparsers().add_parser("check").add_argument("config", type=Path)
+    _complete_paths(parser, shtab.FILE)
+    assert config.complete == shtab.FILE  # type: ignore[attr-defined]

@@ -1,0 +1,224 @@
+"""The verbs that look at sessions: info, list, validate, replay."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.cli import main
+from recorder.contract.bus import TapSubscriber
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Kind, check_data
+from tests.session.build import START_NS, Builder, full_session, imu_spec
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    return full_session(tmp_path_factory.mktemp("root") / "rig", 0.6)
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> Any:
+    assert main([*map(str, argv), "--format", "json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def run_text(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> tuple[str, str]:
+    assert main([*map(str, argv)]) == code
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def test_info_json_has_the_fixed_keys(built: Builder, capsys: pytest.CaptureFixture[str]) -> None:
+    info = run_json(capsys, "info", built.path)
+    assert {"state", "name", "start_ns", "end_ns", "streams"} <= info.keys()
+    assert (info["state"], info["name"], info["start_ns"]) == ("clean", "rig", START_NS)
+    assert info["streams"].keys() == built.streams.keys()
+    for name, stream in info["streams"].items():
+        assert {"samples", "first_ns", "last_ns", "rate_hz", "lost"} <= stream.keys()
+        assert stream["samples"] == len(built.streams[name].t_ns)
+        assert stream["first_ns"] == int(built.streams[name].t_ns[0])
+
+
+def test_info_text(built: Builder, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = run_text(capsys, "info", built.path)
+    lines = out.splitlines()
+    assert "state     clean" in lines and "vehicle   rig-1" in lines and err == ""
+    imu = next(line.split() for line in lines if line.startswith("imu "))
+    assert imu[1:3] == ["60", "100.00"] and imu[-1] == "0"
+
+
+def test_info_text_tells_losses_and_the_unclosed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), seq=[*range(10), *range(13, 40)])
+    builder.lose("imu", 10, 12)
+    builder.lose("imu", 40, None, "driver", count=None)
+    out, _ = run_text(capsys, "info", builder.close("recording"))
+    assert "not closed (run `recorder recover`)" in out
+    assert "buffer 3, 1 uncounted interval" in out
+    assert "end       -" in out
+
+
+def test_info_of_damage_prints_the_rest_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder = full_session(tmp_path / "rig", 0.2)
+    os.truncate(builder.path / "imu" / "acc", 5)
+    out, err = run_text(capsys, "info", builder.path, code=1)
+    assert "camera" in out and "damaged" in out
+    assert err.startswith("recorder info: ") and "imu/acc" in err
+
+
+@pytest.mark.parametrize("verb", ["info", "validate", "replay"])
+def test_no_session_is_one_line(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (tmp_path / "nothing", tmp_path):
+        out, err = run_text(capsys, verb, path, code=1)
+        assert out == "" and err.count("\n") == 1 and str(path) in err
+
+
+def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full_session(tmp_path / "a", 0.2)
+    full_session(tmp_path / "b", 0.2, plain=True)
+    builder = Builder(tmp_path / "c")
+    builder.add(imu_spec(), seq=[*range(10), *range(13, 40)])
+    builder.lose("imu", 10, 12)
+    builder.lose("imu", 40, None, "driver", count=None)
+    builder.close("recording")
+    lines = run_json(capsys, "list", tmp_path)
+    assert [(x["name"], x["state"], x["lost"]) for x in lines] == [
+        ("a", "clean", 0),
+        ("b", "clean", None),
+        ("c", "recording", 3),
+    ]
+    out, err = run_text(capsys, "list", tmp_path)
+    assert len(out.splitlines()) == 4 and err == ""
+    assert "3 + ?" in out and "not closed" in out
+
+
+def test_list_goes_on_past_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full_session(tmp_path / "a", 0.2)
+    (Builder(tmp_path / "b").path / "_recorder" / "session.json").write_text("{")
+    out, err = run_text(capsys, "list", tmp_path, code=1)
+    assert [line.split()[0] for line in out.splitlines()] == ["session", "a", "b"]
+    assert "unreadable" in out and "session.json: is damaged" in err
+
+
+def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = run_text(capsys, "list", tmp_path)
+    assert out == "" and "no sessions here" in err
+    assert run_json(capsys, "list", tmp_path) == []
+    out, err = run_text(capsys, "list", tmp_path / "x", code=1)
+    assert "cannot be listed" in err
+
+
+def test_validate(built: Builder, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = run_text(capsys, "validate", built.path)
+    assert out.splitlines()[-1] == f"{built.path}: sound; 0 errors, 0 warnings" and err == ""
+    report = run_json(capsys, "validate", built.path, "--deep")
+    assert report["sound"] and report["deep"] and report["problems"] == []
+
+
+def test_validate_says_what_and_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    builder = full_session(tmp_path / "rig", 0.2)
+    os.truncate(builder.path / "radar" / "t_mono", 8)
+    report = run_json(capsys, "validate", builder.path, code=1)
+    assert not report["sound"]
+    problem = report["problems"][0]
+    assert (problem["stream"], problem["channel"], problem["sample"]) == ("radar", "t_mono", 1)
+    out, _ = run_text(capsys, "validate", builder.path, code=1)
+    assert "error    " in out and "not sound; 1 errors" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--speed", "0"], "--speed 0: needs a number above 0"),
+        (["--speed", "-1"], "--speed -1"),
+        (["--speed", "nan"], "--speed nan"),
+        (["--streams", ","], "names no stream"),
+    ],
+)
+def test_replay_usage(
+    built: Builder, argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, err = run_text(capsys, "replay", built.path, *argv, code=2)
+    assert message in err
+
+
+def test_replay_of_an_unknown_stream_and_a_bad_endpoint(
+    built: Builder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, err = run_text(capsys, "replay", built.path, "--streams", "gnss", code=1)
+    assert "no stream 'gnss'; its streams: camera" in err
+    _, err = run_text(capsys, "replay", built.path, "--tap", "ipc:///nowhere/tap", code=1)
+    assert "ipc:///nowhere/tap" in err
+
+
+def test_replay_reaches_a_subscriber_and_ends_at_a_signal(
+    built: Builder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """End to end over a real socket: a loop, ended by SIGINT as soon as enough has come."""
+    endpoint = f"ipc://{tmp_path}/tap"
+    specs: dict[str, StreamSpec] = {}
+    samples: dict[str, int] = {}
+    faults: list[str] = []
+
+    def subscribe() -> None:
+        with TapSubscriber([endpoint]) as tap:
+            for message in tap.messages(timeout=20.0):
+                if message.kind is Kind.JOIN:
+                    spec = StreamSpec.from_wire(message.values["stream"])
+                    specs[spec.name] = spec
+                elif message.stream in specs:
+                    check_data(message, specs[message.stream])
+                    samples[message.stream] = samples.get(message.stream, 0) + (message.count or 0)
+                if samples.keys() >= built.streams.keys() and min(samples.values()) >= 3:
+                    break
+            else:
+                faults.append("nothing came any more")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=subscribe)
+    thread.start()
+    argv = ["replay", str(built.path), "--tap", endpoint, "--loop", "--speed", "4"]
+    code = main([*argv, "--format", "json"])
+    thread.join()
+    captured = capsys.readouterr()
+    assert code == 0 and not faults
+    assert json.loads(captured.out) == {"endpoint": endpoint, "streams": sorted(built.streams)}
+    assert captured.err.startswith("recorder replay: camera ")
+    assert signal.getsignal(signal.SIGINT) is before
+    assert {name: replace_finite(spec) for name, spec in specs.items()} == {
+        name: made.spec.to_wire() for name, made in built.streams.items()
+    }
+
+
+def replace_finite(spec: StreamSpec) -> dict[str, Any]:
+    return spec.to_wire() | {"finite": False}
+
+
+def test_replay_without_an_endpoint_prints_the_one_it_took(
+    built: Builder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, err = run_text(capsys, "replay", built.path, "--speed", "50", "--streams", "imu,lidar")
+    assert out.startswith("ipc://") and out.count("\n") == 1
+    assert err == "recorder replay: imu 60, lidar 6\n"
+    assert not Path(out.strip().removeprefix("ipc://")).exists()
+
+
+def test_numbers_of_info_are_plain_json(built: Builder, capsys: pytest.CaptureFixture[str]) -> None:
+    info = run_json(capsys, "info", built.path)
+    assert isinstance(info["streams"]["imu"]["rate_hz"], float)
+    rate = 59 / (np.ptp(built.streams["imu"].t_ns) / 1e9)
+    assert info["streams"]["imu"]["rate_hz"] == pytest.approx(rate)

@@ -1,0 +1,3 @@
+from tests.contract.configs import rig
+
+__all__ = ["rig"]

@@ -1,0 +1,383 @@
+"""The config: every key, every class of error with its exact place, and YAML's oddities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorder.contract.config import load_config
+from recorder.contract.errors import ConfigError
+from recorder.contract.settings import SECTIONS, SENSOR_KEYS, ProcessSettings
+from recorder.contract.yaml_lines import MAX_BYTES
+from tests.contract.configs import SENSOR, SMALL, load, refusal, schema_of
+
+FULL = """\
+version: 1
+session:
+  root: ../sessions
+  name: "{metadata.vehicle}_{utc:%Y}"
+  metadata: {vehicle: rig-1, operator: no, since: 2024-05-01, code: 007, 5: on, deep: {a: [1.5]}}
+  autostart: true
+  split: {minutes: 30, gb: 50}
+sensors:
+  camera: {driver: camera, source: "file:clip.mp4", width: 640, mask: mask.png, pace: max,
+           lens: {table: mask.png}, overlays: [mask.png], loop: true}
+  lidar: {driver: ouster, source: "sim:seed=3", required: false}
+  radar:
+    driver: my.radar
+    source: "session:old#radar"
+    min_rate: 95
+    process: {cpus: [1, 0x2], nice: -5}
+storage: {sync_interval_ms: 100, min_free_gb: 1, buffer_mb: 64.5, require_mount: true}
+retention: {gb: 100, days: null}
+record_format: {enabled: true, streams: [lidar_imu, radar]}
+calibration: calibration.yaml
+finalize: [ncore, {edgefirst: {schema: mission}}, {vrs: }]
+control: {socket: run/control.sock, tcp: "tcp://*:5555", curve_keys: keys}
+metrics: {port: 9100}
+"""
+
+
+def test_every_key(rig: Path) -> None:
+    config = load(rig, FULL)
+    session = config.session
+    assert session.root == rig.parent / "sessions"
+    assert session.metadata == {
+        "vehicle": "rig-1",
+        "operator": "no",
+        "since": "2024-05-01",
+        "code": "007",
+        "5": "on",
+        "deep": {"a": [1.5]},
+    }
+    assert (session.autostart, session.split.minutes, session.split.gb) == (True, 30.0, 50.0)
+    camera, lidar, radar = config.sensors
+    assert (camera.scheme, camera.address) == ("file", str(rig / "clip.mp4"))
+    assert (camera.pace, camera.loop, camera.live, camera.required) == ("max", True, False, True)
+    mask = str(rig / "mask.png")
+    assert camera.options == {
+        "width": 640,
+        "fps": None,
+        "mask": mask,
+        "lens": {"table": mask, "n": 1},
+        "overlays": [mask],
+    }
+    assert (lidar.source, lidar.required, lidar.min_rate) == ("sim:seed=3", False, None)
+    assert (radar.driver, radar.address) == ("my.radar", f"{rig / 'old'}#radar")
+    assert radar.min_rate == 95.0
+    assert radar.process == ProcessSettings((1, 2), -5)
+    storage = config.storage
+    assert (storage.sync_interval_ms, storage.require_mount) == (100, True)
+    assert (storage.min_free_bytes, storage.buffer_bytes) == (10**9, 64_500_000)
+    assert (config.retention.gb, config.retention.days) == (100.0, None)
+    assert config.record_format.streams == ("lidar_imu", "radar")
+    assert config.calibration == rig / "calibration.yaml"
+    steps = [(step.archive, step.options) for step in config.finalize]
+    assert steps == [("ncore", {}), ("edgefirst", {"schema": "mission"}), ("vrs", {})]
+    assert config.control.socket == rig / "run/control.sock"
+    assert (config.control.tcp, config.control.curve_keys) == ("tcp://*:5555", rig / "keys")
+    assert config.metrics.port == 9100
+    assert config.text == FULL and config.path == rig / "rig.yaml"
+    assert config.sensor("lidar") is lidar
+    with pytest.raises(KeyError):
+        config.sensor("imu")
+
+
+def test_defaults(rig: Path) -> None:
+    config = load(rig, SMALL)
+    assert config.session.root == rig / "sessions"
+    assert config.session.name == "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
+    assert config.session.metadata == {} and not config.session.autostart
+    assert (config.session.split.minutes, config.session.split.gb) == (None, None)
+    assert config.storage.sync_interval_ms == 200 and not config.storage.require_mount
+    assert (config.storage.min_free_gb, config.storage.buffer_mb) == (5.0, 256.0)
+    assert config.record_format.enabled and config.record_format.streams == ()
+    assert config.calibration is None and config.finalize == ()
+    assert config.control.socket is None and config.metrics.port is None
+    assert config.sensors[0].process == ProcessSettings()
+    assert config.not_yet() == []
+
+
+def test_sections_may_be_left_empty(rig: Path) -> None:
+    text = (
+        SMALL + "session:\n  metadata:\n  split:\nstorage:\nfinalize:\ncalibration:\nmetrics: ~\n"
+    )
+    config = load(rig, text)
+    assert config.session.metadata == {} and config.finalize == ()
+    assert config.storage.min_free_gb == 5.0
+
+
+def test_what_a_driver_is_handed(rig: Path) -> None:
+    config = load(rig, FULL)
+    handed = config.sensor_for_driver(config.sensors[0])
+    assert set(handed) == {"name", "scheme", "address", "options", "pace", "loop"}
+    assert json.loads(json.dumps(handed)) == handed
+
+
+def test_live_sources(rig: Path) -> None:
+    config = load(rig, SMALL.replace("sim:", "v4l2:/dev/video99"))
+    assert config.sensors[0].live and config.sensors[0].address == "/dev/video99"
+
+
+def test_what_is_not_acted_on_yet_is_named(rig: Path) -> None:
+    keys = [sentence.partition(":")[0] for sentence in load(rig, FULL).not_yet()]
+    assert keys == [
+        "session.autostart",
+        "session.split.minutes",
+        "session.split.gb",
+        "retention.gb",
+        "record_format.enabled",
+        "record_format.streams",
+        "finalize",
+        "control.socket",
+        "control.tcp",
+        "control.curve_keys",
+        "metrics.port",
+        "sensors.lidar.required",
+        "sensors.radar.min_rate",
+        "sensors.radar.process.cpus",
+        "sensors.radar.process.nice",
+    ]
+
+
+def test_all_drivers_are_asked_for_at_once(rig: Path) -> None:
+    asked: list[list[str]] = []
+
+    def prefetch(names: Iterable[str]) -> None:
+        asked.append(list(names))
+
+    (rig / "rig.yaml").write_text(
+        SMALL
+        + '  other: {driver: camera, source: "sim:"}\n'
+        + '  lidar: {driver: ouster, source: "sim:"}\n'
+    )
+    load_config(rig / "rig.yaml", schema_of, prefetch)
+    assert asked == [["camera", "ouster"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "message"),
+    [
+        # the file as a whole
+        ("", None, "", "is empty"),
+        ("# nothing\n", None, "", "is empty"),
+        ("- a\n", 1, "", "needs a mapping of keys to values at its top"),
+        ("version: 1\n---\nversion: 1\n", 2, "", "bad YAML: but found another document"),
+        ("version: 1\nsensors: {a: [}\n", 2, "", "bad YAML: "),
+        ("version: 1\nsensors:\n\tcam: 1\n", 3, "", "bad YAML: found character '\\t'"),
+        ("version: 1\nsensors: {cam: {source: sim:}}\n", 2, "", 'needs quotes: "sim:"'),
+        ("version: 1\nsource: sim: x\n", 2, "", 'needs quotes: "sim:"'),
+        (b"version: 1\nx: \xff\n", 2, "", "is not UTF-8 text: byte 0xff"),
+        ("version: 1\n".encode("utf-16"), 1, "", "is not UTF-8 text: byte 0xff"),
+        ("version: 1\n\nx: \x07\n", 3, "", "holds the control character U+0007"),
+        ('version: "\\U00FFFFFF"\n', None, "", "bad YAML: "),
+        ('version: 1\nsession: {name: "\\ud800"}\n', 2, "session.name", "surrogate"),
+        ("version: 1\nversion: 2\n", 2, "version", "stands here twice, first on line 1"),
+        (
+            "version: 1\nsession:\n  root: a\n  root: b\n",
+            4,
+            "session.root",
+            "twice, first on line 3",
+        ),
+        ("version: 1\n? [a]\n: b\n", 2, "", "a key needs to be one word"),
+        ("version: 1\nsession: " + "[" * 100, 2, "", "bad YAML: is nested too deeply"),
+        ("version: 1\nsession: &a {metadata: *a}\n", 2, "session.metadata", "an alias stands"),
+        ("version: 1\nsession: &a {<<: *a}\n", 2, "session", "an alias stands inside"),
+        ("version: 1\nsession: {<<: 3}\n", 2, "session", "<< takes an alias of a mapping"),
+        ("version: !!python/object:os.system 1\n", 1, "version", "the YAML tag"),
+        ("version: 1\nsession: !mine {}\n", 2, "session", "the YAML tag '!mine'"),
+        ("version: 1\nmetrics: {port: !!int x}\n", 2, "metrics.port", "'x' is no whole number"),
+        ("version: 1\nmetrics: {port: 99999999999999999999}\n", 2, "metrics.port", "64 bits"),
+        ("version: 1\nretention: {gb: 1e999}\n", 2, "retention.gb", "no number, or too large"),
+        # keys, types, values
+        ("session: {}\n", None, "version", "missing; this key is required"),
+        ("version: 2\nnew: 1\n", 1, "version", "2 is not supported; this recorder reads 1"),
+        ("version: one\n", 1, "version", "needs a whole number, not str ('one')"),
+        ("version: true\n", 1, "version", "needs a whole number, not true or false"),
+        ("version: 1\nsensor: {}\n", 2, "sensor", "unknown key (did you mean 'sensors'?)"),
+        ("version: 1\n", None, "sensors", "missing; this key is required"),
+        ("version: 1\nsensors:\n", 2, "sensors", "needs a mapping, not nothing"),
+        ("version: 1\nsensors: {}\n", 2, "sensors", "names no sensor"),
+        ("version: 1\nsensors: [cam]\n", 2, "sensors", "needs a mapping, not a list"),
+        (SMALL + "session:\n  nmae: x\n", 5, "session.nmae", "did you mean 'name'?"),
+        (SMALL + "session:\n  split: {minutes: -1}\n", 5, "session.split.minutes", "below the min"),
+        (SMALL + "session: {split: {gb: .nan}}\n", 4, "session.split.gb", "not str ('.nan')"),
+        (SMALL + "session: {autostart: on}\n", 4, "session.autostart", "not str ('on')"),
+        (SMALL + "session: {name: 2024-01-01T00:00:00Z}\n", 4, "session.name", "holds ':'"),
+        (SMALL + "session: {name: '{host}'}\n", 4, "session.name", "unknown placeholder {host}"),
+        (SMALL + "session: {root: ''}\n", 4, "session.root", "needs a path; it is empty"),
+        (SMALL + 'session: {root: "a\\0"}\n', 4, "session.root", "is no path"),
+        (SMALL + "storage:\n  buffer_mb: 010\n", 5, "storage.buffer_mb", "not str ('010')"),
+        (SMALL + "storage:\n  buffer_mb:\n", 5, "storage.buffer_mb", "has no value; leave the key"),
+        (SMALL + "storage: 5\n", 4, "storage", "needs a mapping, not int (5)"),
+        (SMALL + "storage: {sync_interval_ms: 0}\n", 4, "storage.sync_interval_ms", "minimum of 1"),
+        (SMALL + "metrics: {port: 70000}\n", 4, "metrics.port", "above the maximum of 65535"),
+        (SMALL + "calibration: cal.yaml\n", 4, "calibration", "no such file: {rig}/cal.yaml"),
+        (SMALL + "calibration: old\n", 4, "calibration", "is not a file: {rig}/old"),
+        (SMALL + "control: {curve_keys: k}\n", 4, "control.curve_keys", "no such file: {rig}/k"),
+        (
+            SMALL + "record_format:\n  streams:\n    - cam\n    - imu\n",
+            7,
+            "record_format.streams[1]",
+            "no sensor records a stream 'imu'",
+        ),
+        (SMALL + "finalize: [ncor]\n", 4, "finalize[0]", "'ncor' is no archive; there are ncore"),
+        (SMALL + "finalize:\n- vrs\n- vrs\n", 6, "finalize[1]", "'vrs' stands in the list twice"),
+        (SMALL + "finalize: [{vrs: 3}]\n", 4, "finalize[0].vrs", "needs a mapping of options"),
+        (SMALL + "finalize: [3]\n", 4, "finalize[0]", "needs an archive's name"),
+        (SMALL + "finalize: [{a: {}, b: {}}]\n", 4, "finalize[0]", "needs an archive's name"),
+        # sensors
+        (SMALL + "  Cam: {}\n", 4, "sensors.Cam", "is no sensor's name"),
+        (SMALL + "  _x: {}\n", 4, "sensors._x", "is no sensor's name"),
+        (SMALL + "  b:\n", 4, "sensors.b", "needs a mapping with a driver and a source"),
+        (SMALL + "  b: {source: 'sim:'}\n", 4, "sensors.b.driver", "missing"),
+        (SMALL + "  b: {drvier: camera}\n", 4, "sensors.b.drvier", "did you mean 'driver'?"),
+        (SMALL + "  b: {driver: camera}\n", 4, "sensors.b.source", "missing"),
+        (SMALL + "  b: {driver: [x]}\n", 4, "sensors.b.driver", "is no driver's name"),
+        (SMALL + "  b: {driver: ../x}\n", 4, "sensors.b.driver", "is no driver's name"),
+        (SMALL + "  b: {driver: -c}\n", 4, "sensors.b.driver", "is no driver's name"),
+        (SMALL + "  b:\n    driver: cam\n", 5, "sensors.b.driver", "there is no driver 'cam'"),
+        (SMALL + "  b: {driver: greedy}\n", 4, "sensors.b.driver", "has an option 'loop'"),
+        (SENSOR + '"sim:"\n    fsp: 3\n', 6, "sensors.cam.fsp", "'camera' (did you mean 'fps'?)"),
+        (SENSOR + '"sim:"\n    widht: 3\n', 6, "sensors.cam.widht", "did you mean 'width'?"),
+        (SENSOR + '"sim:"\n    width: x\n', 6, "sensors.cam.width", "needs a whole number"),
+        (
+            SENSOR + '"sim:"\n    width:\n',
+            6,
+            "sensors.cam.width",
+            "has no value; leave the key out",
+        ),
+        (SENSOR + '"sim:"\n    lens: {n: }\n', 6, "sensors.cam.lens.n", "has no value"),
+        (SENSOR + '"sim:"\n    pace: fast\n', 6, "sensors.cam.pace", "not one of realtime, max"),
+        (SENSOR + '"sim:"\n    pace:\n', 6, "sensors.cam.pace", "has no value"),
+        (SENSOR + '"sim:"\n    min_rate: -1\n', 6, "sensors.cam.min_rate", "below the minimum"),
+        (
+            SENSOR + '"sim:"\n    process:\n      cpus:\n        - 0\n        - x\n',
+            9,
+            "sensors.cam.process.cpus[1]",
+            "needs a CPU's number",
+        ),
+        (SENSOR + '"sim:"\n    process: {nice: 20}\n', 6, "sensors.cam.process.nice", "maximum"),
+        (
+            SENSOR + '"sim:"\n    mask: no.png\n',
+            6,
+            "sensors.cam.mask",
+            "no such file: {rig}/no.png",
+        ),
+        (
+            SENSOR + '"sim:"\n    lens:\n      table: t\n',
+            7,
+            "sensors.cam.lens.table",
+            "no such file: {rig}/t",
+        ),
+        (
+            SENSOR + '"sim:"\n    overlays: [mask.png,\n      t]\n',
+            7,
+            "sensors.cam.overlays[1]",
+            "no such file: {rig}/t",
+        ),
+        # sources
+        (SENSOR + "7\n", 5, "sensors.cam.source", "needs a text, not int (7)"),
+        (
+            SENSOR + "clip.mp4\n",
+            5,
+            "sensors.cam.source",
+            "is not of the form SCHEME:ADDRESS; driver",
+        ),
+        (SENSOR + "flie:clip.mp4\n", 5, "sensors.cam.source", "'flie:' (did you mean 'file'?)"),
+        (SENSOR + "pcap:x\n", 5, "sensors.cam.source", "takes sim:, file:, rtsp:, v4l2:, session:"),
+        (SENSOR + '"file:a\\0b"\n', 5, "sensors.cam.source", "is not of the form"),
+        (SENSOR + '"file:"\n', 5, "sensors.cam.source", "file: needs a path behind it"),
+        (SENSOR + "file:no.mp4\n", 5, "sensors.cam.source", "no such file: {rig}/no.mp4"),
+        (SENSOR + "file:/no/such\n", 5, "sensors.cam.source", "no such file: /no/such"),
+        (SENSOR + f"file:{'x' * 300}\n", 5, "sensors.cam.source", "File name too long"),
+        (SENSOR + "file:clip.mp4/x\n", 5, "sensors.cam.source", "no such file"),
+        (SENSOR + "file:knot\n", 5, "sensors.cam.source", "is no path"),
+        (SENSOR + "session:gone#cam\n", 5, "sensors.cam.source", "no such file: {rig}/gone"),
+        (SENSOR + "session:old#\n", 5, "sensors.cam.source", "behind '#' needs to be a sensor's"),
+        (
+            SMALL
+            + '  lidar_imu: {driver: camera, source: "sim:"}\n'
+            + '  lidar: {driver: ouster, source: "sim:"}\n',
+            4,
+            "sensors.lidar_imu",
+            "the sensor 'lidar' records a stream of that name beside its own",
+        ),
+    ],
+)
+def test_each_error_has_its_place(
+    rig: Path, text: str | bytes, line: int | None, key: str, message: str
+) -> None:
+    (rig / "knot").symlink_to("knot")
+    error = refusal(rig, text)
+    assert (error.line, error.key) == (line, key), str(error)
+    assert message.replace("{rig}", str(rig)) in str(error)
+    place = f"{rig / 'rig.yaml'}" + (f":{line}" if line else "") + ": "
+    assert str(error).startswith(place + (f"{key}: " if key else ""))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for path, message in (
+        (tmp_path / "gone.yaml", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "a\0b", "null byte"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_config(path, schema_of)
+    assert "larger than" in str(refusal(tmp_path, b"#" * (MAX_BYTES + 1)))
+
+
+def test_a_relative_config_path(rig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(rig, SMALL)
+    monkeypatch.chdir(rig.parent)
+    config = load_config(Path("config/rig.yaml"), schema_of)
+    assert config.path == rig / "rig.yaml" and config.session.root == rig / "sessions"
+
+
+own = ["cam", "width", "fps", "mask", "lens", "table", "overlays", "ncore", "zz"]
+sections = [key for option in SECTIONS.values() for key in option.keys or ()]
+names = st.sampled_from([*SECTIONS, *sections, *SENSOR_KEYS, *own])
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 2**70)
+    | st.floats()
+    | st.sampled_from(
+        ["camera", "sim:", "file:x", "session:.#a", "my.radar", "max", "vrs", "/", ""]
+    )
+    | st.text(max_size=6)
+)
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(names, values, max_size=6), values, names)
+def test_arbitrary_values_are_a_config_or_a_config_error(
+    tmp_path_factory: pytest.TempPathFactory, top: dict[str, Any], value: Any, name: str
+) -> None:
+    good: dict[str, Any] = {
+        "version": 1,
+        "sensors": {"cam": {"driver": "camera", "source": "sim:"}},
+    }
+    in_sensor = {"cam": {"driver": "camera", "source": "sim:", name: value}}
+    path = tmp_path_factory.getbasetemp() / "values.yaml"
+    for whole in (top, good | top, good | {name: value}, good | {"sensors": in_sensor}):
+        path.write_text(yaml.safe_dump(whole, allow_unicode=True), encoding="utf-8")
+        try:
+            config = load_config(path, schema_of)
+        except ConfigError as error:
+            assert str(path) in str(error)
+        else:
+            for entry in config.sensors:
+                json.dumps(entry.for_driver(), allow_nan=False)
+            assert all(isinstance(sentence, str) for sentence in config.not_yet())
