@@ -53,9 +53,7 @@ class SessionSource(Driver):
             return self._open()
         except (SessionError, FormatError) as error:
             self.close()
-            raise SourceError(
-                f"{self.sensor.name}: session:{self.sensor.address}: {error}"
-            ) from None
+            raise self._fault(error) from None
 
     def _open(self) -> Sequence[StreamSpec]:
         folder, recorded = self._address()
@@ -112,9 +110,7 @@ class SessionSource(Driver):
             if isinstance(item, Chunk):
                 return self._sample(item)
         except (SessionError, FormatError) as error:
-            raise SourceError(
-                f"{self.sensor.name}: session:{self.sensor.address}: {error}"
-            ) from None
+            raise self._fault(error) from None
         detail = {} if item.cause is None else {"recorded_cause": item.cause}
         return Lost(
             stream=self._names[item.stream],
@@ -124,6 +120,9 @@ class SessionSource(Driver):
             estimate=item.estimate,
             detail=detail,
         )
+
+    def _fault(self, error: Exception) -> SourceError:
+        return SourceError(f"{self.sensor.name}: session:{self.sensor.address}: {error}")
 
     def _sample(self, chunk: Chunk) -> Sample:
         data: dict[str, npt.NDArray[Any] | Encoded] = dict(chunk.data)

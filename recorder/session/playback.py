@@ -1,0 +1,251 @@
+"""A recorded session as a source: its samples as they were stored, in order of time.
+
+Compressed frames are handed on as they are, so that a replayed session has identical payload
+bytes.  What the recorded session lost is told as it goes by: a replay's accounts then say what
+its source lacked.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError, ProtocolError
+from recorder.contract.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
+from recorder.session.accounts import Gap, Run, gaps, lost_events, scan, untold
+from recorder.session.reader import Session
+from recorder.session.stream import Stream
+
+BATCH_NS = 8_000_000
+"""Small samples within this time go together, about as live drivers send them (those of a 100 Hz
+sensor still go one by one, whatever their jitter)."""
+SMALL_BYTES = 4096
+"""Samples up to this size are small."""
+_WINDOW = 1024  # samples whose times are read at once
+_MAX_FILE = 16 << 20  # bytes of an intrinsics file
+
+_RECORDED_AS = {"npz": "lzmaf", "jpg": "mjpg"}
+"""What channels of formats that are not recorded become when they are replayed."""
+
+Values = npt.NDArray[Any] | list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive samples of one stream, without a gap between.
+
+    Attributes:
+        stream: name of the recorded stream.
+        start: index of the first sample.
+        seq: its recorded number (its index where numbers are not recorded).
+        t_ns: int64 [n], epoch ns.
+        t_dev_ns: int64 [n], or None without a device clock.
+        data: per channel encoded frames where each is its own (``lzmaf``, ``mjpg``, ``jpg``), or
+            an array [n, *shape].
+    """
+
+    stream: str
+    start: int
+    seq: int
+    t_ns: npt.NDArray[np.int64]
+    t_dev_ns: npt.NDArray[np.int64] | None
+    data: Mapping[str, Values]
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Samples that the recorded session lacks.
+
+    Attributes:
+        stream: name of the recorded stream.
+        t_ns: epoch ns of the sample after it, or of the event that tells of it.
+        count: number of samples; None where nobody could count.
+        estimate: what was estimated then.
+        cause: cause as recorded, where an event tells it.
+    """
+
+    stream: str
+    t_ns: int
+    count: int | None
+    estimate: int | None = None
+    cause: str | None = None
+
+
+def play(
+    session: Session, streams: Sequence[str] | None = None, *, start_ns: int | None = None
+) -> Iterator[Chunk | Hole]:
+    """Samples and holes of several streams in order of time (a batch by its last sample).
+
+    Memory is bounded by one batch per stream.
+
+    Args:
+        session: the recorded session.
+        streams: names of its streams; all where None.
+        start_ns: where to begin, epoch ns.
+
+    Raises:
+        SessionError: there is no stream of that name.
+        FormatError: a channel's bytes are not what its format demands.
+    """
+    names = list(session.streams) if streams is None else list(streams)
+    lost = lost_events(session.events())
+    feeds: list[Iterator[Chunk | Hole]] = []
+    for name in names:
+        stream = session.stream(name)
+        first = 0 if start_ns is None else stream.between(start_ns, None).start
+        feeds.append(_samples(stream, first))
+        unseen = _unseen(stream, lost.get(name, ()))
+        feeds.append(hole for hole in unseen if hole.t_ns >= (start_ns or 0))
+    return heapq.merge(*feeds, key=_due_ns)
+
+
+def origin_ns(session: Session) -> int | None:
+    """The earliest stamp of any of a session's streams, epoch ns; None where it has no sample.
+
+    Sensors that are replayed from one session keep their relative times by counting from it.
+    """
+    timed = (s for s in session.streams.values() if s.has_times and len(s))
+    return min((int(s.times(0, 1)[0]) for s in timed), default=None)
+
+
+def _due_ns(item: Chunk | Hole) -> int:
+    return int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns
+
+
+def _samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
+    small = stream.sample_bytes <= SMALL_BYTES
+    holes = (gap for gap in gaps(stream) if gap.index >= first)
+    gap: Gap | None = next(holes, None)
+    has_seq = "seq" in stream.meta
+    for at in range(first, len(stream), _WINDOW):
+        stop = min(at + _WINDOW, len(stream))
+        times = stream.times(at, stop)
+        seq = stream.channels["seq"].read(at, stop) if has_seq else np.arange(at, stop)
+        for start, end in _cuts(times, seq.astype(np.int64), small):
+            if gap is not None and gap.index == at + start:
+                yield Hole(stream.name, int(times[start]), gap.count)
+                gap = next(holes, None)
+            yield _chunk(stream, at + start, int(seq[start]), times[start:end])
+
+
+def _cuts(
+    times: npt.NDArray[np.int64], seq: npt.NDArray[np.int64], small: bool
+) -> Iterator[tuple[int, int]]:
+    """Ranges [start, end) of a window that make one chunk each."""
+    if not small:
+        yield from ((i, i + 1) for i in range(len(times)))
+        return
+    breaks = [*(np.flatnonzero(np.diff(seq) != 1) + 1).tolist(), len(times)]
+    start = 0
+    for stop in breaks:
+        while start < stop:
+            end = int(np.searchsorted(times[start:stop], times[start] + BATCH_NS)) + start
+            end = max(end, start + 1)  # stamps that do not grow still make progress
+            yield start, end
+            start = end
+
+
+def _chunk(stream: Stream, start: int, seq: int, times: npt.NDArray[np.int64]) -> Chunk:
+    stop = start + len(times)
+    t_dev = None
+    if "t_dev" in stream.meta:
+        t_dev = stream.channels["t_dev"].read(start, stop).astype(np.int64)
+    data: dict[str, Values] = {}
+    for name in stream.data_channels:
+        reader = stream.channels[name]
+        if stream.meta[name]["format"] in ("lzmaf", "mjpg", "jpg"):
+            data[name] = [reader.encoded(i) for i in range(start, stop)]
+        else:
+            data[name] = reader.read(start, stop)
+    return Chunk(stream.name, start, seq, times, t_dev, data)
+
+
+def _unseen(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
+    """Losses that no gap shows: uncounted ones, and those at the end of an epoch."""
+    if not events:
+        return []
+    runs = [item for item in scan(stream) if isinstance(item, Run)]
+    counted = {id(event): count for event, count in untold(stream, runs, events)}
+    holes = []
+    for event in events:
+        t_ns, count = event.get("t_ns"), counted.get(id(event))
+        if isinstance(t_ns, int) and (event.get("count") is None or count):
+            estimate = None if count else event.get("estimate")
+            holes.append(Hole(stream.name, t_ns, count, estimate, event.get("cause")))
+    return sorted(holes, key=_due_ns)
+
+
+def recorded_spec(stream: Stream) -> StreamSpec:
+    """A recorded stream's declaration, as the source of a replay gives it.
+
+    It is that of the recording, or, of a plain roverd trace, made from ``meta.json`` and the
+    stamps; the intrinsics files are read anew, and the source is finite.
+
+    Raises:
+        FormatError: it cannot be declared: a channel of a format or name that is not recorded,
+            an intrinsics file that cannot be read.
+    """
+    files = _intrinsics(stream)
+    if stream.spec is not None:
+        return replace(stream.spec, finite=True, files=files)
+    length = len(stream)
+    rate_hz = None
+    size = 0
+    if length > 1:
+        ends = stream.times(0, 1), stream.times(length - 1, length)
+        seconds = (int(ends[1][0]) - int(ends[0][0])) / 1e9
+        rate_hz = round((length - 1) / seconds, 3) if seconds > 0 else None
+        paths = (stream.path / name for name in stream.data_channels)
+        size = sum(p.stat().st_size for p in paths if p.is_file()) // length
+    try:
+        return StreamSpec(
+            name=stream.name,
+            channels=tuple(_channel_spec(stream, name) for name in stream.data_channels),
+            rate_hz=rate_hz,
+            device_clock="t_dev" in stream.meta,
+            bytes_per_sample=size,
+            finite=True,
+            files=files,
+        )
+    except ProtocolError as error:
+        raise FormatError(f"{stream.path}: cannot be replayed: {error}") from None
+
+
+def _channel_spec(stream: Stream, name: str) -> ChannelSpec:
+    entry = stream.meta[name]
+    text = entry.get("desc") or entry.get("description") or ""
+    unit = re.fullmatch(r"(.*?) ?\[([^\[\]]+)\]", text)
+    return ChannelSpec(
+        name=name,
+        format=_RECORDED_AS.get(entry["format"], entry["format"]),
+        dtype=np.dtype(entry["type"]).str[1:],
+        shape=tuple(entry["shape"]),
+        description=unit[1] if unit else text,
+        unit=unit[2] if unit else "",
+        device_time=name == "t_col",
+    )
+
+
+def _intrinsics(stream: Stream) -> dict[str, str]:
+    """Files beside the channels, such as ``lidar.json``, by name."""
+    known = {"meta.json", *TIME_CHANNELS, *stream.meta, *(n + "_i" for n in stream.meta)}
+    declared = () if stream.spec is None else stream.spec.files
+    names = {p.name for p in stream.path.glob("*.json") if not p.name.startswith(".")}
+    files = {}
+    for name in sorted((names | set(declared)) - known):
+        path = stream.path / name
+        try:
+            if path.stat().st_size > _MAX_FILE:
+                raise FormatError(f"{path}: too large for an intrinsics file ({_MAX_FILE} bytes)")
+            files[name] = path.read_text("utf-8")
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{path}: is no text: {error}") from None
+    return files

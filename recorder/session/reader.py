@@ -1,0 +1,391 @@
+"""A session on disk, for reading: random access, iteration in bounded memory, times in ns.
+
+Reads what this recorder writes (DESIGN, section 6) and plain roverd traces alike, finished or
+still growing::
+
+    with Session("sessions/rig-1_2025_06_01_10_00_00") as session:
+        lidar = session.streams["lidar"]
+        sweep = lidar.sample(lidar.at(session.start_ns + 5_000_000_000))
+        for batch in session.streams["imu"].iterate(channels=["acc"]):
+            batch.t_ns, batch.data["acc"]        # int64 [n], float32 [n, 3]
+        for item in session.iterate():           # all streams, merged in order of time
+            item.stream, item.t_ns, item.data
+
+`docs/reading.md` has longer examples.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import heapq
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError, ProtocolError, SessionError
+from recorder.contract.streams import StreamSpec
+from recorder.session.layout import (
+    CLEAN,
+    EVENTS,
+    LOCK,
+    RECORDING,
+    RECOVERED,
+    SEALED,
+    SESSION_JSON,
+    private,
+)
+from recorder.session.stream import Stream
+
+HEADER_VERSION = 1
+STATES = (RECORDING, CLEAN, SEALED, RECOVERED)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One sample of a merged iteration.
+
+    Attributes:
+        stream: name of its stream.
+        index: its index in the stream.
+        t_ns: end of the measurement, epoch ns.
+        data: per channel an array of the channel's shape and dtype.
+    """
+
+    stream: str
+    index: int
+    t_ns: int
+    data: Mapping[str, npt.NDArray[Any]]
+
+
+class Session:
+    """A session folder, opened for reading; a snapshot of what is whole when it is asked.
+
+    Of a session that is being written, each stream's length is taken at its first use and stays;
+    `refresh` takes it anew.
+
+    Attributes:
+        path: the session's folder.
+        name: its name.
+        state: ``recording``, ``clean``, ``sealed`` or ``recovered``.  A plain roverd trace, which
+            says nothing of the kind, is ``clean``.
+        metadata: the free-form metadata of the config.
+        streams: its streams by name, sorted.
+        declared: the streams that drivers declared; some may have no folder, hence no samples.
+        broken: by name, what is wrong with a stream whose ``meta.json`` cannot be read; the
+            others can be read all the same.
+
+    Raises:
+        SessionError: there is no such folder, it is no session, or ``session.json`` is damaged.
+    """
+
+    def __init__(self, path: str | Path, *, virtual: bool = False) -> None:
+        """Open the session at `path`; with `virtual`, processed sensors (``_NAME``) as well."""
+        self.path = Path(path)
+        if not self.path.is_dir():
+            raise SessionError(f"{path}: no such session folder")
+        self.header = read_header(self.path)
+        folders = sensor_folders(self.path, virtual=virtual)
+        if self.header is None and not folders and not (self.path / "config.yaml").is_file():
+            raise SessionError(f"{path}: is no session: no config.yaml, no sensor with a meta.json")
+        header = self.header or {}
+        self.name: str = header.get("name", self.path.resolve().name)
+        self.state: str = header.get("state", CLEAN)
+        self.metadata: Mapping[str, Any] = header.get("metadata") or {}
+        self.declared: dict[str, StreamSpec] = {}
+        for name, wire in (header.get("streams") or {}).items():
+            try:
+                self.declared[name] = StreamSpec.from_wire(wire)
+            except ProtocolError as error:
+                raise SessionError(f"{_header_path(self.path)}: streams.{name}: {error}") from None
+        offset_ns = None
+        if self.header is not None and header.get("start_mono_ns") is not None:
+            offset_ns = header["start_ns"] - header["start_mono_ns"]
+        epochs = header.get("epochs") or {}
+        # What a killed writer leaves, or a living one is at, ends in the middle of a sample.
+        partial = self.state in (RECORDING, SEALED)
+        streams = {}
+        self.broken: dict[str, FormatError] = {}
+        for folder in folders:
+            name = folder.name
+            try:
+                streams[name] = Stream(
+                    folder,
+                    spec=self.declared.get(name),
+                    offset_ns=offset_ns,
+                    epochs=epochs.get(name),
+                    partial=partial,
+                )
+            except FormatError as error:
+                self.broken[name] = error
+        self.streams: Mapping[str, Stream] = streams
+
+    @property
+    def recorded(self) -> bool:
+        """Whether this recorder wrote it (else it is a plain roverd trace)."""
+        return self.header is not None
+
+    @property
+    def live(self) -> bool:
+        """Whether a writer holds the session right now."""
+        return self.recorded and lock_is_held(private(self.path, LOCK))
+
+    @property
+    def start_ns(self) -> int | None:
+        """Start in epoch ns; of a plain trace its first sample, None where it has none."""
+        if self.header is not None:
+            return int(self.header["start_ns"])
+        return min((int(s.times(0, 1)[0]) for s in self._timed()), default=None)
+
+    @property
+    def end_ns(self) -> int | None:
+        """End in epoch ns; None where it was not closed, or a plain trace has no sample."""
+        if self.header is not None:
+            end = self.header.get("end_ns")
+            return None if end is None else int(end)
+        return max((int(s.times(len(s) - 1, len(s))[0]) for s in self._timed()), default=None)
+
+    def _timed(self) -> Iterator[Stream]:
+        return (s for s in self.streams.values() if s.has_times and len(s))
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """The session's events in the order of their writing (DESIGN, section 6).
+
+        Each is ``{t_ns, type, stream, cause, first_seq, last_seq, count, duration_ns, ...}``.  A
+        last line without its end is being written, or was when the power went: it is left out.
+
+        Raises:
+            FormatError: another line is not a JSON mapping; names file and line.
+        """
+        path = private(self.path, EVENTS)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+        with file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    event = json.loads(line)
+                except ValueError as error:
+                    raise FormatError(f"{path}:{number}: not JSON: {error}") from None
+                if not isinstance(event, dict):
+                    raise FormatError(f"{path}:{number}: a {type(event).__name__}, not a mapping")
+                yield event
+
+    def sensors(self) -> dict[str, list[str]]:
+        """Streams by the sensor that they belong to, as the session says.
+
+        A plain trace does not say: there every stream is its own sensor, but for an Ouster's
+        ``NAME_imu`` beside ``NAME``.
+        """
+        told = (self.header or {}).get("sensors")
+        if isinstance(told, dict):
+            return {name: list(entry.get("streams") or []) for name, entry in told.items()}
+        names = [name for name in self.streams if not name.startswith("_")]
+        own = [
+            n for n in names if n.removesuffix("_imu") == n or n.removesuffix("_imu") not in names
+        ]
+        return {n: [m for m in (n, n + "_imu") if m in names] for n in own}
+
+    def iterate(
+        self,
+        streams: Sequence[str] | None = None,
+        *,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+    ) -> Iterator[Item]:
+        """Samples of several streams, merged in order of time, in bounded memory.
+
+        Args:
+            streams: their names; all that can be read where None.
+            start_ns, end_ns: half-open interval of epoch ns; open where None.
+
+        Raises:
+            SessionError: there is no stream of that name.
+            FormatError: a channel's bytes are not what its format demands.
+        """
+        chosen = [self.stream(name) for name in (self.streams if streams is None else streams)]
+        feeds = (_items(stream, start_ns, end_ns) for stream in chosen)
+        return heapq.merge(*feeds, key=attrgetter("t_ns"))
+
+    def stream(self, name: str) -> Stream:
+        """The stream of that name.
+
+        Raises:
+            SessionError: there is none; names those there are.
+            FormatError: its ``meta.json`` cannot be read.
+        """
+        if name in self.broken:
+            raise self.broken[name]
+        try:
+            return self.streams[name]
+        except KeyError:
+            known = ", ".join(self.streams) or "none"
+            raise SessionError(
+                f"{self.path}: has no stream {name!r}; its streams: {known}"
+            ) from None
+
+    def refresh(self) -> None:
+        """Take the lengths of all streams anew: what was recorded since becomes visible."""
+        for stream in self.streams.values():
+            stream.refresh()
+
+    def close(self) -> None:
+        """Close all files."""
+        for stream in self.streams.values():
+            stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Session({str(self.path)!r}: {self.state}, {', '.join(self.streams)})"
+
+
+def _items(stream: Stream, start_ns: int | None, end_ns: int | None) -> Iterator[Item]:
+    inside = range(len(stream))
+    if start_ns is not None or end_ns is not None:
+        inside = stream.between(start_ns, end_ns)
+    for batch in stream.iterate(start=inside.start, stop=inside.stop):
+        for k, t_ns in enumerate(batch.t_ns.tolist()):
+            data = {name: values[k, ...] for name, values in batch.data.items()}
+            yield Item(stream.name, batch.start + k, t_ns, data)
+
+
+def lidar_range_mm(stream: Stream, index: int, return_: int = 1) -> npt.NDArray[np.uint32]:
+    """Ranges of one sweep in mm, uint32 [beams, columns], staggered (as measured); 0: no return.
+
+    ``rng`` alone ends at 65535 mm; what is beyond stands in ``rng_far`` (FORMATS, roverd).
+
+    Args:
+        stream: a lidar's stream.
+        index: index of the sweep.
+        return_: 1 for the first (strongest), 2 for the second returns.
+
+    Raises:
+        SessionError: the stream has no such ranges.
+    """
+    name = "rng" if return_ == 1 else f"rng{return_}"
+    if name not in stream.meta:
+        raise SessionError(f"{stream.path}: has no channel {name!r}, so no ranges of that return")
+    far = f"{name}_far"
+    data = stream.sample(index, [name, far] if far in stream.meta else [name])
+    ranges: npt.NDArray[np.uint32] = data[name].astype(np.uint32)
+    if far in data:
+        ranges += data[far]
+    return ranges
+
+
+def is_session(path: Path) -> bool:
+    """Whether a folder looks like a session or a roverd trace (``config.yaml`` says so)."""
+    return (path / "config.yaml").is_file() or _header_path(path).is_file()
+
+
+def find_sessions(root: str | Path) -> list[Path]:
+    """The session folders right below a root, sorted by name; hidden ones are in the making.
+
+    Raises:
+        SessionError: the root is not a folder that can be read.
+    """
+    root = Path(root)
+    try:
+        return sorted(p for p in root.iterdir() if not p.name.startswith(".") and is_session(p))
+    except OSError as error:
+        raise SessionError(f"{root}: cannot be listed: {error.strerror}") from None
+
+
+def sensor_folders(path: Path, *, virtual: bool = False) -> list[Path]:
+    """The folders of a session that hold a ``meta.json``, sorted; ``_NAME`` only if `virtual`."""
+    try:
+        folders = [p for p in path.iterdir() if (p / "meta.json").is_file()]
+    except OSError as error:
+        raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
+    skip = (".",) if virtual else (".", "_")
+    return sorted(p for p in folders if not p.name.startswith(skip))
+
+
+def read_header(path: Path) -> dict[str, Any] | None:
+    """``_recorder/session.json``, its fixed keys checked; None where there is none.
+
+    Raises:
+        SessionError: it cannot be read or is not what it should be; names file and key.
+    """
+    file = _header_path(path)
+    try:
+        header = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SessionError(f"{file}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise SessionError(f"{file}: is damaged: not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise SessionError(f"{file}: is damaged: a {type(header).__name__}, not a mapping")
+    if header.get("version") != HEADER_VERSION:
+        raise SessionError(
+            f"{file}: version {header.get('version')!r}; this recorder reads {HEADER_VERSION}"
+        )
+    for key, (kinds, text) in _HEADER_KEYS.items():
+        value = header.get(key)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise SessionError(f"{file}: {key}: needs {text}, not {value!r:.40}")
+    if header["state"] not in STATES:
+        raise SessionError(f"{file}: state: {header['state']!r} is none of {', '.join(STATES)}")
+    for key in ("streams", "epochs", "sensors"):
+        for name, entry in (header.get(key) or {}).items():
+            if not isinstance(entry, list if key == "epochs" else dict):
+                raise SessionError(f"{file}: {key}.{name}: a {type(entry).__name__}")
+    return header
+
+
+_NONE = type(None)
+_HEADER_KEYS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "name": ((str,), "a text"),
+    "state": ((str,), "a text"),
+    "start_ns": ((int,), "a whole number"),
+    "start_mono_ns": ((int, _NONE), "a whole number"),
+    "end_ns": ((int, _NONE), "a whole number or null"),
+    "metadata": ((dict, _NONE), "a mapping"),
+    "streams": ((dict, _NONE), "a mapping"),
+    "epochs": ((dict, _NONE), "a mapping"),
+    "sensors": ((dict, _NONE), "a mapping"),
+}
+
+
+def _header_path(path: Path) -> Path:
+    return private(path, SESSION_JSON)
+
+
+def lock_is_held(path: Path) -> bool:
+    """Whether some process holds the flock of a lock file; False where there is no such file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,170 @@
+"""A recorded session's way onto a live tap, at its own pace or another.
+
+Subscribers see what they see of a live recording (`recorder.contract.bus.TapSubscriber`): the
+same declarations, the same encoded frames, ``t_mono`` on this machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import lzma
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.clock import Clock
+from recorder.contract.errors import SessionError
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Buffer, Kind, Message
+from recorder.session.playback import Chunk, Hole, origin_ns, play, recorded_spec
+from recorder.session.reader import Session
+
+_MAX_WAIT_S = 0.2
+
+
+class Publisher(Protocol):
+    """What a replay asks of a tap; see `recorder.contract.bus.TapPublisher`."""
+
+    def declare(self, spec: StreamSpec) -> None:
+        """Announce a stream, now and again for subscribers that come later."""
+
+    def wanted(self, stream: str) -> bool:
+        """Whether anybody subscribes to the stream."""
+
+    def publish(self, message: Message) -> None:
+        """Publish under the stream's name."""
+
+
+class Replay:
+    """A session's way onto a tap.
+
+    ::
+
+        replay = Replay(session, speed=2.0)
+        sent = replay.run(publisher, SystemClock(), stop)    # {stream: samples}
+
+    Args:
+        session: the recorded session.
+        streams: names of its streams; all where None.
+        speed: how many recorded seconds pass in one.
+
+    Raises:
+        SessionError: there is no stream of that name, or no sample at all.
+        FormatError: a stream cannot be declared.
+    """
+
+    def __init__(
+        self, session: Session, streams: Sequence[str] | None = None, *, speed: float = 1.0
+    ) -> None:
+        self._session = session
+        self._speed = speed
+        chosen = [session.stream(name) for name in streams or session.streams]
+        self.specs: Mapping[str, StreamSpec] = {
+            stream.name: recorded_spec(stream) for stream in chosen if stream.has_times
+        }
+        origin = origin_ns(session)
+        if origin is None or not any(len(stream) for stream in chosen):
+            raise SessionError(f"{session.path}: has no sample to replay")
+        self._origin_ns = origin
+
+    def run(
+        self, publisher: Publisher, clock: Clock, stop: threading.Event, *, loop: bool = False
+    ) -> dict[str, int]:
+        """Publish until the session's end, or until `stop` is set.
+
+        Returns:
+            Samples whose time came, by stream, whether anybody took them or not.
+
+        Raises:
+            FormatError: a channel's bytes are not what its format demands.
+        """
+        for spec in self.specs.values():
+            publisher.declare(spec)
+        passed = dict.fromkeys(self.specs, 0)
+        number = dict.fromkeys(self.specs, 0)
+        begin_ns = clock.monotonic_ns()
+        lap_ns = 0  # recorded time that earlier laps took
+        while not stop.is_set():
+            last_ns = 0
+            for item, due_ns in self._timed():
+                last_ns = due_ns
+                if not _wait_until(begin_ns + round((lap_ns + due_ns) / self._speed), clock, stop):
+                    break
+                name = item.stream
+                shift_ns = begin_ns + lap_ns - self._origin_ns
+                message = self._message(item, shift_ns, publisher.wanted(name))
+                if message is not None:
+                    message.number = number[name]
+                    publisher.publish(message)
+                number[name] += 1
+                passed[name] += _samples(item)
+            if not loop:
+                break
+            lap_ns += last_ns + self._interval_ns()
+        return passed
+
+    def _timed(self) -> Iterator[tuple[Chunk | Hole, int]]:
+        """Items with their due times in ns after the session's first sample."""
+        for item in play(self._session, list(self.specs)):
+            t_ns = int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns
+            yield item, max(0, t_ns - self._origin_ns)
+
+    def _interval_ns(self) -> int:
+        """Pause between two laps: the longest sample interval."""
+        rates = (spec.rate_hz for spec in self.specs.values())
+        return round(1e9 / min((rate for rate in rates if rate), default=10.0))
+
+    def _message(self, item: Chunk | Hole, shift_ns: int, wanted: bool) -> Message | None:
+        if not wanted:
+            return None
+        if not isinstance(item, Chunk):
+            values: dict[str, Any] = {"cause": item.cause or "recorded"}
+            if item.estimate is not None:
+                values["estimate"] = item.estimate
+            return Message(
+                Kind.LOST,
+                stream=item.stream,
+                count=item.count,
+                t_mono_ns=item.t_ns + shift_ns,
+                values=values,
+            )
+        frames: list[Buffer] = []
+        sizes = []
+        for channel in self.specs[item.stream].channels:
+            samples = item.data[channel.name]
+            if channel.variable:
+                encoded = [v if isinstance(v, bytes) else _xz(v) for v in samples]
+                frames.append(encoded[0] if len(encoded) == 1 else b"".join(encoded))
+                sizes.append(np.array([len(v) for v in encoded], np.uint32))
+            elif channel.format == "lzma":
+                frames.append(_xz(np.asarray(samples)))
+            else:
+                frames.append(np.asarray(samples).tobytes())
+        return Message(
+            Kind.DATA,
+            stream=item.stream,
+            seq=item.seq,
+            count=len(item.t_ns),
+            t_mono_ns=item.t_ns + shift_ns,
+            t_dev_ns=item.t_dev_ns,
+            sizes=tuple(sizes),
+            frames=frames,
+        )
+
+
+def _xz(values: npt.NDArray[Any]) -> bytes:
+    return lzma.compress(values.tobytes(), preset=0)
+
+
+def _samples(item: Chunk | Hole) -> int:
+    return len(item.t_ns) if isinstance(item, Chunk) else 0
+
+
+def _wait_until(t_ns: int, clock: Clock, stop: threading.Event) -> bool:
+    """Wait for a monotonic time; False where `stop` was set."""
+    while (left := t_ns - clock.monotonic_ns()) > 0:
+        if clock.wait(stop, min(left / 1e9, _MAX_WAIT_S)):
+            return False
+    return not stop.is_set()

@@ -1,0 +1,367 @@
+"""One stream of a session on disk, for reading; see `recorder.session.reader`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError, SessionError
+from recorder.contract.streams import TIME_CHANNELS, StreamSpec
+from recorder.formats.roverd import ChannelReader, open_channel
+
+BATCH_BYTES = 1 << 20
+"""Decoded bytes that a batch of `Stream.iterate` holds by default (one sample at the least)."""
+BATCH_SAMPLES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Consecutive samples of one stream.
+
+    Attributes:
+        stream: name of the stream.
+        start: index of the first sample.
+        t_ns: int64 [n], ends of the measurements, epoch ns.
+        data: per channel an array [n, *shape] of the channel's dtype.
+    """
+
+    stream: str
+    start: int
+    t_ns: npt.NDArray[np.int64]
+    data: Mapping[str, npt.NDArray[Any]]
+
+
+class Stream:
+    """One stream: a roverd sensor folder; every sample has one value in each channel.
+
+    ::
+
+        camera = session.streams["camera"]
+        len(camera)                              # whole samples: what all channels hold
+        camera.sample(-1)["video.avi"]           # uint8 [height, width, 3]
+        camera.read(10, 20)["video.avi"]         # uint8 [10, height, width, 3]
+        for i in camera.between(t0, t1): ...     # indices of the samples in [t0, t1)
+
+    Attributes:
+        path: the stream's folder.
+        name: its name.
+        spec: its driver's declaration; None in a plain roverd trace.
+        meta: the parsed ``meta.json``: per channel ``{format, type, shape, desc}``.
+        offset_ns: epoch ns minus ``t_mono``; None where times come from ``ts``.
+        channels: a reader per channel, opened at its first use.
+        epochs: where drivers started anew, ``[{epoch, first_sample, ...}]``; None until closed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        spec: StreamSpec | None = None,
+        offset_ns: int | None = None,
+        epochs: Sequence[Mapping[str, Any]] | None = None,
+        partial: bool = False,
+    ) -> None:
+        """Open a stream.
+
+        Args:
+            path: the stream's folder.
+            spec: its declaration.
+            offset_ns: epoch ns minus ``t_mono``; None: take times from ``ts``.
+            epochs: its epochs, as ``session.json`` holds them.
+            partial: its files may end in the middle of a sample; else that is a FormatError.
+
+        Raises:
+            FormatError: ``meta.json`` is not one of roverd's.
+        """
+        self.path = path
+        self.name = path.name
+        self.spec = spec
+        self.epochs = epochs
+        self.meta = read_meta(path)
+        self.channels: Mapping[str, ChannelReader] = _Channels(path, self.meta, partial)
+        self.offset_ns = offset_ns
+        self._length: int | None = None
+        self._times: npt.NDArray[np.int64] | None = None
+
+    @property
+    def data_channels(self) -> list[str]:
+        """Names of the channels that are not times or numbers of samples."""
+        return [name for name in self.meta if name not in TIME_CHANNELS]
+
+    @property
+    def has_times(self) -> bool:
+        """Whether its samples have times (processed sensors of roverd may have none)."""
+        return "ts" in self.meta
+
+    @property
+    def sample_bytes(self) -> int:
+        """Decoded bytes of one sample, over all its data channels."""
+        return sum(_decoded_bytes(self.meta[name]) for name in self.data_channels)
+
+    def __len__(self) -> int:
+        """Whole samples: the least that any channel holds.
+
+        Raises:
+            FormatError: a channel is missing or damaged.
+        """
+        if self._length is None:
+            # ts is asked last: it never tells of more than what the others were seen to hold.
+            names = sorted(self.meta, key=lambda name: name == "ts")
+            self._length = min((len(self.channels[name]) for name in names), default=0)
+        return self._length
+
+    def times(self, start: int = 0, stop: int | None = None) -> npt.NDArray[np.int64]:
+        """Ends of the measurements of samples [start, stop), int64 [n], epoch ns.
+
+        Exact where the session has ``t_mono``; else from ``ts``, whose float64 seconds resolve
+        238 ns in this century.
+
+        Raises:
+            IndexError: the range reaches beyond the stream.
+            SessionError: the stream has no times.
+            FormatError: a stamp is not a number, or beyond what int64 ns hold.
+        """
+        start, stop = self._range(start, stop)
+        if self._times is not None:
+            return self._times[start:stop]
+        if self.offset_ns is not None and "t_mono" in self.meta:
+            mono = self._read_channel("t_mono", start, stop).astype(np.int64)
+            return np.asarray(mono + self.offset_ns, np.int64)
+        if "ts" not in self.meta:
+            raise SessionError(f"{self.path}: has no times: no channel 'ts'")
+        return self._epoch_ns(self._read_channel("ts", start, stop), start)
+
+    def _epoch_ns(self, ts: npt.NDArray[Any], start: int) -> npt.NDArray[np.int64]:
+        good = np.abs(ts) < 9.2e9
+        if not good.all():  # NaN is not below anything
+            at = int(np.argmin(good))
+            raise FormatError(f"{self.path / 'ts'}: sample {start + at}: {ts[at]} is no time")
+        whole = np.floor(ts)
+        fraction = np.rint((ts - whole) * 1e9)
+        return np.asarray(whole.astype(np.int64) * 1_000_000_000 + fraction.astype(np.int64))
+
+    @property
+    def t_ns(self) -> npt.NDArray[np.int64]:
+        """Ends of all measurements, int64 [n], epoch ns; kept: 8 bytes a sample.  See `times`."""
+        if self._times is None:
+            self._times = self.times()
+            self._times.setflags(write=False)
+        return self._times
+
+    @property
+    def seq(self) -> npt.NDArray[np.uint64] | None:
+        """Sample numbers within their epochs, uint64 [n]; None where they are not recorded."""
+        return self._optional("seq")
+
+    @property
+    def t_dev_ns(self) -> npt.NDArray[np.int64] | None:
+        """The device's own times, int64 [n] ns; None where the device has no clock."""
+        values = self._optional("t_dev")
+        return None if values is None else values.astype(np.int64)
+
+    def _optional(self, name: str) -> npt.NDArray[Any] | None:
+        return self._read_channel(name, 0, len(self)) if name in self.meta else None
+
+    def sample(
+        self, index: int, channels: Sequence[str] | None = None
+    ) -> dict[str, npt.NDArray[Any]]:
+        """One sample: per channel an array of the channel's shape.
+
+        Args:
+            index: its index; negative from the end.
+            channels: names of channels; all but the time channels where None.
+
+        Raises:
+            IndexError: there is no such sample.
+            SessionError: there is no such channel.
+            FormatError: a channel's bytes are not what its format demands.
+        """
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"{self.path}: sample {index} of {len(self)}")
+        index %= len(self)
+        return {name: self.channels[name][index] for name in self._names(channels)}
+
+    def read(
+        self, start: int = 0, stop: int | None = None, channels: Sequence[str] | None = None
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Samples [start, stop), all in memory: per channel an array [n, *shape].
+
+        Raises:
+            IndexError: the range reaches beyond the stream.
+            SessionError, FormatError: as for `sample`.
+        """
+        start, stop = self._range(start, stop)
+        return {name: self._read_channel(name, start, stop) for name in self._names(channels)}
+
+    def iterate(
+        self,
+        batch: int | None = None,
+        channels: Sequence[str] | None = None,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> Iterator[Batch]:
+        """Samples [start, stop) in batches; memory is that of one batch.
+
+        Args:
+            batch: samples of one batch; about a megabyte's worth where None.
+            channels: names of channels; all but the time channels where None.
+
+        Raises:
+            IndexError, SessionError, FormatError: as for `read`.
+        """
+        start, stop = self._range(start, stop)
+        names = self._names(channels)
+        if batch is None:
+            size = sum(_decoded_bytes(self.meta[name]) for name in names)
+            batch = max(1, min(BATCH_SAMPLES, BATCH_BYTES // max(1, size)))
+        elif batch < 1:
+            raise ValueError(f"a batch of {batch} samples")
+        for at in range(start, stop, batch):
+            end = min(at + batch, stop)
+            yield Batch(self.name, at, self.times(at, end), self.read(at, end, names))
+
+    def at(self, t_ns: int) -> int:
+        """Index of the sample nearest to a time (the earlier of two that are equally near).
+
+        Raises:
+            IndexError: the stream has no sample.
+        """
+        if not len(self):
+            raise IndexError(f"{self.path}: has no sample")
+        times = self.t_ns
+        after = int(np.searchsorted(times, t_ns))
+        if after == len(times):
+            return after - 1
+        if after and t_ns - int(times[after - 1]) <= int(times[after]) - t_ns:
+            return after - 1
+        return after
+
+    def between(self, start_ns: int | None, end_ns: int | None) -> range:
+        """Indices of the samples in the half-open interval [start_ns, end_ns); None is open."""
+        first = 0 if start_ns is None else int(np.searchsorted(self.t_ns, start_ns))
+        last = len(self) if end_ns is None else int(np.searchsorted(self.t_ns, end_ns))
+        return range(first, max(first, last))
+
+    def refresh(self) -> None:
+        """Take the length anew, of a stream that may have grown."""
+        self.close()
+        self._length = None
+        self._times = None
+
+    def close(self) -> None:
+        """Close all files; the next use opens them again."""
+        if isinstance(self.channels, _Channels):
+            self.channels.close()
+
+    def _names(self, channels: Sequence[str] | None) -> Sequence[str]:
+        if channels is None:
+            return self.data_channels
+        for name in channels:
+            if name not in self.meta:
+                known = ", ".join(self.meta)
+                raise SessionError(f"{self.path}: has no channel {name!r}; its channels: {known}")
+        return channels
+
+    def _range(self, start: int, stop: int | None) -> tuple[int, int]:
+        stop = len(self) if stop is None else stop
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(f"{self.path}: samples [{start}, {stop}) of {len(self)}")
+        return start, stop
+
+    def _read_channel(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = self.channels[name].read(start, stop)
+        return values
+
+    def __repr__(self) -> str:
+        return f"Stream({str(self.path)!r}: {', '.join(self.meta)})"
+
+
+class _Channels(Mapping[str, ChannelReader]):
+    """Channel readers by name, opened when first asked for."""
+
+    def __init__(self, path: Path, meta: Mapping[str, Mapping[str, Any]], partial: bool) -> None:
+        self._path = path
+        self._partial = partial
+        self._meta = meta
+        self._open: dict[str, ChannelReader] = {}
+
+    def __getitem__(self, name: str) -> ChannelReader:
+        if name not in self._open:
+            try:
+                self._open[name] = open_channel(
+                    self._path, name, self._meta[name], partial=self._partial
+                )
+            except OSError as error:
+                raise FormatError(
+                    f"{self._path / name}: cannot be read: {error.strerror}"
+                ) from None
+        return self._open[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._meta)
+
+    def __len__(self) -> int:
+        return len(self._meta)
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def read_meta(folder: Path) -> dict[str, dict[str, Any]]:
+    """A sensor's ``meta.json``: per channel ``{format, type, shape, desc}``.
+
+    Raises:
+        FormatError: it is missing, no JSON, or an entry lacks a key or has one of a wrong kind.
+    """
+    path = folder / "meta.json"
+    try:
+        meta = json.loads(path.read_bytes())
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise FormatError(f"{path}: not JSON: {error}") from None
+    if not isinstance(meta, dict):
+        raise FormatError(f"{path}: a {type(meta).__name__}, not a mapping of channels")
+    for name, entry in meta.items():
+        if Path(name).name != name:
+            raise FormatError(f"{path}: {name!r} is no name of a file in this folder")
+        if not isinstance(entry, dict):
+            raise FormatError(f"{path}: {name}: a {type(entry).__name__}, not a mapping")
+        for key, (good, text) in _META_KEYS.items():
+            if not good(entry.get(key)):
+                raise FormatError(f"{path}: {name}: {key}: needs {text}, not {entry.get(key)!r}")
+    return meta
+
+
+def _is_dtype(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and np.dtype(value).kind in "buifc"
+    except TypeError:
+        return False
+
+
+def _is_shape(value: Any) -> bool:
+    # bool is an int to Python, but no size.
+    return isinstance(value, list) and all(type(n) is int and n > 0 for n in value)
+
+
+_META_KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "format": (lambda value: isinstance(value, str), "a text"),
+    "type": (_is_dtype, "a numpy type such as u2"),
+    "shape": (_is_shape, "a list of sizes"),
+}
+
+
+def _decoded_bytes(entry: Mapping[str, Any]) -> int:
+    size: int = np.dtype(entry["type"]).itemsize
+    for n in entry["shape"]:
+        size *= n
+    return size

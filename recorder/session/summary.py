@@ -1,0 +1,154 @@
+"""What a session holds, in a mapping that JSON can carry: the content of ``recorder info``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.errors import FormatError, SessionError
+from recorder.session.accounts import losses, lost_events
+from recorder.session.layout import RECORDING
+from recorder.session.reader import Session
+from recorder.session.stream import Stream
+
+
+def summarize(session: Session) -> dict[str, Any]:
+    """What a session holds.
+
+    A stream that its driver declared and that has no sample is there too, with 0 samples.
+
+    Returns:
+        ``{state, name, start_ns, end_ns, streams: {NAME: {samples, first_ns, last_ns, rate_hz,
+        lost: {CAUSE: N}}}}`` (DESIGN, section 4), and beside them:
+
+        - ``path``, ``recorded`` (False for a plain roverd trace), ``live`` (a writer holds it),
+          ``duration_s``, ``bytes`` (of everything in the folder), ``metadata``;
+        - per stream ``bytes``, ``channels`` and ``lost_intervals``: the losses that nobody could
+          count, each ``{cause, t_ns, duration_ns, estimate}``.  N in ``lost`` is the sum of what
+          was counted; an interval adds nothing to it;
+        - ``problems``: what could not be read, one message each.  Where a stream is damaged its
+          numbers are null.
+    """
+    problems: list[str] = []
+    lost = {}
+    try:
+        lost = lost_events(session.events())
+    except FormatError as error:
+        problems.append(str(error))
+    problems += map(str, session.broken.values())
+    streams: dict[str, dict[str, Any]] = {}
+    told = {name for names in session.sensors().values() for name in names}
+    for name in sorted({*session.streams, *session.declared, *session.broken, *told}):
+        entry: dict[str, Any] = dict.fromkeys(("samples", "first_ns", "last_ns", "rate_hz"))
+        stream = session.streams.get(name)
+        if name in session.broken:
+            entry |= {"bytes": folder_bytes(session.path / name), "channels": []}
+        elif stream is None:
+            entry |= {"samples": 0, "bytes": 0, "channels": []}
+        else:
+            entry |= {"bytes": folder_bytes(stream.path), "channels": list(stream.meta)}
+            try:
+                entry |= _extent(stream)
+            except FormatError as error:
+                problems.append(str(error))
+        entry["lost"], entry["lost_intervals"] = losses(lost.get(name, ()))
+        streams[name] = entry
+    try:
+        start_ns, end_ns = session.start_ns, session.end_ns
+    except FormatError:  # told above, by the stream that has it
+        start_ns = end_ns = None
+    last_ns = max(
+        (s["last_ns"] for s in streams.values() if s["last_ns"] is not None), default=None
+    )
+    until_ns = last_ns if end_ns is None else end_ns
+    duration_s = None
+    if start_ns is not None and until_ns is not None:
+        duration_s = (until_ns - start_ns) / 1e9
+    return {
+        "state": session.state,
+        "name": session.name,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "streams": streams,
+        "path": str(session.path),
+        "recorded": session.recorded,
+        "live": session.live,
+        "duration_s": duration_s,
+        "bytes": folder_bytes(session.path),
+        "metadata": dict(session.metadata),
+        "problems": problems,
+    }
+
+
+def brief(path: Path) -> dict[str, Any]:
+    """A session in one line of ``recorder list``, without looking into its channels.
+
+    Returns:
+        ``{name, path, state, live, start_ns, duration_s, bytes, streams: [NAME], lost,
+        lost_intervals, problem}``; ``lost`` is the number of samples counted as lost, over all
+        streams, ``lost_intervals`` the number of intervals in which nobody could count (null both
+        of a plain roverd trace).  Of a session that cannot be opened ``problem`` says why, and
+        what is not known is null.
+    """
+    line: dict[str, Any] = dict.fromkeys(("state", "start_ns", "duration_s"))
+    line |= {"name": path.name, "path": str(path), "live": False, "bytes": folder_bytes(path)}
+    line |= {"streams": [], "lost": None, "lost_intervals": None, "problem": None}
+    try:
+        with Session(path) as session:
+            line |= {"name": session.name, "state": session.state, "live": session.live}
+            line["streams"] = sorted(session.streams)
+            line["start_ns"] = session.start_ns
+            end_ns = session.end_ns
+            if end_ns is None:
+                last = (_last_stamp(stream) for stream in session.streams.values())
+                end_ns = max((t for t in last if t is not None), default=None)
+            if end_ns is not None and line["start_ns"] is not None:
+                line["duration_s"] = (end_ns - line["start_ns"]) / 1e9
+            counted, intervals = losses(
+                event for events in lost_events(session.events()).values() for event in events
+            )
+            if session.recorded:
+                line |= {"lost": sum(counted.values()), "lost_intervals": len(intervals)}
+    except (SessionError, FormatError) as error:
+        line["problem"] = str(error)
+    return line
+
+
+def unclosed(summary: dict[str, Any]) -> bool:
+    """Whether a summarized session was left open by a writer that is gone."""
+    return summary["state"] == RECORDING and not summary["live"]
+
+
+def folder_bytes(path: Path) -> int:
+    """Bytes of all files below a folder; what vanishes meanwhile counts nothing."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += (Path(folder) / name).lstat().st_size
+            except OSError:
+                continue
+    return total
+
+
+def _extent(stream: Stream) -> dict[str, Any]:
+    length = len(stream)
+    extent: dict[str, Any] = {"samples": length}
+    if length and stream.has_times:
+        first = int(stream.times(0, 1)[0])
+        last = int(stream.times(length - 1, length)[0])
+        extent |= {"first_ns": first, "last_ns": last}
+        if last > first:
+            extent["rate_hz"] = (length - 1) * 1e9 / (last - first)
+    return extent
+
+
+def _last_stamp(stream: Stream) -> int | None:
+    """The last stamp in ``ts``, which of an open session is near enough to its end."""
+    if not stream.has_times:
+        return None
+    length = len(stream.channels["ts"])
+    if not length:
+        return None
+    return round(float(stream.channels["ts"].read(length - 1, length)[0]) * 1e9)

@@ -1,0 +1,129 @@
+"""Is a session whole?  Every rule that its readers rely on, checked, with what was found where.
+
+Sample numbers and stamps are always checked in full.  Payloads are decoded at a few samples of
+each channel, or, with ``deep``, at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from recorder.contract.errors import FormatError, SessionError
+from recorder.session.accounts import lost_events
+from recorder.session.checks import StreamCheck
+from recorder.session.layout import CLEAN, PRIVATE, RECORDING, RECOVERED, SEALED
+from recorder.session.reader import Session
+from recorder.session.report import Report
+from recorder.session.stream import Stream
+
+Progress = Callable[[int, int], None]
+"""Is told samples checked and samples to check, from time to time."""
+
+
+def validate(path: str | Path, deep: bool = False, progress: Progress | None = None) -> Report:
+    """Check a session, or a plain roverd trace.
+
+    Of a session that is being written, or was never closed, what is whole is checked; the latter
+    is a problem by itself.  Damage never raises: it is in the report.
+
+    Args:
+        path: the session's folder.
+        deep: decode every payload, instead of the first, the last and some between.
+        progress: is told how far a deep check has come.
+
+    Raises:
+        SessionError: there is no such folder, or it is no session of any kind.
+    """
+    path = Path(path)
+    report = Report(path, path.resolve().name, deep=deep)
+    try:
+        session = Session(path, virtual=True)
+    except SessionError as error:
+        if not (path / PRIVATE).is_dir():
+            raise
+        report.error(str(error))  # a session, but a damaged one
+        return report
+    with session:
+        report.name, report.state = session.name, session.state
+        for name, fault in session.broken.items():
+            report.error(str(fault), name, channel="meta.json")
+        _check_session(session, report)
+        _check_streams(session, report, deep, progress)
+        _check_leftovers(session, report)
+    return report
+
+
+def _check_session(session: Session, report: Report) -> None:
+    config = session.path / "config.yaml"
+    try:
+        if not isinstance(yaml.safe_load(config.read_bytes()), dict):
+            report.warning(f"{config}: holds no mapping")
+    except FileNotFoundError:
+        report.error(f"{config}: is missing; roverd takes no folder without it for a trace")
+    except OSError as error:
+        report.error(f"{config}: cannot be read: {error.strerror}")
+    except yaml.YAMLError as error:
+        report.error(f"{config}: is no YAML: {' '.join(str(error).split())}")
+    report.checked.append("config.yaml")
+    if session.recorded:
+        report.checked.append("_recorder/session.json")
+        if session.state == RECORDING and not session.live:
+            report.error(f"{session.path}: was not closed; run `recorder recover`")
+        elif session.state == SEALED:
+            report.error(f"{session.path}: was sealed when its disk failed; run `recorder recover`")
+        for name in session.declared.keys() - session.streams.keys():
+            if not (session.path / name).exists():
+                report.checked.append(f"{name}: declared, no sample")
+
+
+def _check_streams(session: Session, report: Report, deep: bool, progress: Progress | None) -> None:
+    try:
+        lost = lost_events(session.events())
+    except FormatError as error:
+        report.error(str(error))
+        lost = None
+    if session.recorded:
+        report.checked.append("events.jsonl")
+    closed = session.state in (CLEAN, RECOVERED)
+    checks = [
+        StreamCheck(
+            stream,
+            report,
+            closed=closed,
+            lost=None if lost is None or not (session.recorded and closed) else lost.get(name, []),
+        )
+        for name, stream in session.streams.items()
+    ]
+    total = sum(check.to_decode() for check in checks) if deep and progress else 0
+    done = 0
+
+    def advance(samples: int) -> None:
+        nonlocal done
+        done += samples
+        if progress is not None and deep:
+            progress(done, total)
+
+    for check in checks:
+        check.run(deep, advance)
+
+
+def _check_leftovers(session: Session, report: Report) -> None:
+    for folder in (session.path, session.path / PRIVATE):
+        for path in sorted(folder.glob("*.tmp")):
+            if not session.live:
+                report.warning(f"{path}: left over from a write that was cut short")
+    for name, stream in session.streams.items():
+        known = _files_of(stream)
+        for path in sorted(stream.path.iterdir()):
+            if path.name not in known and path.suffix != ".json":
+                report.warning(f"{path}: belongs to no channel of meta.json", name)
+    report.checked.append("leftovers")
+
+
+def _files_of(stream: Stream) -> set[str]:
+    indexes = {name + "_i" for name, entry in stream.meta.items() if entry["format"] == "lzmaf"}
+    files = set() if stream.spec is None else set(stream.spec.files)
+    return {"meta.json", *stream.meta, *indexes, *files}

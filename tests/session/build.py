@@ -1,0 +1,252 @@
+"""Builds whole sessions on disk, as the writer leaves them, with known content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._kit.driver import Sample
+from drivers._kit.encode import Encoder
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.formats.disk import PosixDisk
+from recorder.formats.roverd import create_writer
+from recorder.session.events import make_event
+
+START_NS = 1_717_236_000_123_456_789
+START_MONO_NS = 5_000_000_000_001
+HEIGHT, WIDTH = 24, 32
+BEAMS, COLUMNS = 8, 64
+
+RADAR_JSON = json.dumps({"range_resolution": 0.04, "doppler_resolution": 0.06, "iq_order": "iiqq"})
+LIDAR_JSON = json.dumps(
+    {
+        "beam_intrinsics": {"beam_altitude_angles": list(range(BEAMS))},
+        "lidar_data_format": {"columns_per_frame": COLUMNS},
+    }
+)
+
+Array = npt.NDArray[Any]
+
+
+def camera_spec(name: str = "camera") -> StreamSpec:
+    channel = ChannelSpec("video.avi", "mjpg", "u1", (HEIGHT, WIDTH, 3), "RGB image")
+    return StreamSpec(name, (channel,), rate_hz=30.0, bytes_per_sample=900)
+
+
+def lidar_spec(name: str = "lidar") -> StreamSpec:
+    shape = (BEAMS, COLUMNS)
+    channels = (
+        ChannelSpec("rng", "lzmaf", "u2", shape, "range", "mm", delta=True),
+        ChannelSpec("rng_far", "lzmaf", "u4", shape, "range minus rng", "mm"),
+        ChannelSpec("rfl", "lzmaf", "u1", shape, "reflectivity"),
+        ChannelSpec("nir", "lzmaf", "u2", shape, "ambient light"),
+        ChannelSpec("t_col", "lzmaf", "u8", (COLUMNS,), "column times", "ns", device_time=True),
+    )
+    files = {"lidar.json": LIDAR_JSON}
+    return StreamSpec(name, channels, rate_hz=10.0, device_clock=True, files=files)
+
+
+def radar_spec(name: str = "radar") -> StreamSpec:
+    channels = (
+        ChannelSpec("iq", "raw", "i2", (8, 2, 4, 128), "raw IQ"),
+        ChannelSpec("valid", "lzma", "u1", (), "1: no packet was lost"),
+    )
+    return StreamSpec(name, channels, rate_hz=20.0, files={"radar.json": RADAR_JSON})
+
+
+def imu_spec(name: str = "imu", rate_hz: float = 100.0) -> StreamSpec:
+    channels = (
+        ChannelSpec("acc", "raw", "f4", (3,), "acceleration", "m/s^2"),
+        ChannelSpec("avel", "raw", "f4", (3,), "angular velocity", "rad/s"),
+        ChannelSpec("rot", "raw", "f4", (3,), "Euler angles", "rad"),
+    )
+    return StreamSpec(name, channels, rate_hz=rate_hz, device_clock=True)
+
+
+def content(spec: StreamSpec, count: int, seed: int = 1) -> dict[str, Array]:
+    """Random but compressible values; images are smooth, so that JPEG keeps them nearly."""
+    rng = np.random.default_rng(seed)
+    data: dict[str, Array] = {}
+    for channel in spec.channels:
+        shape = (count, *channel.shape)
+        if channel.format == "mjpg":
+            ramp = np.add.outer(np.arange(HEIGHT), np.arange(WIDTH)) * 2
+            image = np.stack([ramp, ramp[::-1], 255 - ramp], axis=-1)
+            steps = np.arange(count).reshape(-1, 1, 1, 1)
+            data[channel.name] = ((image[None] + steps * 3) % 256).astype(np.uint8)
+        elif channel.np_dtype.kind == "f":
+            data[channel.name] = rng.normal(size=shape).astype(channel.np_dtype)
+        else:
+            top = min(int(np.iinfo(channel.np_dtype).max), 100_000)
+            data[channel.name] = rng.integers(0, top, shape).astype(channel.np_dtype)
+    return data
+
+
+@dataclass
+class Recorded:
+    """What was put into a stream."""
+
+    spec: StreamSpec
+    t_ns: npt.NDArray[np.int64]
+    seq: npt.NDArray[np.int64]
+    t_dev_ns: npt.NDArray[np.int64] | None
+    data: Mapping[str, Array]
+
+
+@dataclass
+class Builder:
+    """A session in the making.
+
+    ::
+
+        builder = Builder(tmp_path / "rig")
+        builder.add(imu_spec(), seconds=2.0)
+        builder.lose("imu", first_seq=10, last_seq=12)
+        builder.close()
+    """
+
+    path: Path
+    plain: bool = False
+    streams: dict[str, Recorded] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    sensors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    epochs: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.path.mkdir(parents=True)
+        (self.path / "config.yaml").write_text("version: 1\nsensors: {}\n")
+        if not self.plain:
+            (self.path / "_recorder" / "salvage").mkdir(parents=True)
+            (self.path / "_recorder" / "lock").touch()
+            self.write_header("recording", None)
+
+    def add(
+        self,
+        spec: StreamSpec,
+        seconds: float = 1.0,
+        *,
+        seq: Sequence[int] | None = None,
+        epochs: Sequence[tuple[int, int]] = ((11, 0),),
+        offset_ns: int = 0,
+        sensor: str | None = None,
+        seed: int = 1,
+        count: int | None = None,
+    ) -> Recorded:
+        """Record a stream: `seconds` at its nominal rate, each stamp a little off its place."""
+        assert spec.rate_hz is not None
+        n = count if count is not None else round(seconds * spec.rate_hz)
+        numbers = np.arange(n, dtype=np.int64) if seq is None else np.array(seq, np.int64)
+        n = len(numbers)
+        jitter = np.random.default_rng(seed).integers(0, 50_000, n)
+        places = np.arange(n, dtype=np.int64) * round(1e9 / spec.rate_hz)
+        t_ns = START_NS + 1_000_000 + offset_ns + places + jitter
+        t_dev = (places + 777).astype(np.int64) if spec.device_clock else None
+        made = Recorded(spec, t_ns, numbers, t_dev, content(spec, n, seed))
+        self.streams[spec.name] = made
+        self.epochs[spec.name] = [{"epoch": e, "first_sample": i} for e, i in epochs]
+        owner = sensor or spec.name
+        entry = self.sensors.setdefault(owner, {"driver": "camera", "streams": []})
+        entry["streams"].append(spec.name)
+        self._write(made)
+        return made
+
+    def _write(self, made: Recorded) -> None:
+        spec, folder, disk = made.spec, self.path / made.spec.name, PosixDisk()
+        folder.mkdir()
+        meta = spec.meta()
+        if self.plain:
+            meta = {k: v for k, v in meta.items() if k not in ("seq", "t_mono", "t_dev")}
+        (folder / "meta.json").write_text(json.dumps(meta))
+        for name, text in spec.files.items():
+            (folder / name).write_text(text)
+        (made.t_ns / 1e9).astype("<f8").tofile(folder / "ts")
+        if not self.plain:
+            made.seq.astype("<u8").tofile(folder / "seq")
+            (made.t_ns - START_NS + START_MONO_NS).astype("<u8").tofile(folder / "t_mono")
+            if made.t_dev_ns is not None:
+                made.t_dev_ns.astype("<u8").tofile(folder / "t_dev")
+        encoder = Encoder(spec)
+        n = len(made.t_ns)
+        frames, sizes = (
+            ([b""] * len(spec.channels), ())
+            if not n
+            else encoder.encode(Sample(spec.name, made.t_ns, made.data, made.t_dev_ns))
+        )
+        encoder.close()
+        left = iter(sizes)
+        for channel, frame in zip(spec.channels, frames, strict=True):
+            writer = create_writer(folder, channel, disk, spec.rate_hz)
+            if n:
+                writer.append(frame, n, next(left) if channel.variable else None)
+            writer.finish()
+            for file in writer.files:
+                file.close()
+
+    def lose(
+        self,
+        stream: str,
+        first_seq: int,
+        last_seq: int | None,
+        cause: str = "buffer",
+        *,
+        count: int | None = -1,
+        epoch: int = 11,
+        t_ns: int = START_NS + 500_000_000,
+        **more: Any,
+    ) -> None:
+        """A lost event; its count is that of its numbers unless given."""
+        if count == -1:
+            assert last_seq is not None
+            count = last_seq - first_seq + 1
+        self.events.append(
+            make_event("lost", t_ns, stream, cause, first_seq=first_seq, last_seq=last_seq,
+                       count=count, epoch=epoch, **more)
+        )  # fmt: skip
+
+    def close(self, state: str = "clean") -> Path:
+        """Write the events and the final ``session.json``."""
+        if not self.plain:
+            lines = "".join(json.dumps(event) + "\n" for event in self.events)
+            (self.path / "_recorder" / "events.jsonl").write_text(lines)
+            ends = [int(s.t_ns[-1]) for s in self.streams.values() if len(s.t_ns)]
+            end_ns = max(ends, default=START_NS) + 1_000_000
+            self.write_header(state, None if state == "recording" else end_ns)
+        return self.path
+
+    def write_header(self, state: str, end_ns: int | None) -> None:
+        header = {
+            "version": 1,
+            "name": self.path.name,
+            "state": state,
+            "start_ns": START_NS,
+            "end_ns": end_ns,
+            "start_mono_ns": START_MONO_NS,
+            "boot_id": "b",
+            "hostname": "rig-1",
+            "recorder_version": "0.1.0",
+            "metadata": {"vehicle": "rig-1"},
+            "sensors": self.sensors,
+            "streams": {n: s.spec.to_wire() for n, s in self.streams.items()},
+        }
+        if state in ("clean", "recovered"):
+            header["epochs"] = self.epochs
+        (self.path / "_recorder" / "session.json").write_text(json.dumps(header))
+
+
+def full_session(path: Path, seconds: float = 1.0, *, plain: bool = False) -> Builder:
+    """A clean session of camera, lidar with its IMU, radar and IMU."""
+    builder = Builder(path, plain=plain)
+    builder.add(camera_spec(), seconds)
+    builder.add(lidar_spec(), seconds, offset_ns=3_000_000)
+    lidar_imu = replace(imu_spec("lidar_imu"), channels=imu_spec().channels[:2])
+    builder.add(lidar_imu, seconds, offset_ns=4_000_000, sensor="lidar", seed=2)
+    builder.add(radar_spec(), seconds, offset_ns=5_000_000)
+    builder.add(imu_spec(), seconds)
+    builder.close()
+    return builder
