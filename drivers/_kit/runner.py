@@ -157,6 +157,7 @@ class Runner:
                 else:
                     self._follow()
         finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process is ending already
             if opened:
                 self._driver.close()
             link.drain(_DRAIN_S)

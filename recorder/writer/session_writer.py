@@ -186,7 +186,7 @@ class SessionWriter:
                 track.held.append(message)
             else:
                 self._append(track, message)
-            if track.held and sum(m.count or 0 for m in track.held if m.kind is Kind.DATA) > 1:
+            if track.held and _may_begin(track.held):
                 self._release(track)
             self.appended[message.stream] = (track.epoch, track.number)
 
@@ -220,13 +220,8 @@ class SessionWriter:
 
     def lose_tail(self, stream: str) -> None:
         """A driver was gone before it could say how its stream ended: an interval of loss."""
-        track = self._tracks[stream]
-        last = track.store.last_ns
-        gap = max(0, self._clock.monotonic_ns() - last) if last >= 0 else None
-        track.unknown_losses += 1
-        self.event(
-            "lost", stream, "driver", first_seq=track.seq, duration_ns=gap, epoch=track.epoch
-        )
+        with self.lock:
+            self._lose_interval(self._tracks[stream], self._clock.monotonic_ns())
 
     def close(self, state: str) -> None:
         """End the session: formats finished, everything durable, state written."""
@@ -279,8 +274,7 @@ class SessionWriter:
         Takes no lock, so that a stalled disk does not hold up whoever asks.
         """
         return {
-            name: track.position()
-            | {"payload_bytes": track.store.payload_bytes, "adjusted": track.store.adjusted}
+            name: track.position() | {"bytes": track.store.bytes, "adjusted": track.store.adjusted}
             for name, track in list(self._tracks.items())
         }
 
@@ -326,28 +320,32 @@ class SessionWriter:
         name = track.store.spec.name
         if track.epoch:
             track.past.append(track.epoch)
-            if track.ended is None:
-                # The driver died: what it had not sent, nobody can count.
-                since = track.store.last_ns
-                gap = max(0, _last_time(message) - since) if since >= 0 else None
-                rate = track.store.spec.rate_hz
-                estimate = round(gap * rate / 1e9) if gap is not None and rate else None
-                self._events.add(
-                    make_event(
-                        "lost",
-                        self._now_ns(),
-                        name,
-                        "driver",
-                        duration_ns=gap,
-                        first_seq=track.seq,
-                        epoch=track.epoch,
-                        estimate=estimate,
-                    )
-                )
-                track.unknown_losses += 1
+            if track.ended is None:  # the driver died: what it had not sent, nobody can count
+                self._lose_interval(track, _last_time(message) or self._clock.monotonic_ns())
         track.epoch, track.ended = message.epoch, None
         track.epochs.append((message.epoch, track.store.samples))
         self._journal.append("epoch", stream=name, epoch=message.epoch, sample=track.store.samples)
+
+    def _lose_interval(self, track: _Track, until_ns: int) -> None:
+        """Log a loss that nobody can count, from the stream's last sample to `until_ns`."""
+        if self.until_ns is not None:
+            until_ns = min(until_ns, self.until_ns)
+        since, rate = track.store.last_ns, track.store.spec.rate_hz
+        gap = max(0, until_ns - since) if since >= 0 else None
+        estimate = max(0, round(gap * rate / 1e9) - 1) if gap is not None and rate else None
+        track.unknown_losses += 1
+        self._events.add(
+            make_event(
+                "lost",
+                self._now_ns(),
+                track.store.spec.name,
+                "driver",
+                duration_ns=gap,
+                first_seq=track.seq,
+                epoch=track.epoch,
+                estimate=estimate,
+            )
+        )
 
     def _lose(self, track: _Track, message: Message) -> None:
         values = dict(message.values)
@@ -467,6 +465,12 @@ class SessionWriter:
 
     def _now_ns(self) -> int:
         return self._clock.monotonic_ns() + self.start_ns - self.start_mono_ns
+
+
+def _may_begin(held: list[Message]) -> bool:
+    """Whether a stream may have its folder: a second sample is there, or none will come."""
+    samples = sum(m.count or 0 for m in held if m.kind is Kind.DATA)
+    return samples > 1 or held[-1].kind is Kind.END
 
 
 def _last_time(message: Message) -> int:

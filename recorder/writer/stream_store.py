@@ -26,14 +26,12 @@ class StreamStore:
     Attributes:
         spec: as declared.
         samples: samples on disk (appended, not necessarily durable).
-        payload_bytes: bytes appended to channels since this writer began.
         last_ns: ``t_mono`` of the latest sample appended; -1 before the first.
     """
 
     def __init__(self, disk: Disk, session: Path, spec: StreamSpec, offset_ns: int) -> None:
         self.spec = spec
         self.samples = 0
-        self.payload_bytes = 0
         self.last_ns = -1
         self.adjusted = 0
         self._last_ts = -np.inf
@@ -55,6 +53,11 @@ class StreamStore:
     @property
     def files(self) -> list[AppendFile]:
         return [*self._times.values(), *(f for c in self._channels for f in c.files)]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all its files, as far as appended."""
+        return sum(file.length for file in self.files)
 
     def create(self, declare: Callable[[], None]) -> None:
         """Make the folder with every file, under a temporary name; `declare` journals it first."""
@@ -106,7 +109,6 @@ class StreamStore:
         ):
             channel.append(frame, count, next(sizes) if spec.variable else None)
         self.samples += count
-        self.payload_bytes += message.nbytes
         self.last_ns = int(t_mono[-1])
 
     def finish(self) -> None:
