@@ -9,7 +9,6 @@ decoded here and encoded by the kit.
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig
 from drivers._kit.runner import main
+from drivers._protocols.jpeg import parse_jpeg
 from drivers.sim.camera import SimulatedCamera
 from recorder.contract.errors import ProtocolError, SourceError
 from recorder.contract.options import Option
@@ -369,65 +369,6 @@ class FrameClock:
                 self._base_ns, self._steps = t_ns, 0
         self.last_ns = max(self._base_ns + round(self._steps * self._period_ns), self.last_ns + 1)
         return self.last_ns
-
-
-@dataclass(frozen=True, slots=True)
-class JpegHeader:
-    """What a JPEG's markers say (ITU-T T.81, annex B).
-
-    Attributes:
-        width, height: pixels.
-        components: 1 grey, 3 colour.
-        process: low byte of the frame header's marker: 0xC0 baseline, 0xC2 progressive.
-        length: bytes up to and with the end-of-image marker.
-    """
-
-    width: int
-    height: int
-    components: int
-    process: int
-    length: int
-
-
-def parse_jpeg(data: bytes) -> JpegHeader:
-    """Walk the markers of the first image in `data`.
-
-    Raises:
-        ProtocolError: it is not a JPEG, or not a whole one; says what is missing.
-    """
-    if data[:2] != b"\xff\xd8":
-        raise ProtocolError(f"no JPEG: begins with {data[:2].hex() or 'nothing'}, not ffd8")
-    frame: tuple[int, int, int, int] | None = None
-    at = 2
-    while at + 1 < len(data):
-        if data[at] != 0xFF:
-            raise ProtocolError(f"a JPEG with {data[at]:02x} at {at} where a marker should be")
-        marker = data[at + 1]
-        if marker == 0xFF:  # a fill byte
-            at += 1
-            continue
-        at += 2
-        if marker == 0xD9:
-            if frame is None:
-                raise ProtocolError("a JPEG without a frame header")
-            return JpegHeader(*frame, length=at)
-        length = int.from_bytes(data[at : at + 2], "big")
-        if length < 2 or at + length > len(data):
-            break
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and length >= 8:
-            height = int.from_bytes(data[at + 3 : at + 5], "big")
-            width = int.from_bytes(data[at + 5 : at + 7], "big")
-            frame = width, height, data[at + 7], marker
-        at += length
-        if marker == 0xDA:  # entropy-coded data follows; in it only these are markers
-            after = _MARKER_IN_SCAN.search(data, at)
-            if after is None:
-                break
-            at = after.start()
-    raise ProtocolError(f"a JPEG cut off after {len(data)} bytes: no end-of-image marker")
-
-
-_MARKER_IN_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
 
 
 def _open_capture(address: str, raw: bool) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Sample
+from drivers._protocols.jpeg import jpeg_size
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer
@@ -140,19 +141,3 @@ class Encoder:
                 f"{self.spec.name}/{channel.name}: a frame of {size and size[::-1]} where "
                 f"{channel.shape[1::-1]} is declared"
             )
-
-
-def jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """(height, width) from a JPEG's frame header (ITU T.81, B.2.2); None where there is none."""
-    if data[:2] != b"\xff\xd8":
-        return None
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker == 0xFF:  # fill byte
-            at += 1
-            continue
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(data[at + 5 : at + 7]), int.from_bytes(data[at + 7 : at + 9])
-        at += 2 + int.from_bytes(data[at + 2 : at + 4])
-    return None

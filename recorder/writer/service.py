@@ -315,7 +315,10 @@ class WriterService:
             raise StorageError(f"{self._open.writer.path}: a session is being recorded already")
         plan = SessionPlan(**values["plan"])
         self._sealed = None
-        writer = SessionWriter.create(self._disk, plan, self._clock)
+        try:
+            writer = SessionWriter.create(self._disk, plan, self._clock)
+        except OSError as error:
+            raise StorageError(f"{plan.root}: {error}") from None
         self._begin(writer, writer.sync_interval_s, writer.until_ns)
         for peer in self._peers:
             self._hello(peer)

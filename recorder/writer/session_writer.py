@@ -13,13 +13,13 @@ which the second holds only to take a snapshot::
 from __future__ import annotations
 
 import contextlib
-import copy
 import fcntl
 import json
 import os
 import platform
 import shutil
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,41 +35,16 @@ from recorder.session import layout
 from recorder.session.events import EventLog, make_event
 from recorder.session.journal import JournalState, JournalWriter, read_journal
 from recorder.writer.stream_store import StreamStore, check_same
+from recorder.writer.track import Track, last_time, may_begin
 
-_POSITION = ("epoch", "number", "seq", "ended", "past", "lost", "unknown_losses")
+_LOCK_TRIES = 50
+_CLOCK_STEP_NS = 10_000_000  # what a clock moves between two commits beyond this, it stepped
 NORMAL_ENDS = ("eof", "stopped", "duration")
 
 
 def boot_id() -> str:
     """Names this boot of the machine (random(4), proc)."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-class _Track:
-    """One stream's state in the session: what was appended, in terms of messages."""
-
-    def __init__(self, store: StreamStore) -> None:
-        self.store = store
-        self.epoch = 0
-        self.number = 0
-        self.seq = 0
-        self.ended: str | None = None
-        self.past: list[int] = []
-        self.lost: dict[str, int] = {}
-        self.unknown_losses = 0
-        self.epochs: list[tuple[int, int]] = []
-        self.held: list[Message] = []
-
-    def position(self) -> dict[str, Any]:
-        """What a commit record says of the stream."""
-        position = {key: copy.copy(getattr(self, key)) for key in _POSITION}
-        return position | {"samples": self.store.samples, "last_ns": self.store.last_ns}
-
-    def restore(self, position: Mapping[str, Any]) -> None:
-        """Go on from a commit record's position."""
-        for key in _POSITION:
-            if key in position:
-                setattr(self, key, position[key])
 
 
 class SessionWriter:
@@ -98,10 +73,11 @@ class SessionWriter:
         self._clock = clock
         self._values = values
         self._lock_fd = lock_fd
-        self._tracks: dict[str, _Track] = {}
+        self._tracks: dict[str, Track] = {}
         self._incoming: deque[dict[str, Any]] = deque()
         self._restored: dict[str, dict[str, Any]] = {}
         self._committed = ""
+        self._clock_offset_ns = clock.realtime_ns() - clock.monotonic_ns()
         self._log: AppendFile
         self._events: EventLog
         self._journal: JournalWriter
@@ -171,7 +147,7 @@ class SessionWriter:
                 check_same(track.store.spec, spec)
                 return
             store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
-            track = self._tracks[spec.name] = _Track(store)
+            track = self._tracks[spec.name] = Track(store)
             track.restore(self._restored.pop(spec.name, {}))
 
     def append(self, message: Message) -> None:
@@ -186,7 +162,7 @@ class SessionWriter:
                 track.held.append(message)
             else:
                 self._append(track, message)
-            if track.held and _may_begin(track.held):
+            if track.held and may_begin(track.held):
                 self._release(track)
             self.appended[message.stream] = (track.epoch, track.number)
 
@@ -196,6 +172,7 @@ class SessionWriter:
         Raises:
             OSError: the disk refused; the session must be sealed.
         """
+        self._watch_clock()
         with self.lock:
             while self._incoming:
                 self._events.add(self._incoming.popleft())
@@ -233,16 +210,7 @@ class SessionWriter:
                 self._events.add(self._incoming.popleft())
             self._events.write_due()
         self.commit()
-        self._values |= {
-            "state": state,
-            "end_ns": self._end_ns(),
-            "streams": {n: t.store.spec.to_wire() for n, t in self._written()},
-            "epochs": {
-                n: [{"epoch": e, "first_sample": i} for e, i in t.epochs]
-                for n, t in self._written()
-            },
-        }
-        layout.write_session_json(self._disk, self.path, self._values)
+        self._describe(state, self._end_ns())
         self._journal.append("close", state=state)
         self._journal.sync()
         self.abandon()
@@ -259,13 +227,8 @@ class SessionWriter:
         """Mark a session whose disk failed, as far as that disk still allows."""
         # Where even this fails the journal still ends at the last commit: recovery goes by that.
         with contextlib.suppress(OSError):
-            self._values |= {
-                "state": layout.SEALED,
-                "end_ns": self._now_ns(),
-                "sealed": reason,
-                "streams": {n: t.store.spec.to_wire() for n, t in self._written()},
-            }
-            layout.write_session_json(self._disk, self.path, self._values)
+            self._values["sealed"] = reason
+            self._describe(layout.SEALED, self._now_ns())
         self.abandon()
 
     def positions(self) -> dict[str, dict[str, Any]]:
@@ -283,7 +246,15 @@ class SessionWriter:
         """Declared streams by name."""
         return {name: track.store.spec for name, track in self._tracks.items()}
 
-    def _append(self, track: _Track, message: Message) -> None:
+    def _watch_clock(self) -> None:
+        """Log a step of the calendar clock; `ts` goes by the session's start and does not step."""
+        offset_ns = self._clock.realtime_ns() - self._clock.monotonic_ns()
+        step_ns = offset_ns - self._clock_offset_ns
+        self._clock_offset_ns = offset_ns
+        if abs(step_ns) > _CLOCK_STEP_NS:
+            self.event("clock", cause="step", step_ns=step_ns)
+
+    def _append(self, track: Track, message: Message) -> None:
         store = track.store
         if message.kind is Kind.DATA and not store.exists:
             track.held.append(message)
@@ -302,7 +273,7 @@ class SessionWriter:
         track.number = message.number + 1
         track.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
 
-    def _release(self, track: _Track) -> None:
+    def _release(self, track: Track) -> None:
         """Write what was held back until a second sample came, or the end."""
         if not track.held:
             return
@@ -316,17 +287,17 @@ class SessionWriter:
         self._journal.append("stream", spec=spec.to_wire())
         self._journal.sync()
 
-    def _new_epoch(self, track: _Track, message: Message) -> None:
+    def _new_epoch(self, track: Track, message: Message) -> None:
         name = track.store.spec.name
         if track.epoch:
             track.past.append(track.epoch)
             if track.ended is None:  # the driver died: what it had not sent, nobody can count
-                self._lose_interval(track, _last_time(message) or self._clock.monotonic_ns())
+                self._lose_interval(track, last_time(message) or self._clock.monotonic_ns())
         track.epoch, track.ended = message.epoch, None
         track.epochs.append((message.epoch, track.store.samples))
         self._journal.append("epoch", stream=name, epoch=message.epoch, sample=track.store.samples)
 
-    def _lose_interval(self, track: _Track, until_ns: int) -> None:
+    def _lose_interval(self, track: Track, until_ns: int) -> None:
         """Log a loss that nobody can count, from the stream's last sample to `until_ns`."""
         if self.until_ns is not None:
             until_ns = min(until_ns, self.until_ns)
@@ -347,7 +318,7 @@ class SessionWriter:
             )
         )
 
-    def _lose(self, track: _Track, message: Message) -> None:
+    def _lose(self, track: Track, message: Message) -> None:
         values = dict(message.values)
         cause = str(values.pop("cause", "unknown"))
         if message.count is None:
@@ -356,7 +327,7 @@ class SessionWriter:
         else:
             track.lost[cause] = track.lost.get(cause, 0) + message.count
             last_seq = message.next_seq - 1
-        t_ns = _last_time(message) + self.start_ns - self.start_mono_ns
+        t_ns = last_time(message) + self.start_ns - self.start_mono_ns
         known = {
             "first_seq": message.seq,
             "last_seq": last_seq,
@@ -366,7 +337,7 @@ class SessionWriter:
         event = make_event("lost", t_ns, message.stream, cause, **values)
         self._events.add(event | known)
 
-    def _end(self, track: _Track, message: Message) -> None:
+    def _end(self, track: Track, message: Message) -> None:
         track.ended = str(message.values.get("reason", "ended"))
         if track.ended not in NORMAL_ENDS:
             detail = message.values.get("detail", "")
@@ -374,11 +345,24 @@ class SessionWriter:
             self._events.add(make_event("fault", self._now_ns(), name, track.ended, detail=detail))
 
     def _write_log(self, message: Message) -> None:
-        t_ns = _last_time(message) + self.start_ns - self.start_mono_ns
+        t_ns = last_time(message) + self.start_ns - self.start_mono_ns
         line = {"t_ns": t_ns, "stream": message.stream, "state": message.values}
         self._log.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
-    def _written(self) -> list[tuple[str, _Track]]:
+    def _describe(self, state: str, end_ns: int) -> None:
+        """Write ``session.json`` with all that is known at a session's end."""
+        self._values |= {
+            "state": state,
+            "end_ns": end_ns,
+            "streams": {n: t.store.spec.to_wire() for n, t in self._written()},
+            "epochs": {
+                n: [{"epoch": e, "first_sample": i} for e, i in t.epochs]
+                for n, t in self._written()
+            },
+        }
+        layout.write_session_json(self._disk, self.path, self._values)
+
+    def _written(self) -> list[tuple[str, Track]]:
         return [(name, track) for name, track in self._tracks.items() if track.store.exists]
 
     def _files(self) -> list[AppendFile]:
@@ -429,7 +413,7 @@ class SessionWriter:
                 store.resume(lengths, position["last_ns"])
             else:
                 self._set_aside(name)
-            track = self._tracks[name] = _Track(store)
+            track = self._tracks[name] = Track(store)
             track.restore(position)
             epochs = journal.epochs.get(name, [])
             track.epochs = [(e, i) for e, i in epochs if e == track.epoch or e in track.past]
@@ -467,22 +451,13 @@ class SessionWriter:
         return self._clock.monotonic_ns() + self.start_ns - self.start_mono_ns
 
 
-def _may_begin(held: list[Message]) -> bool:
-    """Whether a stream may have its folder: a second sample is there, or none will come."""
-    samples = sum(m.count or 0 for m in held if m.kind is Kind.DATA)
-    return samples > 1 or held[-1].kind is Kind.END
-
-
-def _last_time(message: Message) -> int:
-    times = message.t_mono_ns
-    return times if isinstance(times, int) else int(times[-1])
-
-
 def _lock(path: Path) -> int:
     fd = os.open(layout.private(path, layout.LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise SessionError(f"{path}: another writer has this session open") from None
-    return fd
+    for _ in range(_LOCK_TRIES):  # whoever only asks whether it is held, holds it for an instant
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            time.sleep(0.01)
+    os.close(fd)
+    raise SessionError(f"{path}: another writer has this session open")

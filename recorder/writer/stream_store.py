@@ -74,6 +74,9 @@ class StreamStore:
             create_writer(temporary, channel, self._disk, self.spec.rate_hz)
             for channel in self.spec.channels
         ]
+        for file in self.files:  # headers and first index entries: never a folder without them
+            file.flush()
+            file.sync()
         self._disk.sync_folder(temporary)
         self._disk.rename(temporary, self.folder)
         for file in self.files:  # descriptors stay valid across the rename, names do not

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
-from drivers.camera import CameraDriver, FrameClock, parse_jpeg
+from drivers._protocols.jpeg import parse_jpeg
+from drivers.camera import CameraDriver, FrameClock
 from drivers.sim.camera import SimulatedCamera, read_frame_number
 from recorder.contract.errors import ConfigError, ProtocolError, SourceError
 from recorder.contract.options import check_options

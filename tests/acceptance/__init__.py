@@ -1,0 +1,1 @@
+"""The command, as its users run it: whole sessions, real recordings, bad input."""

@@ -1,0 +1,188 @@
+"""SIGKILL at seeded moments under load: what the promise says, with real processes.
+
+The simulated sensors give the same bytes in every run, so that a session whose writer was killed
+can be held against one that nothing happened to, file by file.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from recorder.session.reader import Session
+from recorder.session.validation import validate
+
+CONFIG = """
+version: 1
+session: {root: sessions}
+sensors:
+  camera: {driver: camera, source: "sim:", width: 640, height: 480, fps: 30}
+  lidar: {driver: ouster, source: "sim:", beams: 32, mode: 512x20}
+  radar: {driver: mmwave, source: "sim:"}
+  imu: {driver: xsens, source: "sim:", rate: 400}
+storage: {sync_interval_ms: 50, min_free_gb: 0, buffer_mb: 64}
+"""
+SECONDS = 4
+EXPECTED = {
+    "camera": 30 * SECONDS,
+    "lidar": 20 * SECONDS,
+    "lidar_imu": 100 * SECONDS,
+    "radar": 20 * SECONDS,
+    "imu": 400 * SECONDS,
+}
+TIMED = {"ts", "t_mono"}  # these carry the session's own start
+
+
+def payload(session: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(session)): path.read_bytes()
+        for stream in EXPECTED
+        for path in sorted((session / stream).iterdir())
+        if path.name not in TIMED
+    }
+
+
+class Recording:
+    """A `recorder run` whose processes can be killed."""
+
+    def __init__(self, config: Path, name: str) -> None:
+        self.path = config.parent / "sessions" / name
+        command = [sys.executable, "-m", "recorder", "run", str(config), "--name", name]
+        self.process = subprocess.Popen(
+            [*command, "--duration", str(SECONDS)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def kill_at_random(self, seed: int, is_victim: Callable[[str], bool], kills: int) -> int:
+        """Kill so many victims at seeded times once samples are on disk; returns how many."""
+        rng = random.Random(seed)
+        done = 0
+        while not (self.path / "imu" / "ts").exists() and self.process.poll() is None:
+            time.sleep(0.02)
+        for _ in range(kills):
+            time.sleep(rng.uniform(0.05, 0.6))
+            victims = [p for p in self._children() if is_victim(" ".join(p.cmdline()))]
+            if victims:
+                rng.choice(sorted(victims, key=lambda p: p.cmdline())).send_signal(signal.SIGKILL)
+                done += 1
+        return done
+
+    def _children(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def finish(self) -> tuple[int, str]:
+        _, stderr = self.process.communicate(timeout=120)
+        return self.process.returncode, stderr
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kills") / "rig.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config: Path) -> Path:
+    recording = Recording(config, "undisturbed")
+    code, stderr = recording.finish()
+    assert code == 0, stderr
+    with Session(recording.path) as session:
+        assert {n: len(s) for n, s in session.streams.items()} == EXPECTED
+    return recording.path
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: int) -> None:
+    recording = Recording(config, f"writer-{seed}")
+
+    kills = recording.kill_at_random(seed, lambda line: "recorder.writer" in line, 5)
+
+    code, stderr = recording.finish()
+    assert kills >= 3
+    assert code == 0, stderr
+    assert stderr.count("writer ended with code -9") == kills
+    here, there = payload(recording.path), payload(undisturbed)
+    assert here.keys() == there.keys()
+    assert [name for name in here if here[name] != there[name]] == []
+    assert validate(recording.path, deep=True).sound
+    with Session(recording.path) as session:
+        restarts = [e for e in session.events() if e["type"] == "writer"]
+        assert sum(e.get("merged", 1) for e in restarts) >= 1
+        assert not [e for e in session.events() if e["type"] == "lost"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_killed_driver_leaves_an_interval(config: Path, undisturbed: Path, seed: int) -> None:
+    recording = Recording(config, f"driver-{seed}")
+
+    kills = recording.kill_at_random(seed + 100, lambda line: "drivers." in line, 3)
+
+    code, stderr = recording.finish()
+    assert kills >= 2
+    assert code == 3, stderr
+    assert validate(recording.path, deep=True).sound
+    clean = payload(undisturbed)
+    with Session(recording.path) as session:
+        lost = [e for e in session.events() if e["type"] == "lost"]
+        assert lost
+        assert {e["cause"] for e in lost} == {"driver"}
+        assert all(e["count"] is None and e["estimate"] >= 0 for e in lost)
+        for name, stream in session.streams.items():
+            missing = EXPECTED[name] - len(stream)
+            gaps = [e for e in lost if e["stream"] == name]
+            assert bool(gaps) == (len(stream.epochs) > 1)
+            # What is there lies where it belongs on the sim's own time base.
+            period_ns = 1e9 / (stream.spec.rate_hz or 1)
+            at = np.rint((stream.t_ns - session.start_ns) / period_ns).astype(int)
+            assert len(set(at.tolist())) == len(stream)
+            assert abs(sum(e["estimate"] for e in gaps) - missing) <= 2 * len(gaps)
+    assert clean.keys() == payload(recording.path).keys()
+
+
+def test_everything_dies_with_the_supervisor(config: Path) -> None:
+    recording = Recording(config, "supervisor")
+    while not (recording.path / "imu" / "ts").exists() and recording.process.poll() is None:
+        time.sleep(0.02)
+    children = psutil.Process(recording.process.pid).children(recursive=True)
+    assert len(children) == 5
+
+    recording.process.kill()
+    recording.process.communicate(timeout=10)
+
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+    with Session(recording.path) as session:  # not closed, but whole samples
+        assert session.state == "recording"
+        assert not session.live
+        for stream in session.streams.values():
+            data = stream.read(0, len(stream))
+            assert all(len(values) == len(stream) for values in data.values())
+    commits = (recording.path / "_recorder" / "commits").read_bytes().splitlines()
+    last = json.loads(commits[-1][9:])
+    assert last["k"] in ("commit", "epoch", "stream")
+
+
+def test_a_writer_cannot_take_a_session_that_another_has(config: Path, undisturbed: Path) -> None:
+    from recorder.contract.clock import SystemClock
+    from recorder.contract.errors import SessionError
+    from recorder.formats.disk import PosixDisk
+    from recorder.writer.session_writer import SessionWriter
+
+    with pytest.raises(SessionError, match="is closed"):
+        SessionWriter.resume(PosixDisk(), undisturbed, SystemClock())
