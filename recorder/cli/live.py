@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import Any
@@ -33,9 +34,12 @@ class LiveView:
             self._logged_s = time.monotonic()
             self._log(status)
 
-    def close(self) -> None:
-        """Leave the last table where it stands."""
-        self._lines = 0
+    def say(self, line: str) -> None:
+        """Print a line for people; at a terminal above the table."""
+        if self._lines:
+            sys.stderr.write(f"\x1b[{self._lines}A\x1b[J")
+            self._lines = 0
+        note(line)
 
     def rows(self, status: Status) -> list[list[str]]:
         """One row per declared stream, in the order of the config."""
@@ -67,7 +71,8 @@ class LiveView:
         total = sum(s["bytes"] for s in status.streams.values())
         head = f"{status.session.name}  {human_seconds(status.elapsed_s)}  {human_bytes(total)}"
         table = format_table(HEADERS, self.rows(status), right=range(1, len(HEADERS)))
-        lines = [head, *table.splitlines()]
+        width = shutil.get_terminal_size().columns  # a wrapped line would not be overwritten
+        lines = [line[: width - 1] for line in (head, *table.splitlines())]
         back = f"\x1b[{self._lines}A" if self._lines else ""
         sys.stderr.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
         sys.stderr.flush()

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if root.problem is not None:
         raise StorageError(root.problem)
     view = LiveView()
-    with Supervisor(config, SystemClock(), note) as supervisor:
+    with Supervisor(config, SystemClock(), view.say) as supervisor:
         previous = {
             number: signal.signal(number, lambda *_: supervisor.stop())
             for number in (signal.SIGINT, signal.SIGTERM)
@@ -81,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-    view.close()
     if outcome.sealed is None:
         _checksums(outcome.session)
     emit(_result(outcome), args, lambda _: _text(outcome))
