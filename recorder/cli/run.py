@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     root = check_root(Path(plan.root), config.storage)
     if root.problem is not None:
         raise StorageError(root.problem)
+    _recover_all(Path(plan.root))
     view = LiveView()
     with Supervisor(config, SystemClock(), view.say) as supervisor:
         previous = {
@@ -83,8 +84,29 @@ def run(args: argparse.Namespace) -> int:
                 signal.signal(number, handler)
     if outcome.sealed is None:
         _checksums(outcome.session)
+    else:
+        note(f"recorder run: {outcome.sealed}")
     emit(_result(outcome), args, lambda _: _text(outcome))
     return outcome.exit_code
+
+
+def _recover_all(root: Path) -> None:
+    """Recover what an earlier run left open; the new recording does not depend on it."""
+    from recorder.contract.clock import SystemClock
+    from recorder.contract.errors import RecorderError
+    from recorder.formats.disk import PosixDisk
+    from recorder.session.reader import find_sessions
+    from recorder.session.summary import unclosed
+    from recorder.writer.recovery import recover
+
+    for path in find_sessions(root) if root.is_dir() else []:
+        try:
+            if unclosed(path):
+                report = recover(path, PosixDisk(), SystemClock())
+                kept = sum(stream.kept for stream in report.streams.values())
+                note(f"recovered {path}: {kept} samples kept ({report.cause})")
+        except (RecorderError, OSError) as error:
+            note(f"{path}: cannot be recovered: {error}")
 
 
 def _checksums(session: Path) -> None:

@@ -16,11 +16,8 @@ still growing::
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import heapq
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -43,6 +40,7 @@ from recorder.session.layout import (
     SESSION_JSON,
     private,
 )
+from recorder.session.lock import lock_is_held
 from recorder.session.stream import Stream
 
 HEADER_VERSION = 1
@@ -374,18 +372,3 @@ _HEADER_KEYS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 def _header_path(path: Path) -> Path:
     return private(path, SESSION_JSON)
-
-
-def lock_is_held(path: Path) -> bool:
-    """Whether some process holds the flock of a lock file; False where there is no such file."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
-    finally:
-        os.close(fd)
-    return False

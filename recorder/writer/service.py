@@ -377,7 +377,9 @@ class WriterService:
     def _seal(self, current: _Open) -> None:
         """The disk failed: nothing more is promised of this session, and it is said so."""
         self._join_threads(current)
-        reason = f"{current.writer.path}: {current.failure}"
+        why = current.failure
+        cause = why.strerror if isinstance(why, OSError) and why.strerror else str(why)
+        reason = f"{current.writer.path}: sealed at its last commit: {cause}"
         current.writer.seal(reason)
         self._open = None
         for peer in self._peers:

@@ -13,13 +13,11 @@ which the second holds only to take a snapshot::
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
 import shutil
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,17 +32,12 @@ from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout
 from recorder.session.events import EventLog, make_event
 from recorder.session.journal import JournalState, JournalWriter, read_journal
+from recorder.session.lock import boot_id, lock_session
 from recorder.writer.stream_store import StreamStore, check_same
 from recorder.writer.track import Track, last_time, may_begin
 
-_LOCK_TRIES = 50
 _CLOCK_STEP_NS = 10_000_000  # what a clock moves between two commits beyond this, it stepped
 NORMAL_ENDS = ("eof", "stopped", "duration")
-
-
-def boot_id() -> str:
-    """Names this boot of the machine (random(4), proc)."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class SessionWriter:
@@ -106,7 +99,7 @@ class SessionWriter:
             "streams": {},
         }
         path = layout.create_session(disk, plan, values)
-        writer = cls(disk, path, clock, values, _lock(path))
+        writer = cls(disk, path, clock, values, lock_session(path))
         writer._events = EventLog(disk.create(layout.private(path, layout.EVENTS)))
         writer._log = disk.create(layout.private(path, layout.LOG))
         writer._journal = JournalWriter(disk.create(layout.private(path, layout.JOURNAL)))
@@ -122,12 +115,37 @@ class SessionWriter:
             SessionError: it is closed, in use, of another boot, or shorter than committed.
         """
         values = layout.read_session_json(path)
-        lock_fd = _lock(path)
+        lock_fd = lock_session(path)
         journal = read_journal(layout.private(path, layout.JOURNAL))
         if journal.closed is not None or values["state"] != layout.RECORDING:
             raise SessionError(f"{path}: is closed; a writer cannot go on with it")
         if values["boot_id"] != boot_id():
             raise SessionError(f"{path}: was recorded before this machine's last boot")
+        writer = cls.reopen(disk, path, clock, values, lock_fd, journal)
+        writer.event("writer", cause="restarted")
+        return writer
+
+    @classmethod
+    def reopen(
+        cls,
+        disk: Disk,
+        path: Path,
+        clock: Clock,
+        values: dict[str, Any],
+        lock_fd: int,
+        journal: JournalState,
+    ) -> SessionWriter:
+        """Open a session as a journal has it: every file is cut to its length there.
+
+        Args:
+            disk, path, clock: as for `resume`.
+            values: of ``session.json``.
+            lock_fd: from `lock_session`; the writer takes it over.
+            journal: the state to go on from.
+
+        Raises:
+            SessionError: a file is shorter than the journal says.
+        """
         writer = cls(disk, path, clock, values, lock_fd)
         try:
             writer._resume(journal)
@@ -193,15 +211,24 @@ class SessionWriter:
 
     def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Log an event of now; never waits for the disk."""
-        self._incoming.append(make_event(kind, self._now_ns(), stream, cause, **more))
+        self.record_event(make_event(kind, self._now_ns(), stream, cause, **more))
+
+    def record_event(self, event: dict[str, Any]) -> None:
+        """Log an event as it stands; never waits for the disk."""
+        self._incoming.append(event)
 
     def lose_tail(self, stream: str) -> None:
         """A driver was gone before it could say how its stream ended: an interval of loss."""
         with self.lock:
             self._lose_interval(self._tracks[stream], self._clock.monotonic_ns())
 
-    def close(self, state: str) -> None:
-        """End the session: formats finished, everything durable, state written."""
+    def close(self, state: str, end_ns: int | None = None) -> None:
+        """End the session: formats finished, everything durable, state written.
+
+        Args:
+            state: ``clean``, or ``recovered``.
+            end_ns: epoch ns of its end; now unless given.
+        """
         with self.lock:
             for track in self._tracks.values():
                 self._release(track)
@@ -210,7 +237,7 @@ class SessionWriter:
                 self._events.add(self._incoming.popleft())
             self._events.write_due()
         self.commit()
-        self._describe(state, self._end_ns())
+        self._describe(state, self._end_ns() if end_ns is None else end_ns)
         self._journal.append("close", state=state)
         self._journal.sync()
         self.abandon()
@@ -422,7 +449,6 @@ class SessionWriter:
             if name not in self._tracks:  # no sample yet, but perhaps states or losses
                 self._restored[name] = position
         self._open_journal()
-        self._events.add(make_event("writer", self._now_ns(), cause="restarted"))
 
     def _set_aside(self, name: str) -> None:
         """Move a folder that was made after the last commit out of the way of its successor."""
@@ -449,15 +475,3 @@ class SessionWriter:
 
     def _now_ns(self) -> int:
         return self._clock.monotonic_ns() + self.start_ns - self.start_mono_ns
-
-
-def _lock(path: Path) -> int:
-    fd = os.open(layout.private(path, layout.LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
-    for _ in range(_LOCK_TRIES):  # whoever only asks whether it is held, holds it for an instant
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        except BlockingIOError:
-            time.sleep(0.01)
-    os.close(fd)
-    raise SessionError(f"{path}: another writer has this session open")

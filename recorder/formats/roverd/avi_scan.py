@@ -95,7 +95,7 @@ def scan_avi(path: Path, end: int | None = None) -> AviScan:
                 break
         last = segments[-1]
         if (walked := entries.get(len(segments) - 1)) is None:
-            walked = _load_index(file, last)
+            walked = load_index(file, last)
         scan = AviScan(path, layout, segments, walked, end)
         scan.finished = end == file.size == scan.finished_length and _is_finished(file, scan)
         return scan
@@ -197,7 +197,8 @@ def _walk(file: ReadFile, riff: int, movi: int, end: int) -> tuple[Segment, Entr
     return Segment(riff, movi, len(entries), at), entries
 
 
-def _load_index(file: ReadFile, segment: Segment) -> Entries:
+def load_index(file: ReadFile, segment: Segment) -> Entries:
+    """The entries of a closed segment, from its ix00."""
     raw = file.read(segment.frames_end + INDEX_HEAD.size, 8 * segment.count)
     return np.frombuffer(raw, "<u4").reshape(-1, 2).astype(np.uint32) - np.array([8, 0], np.uint32)
 

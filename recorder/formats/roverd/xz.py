@@ -225,6 +225,13 @@ class LzmaReader(ChannelReader):
     def __len__(self) -> int:
         return int(self._offsets[-1]) // self.sample_bytes
 
+    def boundary(self, samples: int) -> tuple[int, int]:
+        """The last end of a stream that lies at or before so many samples: samples, bytes."""
+        whole = self._offsets % self.sample_bytes == 0
+        whole &= self._offsets <= samples * self.sample_bytes
+        at = int(np.flatnonzero(whole)[-1])
+        return int(self._offsets[at]) // self.sample_bytes, int(self._starts[at])
+
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
         block = np.empty((stop - start, *self.shape), self.dtype)
         if stop > start:

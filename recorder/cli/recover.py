@@ -1,0 +1,78 @@
+"""``recorder recover SESSION_OR_ROOT``: make sessions whole whose writer died."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.output import add_format, emit, format_table, human_bytes, note
+
+if TYPE_CHECKING:
+    from recorder.writer.recovery import RecoveryReport
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument(
+        "path", type=Path, metavar="SESSION_OR_ROOT", help="a session, or a folder of sessions"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="look only; change nothing")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Recover; 0 where nothing was lost, 3 where something was, 1 where a session could not be."""
+    from recorder.contract.clock import SystemClock
+    from recorder.contract.errors import RecorderError, SessionError
+    from recorder.formats.disk import PosixDisk
+    from recorder.session.reader import find_sessions, is_session
+    from recorder.writer.recovery import recover
+
+    one = is_session(args.path)
+    paths = [args.path] if one else find_sessions(args.path)
+    if not paths:
+        raise SessionError(f"{args.path}: no session, and none in it")
+    reports: list[RecoveryReport] = []
+    failed = 0
+    for path in paths:
+        try:
+            reports.append(recover(path, PosixDisk(), SystemClock(), dry_run=args.dry_run))
+        except RecorderError as error:
+            if one:
+                raise
+            note(str(error))
+            failed += "is being recorded" not in str(error)
+    emit(
+        {"sessions": [asdict(r) | {"lost": r.lost} for r in reports]},
+        args,
+        lambda _: _text(reports),
+    )
+    if failed:
+        return 1
+    return 3 if any(r.lost for r in reports) else 0
+
+
+def _text(reports: list[RecoveryReport]) -> str:
+    unclean = [r for r in reports if r.action != "none"]
+    parts = [part for report in unclean for part in (_head(report), _table(report))]
+    if closed := len(reports) - len(unclean):
+        parts.append(f"{closed} closed already: nothing to do")
+    return "\n".join(parts)
+
+
+def _head(report: RecoveryReport) -> str:
+    why = {"killed": "its writer was killed", "power": "power was cut"}[report.cause]
+    return f"{report.session}: {report.action} ({why})"
+
+
+def _table(report: RecoveryReport) -> str:
+    rows: list[list[Any]] = []
+    for name, stream in sorted(report.streams.items()):
+        lost = stream.damaged or ("what came after, uncounted" if stream.interval_lost else "-")
+        cut = sum(stream.cut_bytes.values())
+        rows.append([name, stream.kept, stream.committed, human_bytes(cut) if cut else "-", lost])
+    return format_table(
+        ["stream", "kept", "committed", "to salvage", "lost"], rows, right=(1, 2, 3)
+    )

@@ -1,0 +1,51 @@
+"""Who writes a session, and since which boot of the machine."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from recorder.contract.errors import SessionError
+from recorder.session import layout
+
+_TRIES = 50  # of 10 ms each
+
+
+def boot_id() -> str:
+    """Names this boot of the machine (random(4), proc)."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def lock_session(path: Path) -> int:
+    """Take a session's lock; gives the descriptor that holds it.
+
+    Raises:
+        SessionError: another process writes this session.
+    """
+    fd = os.open(layout.private(path, layout.LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
+    for _ in range(_TRIES):  # whoever only asks whether it is held, holds it for an instant
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            time.sleep(0.01)
+    os.close(fd)
+    raise SessionError(f"{path}: another writer has this session open")
+
+
+def lock_is_held(path: Path) -> bool:
+    """Whether some process holds the flock of a lock file; False where there is no such file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(fd)
+    return False

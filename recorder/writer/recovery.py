@@ -1,0 +1,321 @@
+"""Recovery of a session whose writer died: what is whole stays, what is cut is kept aside.
+
+A recovered session is what a resumed writer would make of it, closed at once: the journal's last
+commit says where every file was whole.  Under the same boot the kernel still has what was written
+after it, so whole samples that all channels of a stream hold are kept too; after a power cut a
+tail may be zeros of the right length, and nothing beyond the commit is believed.
+
+What is cut goes to ``_recorder/salvage/STREAM/FILE@OFFSET`` before any file is touched; running
+again, also after being killed in the middle, gives the same result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recorder.contract.clock import Clock
+from recorder.contract.errors import SessionError
+from recorder.contract.streams import TIME_CHANNELS, StreamSpec
+from recorder.formats.disk import Disk
+from recorder.formats.roverd.extent import Extent, PlainExtent, measure
+from recorder.session import layout
+from recorder.session.events import make_event
+from recorder.session.journal import JournalWriter, read_journal
+from recorder.session.lock import boot_id, lock_is_held, lock_session
+from recorder.writer.session_writer import SessionWriter
+
+RECOVERY = "recovery"
+"""Type of the event that says a session was recovered."""
+
+
+@dataclass(slots=True)
+class StreamReport:
+    """What recovery makes of one stream.
+
+    Attributes:
+        kept: samples that remain.
+        committed: samples that the journal's last commit vouches for.
+        cut_bytes: bytes moved to ``salvage``, by file.
+        interval_lost: the stream had not ended: what came after its last sample is lost, uncounted.
+        damaged: the files hold less than was committed; None, or what is wrong.
+    """
+
+    kept: int = 0
+    committed: int = 0
+    cut_bytes: dict[str, int] = field(default_factory=dict)
+    interval_lost: bool = False
+    damaged: str | None = None
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery did to a session, or would do.
+
+    Attributes:
+        session: its folder.
+        action: ``none`` (it was closed), ``recovered``, ``would recover``.
+        cause: ``killed`` (same boot) or ``power`` (an earlier boot).
+        streams: by stream.
+    """
+
+    session: Path
+    action: str
+    cause: str = ""
+    streams: dict[str, StreamReport] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> bool:
+        """Whether anything was lost, as far as can be known."""
+        return any(s.interval_lost or s.damaged for s in self.streams.values())
+
+
+def recover(path: Path, disk: Disk, clock: Clock, *, dry_run: bool = False) -> RecoveryReport:
+    """Recover one session.
+
+    Args:
+        path: the session's folder.
+        disk, clock: injectable.
+        dry_run: look only; works on read-only media.
+
+    Raises:
+        SessionError: not a session, being written, or its journal holds nothing.
+        OSError: the disk refused; nothing is lost by trying again.
+    """
+    values = layout.read_session_json(path)
+    if dry_run:
+        if lock_is_held(layout.private(path, layout.LOCK)):
+            raise SessionError(f"{path}: is being recorded")
+        return _Recovery(path, disk, clock, values).report("would recover")
+    lock_fd = lock_session(path)
+    try:
+        recovery = _Recovery(path, disk, clock, values)
+        if recovery.closed:
+            recovery.seal_journal()
+            return recovery.report("none")
+        report = recovery.report("recovered")
+        recovery.salvage()
+    except BaseException:
+        os.close(lock_fd)
+        raise
+    recovery.close(lock_fd, report)
+    return report
+
+
+class _Recovery:
+    """One session's recovery: first everything is measured, then everything is done."""
+
+    def __init__(self, path: Path, disk: Disk, clock: Clock, values: dict[str, Any]) -> None:
+        self._path = path
+        self._disk = disk
+        self._clock = clock
+        self._values = values
+        self._journal = read_journal(layout.private(path, layout.JOURNAL))
+        self._same_boot = self._journal.boot_id == boot_id()
+        self.closed = values["state"] in (layout.CLEAN, layout.RECOVERED)
+        self._reports: dict[str, StreamReport] = {}
+        self._dropped: list[Path] = []
+        if not self.closed:
+            self._before = self._read_events()
+            self._measure()
+
+    def report(self, action: str) -> RecoveryReport:
+        if self.closed:
+            return RecoveryReport(self._path, "none")
+        cause = "killed" if self._same_boot else "power"
+        return RecoveryReport(self._path, action, cause, self._reports)
+
+    def seal_journal(self) -> None:
+        """A session that was closed but for the journal's last record gets that record."""
+        if self._journal.closed is None:
+            file = self._disk.reopen(
+                layout.private(self._path, layout.JOURNAL), self._journal.length
+            )
+            journal = JournalWriter(file, self._journal.commits)
+            journal.append("close", state=self._values["state"])
+            journal.sync()
+            journal.close()
+
+    def _measure(self) -> None:
+        for name, spec in self._journal.specs.items():
+            folder = self._path / name
+            if not folder.is_dir():
+                continue
+            samples, lengths = self._extent(folder, spec)
+            report = self._reports[name]
+            self._journal.files = {
+                file: length
+                for file, length in self._journal.files.items()
+                if file.partition("/")[0] != name
+            }
+            for file in sorted(lengths):
+                size = (folder / file).stat().st_size
+                if size > lengths[file]:
+                    report.cut_bytes[file] = size - lengths[file]
+            if not samples:  # a stream without samples makes roverd's readers fail
+                self._dropped.append(folder)
+                continue
+            for file, length in lengths.items():
+                self._journal.files[f"{name}/{file}"] = length
+            self._set_position(name, folder, samples)
+        self._keep_events()
+
+    def _extent(self, folder: Path, spec: StreamSpec) -> tuple[int, dict[str, int]]:
+        """Samples that all of a stream's channels hold, and the lengths to cut them to."""
+        name = spec.name
+        committed = self._journal.files.get(f"{name}/ts", 0) // 8
+        extents = [*_times(folder, spec), *(measure(folder, c, committed) for c in spec.channels)]
+        whole = min(extent.samples for extent in extents)
+        position = self._journal.positions.get(name, {})
+        report = StreamReport(committed=committed)
+        report.interval_lost = not position.get("ended")
+        if whole < committed:
+            report.damaged = f"the files hold {whole} whole samples, {committed} were committed"
+        samples = whole if self._same_boot else min(whole, committed)
+        while True:
+            cuts = [extent.cut(samples) for extent in extents]
+            fewer = min(cut[0] for cut in cuts)
+            if fewer == samples:
+                break
+            samples = fewer
+        report.kept = samples
+        self._reports[name] = report
+        return samples, {file: length for _, files in cuts for file, length in files.items()}
+
+    def _set_position(self, name: str, folder: Path, samples: int) -> None:
+        position = self._journal.positions.setdefault(name, {})
+        position["samples"] = samples
+        position["last_ns"] = _value(folder / "t_mono", samples - 1)
+
+    def _read_events(self) -> bytes:
+        path = layout.private(self._path, layout.EVENTS)
+        return path.read_bytes() if path.exists() else b""
+
+    def _keep_events(self) -> None:
+        """Whole lines beyond the commit stay under the same boot, like samples."""
+        key = f"{layout.PRIVATE}/{layout.EVENTS}"
+        committed = min(self._journal.files.get(key, 0), len(self._before))
+        tail = self._before[committed:]
+        whole = tail[: tail.rfind(b"\n") + 1] if self._same_boot else b""
+        self._journal.files[key] = committed + len(whole)
+        known = {_identity(event) for event in _lines(whole)}
+        self._journal.events = [e for e in self._journal.events if _identity(e) not in known]
+        log = layout.private(self._path, layout.LOG)
+        log_key = f"{layout.PRIVATE}/{layout.LOG}"
+        size = log.stat().st_size if log.exists() else 0
+        self._journal.files[log_key] = min(self._journal.files.get(log_key, 0), size)
+
+    def salvage(self) -> None:
+        """Copy all that will be cut, durably, before anything is cut."""
+        for file, length in self._journal.files.items():
+            self._set_aside(self._path / file, length)
+        self._set_aside(layout.private(self._path, layout.JOURNAL), self._journal.length)
+        for folder in self._dropped:
+            self._move(folder, folder.name)
+        for folder in layout.private(self._path).glob("*.tmp"):
+            self._move(folder, folder.name)
+
+    def _set_aside(self, path: Path, length: int) -> None:
+        if not path.exists() or path.stat().st_size <= length:
+            return
+        folder = layout.private(self._path, layout.SALVAGE) / path.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"{path.name}@{length}"
+        with path.open("rb") as source, target.open("wb") as copy:
+            source.seek(length)
+            shutil.copyfileobj(source, copy, 1 << 20)
+            copy.flush()
+            os.fsync(copy.fileno())
+        self._disk.sync_folder(folder)
+
+    def _move(self, path: Path, name: str) -> None:
+        salvage = layout.private(self._path, layout.SALVAGE)
+        salvage.mkdir(exist_ok=True)
+        target = salvage / name
+        number = 1
+        while target.exists():
+            target, number = salvage / f"{name}.{number}", number + 1
+        path.rename(target)
+        self._disk.sync_folder(salvage)
+        self._disk.sync_folder(path.parent)
+
+    def close(self, lock_fd: int, report: RecoveryReport) -> None:
+        """Open the session as it will be, say what was lost, finish every format."""
+        told = any(event["type"] == RECOVERY for event in self._all_events())
+        writer = SessionWriter.reopen(
+            self._disk, self._path, self._clock, self._values, lock_fd, self._journal
+        )
+        end_ns = self._end_ns()
+        if not told:  # an earlier recovery that was cut short has said it already
+            for event in self._losses(end_ns, report):
+                writer.record_event(event)
+        writer.close(layout.RECOVERED, end_ns)
+
+    def _all_events(self) -> Iterator[dict[str, Any]]:
+        yield from _lines(self._before)
+        yield from self._journal.events
+
+    def _end_ns(self) -> int:
+        offset = int(self._values["start_ns"]) - int(self._values["start_mono_ns"])
+        last = [int(p.get("last_ns", -1)) for p in self._journal.positions.values()]
+        return max([*last, int(self._values["start_mono_ns"])]) + offset
+
+    def _losses(self, end_ns: int, report: RecoveryReport) -> Iterator[dict[str, Any]]:
+        interval_s = float(self._values["sync_interval_ms"]) / 1e3
+        for name, stream in report.streams.items():
+            spec = self._journal.specs[name]
+            position = self._journal.positions.get(name, {})
+            if stream.damaged:
+                count = stream.committed - stream.kept
+                yield make_event(
+                    "lost", end_ns, name, "damaged", count=count, detail=stream.damaged
+                )
+            if stream.interval_lost:
+                estimate = round((spec.rate_hz or 0) * interval_s)
+                yield make_event(
+                    "lost",
+                    end_ns,
+                    name,
+                    report.cause,
+                    epoch=position.get("epoch"),
+                    estimate=estimate,
+                )
+        cut = {f"{n}/{f}": b for n, s in report.streams.items() for f, b in s.cut_bytes.items()}
+        yield make_event(RECOVERY, end_ns, cause=report.cause, cut_bytes=cut)
+
+
+def _times(folder: Path, spec: StreamSpec) -> Iterator[Extent]:
+    for name, dtype in TIME_CHANNELS.items():
+        if name == "t_dev" and not spec.device_clock:
+            continue
+        try:
+            yield PlainExtent(folder / name, np.dtype(dtype).itemsize)
+        except OSError as error:
+            raise SessionError(f"{folder / name}: {error.strerror}") from None
+
+
+def _value(path: Path, index: int) -> int:
+    with path.open("rb") as file:
+        file.seek(8 * index)
+        return int.from_bytes(file.read(8), "little")
+
+
+def _lines(text: bytes) -> Iterator[dict[str, Any]]:
+    for line in text.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _identity(event: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(event.get(key) for key in ("t_ns", "type", "stream", "cause", "first_seq"))
