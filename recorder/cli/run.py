@@ -95,18 +95,19 @@ def _recover_all(root: Path) -> None:
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import RecorderError
     from recorder.formats.disk import PosixDisk
+    from recorder.session.layout import CLEAN, RECOVERED, private, read_session_json
     from recorder.session.reader import find_sessions
-    from recorder.session.summary import unclosed
     from recorder.writer.recovery import recover
 
     for path in find_sessions(root) if root.is_dir() else []:
         try:
-            if unclosed(path):
-                report = recover(path, PosixDisk(), SystemClock())
-                kept = sum(stream.kept for stream in report.streams.values())
-                note(f"recovered {path}: {kept} samples kept ({report.cause})")
+            if not private(path).is_dir() or read_session_json(path)["state"] in (CLEAN, RECOVERED):
+                continue
+            report = recover(path, PosixDisk(), SystemClock())
+            kept = sum(stream.kept for stream in report.streams.values())
+            note(f"recovered {path}: {kept} samples kept ({report.cause})")
         except (RecorderError, OSError) as error:
-            note(f"{path}: cannot be recovered: {error}")
+            note(f"not recovered: {error}")
 
 
 def _checksums(session: Path) -> None:
