@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers._kit.headless import provide_library
 from drivers._kit.runner import main
 from drivers._protocols.capture import ClockStep, Misfit, SensorPackets
 from drivers._protocols.ouster_frames import (
@@ -137,6 +138,7 @@ class _Source(Protocol):
 
 def _load_sdk() -> Any:
     """ouster-sdk's core; its console messages are off, they would mix with a command's output."""
+    provide_library("libGL.so.1")  # of the SDK's viewer: missing where there is no desktop
     from ouster.sdk import core
 
     core.init_logger("off")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import lzma
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,33 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Sample
+from drivers._kit.xz import XzCompressor
 from drivers._protocols.jpeg import jpeg_size
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer
 
 DEFAULT_JPEG_QUALITY = 90
-
-
-def xz_filters(channel: ChannelSpec) -> list[dict[str, int]]:
-    """The xz filter chain of a channel (any chain is legal: readers take it from the stream).
-
-    Tuned on sweeps of an OS-1-128: the fastest match finder with the shortest match length and a
-    64 KiB dictionary, and a delta over neighbouring values where they change little.
-    """
-    chain = [
-        {
-            "id": lzma.FILTER_LZMA2,
-            "preset": 0,
-            "mode": lzma.MODE_FAST,
-            "mf": lzma.MF_HC4,
-            "nice_len": 4,
-            "dict_size": 64 * 1024,
-        }
-    ]
-    if channel.delta:
-        chain.insert(0, {"id": lzma.FILTER_DELTA, "dist": channel.np_dtype.itemsize})
-    return chain
+_BUSY = 0.7  # of a sample's period
 
 
 class Encoder:
@@ -51,10 +32,13 @@ class Encoder:
     def __init__(self, spec: StreamSpec) -> None:
         self.spec = spec
         self._quality = int(spec.settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
-        self._filters = {c.name: xz_filters(c) for c in spec.channels}
-        compressed = sum(c.format in ("lzma", "lzmaf") for c in spec.channels)
-        # liblzma releases the GIL: two channels at a time keep a 20 Hz lidar within its period.
-        self._pool = ThreadPoolExecutor(2, "encode") if compressed > 1 else None
+        self._names = frozenset(c.name for c in spec.channels)
+        self._xz = {
+            c.name: XzCompressor(c.np_dtype.itemsize, c.delta)
+            for c in spec.channels
+            if c.format in ("lzma", "lzmaf")
+        }
+        self._pool: ThreadPoolExecutor | None = None
 
     def encode(self, sample: Sample) -> tuple[list[Buffer], tuple[npt.NDArray[np.uint32], ...]]:
         """Payload frames, one per channel, and sizes, one array [n] per variable channel.
@@ -62,14 +46,19 @@ class Encoder:
         Raises:
             StreamChangedError: an array's dtype or shape, or an image's, is not as declared.
         """
-        if set(sample.data) != {c.name for c in self.spec.channels}:
+        if sample.data.keys() != self._names:
             raise StreamChangedError(
                 f"{self.spec.name}: gives channels {sorted(sample.data)} where "
                 f"{sorted(c.name for c in self.spec.channels)} are declared"
             )
         jobs = [(c, sample.data[c.name], sample.count) for c in self.spec.channels]
-        run = map if self._pool is None else self._pool.map
-        encoded = list(run(self._encode_channel, jobs))
+        if self._pool is not None:
+            encoded = list(self._pool.map(self._encode_channel, jobs))
+        else:
+            started_s = time.monotonic()
+            encoded = [self._encode_channel(job) for job in jobs]
+            if len(self._xz) > 1:
+                self._judge(time.monotonic() - started_s, sample.count)
         frames: list[Buffer] = []
         sizes: list[npt.NDArray[np.uint32]] = []
         for channel, parts in zip(self.spec.channels, encoded, strict=True):
@@ -77,6 +66,15 @@ class Encoder:
                 sizes.append(np.array([len(p) for p in parts], np.uint32))
             frames.append(parts[0] if len(parts) == 1 else b"".join(parts))
         return frames, tuple(sizes)
+
+    def _judge(self, took_s: float, count: int) -> None:
+        """Encode two channels at a time from now on where one at a time is hardly fast enough.
+
+        liblzma releases the GIL.  Two threads at once cost a tenth more CPU than one, so a sweep
+        that is done well within its period is left to one.
+        """
+        if self.spec.rate_hz is None or took_s > _BUSY * count / self.spec.rate_hz:
+            self._pool = ThreadPoolExecutor(2, "encode")
 
     def close(self) -> None:
         """Release the threads."""
@@ -92,16 +90,18 @@ class Encoder:
         expected = (count, *channel.shape)
         if values.shape != expected or values.dtype != channel.np_dtype:
             raise StreamChangedError(
-                f"{self.spec.name}/{channel.name}: {values.dtype.str[1:]} {list(values.shape[1:])} "
-                f"x {len(values)} where {channel.dtype} {list(channel.shape)} x {count} is due"
+                f"{self.spec.name}/{channel.name}: {len(values)} x {values.dtype.str[1:]} "
+                f"{list(values.shape[1:])} came where {count} x {channel.dtype} "
+                f"{list(channel.shape)} was declared; the stream ends"
             )
         match channel.format:
             case "raw":
                 return [np.ascontiguousarray(values).data.cast("B")]
             case "lzma":
-                return [self._compress(channel, values)]
+                return [self._xz[channel.name].compress(values)]
             case "lzmaf":
-                return [self._compress(channel, value) for value in values]
+                compress = self._xz[channel.name].compress
+                return [compress(value) for value in values]
             case _:
                 return [self._jpeg(value) for value in values]
 
@@ -118,21 +118,13 @@ class Encoder:
                 self._check_jpeg(channel, value)
         return list(values)
 
-    def _compress(self, channel: ChannelSpec, value: npt.NDArray[Any]) -> bytes:
-        return lzma.compress(
-            np.ascontiguousarray(value).data,
-            format=lzma.FORMAT_XZ,
-            check=lzma.CHECK_CRC32,
-            filters=self._filters[channel.name],
-        )
-
-    def _jpeg(self, image: npt.NDArray[np.uint8]) -> bytes:
+    def _jpeg(self, image: npt.NDArray[np.uint8]) -> memoryview:
         import cv2
 
         done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, self._quality])
         if not done:
             raise StreamChangedError(f"{self.spec.name}: OpenCV cannot encode a frame as JPEG")
-        return bytes(data.data)
+        return data.reshape(-1).data  # its own memory, nobody else's: no copy
 
     def _check_jpeg(self, channel: ChannelSpec, data: bytes) -> None:
         size = jpeg_size(data)

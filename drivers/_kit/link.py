@@ -16,9 +16,12 @@ from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
-_POLL_S = 0.25
+_POLL_S = 0.1
 _PING_NS = 250_000_000
+_IDLE_PING_NS = 1_000_000_000
 _STATS_NS = 1_000_000_000
+_GATHER_NS = 50_000_000  # a small message waits so long for others before it is sent
+_GATHER_BYTES = 4096
 _TAP_QUEUE = 8  # messages; live views get the newest
 
 Report = Callable[..., None]
@@ -72,9 +75,12 @@ class Link:
         self._outbox: Outbox | None = None
         self._finishing = False
         self._said_ended = False
+        self._owes_join = True
         self._armed = False
         self._interrupted = False
         self._closing = False
+        self._woken_ns = 0
+        self._gathered = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
 
@@ -110,12 +116,15 @@ class Link:
         current = self._session
         return current is not None and current.key == session.key and self._open()
 
-    def wait_for_room(self, size: int, timeout: float) -> bool:
-        """Wait until the ring has room for so many bytes; False where it has not yet."""
+    def wait_for_room(self, stream: str, size: int, timeout: float) -> bool:
+        """Wait until the ring has room for so many bytes of a stream; False: not yet."""
         with self._changed:
             outbox = self._outbox
-            return outbox is None or self._changed.wait_for(
-                lambda: outbox.room_for(size) or self._finishing, timeout
+            if outbox is None or outbox.room_for(stream, size) or self._finishing:
+                return True
+            self._send_gathered()  # it takes room, too
+            return self._changed.wait_for(
+                lambda: outbox.room_for(stream, size) or self._finishing, timeout
             )
 
     def wanted(self, stream: str) -> bool:
@@ -129,12 +138,19 @@ class Link:
             False where the ring was full and the sample was refused, which is counted.
         """
         taken = True
+        now_ns = self._clock.monotonic_ns()
+        gather = message.kind is Kind.DATA and message.nbytes < _GATHER_BYTES
         with self._changed:
             self._raise_failure()
             if session is not None and self._outbox is not None and self.is_open(session):
                 taken = self._outbox.offer(message)
             if message.stream in self._wanted:
                 self._tap_queue.append(message)
+                gather = False
+            if gather and 0 <= now_ns - self._woken_ns < _GATHER_NS:
+                self._gathered = True
+                return taken
+            self._woken_ns, self._gathered = now_ns, False
         self._waker.wake()
         return taken
 
@@ -149,7 +165,13 @@ class Link:
         """Wait until the writer has everything durable; False where it has not yet."""
         with self._changed:
             outbox = self._outbox
+            self._send_gathered()
             return outbox is None or self._changed.wait_for(lambda: outbox.empty, timeout)
+
+    def _send_gathered(self) -> None:
+        if self._gathered:
+            self._gathered = False
+            self._waker.wake()
 
     def _open(self) -> bool:
         return (
@@ -165,7 +187,6 @@ class Link:
 
     def _run(self) -> None:
         try:
-            self._join()
             self._loop()
         except BaseException as error:  # noqa: BLE001  the main thread raises it on
             with self._changed:
@@ -174,7 +195,7 @@ class Link:
 
     def _loop(self) -> None:
         heard_ns = pinged_ns = stats_ns = self._clock.monotonic_ns()
-        blocked = False
+        blocked = True  # by the introduction that is owed
         while not self._closing:
             self._socket.wait(_POLL_S, until_writable=blocked)
             now_ns = self._clock.monotonic_ns()
@@ -188,16 +209,17 @@ class Link:
             self._publish_tap()
             with self._changed:
                 waiting = not self._armed or (self._outbox is not None and not self._outbox.empty)
-            if waiting and now_ns - max(heard_ns, pinged_ns) >= _PING_NS:
-                # Nothing heard although something is owed: the writer may be a new one.
+            due_ns = _PING_NS if waiting else _IDLE_PING_NS
+            if now_ns - max(heard_ns, pinged_ns) >= due_ns:
+                # Nothing heard: the writer may be a new one, which does not know this driver.
                 pinged_ns = now_ns
                 self._socket.send(Message(Kind.PING))
             if now_ns - stats_ns >= _STATS_NS:
                 stats_ns = now_ns
                 self._tell_stats()
 
-    def _join(self) -> None:
-        self._socket.send(
+    def _join(self) -> bool:
+        return self._socket.send(
             Message(
                 Kind.JOIN,
                 values={"sensor": self._sensor, "streams": [s.to_wire() for s in self._specs]},
@@ -207,7 +229,7 @@ class Link:
     def _handle(self, message: Message) -> None:
         match message.kind:
             case Kind.WHO:
-                self._join()
+                self._owes_join = True
             case Kind.HELLO:
                 self._hello(message.values)
             case Kind.ACK:
@@ -236,7 +258,9 @@ class Link:
                 self._session = self._outbox = None
             elif self._session is None or self._session.key != announced["key"]:
                 self._session = Session(**announced)
-                self._outbox = Outbox(self._specs, epoch=self._clock.realtime_ns())
+                self._outbox = Outbox(
+                    self._specs, epoch=self._clock.realtime_ns(), merge_bytes=_GATHER_BYTES
+                )
                 self._finishing = self._said_ended = False
             if self._outbox is not None:
                 self._outbox.hello(
@@ -252,6 +276,9 @@ class Link:
 
     def _send_all(self) -> bool:
         """Send what credit allows; True where the socket would have to wait."""
+        if self._owes_join and not self._join():
+            return True
+        self._owes_join = False
         while True:
             with self._changed:
                 message = None if self._outbox is None else self._outbox.next_to_send()

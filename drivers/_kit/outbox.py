@@ -18,8 +18,8 @@ from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
-Position = tuple[int, int]
-"""(epoch, message number)."""
+Position = tuple[int, int, int]
+"""(epoch, number of the message expected next, number through which all is appended)."""
 
 
 @dataclass(slots=True)
@@ -37,8 +37,10 @@ class _Stream:
     spec: StreamSpec
     number: int = 0  # of the next message
     seq: int = 0  # of the next sample
+    first: int | None = None  # number of its first data message
     base: int = 0  # number of ring[0]: everything before it is durable
     sent: int = 0  # number of the next message to send
+    touched: int = 0  # number of the first message that was never sent
     received: int = 0  # the writer has taken everything before this number
     ring: deque[Message] = field(default_factory=deque)
     refused: _Refused | None = None
@@ -59,28 +61,46 @@ class Outbox:
             outbox.mark_sent(message)
         outbox.acknowledge({"camera": (epoch, durable, received)})
 
+    Args:
+        specs: the driver's streams.
+        epoch: see below.
+        merge_bytes: up to so many bytes, samples of raw channels join the message before them
+            that was not sent yet.
+
     Attributes:
         epoch: names this start of the driver in this session.
         bytes_held: bytes in the ring.
         refused: samples refused so far, by stream.
     """
 
-    def __init__(self, specs: Iterable[StreamSpec], epoch: int) -> None:
+    def __init__(self, specs: Iterable[StreamSpec], epoch: int, merge_bytes: int = 0) -> None:
         self.epoch = epoch
         self.bytes_held = 0
         self.buffer_bytes = 0
         self.refused: dict[str, int] = {}
+        self._budgeted = 0  # bytes of data in the ring, but for the first of every stream
         self._window_bytes = 0
         self._in_flight = 0
         self._streams = {spec.name: _Stream(spec) for spec in specs}
+        self._merge_bytes = merge_bytes
+        self._unmergeable = {
+            name
+            for name, stream in self._streams.items()
+            if any(channel.format != "raw" for channel in stream.spec.channels)
+        }
 
-    def room_for(self, size: int) -> bool:
-        """Whether a message of that many payload bytes would be taken.
+    def room_for(self, stream: str, size: int) -> bool:
+        """Whether a data message of that many payload bytes would be taken.
 
         A message larger than the whole ring is taken when the ring is empty: better late by one
-        than never.
+        than never.  A stream's first is taken always and uses no budget, since the writer makes
+        it durable only when the second is there: a ring that waited for that would not drain.
         """
-        return self.bytes_held + size <= self.buffer_bytes or not self.bytes_held
+        return (
+            self._budgeted + size <= self.buffer_bytes
+            or not self._budgeted
+            or self._stream(stream).first is None
+        )
 
     def offer(self, message: Message) -> bool:
         """Number a data, state or lost message and keep it.
@@ -95,12 +115,12 @@ class Outbox:
         stream = self._stream(message.stream)
         if stream.ended:
             raise ProtocolError(f"{message.stream}: a message after the stream's end")
-        if message.kind is Kind.DATA:
-            if not self.room_for(message.nbytes):
-                self._refuse(stream, message)
-                return False
-            self._tell_refused(stream)
-        self._append(stream, message)
+        if message.kind is Kind.DATA and not self.room_for(message.stream, message.nbytes):
+            self._refuse(stream, message)
+            return False
+        self._tell_refused(stream)  # before whatever takes the numbers behind it
+        if not self._merge(stream, message):
+            self._append(stream, message)
         return True
 
     def end(self, reason: str, detail: str = "", *, only: str | None = None) -> None:
@@ -138,7 +158,9 @@ class Outbox:
 
     def mark_sent(self, message: Message) -> None:
         """The message that `next_to_send` gave was handed to the socket."""
-        self._streams[message.stream].sent += 1
+        stream = self._streams[message.stream]
+        stream.sent += 1
+        stream.touched = max(stream.touched, stream.sent)
         self._in_flight += message.nbytes
 
     def hello(
@@ -147,8 +169,9 @@ class Outbox:
         """The writer's answer: go back to the message that it expects next of every stream.
 
         Args:
-            positions: by stream, epoch and number of the next message that the writer expects; a
-                stream that is missing, or of another epoch, is expected from its first message.
+            positions: by stream, which message the writer expects next, and how much of what it
+                has is appended (the rest still uses credit); a stream that is missing, or of
+                another epoch, is expected from its first message.
             buffer_bytes: budget of the ring.
             window_bytes: credit.
 
@@ -158,15 +181,16 @@ class Outbox:
         self.buffer_bytes = buffer_bytes
         self._window_bytes = window_bytes
         for name, stream in self._streams.items():
-            epoch, number = positions.get(name, (self.epoch, 0))
+            epoch, number, appended = positions.get(name, (self.epoch, 0, 0))
             if epoch != self.epoch:
-                number = 0
+                number = appended = 0
             if not stream.base <= number <= stream.number:
                 raise ProtocolError(
                     f"{name}: the writer expects message {number} of epoch {self.epoch}, but "
                     f"{stream.base} to {stream.number} are held"
                 )
-            stream.sent = stream.received = number
+            stream.sent = number
+            stream.received = min(max(appended, stream.base), number)
         self._count_in_flight()
 
     def acknowledge(self, positions: dict[str, tuple[int, int, int]]) -> None:
@@ -181,11 +205,14 @@ class Outbox:
             if stream is None or epoch != self.epoch:
                 continue
             while stream.ring and stream.base < durable:
-                self.bytes_held -= stream.ring.popleft().nbytes
+                message = stream.ring.popleft()
+                self.bytes_held -= message.nbytes
+                if message.kind is Kind.DATA and message.number != stream.first:
+                    self._budgeted -= message.nbytes
                 stream.base += 1
             stream.received = max(stream.received, min(received, stream.number), stream.base)
             stream.sent = max(stream.sent, stream.base)
-            if stream.refused and self.bytes_held < self.buffer_bytes:
+            if stream.refused and self._budgeted < self.buffer_bytes:
                 self._tell_refused(stream)
         self._count_in_flight()
 
@@ -207,6 +234,35 @@ class Outbox:
             message.count = 0
         stream.ring.append(message)
         self.bytes_held += message.nbytes
+        if message.kind is Kind.DATA:
+            if stream.first is None:
+                stream.first = message.number
+            else:
+                self._budgeted += message.nbytes
+
+    def _merge(self, stream: _Stream, message: Message) -> bool:
+        """Put few bytes of samples into the message before, where that was not sent yet.
+
+        A sensor of small, frequent samples would otherwise pay for a message each.  What was sent
+        once, even to a writer that is gone, must stay as it was.
+        """
+        last = stream.ring[-1] if stream.ring else None
+        if (
+            last is None
+            or last.kind is not Kind.DATA
+            or message.kind is not Kind.DATA
+            or last.number < stream.touched
+            or last.number == stream.first  # has a budget of its own
+            or stream.spec.name in self._unmergeable
+            or last.nbytes + message.nbytes > self._merge_bytes
+        ):
+            return False
+        before = last.nbytes
+        last.join(message)
+        stream.seq = last.next_seq
+        self.bytes_held += last.nbytes - before
+        self._budgeted += last.nbytes - before
+        return True
 
     def _refuse(self, stream: _Stream, message: Message) -> None:
         count = message.count or 0

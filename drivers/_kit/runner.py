@@ -28,7 +28,7 @@ from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SystemClock
 from recorder.contract.errors import ConfigError, RecorderError, StreamChangedError
 from recorder.contract.options import check_options
-from recorder.contract.process import die_with_parent
+from recorder.contract.process import die_with_parent, settle
 from recorder.contract.schema import DriverSchema
 from recorder.contract.wire import Kind, Message
 
@@ -64,6 +64,7 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
             return 0
         die_with_parent(args.parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides
+        settle()
         return Runner(driver, args.bus, SystemClock()).run()
     except RecorderError as error:
         if args.verb == "run":
@@ -247,7 +248,7 @@ class Runner:
         message = self._to_message(item)
         if session is not None and self._driver.played and self._sensor.pace == "max":
             # A file can wait, a sensor cannot: at full pace the ring is never overrun.
-            while not self._link.wait_for_room(message.nbytes, _IDLE_S):
+            while not self._link.wait_for_room(item.stream, message.nbytes, _IDLE_S):
                 if not self._session_open(session):
                     return
         self._link.publish(message, session)

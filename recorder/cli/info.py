@@ -43,6 +43,15 @@ def state_text(state: str | None, live: bool) -> str:
     return state or "unreadable"
 
 
+def incomplete_text(incomplete: dict[str, int]) -> str:
+    """Samples of which a part is missing: ``; 3 incomplete (120 columns missing)``."""
+    if not incomplete:
+        return ""
+    columns = incomplete.get("columns_missing")
+    more = f" ({columns} columns missing)" if columns is not None else ""
+    return f"; {incomplete['samples']} incomplete{more}"
+
+
 def lost_text(lost: dict[str, int], intervals: int) -> str:
     """Losses by cause: ``buffer 3, 1 uncounted interval``."""
     parts = [f"{cause} {count}" for cause, count in lost.items() if count]
@@ -79,7 +88,10 @@ def _text(summary: dict[str, Any]) -> str:
                 None if rate_hz is None else f"{rate_hz:.2f}",
                 *offsets,
                 human_bytes(stream["bytes"]),
-                lost_text(stream["lost"], len(stream["lost_intervals"])) if recorded else None,
+                lost_text(stream["lost"], len(stream["lost_intervals"]))
+                + incomplete_text(stream["incomplete"])
+                if recorded
+                else None,
             ]
         )
     headers = ["stream", "samples", "rate [Hz]", "first [s]", "last [s]", "size", "lost"]

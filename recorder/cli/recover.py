@@ -27,6 +27,8 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import RecorderError, SessionError
     from recorder.formats.disk import PosixDisk
+    from recorder.session.layout import LOCK, PRIVATE, private
+    from recorder.session.lock import lock_is_held
     from recorder.session.reader import find_sessions, is_session
     from recorder.writer.recovery import recover
 
@@ -37,13 +39,19 @@ def run(args: argparse.Namespace) -> int:
     reports: list[RecoveryReport] = []
     failed = 0
     for path in paths:
+        if not one and not (path / PRIVATE).is_dir():
+            note(f"{path}: not a session of the recorder; skipped")
+            continue
+        if not one and lock_is_held(private(path, LOCK)):
+            note(f"{path}: is being recorded; skipped")
+            continue
         try:
             reports.append(recover(path, PosixDisk(), SystemClock(), dry_run=args.dry_run))
-        except RecorderError as error:
+        except (RecorderError, OSError) as error:
             if one:
                 raise
-            note(str(error))
-            failed += "is being recorded" not in str(error)
+            note(f"{path}: {error.strerror or error}" if isinstance(error, OSError) else str(error))
+            failed += 1
     emit(
         {"sessions": [asdict(r) | {"lost": r.lost} for r in reports]},
         args,
@@ -63,7 +71,11 @@ def _text(reports: list[RecoveryReport]) -> str:
 
 
 def _head(report: RecoveryReport) -> str:
-    why = {"killed": "its writer was killed", "power": "power was cut"}[report.cause]
+    why = {
+        "killed": "its writer was killed",
+        "power": "power was cut",
+        "disk": "its disk had failed",
+    }[report.cause]
     return f"{report.session}: {report.action} ({why})"
 
 

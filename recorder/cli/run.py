@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record; 0, or 3 with counted loss, 1 where the disk failed, 2 where it cannot begin."""
+    """Record; 0, 3 with loss or a full disk, 1 where the disk failed, 2 where it cannot begin."""
     from recorder.cli.live import LiveView
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import StorageError
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
                 signal.signal(number, handler)
     if outcome.sealed is None:
         _checksums(outcome.session)
-    else:
-        note(f"recorder run: {outcome.sealed}")
+    if why := outcome.sealed or outcome.full:
+        note(f"recorder run: {why}")
     emit(_result(outcome), args, lambda _: _text(outcome))
     return outcome.exit_code
 
@@ -133,6 +133,7 @@ def _result(outcome: Outcome) -> dict[str, Any]:
         },
         "faults": outcome.faults,
         "sealed": outcome.sealed,
+        "full": outcome.full,
     }
 
 

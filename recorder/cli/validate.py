@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _text(report: Report) -> str:
     lines = [f"checked  {item}" for item in report.checked]
+    lines += [f"account  {account}" for account in report.accounts]
     lines += [f"{problem.severity:7}  {problem.message}" for problem in report.problems]
     errors = sum(problem.severity == "error" for problem in report.problems)
     warnings = len(report.problems) - errors

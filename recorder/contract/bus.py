@@ -36,6 +36,9 @@ from recorder.contract.wire import Buffer, Kind, Message, buffer_size, decode, e
 _DATA_MARK = 32  # messages; credit bounds their bytes
 _REPLY_MARK = 1000  # acks and hellos: small
 _TAP_MARK = 8
+_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)  # as plain numbers: enums are slow to combine
+_LAST = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _COPY_BELOW = 16 * 1024  # smaller frames are cheaper to copy than to track
 _MAX_ADDRESS = 100  # sun_path holds 108 bytes
 
@@ -78,13 +81,15 @@ class _Socket:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._waker = waker
         self._poller = zmq.Poller()
+        self._watched = 0
         if waker is not None:
-            self._poller.register(waker.fileno(), zmq.POLLIN)
+            self._poller.register(waker.fileno(), _IN)
 
     def _bind(self, address: str) -> None:
         if address.startswith("ipc://"):
             path = address.removeprefix("ipc://")
             if len(os.fsencode(path)) > _MAX_ADDRESS:
+                self._socket.close()
                 raise StorageError(f"{path}: too long for a socket ({_MAX_ADDRESS} bytes)")
         try:
             self._socket.bind(address)
@@ -94,11 +99,17 @@ class _Socket:
 
     def wait(self, seconds: float, *, until_writable: bool = False) -> None:
         """Return when there is something to receive, the waker was woken, or time is up."""
-        events = zmq.POLLIN | (zmq.POLLOUT if until_writable else 0)
-        self._poller.register(self._socket, events)
-        self._poller.poll(max(0, round(seconds * 1000)))
-        if self._waker is not None:
-            self._waker.clear()
+        events = _IN | _OUT if until_writable else _IN
+        if events != self._watched:
+            self._watched = events
+            self._poller.register(self._socket, events)
+        for ready, _ in self._poller.poll(max(0, round(seconds * 1000))):
+            if self._waker is not None and ready is not self._socket:
+                self._waker.clear()
+
+    def _waiting(self) -> bool:
+        """Whether there is something to receive; dearer by half to learn from an exception."""
+        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & _IN)
 
     def close(self) -> None:
         self._socket.close()
@@ -140,10 +151,7 @@ class DriverSocket(_Socket):
         Raises:
             ProtocolError: the frames are not a message.
         """
-        try:
-            return decode(self._socket.recv_multipart(zmq.NOBLOCK))
-        except zmq.Again:
-            return None
+        return decode(self._socket.recv_multipart(_LAST)) if self._waiting() else None
 
 
 class WriterSocket(_Socket):
@@ -168,14 +176,16 @@ class WriterSocket(_Socket):
 
         What cannot be decoded comes as the error, so that its sender can be told.
         """
-        try:
-            first, *rest = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-        except zmq.Again:
+        if not self._waiting():
             return None
-        peer = first.bytes
-        header = [rest[0].bytes] if rest else []
+        frame = self._socket.recv(_LAST, copy=False)
+        peer = frame.bytes
+        frames: list[Buffer] = []
+        while frame.more:  # the parts of a message come together
+            frame = self._socket.recv(_LAST, copy=False)
+            frames.append(frame.buffer if frames else frame.bytes)
         try:
-            return peer, decode([*header, *(frame.buffer for frame in rest[1:])])
+            return peer, decode(frames)
         except ProtocolError as error:
             return peer, error
 
@@ -222,11 +232,8 @@ class TapPublisher:
         _send(self._socket._socket, [message.stream.encode(), *encode(message)])
 
     def _read_subscriptions(self) -> None:
-        while True:
-            try:
-                change = self._socket._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        while self._socket._waiting():
+            change = self._socket._socket.recv(_LAST)
             # Verbose: every subscription is told, but only a topic's last unsubscription.
             if change[:1] == b"\x01":
                 self._topics.add(change[1:])
@@ -262,7 +269,8 @@ class TapSubscriber(_Socket):
 
 
 def _send(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
-    last = len(frames) - 1
-    for i, frame in enumerate(frames):
-        flags = zmq.NOBLOCK | (zmq.SNDMORE if i < last else 0)
+    left = len(frames)
+    for frame in frames:
+        left -= 1
+        flags = _MORE if left else _LAST
         socket.send(frame, flags, copy=buffer_size(frame) < _COPY_BELOW)

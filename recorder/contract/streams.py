@@ -7,6 +7,7 @@ every sample of the stream holds.  On disk a stream is a folder and a channel is
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -27,6 +28,16 @@ TIME_CHANNELS: Mapping[str, str] = {"ts": "f8", "seq": "u8", "t_mono": "u8", "t_
 STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CHANNEL_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}(\.[a-z0-9]{1,8})?")
 _DTYPES = frozenset({"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16"})
+
+
+@functools.cache  # asked for several times a sample
+def _np_dtype(dtype: str) -> np.dtype[Any]:
+    return np.dtype("<" + dtype)
+
+
+@functools.lru_cache(1024)
+def _sample_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * _np_dtype(dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +81,12 @@ class ChannelSpec:
     @property
     def np_dtype(self) -> np.dtype[Any]:
         """The little-endian numpy dtype of the values."""
-        return np.dtype("<" + self.dtype)
+        return _np_dtype(self.dtype)
 
     @property
     def sample_bytes(self) -> int:
         """Bytes of one sample before any compression."""
-        return math.prod(self.shape) * self.np_dtype.itemsize
+        return _sample_bytes(self.dtype, self.shape)
 
     @property
     def variable(self) -> bool:

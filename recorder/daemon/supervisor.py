@@ -26,6 +26,7 @@ from recorder.contract.config import Config
 from recorder.contract.errors import (
     ConfigError,
     DeviceError,
+    RecorderError,
     SourceError,
     StorageError,
     UsageError,
@@ -92,20 +93,22 @@ class Outcome:
         streams: by stream, the writer's account.
         faults: one sentence per fault.
         sealed: why the disk failed; None where it did not.
+        full: why the session ended before its time: its disk is nearly full; None where not.
     """
 
     session: Path
     streams: dict[str, dict[str, Any]]
     faults: list[str]
     sealed: str | None = None
+    full: str | None = None
 
     @property
     def exit_code(self) -> int:
-        """0, 1 where the disk failed, 3 where data was lost."""
+        """0, 1 where the disk failed, 3 where data was lost or the disk is full."""
         if self.sealed:
             return 1
         lost = any(s["lost"] or s["unknown_losses"] for s in self.streams.values())
-        return 3 if lost or self.faults else 0
+        return 3 if lost or self.faults or self.full else 0
 
 
 class Supervisor:
@@ -182,7 +185,7 @@ class Supervisor:
                 if sensor.fault and not sensor.armed:
                     raise DeviceError(sensor.fault)
             if self._stopping:
-                raise UsageError("stopped before the recording began")
+                raise RecorderError("stopped before the recording began")
             if self._clock.monotonic_ns() > deadline:
                 late = ", ".join(n for n, s in self.sensors.items() if not s.armed)
                 raise DeviceError(f"{late}: not ready within {_ARM_S:g} s")
@@ -220,8 +223,8 @@ class Supervisor:
         streams: dict[str, dict[str, Any]] = {}
         while not self._stopping and not self._all_ended(duration_s):
             status = self._ask(op="status")
-            if status.get("sealed"):
-                return Outcome(session, streams, self._faults, status["sealed"])
+            if (ended := status.get("ended")) is not None:
+                return self._outcome(session, streams, ended)
             streams = status.get("streams", streams)
             for sensor in self.sensors.values():
                 ends = [streams.get(name, {}).get("ended") for name in sensor.specs]
@@ -238,7 +241,15 @@ class Supervisor:
         streams = reply.get("streams", streams)
         elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9
         watch(Status(elapsed, session, streams, self.sensors))
-        return Outcome(session, streams, self._faults, reply.get("error"))
+        return self._outcome(session, streams, reply)
+
+    def _outcome(
+        self, session: Path, streams: dict[str, dict[str, Any]], ended: dict[str, Any]
+    ) -> Outcome:
+        self._session = None
+        streams = ended.get("streams") or streams
+        sealed = ended.get("error") or ended.get("sealed")
+        return Outcome(session, streams, self._faults, sealed, ended.get("full"))
 
     def _close(self) -> dict[str, Any]:
         self._stopping = True

@@ -9,7 +9,11 @@ pwrite(2), BUGS).
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +23,8 @@ FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 GATHER_BYTES = 256 * 1024
 """Pending bytes at which an `AppendFile` writes without being asked."""
+SYNC_THREADS = 8
+"""Files that are synced at a time."""
 _GATHER_BUFFERS = 512  # below IOV_MAX (1024)
 
 
@@ -48,7 +54,7 @@ class AppendFile(Protocol):
         """fdatasync: what was flushed or patched before the call is durable after it."""
 
     def close(self) -> None:
-        """Flush and close; does not sync."""
+        """Flush, unless it has failed before, and close; does not sync."""
 
 
 class Disk(Protocol):
@@ -58,7 +64,10 @@ class Disk(Protocol):
         """A new file; FileExistsError where there is one."""
 
     def reopen(self, path: Path, length: int) -> AppendFile:
-        """An existing file, cut to `length`; ValueError where it is shorter."""
+        """An existing file, cut to `length`; ValueError where it is shorter.
+
+        It is dirty: nobody knows what an earlier writer left unsynced, and the cut is not.
+        """
 
     def write_file(self, path: Path, data: bytes) -> None:
         """A small file, whole or not at all, durable on return (temporary name, rename)."""
@@ -67,10 +76,16 @@ class Disk(Protocol):
         """A new folder, durable in its parent."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename within one parent folder, durable on return; never replaces a folder."""
+        """Rename within one file system, durable on return; never replaces anything."""
 
     def sync_folder(self, path: Path) -> None:
         """Make the folder's entries durable."""
+
+    def sync_files(self, files: Sequence[AppendFile]) -> None:
+        """Sync several files; returns, or raises the first error, when all are done."""
+
+    def free_bytes(self, path: Path) -> int:
+        """Bytes free for this user on the file system that holds an existing path."""
 
 
 class _PosixAppendFile:
@@ -82,6 +97,7 @@ class _PosixAppendFile:
         self._patch_fd = -1
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
+        self._failed = False
 
     def append(self, data: Buffer) -> None:
         size = buffer_size(data)
@@ -95,6 +111,10 @@ class _PosixAppendFile:
             self.flush()
 
     def flush(self) -> None:
+        with self._once():
+            self._write_pending()
+
+    def _write_pending(self) -> None:
         while self._pending:
             written = os.writev(self._fd, self._pending)
             self._pending_bytes -= written
@@ -113,19 +133,33 @@ class _PosixAppendFile:
         if offset + len(data) > self.length - self._pending_bytes:
             raise ValueError(f"{self.path}: patch at {offset} reaches beyond what is flushed")
         self.dirty = True
-        if self._patch_fd < 0:
-            self._patch_fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._patch_fd, view, offset)
-            view, offset = view[written:], offset + written
+        with self._once():
+            if self._patch_fd < 0:
+                self._patch_fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            view = memoryview(data)
+            while view:
+                written = os.pwrite(self._patch_fd, view, offset)
+                view, offset = view[written:], offset + written
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        with self._once():
+            os.fdatasync(self._fd)
+
+    @contextlib.contextmanager
+    def _once(self) -> Iterator[None]:
+        """Whoever has failed is never tried again: the kernel reports a lost write once only."""
+        if self._failed:
+            raise OSError(errno.EIO, "has failed before", str(self.path))
+        try:
+            yield
+        except OSError:
+            self._failed = True
+            raise
 
     def close(self) -> None:
         try:
-            self.flush()
+            if not self._failed:
+                self.flush()
         finally:
             for fd in (self._fd, self._patch_fd):
                 if fd >= 0:
@@ -135,6 +169,8 @@ class _PosixAppendFile:
 
 class PosixDisk:
     """The machine's file system."""
+
+    _pool: ThreadPoolExecutor | None = None
 
     def create(self, path: Path) -> AppendFile:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
@@ -148,7 +184,9 @@ class PosixDisk:
             raise ValueError(f"{path}: has {size} bytes where {length} were committed")
         if size > length:
             os.ftruncate(fd, length)
-        return _PosixAppendFile(path, fd, length)
+        file = _PosixAppendFile(path, fd, length)
+        file.dirty = True
+        return file
 
     def write_file(self, path: Path, data: bytes) -> None:
         temporary = path.with_name(path.name + ".tmp")
@@ -172,6 +210,20 @@ class PosixDisk:
             raise FileExistsError(17, "already exists", str(target))
         source.rename(target)
         self.sync_folder(target.parent)
+        if source.parent != target.parent:
+            self.sync_folder(source.parent)
+
+    def sync_files(self, files: Sequence[AppendFile]) -> None:
+        own = [file for file in files if isinstance(file, _PosixAppendFile)]
+        if len(own) < len(files) or len(own) < 2:
+            for file in files:
+                file.sync()
+            return
+        # A file system flushes for many waiting callers at once: 48 files in 40 ms, not 200.
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(SYNC_THREADS, "fdatasync")
+        for done in wait([self._pool.submit(file.sync) for file in own]).done:
+            done.result()
 
     def sync_folder(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -179,3 +231,7 @@ class PosixDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def free_bytes(self, path: Path) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize

@@ -2,6 +2,9 @@
 
 ``seq`` counts from 0 in every epoch (one start of a driver) and goes on over what was lost, so
 that a counted loss is a gap; a loss that nobody could count is an event without numbers.
+
+The proof is one sum per epoch: what is stored and what is counted as lost make up what the driver
+says it sent, which it says when the epoch ends (`balance`).
 """
 
 from __future__ import annotations
@@ -136,6 +139,116 @@ def untold(
             else:
                 last[epoch] = last_seq
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class EpochAccount:
+    """What became of the samples of one epoch, one start of a driver.
+
+    Attributes:
+        stream: name of the stream.
+        position, of: position of the epoch in the stream, from 1, and how many there are.
+        epoch: the session's own number of it.
+        stored: samples on disk.
+        lost: counted losses by cause.
+        sent: what the driver says it sent; None where it was gone before it could say.
+        ended: why it ended (``eof``, ``stopped``, ``duration``, ..., ``gone``).
+        intervals: losses that nobody could count, each ``{cause, t_ns, duration_ns, estimate}``.
+        fault: why the sum does not come out; None where it does.
+    """
+
+    stream: str
+    position: int
+    of: int
+    epoch: int
+    stored: int
+    lost: dict[str, int]
+    sent: int | None
+    ended: str
+    intervals: list[dict[str, Any]]
+    fault: str | None
+
+    @property
+    def counted(self) -> int:
+        """Samples counted as lost, over all causes."""
+        return sum(self.lost.values())
+
+    def to_wire(self) -> dict[str, Any]:
+        """A plain mapping for JSON; ``balanced`` is None where only an interval is known."""
+        balanced = False if self.fault else None if self.sent is None else True
+        wire: dict[str, Any] = {"balanced": balanced}
+        keys = ("stream", "epoch", "stored", "lost", "sent", "ended", "intervals")
+        return {key: getattr(self, key) for key in keys} | wire
+
+    def __str__(self) -> str:
+        """One line for people."""
+        of = f" epoch {self.position} of {self.of}" if self.of > 1 else ""
+        causes = ", ".join(f"{cause} {count}" for cause, count in self.lost.items() if count)
+        text = f"{self.stream}{of}: {self.stored} stored + {self.counted} lost"
+        text += f" ({causes})" if causes else ""
+        if self.sent is not None:
+            return f"{text} = {self.stored + self.counted} of {self.sent} sent; ended: {self.ended}"
+        known = [_interval_text(interval) for interval in self.intervals]
+        return f"{text}; its driver never said how many it sent: {'; '.join(known) or 'no event'}"
+
+
+def _interval_text(interval: Mapping[str, Any]) -> str:
+    text = f"uncounted loss ({interval['cause']})"
+    if isinstance(interval.get("duration_ns"), int):
+        text += f" within {interval['duration_ns'] / 1e9:.3f} s"
+    if isinstance(interval.get("estimate"), int):
+        text += f", about {interval['estimate']} samples"
+    return text
+
+
+def balance(
+    stream: str,
+    epochs: Sequence[Mapping[str, Any]],
+    length: int,
+    runs: Iterable[Run],
+    events: Sequence[Mapping[str, Any]],
+) -> Iterator[EpochAccount]:
+    """Settle a stream's accounts, epoch by epoch.
+
+    Args:
+        stream: name of the stream.
+        epochs: as ``session.json`` has them, ``[{epoch, first_sample, sent, ended}]``.
+        length: samples of the stream.
+        runs: its epochs' runs, as `scan` yields them; none for a stream without samples.
+        events: its ``lost`` events.
+    """
+    last_seqs = {run.start: run.last_seq for run in runs if run.stop > run.start}
+    starts = [int(entry.get("first_sample", 0)) for entry in epochs]
+    for k, (start, stop) in enumerate(zip(starts, [*starts[1:], length], strict=False)):
+        entry = epochs[k]
+        told = [event for event in events if event.get("epoch") == entry.get("epoch")]
+        lost, intervals = losses(told)
+        stored, counted, sent = max(0, stop - start), sum(lost.values()), entry.get("sent")
+        # What nobody could count begins at a number, too: all before it was sent.
+        said = [e["last_seq"] + 1 for e in told if isinstance(e.get("last_seq"), int)]
+        said += [e["first_seq"] for e in told if isinstance(e.get("first_seq"), int)]
+        reached = max([last_seqs.get(start, -1) + 1 if stored else 0, *said])
+        fault = None
+        if isinstance(sent, int):
+            if stored + counted != sent:
+                fault = f"{stored} stored + {counted} counted as lost are {stored + counted}"
+                fault += f", but {sent} were sent"
+        elif stored + counted > reached:
+            fault = f"{stored} stored + {counted} counted as lost, but numbers end at {reached - 1}"
+        elif not intervals:
+            fault = "did not end, and no event says that something may be lost"
+        yield EpochAccount(
+            stream,
+            k + 1,
+            len(epochs),
+            int(entry.get("epoch", 0)),
+            stored,
+            {cause: count for cause, count in lost.items() if count},
+            sent if isinstance(sent, int) else None,
+            str(entry.get("ended") or "gone"),
+            intervals,
+            fault,
+        )
 
 
 def lost_events(events: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:

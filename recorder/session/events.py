@@ -11,9 +11,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from recorder.contract.clock import Clock
 from recorder.formats.disk import AppendFile
 
 MERGE_NS = 1_000_000_000
+_CLOCK_STEP_NS = 10_000_000  # what a clock moves between two looks beyond this, it stepped
 _KNOWN = ("t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns")
 
 
@@ -36,7 +38,7 @@ class EventLog:
     def __init__(self, file: AppendFile, pending: Iterable[dict[str, Any]] = ()) -> None:
         self.file = file
         self.pending: list[dict[str, Any]] = list(pending)
-        self.totals: dict[tuple[str, str], int] = {}
+        self.uncommitted: list[dict[str, Any]] = []  # in the file, and in no commit yet
 
     def add(self, event: dict[str, Any]) -> None:
         """Log an event, merged into an earlier one of its stream and cause within a second."""
@@ -54,7 +56,22 @@ class EventLog:
                 waiting.append(event)
             else:
                 self.file.append(json.dumps(event, separators=(",", ":")).encode() + b"\n")
+                self.uncommitted.append(event)
         self.pending = waiting
+
+
+class ClockWatch:
+    """Notices steps of the calendar clock; `ts` goes by the session's start and never steps."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ns = clock.realtime_ns() - clock.monotonic_ns()
+
+    def step_ns(self) -> int | None:
+        """By how much the clock has stepped since it was last asked; None where it has not."""
+        offset_ns = self._clock.realtime_ns() - self._clock.monotonic_ns()
+        step_ns, self._offset_ns = offset_ns - self._offset_ns, offset_ns
+        return step_ns if abs(step_ns) > _CLOCK_STEP_NS else None
 
 
 def _mergeable(earlier: dict[str, Any], event: dict[str, Any]) -> bool:

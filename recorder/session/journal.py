@@ -9,7 +9,10 @@ record     holds
 open       boot_id, start_mono_ns, start_ns: a writer began here (also after a restart)
 stream     spec: a stream was declared, durably before its own first sample
 epoch      stream, epoch, sample: a driver's start; `sample` is the index of its first sample
+end        stream, epoch, sent, reason: its end, and how many samples it sent, as the driver said;
+           sent is null where the driver was gone before it could say
 commit     n, t_ns, files {path: length}, streams {name: position}, events (not yet in their file)
+resume     a writer goes on at the last commit: epochs and ends told after it are void
 close      state: nothing follows
 =========  ====================================================================================
 """
@@ -18,12 +21,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.errors import SessionError
+from recorder.contract.errors import ProtocolError, SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.formats.disk import AppendFile
 
@@ -42,12 +45,18 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
         return None
     if line[-1:] != b"\n" or line[8:9] != b" " or zlib.crc32(text) != crc:
         return None
-    record = json.loads(text)
+    try:
+        record = json.loads(text)
+    except ValueError:  # nothing at all has the checksum 0
+        return None
     return record if isinstance(record, dict) else None
 
 
 class JournalWriter:
-    """Appends records; `sync` makes them durable."""
+    """Appends records, one thread at a time; `sync` makes them durable, from any thread.
+
+    A record is handed to the kernel at once: `sync`, which may take long, needs no lock then.
+    """
 
     def __init__(self, file: AppendFile, commits: int = 0) -> None:
         self._file = file
@@ -55,6 +64,7 @@ class JournalWriter:
 
     def append(self, kind: str, **values: Any) -> None:
         self._file.append(encode_record(kind, values))
+        self._file.flush()
 
     def commit(self, **values: Any) -> None:
         """Append a commit record, with its number."""
@@ -62,7 +72,6 @@ class JournalWriter:
         self._commits += 1
 
     def sync(self) -> None:
-        self._file.flush()
         self._file.sync()
 
     def close(self) -> None:
@@ -79,6 +88,7 @@ class JournalState:
         boot_id: of the latest `open`.
         specs: declared streams by name.
         epochs: by stream, [(epoch, index of its first sample), ...].
+        ends: by stream and epoch, (samples sent or None, reason).
         files: committed length by path relative to the session.
         positions: by stream, its position as the last commit has it.
         events: events that the last commit holds because their file did not yet.
@@ -92,10 +102,28 @@ class JournalState:
     start_ns: int = 0
     specs: dict[str, StreamSpec] = field(default_factory=dict)
     epochs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    ends: dict[str, dict[int, tuple[int | None, str]]] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
     positions: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     closed: str | None = None
+
+    def _take_known(
+        self, records: list[dict[str, Any]], positions: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Take the records of epochs that a commit has; gives the others."""
+        known = {(name, e) for name, p in positions.items() for e in (p["epoch"], *p["past"])}
+        self._take(r for r in records if (r["stream"], r["epoch"]) in known)
+        return [r for r in records if (r["stream"], r["epoch"]) not in known]
+
+    def _take(self, records: Iterable[dict[str, Any]]) -> None:
+        for record in records:
+            if record["k"] == "epoch":
+                runs = self.epochs.setdefault(record["stream"], [])
+                runs.append((record["epoch"], record["sample"]))
+            else:
+                ends = self.ends.setdefault(record["stream"], {})
+                ends[record["epoch"]] = (record["sent"], record["reason"])
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -118,6 +146,7 @@ def read_journal(path: Path) -> JournalState:
     """
     state = JournalState()
     last_commit: dict[str, Any] | None = None
+    uncommitted: list[dict[str, Any]] = []
     try:
         for offset, record in read_lines(path):
             state.length = offset
@@ -125,6 +154,8 @@ def read_journal(path: Path) -> JournalState:
                 case "commit":
                     last_commit = record
                     state.commits += 1
+                    if uncommitted:  # an epoch may have begun while the commit was under way
+                        uncommitted = state._take_known(uncommitted, record["streams"])
                 case "open":
                     state.boot_id = record["boot_id"]
                     state.start_mono_ns = record["start_mono_ns"]
@@ -132,17 +163,22 @@ def read_journal(path: Path) -> JournalState:
                 case "stream":
                     spec = StreamSpec.from_wire(record["spec"])
                     state.specs[spec.name] = spec
-                case "epoch":
-                    runs = state.epochs.setdefault(record["stream"], [])
-                    runs.append((record["epoch"], record["sample"]))
+                case "epoch" | "end":
+                    uncommitted.append(record)
+                case "resume":
+                    uncommitted.clear()
                 case "close":
                     state.closed = record["state"]
+        state._take(uncommitted)
+        if last_commit is not None:
+            state.files = last_commit["files"]
+            state.positions = last_commit["streams"]
+            state.events = last_commit["events"]
     except OSError as error:
         raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
+        text = f"the record before byte {state.length} is none of this version: {error!r}"
+        raise SessionError(f"{path}: {text}") from None
     if not state.length:
         raise SessionError(f"{path}: not one whole record in this journal")
-    if last_commit is not None:
-        state.files = last_commit["files"]
-        state.positions = last_commit["streams"]
-        state.events = last_commit["events"]
     return state

@@ -9,15 +9,18 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import recorder
+from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError, StorageError, UsageError
 from recorder.contract.names import check_name
-from recorder.formats.disk import FOLDER_MODE, Disk
+from recorder.formats.disk import Disk
 
 PRIVATE = "_recorder"
 SESSION_JSON = "session.json"
@@ -81,6 +84,27 @@ def read_session_json(session: Path) -> dict[str, Any]:
     return values
 
 
+def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str, Any]:
+    """What ``session.json`` says of a session that begins now, but for its name."""
+    return {
+        "version": 1,
+        "name": "",
+        "state": RECORDING,
+        "start_ns": clock.realtime_ns(),
+        "end_ns": None,
+        "start_mono_ns": clock.monotonic_ns(),
+        "boot_id": boot_id,
+        "hostname": platform.node(),
+        "recorder_version": recorder.__version__,
+        "metadata": plan.metadata,
+        "sync_interval_ms": plan.sync_interval_ms,
+        "min_free_gb": plan.min_free_gb,
+        "duration_s": plan.duration_s,
+        "sensors": plan.sensors,
+        "streams": {},
+    }
+
+
 def write_session_json(disk: Disk, session: Path, values: Mapping[str, Any]) -> None:
     """Replace ``session.json``, durably and whole."""
     disk.write_file(private(session, SESSION_JSON), json.dumps(values, indent=1).encode())
@@ -93,13 +117,17 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def create_session(disk: Disk, plan: SessionPlan, values: dict[str, Any]) -> Path:
+def create_session(
+    disk: Disk, plan: SessionPlan, values: dict[str, Any], begin: Callable[[Path], None]
+) -> Path:
     """Make a session's folder with all that it holds before the first sample.
 
     Args:
         disk: where.
         plan: what from.
         values: for ``session.json``; ``name`` is set to the name found.
+        begin: called with the folder before it gets its name, to put durably into it what no
+            session may be found without.
 
     Raises:
         UsageError: the exact name is taken, or the name is not one that a session may have.
@@ -108,19 +136,27 @@ def create_session(disk: Disk, plan: SessionPlan, values: dict[str, Any]) -> Pat
     check_name(plan.name)
     root = Path(plan.root)
     try:
-        root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+        for folder in reversed([root, *root.parents]):
+            if not folder.exists():
+                disk.make_folder(folder)
         free = free_bytes(root)
         if free < plan.min_free_gb * 1e9:
             raise StorageError(
                 f"{root}: {free / 1e9:.2f} GB free, storage.min_free_gb asks for "
                 f"{plan.min_free_gb:g}"
             )
-        return _create(disk, root, plan, values)
+        return _create(disk, root, plan, values, begin)
     except OSError as error:
         raise StorageError(f"{root}: {_reason(error)}") from None
 
 
-def _create(disk: Disk, root: Path, plan: SessionPlan, values: dict[str, Any]) -> Path:
+def _create(
+    disk: Disk,
+    root: Path,
+    plan: SessionPlan,
+    values: dict[str, Any],
+    begin: Callable[[Path], None],
+) -> Path:
     temporary = root / f".{plan.name}.tmp"
     if temporary.exists():  # an earlier start that was cut short; it never held a sample
         shutil.rmtree(temporary)
@@ -136,6 +172,7 @@ def _create(disk: Disk, root: Path, plan: SessionPlan, values: dict[str, Any]) -
             values["calibration_sha256"] = hashlib.sha256(text).hexdigest()
         values["name"] = name
         write_session_json(disk, temporary, values)
+        begin(temporary)
         disk.rename(temporary, root / name)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)

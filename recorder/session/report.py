@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recorder.session.accounts import EpochAccount
+
 ERROR, WARNING = "error", "warning"
 
 
@@ -40,6 +42,7 @@ class Report:
         name, state: as the session says; state is None where it cannot be opened.
         deep: every payload was decoded.
         checked: one line per thing that was checked.
+        accounts: per stream and epoch, whether stored and counted make up what was sent.
         problems: in the order of finding.
     """
 
@@ -48,6 +51,7 @@ class Report:
     state: str | None = None
     deep: bool = False
     checked: list[str] = field(default_factory=list)
+    accounts: list[EpochAccount] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -70,5 +74,6 @@ class Report:
             "deep": self.deep,
             "sound": self.sound,
             "checked": list(self.checked),
+            "accounts": [account.to_wire() for account in self.accounts],
             "problems": [problem.to_wire() for problem in self.problems],
         }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recorder.contract.errors import FormatError, SessionError
 from recorder.session.accounts import losses, lost_events
-from recorder.session.layout import RECORDING
+from recorder.session.layout import LOG, RECORDING, private
 from recorder.session.reader import Session
-from recorder.session.stream import Stream
+from recorder.session.stream import BATCH_SAMPLES, Stream
 
 
 def summarize(session: Session) -> dict[str, Any]:
@@ -27,6 +30,10 @@ def summarize(session: Session) -> dict[str, Any]:
         - per stream ``bytes``, ``channels`` and ``lost_intervals``: the losses that nobody could
           count, each ``{cause, t_ns, duration_ns, estimate}``.  N in ``lost`` is the sum of what
           was counted; an interval adds nothing to it;
+        - per stream ``incomplete``: samples that are there but for a part of their measurement,
+          ``{samples, columns_missing}``: a lidar's sweeps that lack columns (from ``log.jsonl``),
+          a radar's frames whose ``valid`` is 0 (there is no ``columns_missing`` then).  They are
+          no losses in the sense of ``lost``; empty where nothing is missing;
         - ``problems``: what could not be read, one message each.  Where a stream is damaged its
           numbers are null.
     """
@@ -36,12 +43,14 @@ def summarize(session: Session) -> dict[str, Any]:
         lost = lost_events(session.events())
     except FormatError as error:
         problems.append(str(error))
+    columns = _missing_columns(session, problems)
     problems += map(str, session.broken.values())
     streams: dict[str, dict[str, Any]] = {}
     told = {name for names in session.sensors().values() for name in names}
     for name in sorted({*session.streams, *session.declared, *session.broken, *told}):
         entry: dict[str, Any] = dict.fromkeys(("samples", "first_ns", "last_ns", "rate_hz"))
         stream = session.streams.get(name)
+        incomplete: dict[str, int] = {}
         if name in session.broken:
             entry |= {"bytes": folder_bytes(session.path / name), "channels": []}
         elif stream is None:
@@ -50,9 +59,11 @@ def summarize(session: Session) -> dict[str, Any]:
             entry |= {"bytes": folder_bytes(stream.path), "channels": list(stream.meta)}
             try:
                 entry |= _extent(stream)
+                incomplete = columns.get(name) or _invalid(stream)
             except FormatError as error:
                 problems.append(str(error))
         entry["lost"], entry["lost_intervals"] = losses(lost.get(name, ()))
+        entry["incomplete"] = incomplete
         streams[name] = entry
     try:
         start_ns, end_ns = session.start_ns, session.end_ns
@@ -142,6 +153,43 @@ def _extent(stream: Stream) -> dict[str, Any]:
         if last > first:
             extent["rate_hz"] = (length - 1) * 1e9 / (last - first)
     return extent
+
+
+def _missing_columns(session: Session, problems: list[str]) -> dict[str, dict[str, int]]:
+    """By stream, the sweeps that lack columns and how many columns those are."""
+    missing: dict[str, dict[str, int]] = {}
+    path = private(session.path, LOG)
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    break  # being written, or was when the power went
+                if b"columns_missing" not in line:
+                    continue
+                try:
+                    entry = json.loads(line)
+                    name, count = str(entry["stream"]), int(entry["state"]["columns_missing"])
+                except (ValueError, KeyError, TypeError):
+                    problems.append(f"{path}:{number}: is no state of a sensor")
+                    continue
+                told = missing.setdefault(name, {"samples": 0, "columns_missing": 0})
+                told["samples"] += 1
+                told["columns_missing"] += count
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        problems.append(f"{path}: cannot be read: {error.strerror}")
+    return missing
+
+
+def _invalid(stream: Stream) -> dict[str, int]:
+    """A radar's frames that lack packets."""
+    if "valid" not in stream.meta or not len(stream):
+        return {}
+    count = 0
+    for batch in stream.iterate(BATCH_SAMPLES, ["valid"]):
+        count += int(np.count_nonzero(batch.data["valid"] == 0))
+    return {"samples": count} if count else {}
 
 
 def _last_stamp(stream: Stream) -> int | None:

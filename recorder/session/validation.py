@@ -1,21 +1,24 @@
 """Is a session whole?  Every rule that its readers rely on, checked, with what was found where.
 
-Sample numbers and stamps are always checked in full.  Payloads are decoded at a few samples of
-each channel, or, with ``deep``, at all of them.
+Sample numbers, stamps, accounts of losses and the journal are always checked in full.  Payloads
+are decoded at a few samples of each channel, or, with ``deep``, at all of them; ``deep`` also
+compares every file with the checksum that was taken when the session was closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.session.accounts import lost_events
+from recorder.session.accounts import balance, lost_events
 from recorder.session.checks import StreamCheck
 from recorder.session.layout import CLEAN, PRIVATE, RECORDING, RECOVERED, SEALED
 from recorder.session.reader import Session
+from recorder.session.records import check_checksums, check_journal, checksum_ticks
 from recorder.session.report import Report
 from recorder.session.stream import Stream
 
@@ -97,7 +100,11 @@ def _check_streams(session: Session, report: Report, deep: bool, progress: Progr
         )
         for name, stream in session.streams.items()
     ]
-    total = sum(check.to_decode() for check in checks) if deep and progress else 0
+    closed_by_us = session.recorded and closed
+    total = 0
+    if deep and progress:
+        total = sum(check.to_decode() for check in checks)
+        total += checksum_ticks(session) if closed_by_us else 0
     done = 0
 
     def advance(samples: int) -> None:
@@ -108,6 +115,25 @@ def _check_streams(session: Session, report: Report, deep: bool, progress: Progr
 
     for check in checks:
         check.run(deep, advance)
+    if lost is not None and closed_by_us:
+        _check_unwritten(session, report, lost)
+    if session.recorded:
+        check_journal(session, report)
+    if closed_by_us:
+        check_checksums(session, report, deep, advance)
+
+
+def _check_unwritten(
+    session: Session, report: Report, lost: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> None:
+    """Accounts of streams that came to nothing: all that was sent is lost."""
+    for name, epochs in ((session.header or {}).get("epochs") or {}).items():
+        if name in session.streams or name in session.broken:
+            continue
+        for account in balance(name, epochs, 0, (), lost.get(name, ())):
+            report.accounts.append(account)
+            if account.fault is not None:
+                report.error(f"{session.path}: {name}: {account.fault}", name)
 
 
 def _check_leftovers(session: Session, report: Report) -> None:

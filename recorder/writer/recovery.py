@@ -11,9 +11,9 @@ again, also after being killed in the middle, gives the same result.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,12 +28,15 @@ from recorder.formats.disk import Disk
 from recorder.formats.roverd.extent import Extent, PlainExtent, measure
 from recorder.session import layout
 from recorder.session.events import make_event
-from recorder.session.journal import JournalWriter, read_journal
+from recorder.session.journal import JournalWriter, decode_line, read_journal
 from recorder.session.lock import boot_id, lock_is_held, lock_session
+from recorder.writer.disk_policy import DISK
 from recorder.writer.session_writer import SessionWriter
+from recorder.writer.tail import damaged_losses, take_tail
 
 RECOVERY = "recovery"
 """Type of the event that says a session was recovered."""
+_PART_BYTES = 64 << 20  # salvage files are no longer, so that none has to fit into memory
 
 
 @dataclass(slots=True)
@@ -62,7 +65,7 @@ class RecoveryReport:
     Attributes:
         session: its folder.
         action: ``none`` (it was closed), ``recovered``, ``would recover``.
-        cause: ``killed`` (same boot) or ``power`` (an earlier boot).
+        cause: ``killed`` (same boot), ``power`` (an earlier boot), or ``disk`` (sealed).
         streams: by stream.
     """
 
@@ -77,13 +80,16 @@ class RecoveryReport:
         return any(s.interval_lost or s.damaged for s in self.streams.values())
 
 
-def recover(path: Path, disk: Disk, clock: Clock, *, dry_run: bool = False) -> RecoveryReport:
+def recover(
+    path: Path, disk: Disk, clock: Clock, *, dry_run: bool = False, boot: str | None = None
+) -> RecoveryReport:
     """Recover one session.
 
     Args:
         path: the session's folder.
         disk, clock: injectable.
         dry_run: look only; works on read-only media.
+        boot: this boot of the machine, as `boot_id` names it; injectable.
 
     Raises:
         SessionError: not a session, being written, or its journal holds nothing.
@@ -93,35 +99,42 @@ def recover(path: Path, disk: Disk, clock: Clock, *, dry_run: bool = False) -> R
     if dry_run:
         if lock_is_held(layout.private(path, layout.LOCK)):
             raise SessionError(f"{path}: is being recorded")
-        return _Recovery(path, disk, clock, values).report("would recover")
-    lock_fd = lock_session(path)
-    try:
-        recovery = _Recovery(path, disk, clock, values)
+        return _Recovery(path, disk, clock, values, boot).report("would recover")
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, lock_fd := lock_session(path))
+        values = layout.read_session_json(path)  # again: nobody else changes it from here on
+        recovery = _Recovery(path, disk, clock, values, boot)
         if recovery.closed:
             recovery.seal_journal()
             return recovery.report("none")
         report = recovery.report("recovered")
         recovery.salvage()
-    except BaseException:
-        os.close(lock_fd)
-        raise
-    recovery.close(lock_fd, report)
+        writer = recovery.reopen(lock_fd)
+        undo.pop_all()
+        undo.callback(writer.abandon)
+        recovery.close(writer, report)
+        undo.pop_all()
     return report
 
 
 class _Recovery:
     """One session's recovery: first everything is measured, then everything is done."""
 
-    def __init__(self, path: Path, disk: Disk, clock: Clock, values: dict[str, Any]) -> None:
+    def __init__(
+        self, path: Path, disk: Disk, clock: Clock, values: dict[str, Any], boot: str | None
+    ) -> None:
         self._path = path
         self._disk = disk
         self._clock = clock
         self._values = values
         self._journal = read_journal(layout.private(path, layout.JOURNAL))
-        self._same_boot = self._journal.boot_id == boot_id()
+        self._same_boot = self._journal.boot_id == (boot or boot_id())
         self.closed = values["state"] in (layout.CLEAN, layout.RECOVERED)
         self._reports: dict[str, StreamReport] = {}
         self._dropped: list[Path] = []
+        self._events_missing = 0
+        self._told: dict[str, list[dict[str, Any]]] = {}  # losses that no event tells of yet
+        self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
             self._before = self._read_events()
             self._measure()
@@ -130,14 +143,18 @@ class _Recovery:
         if self.closed:
             return RecoveryReport(self._path, "none")
         cause = "killed" if self._same_boot else "power"
+        if self._values["state"] == layout.SEALED:
+            cause = DISK
         return RecoveryReport(self._path, action, cause, self._reports)
 
     def seal_journal(self) -> None:
         """A session that was closed but for the journal's last record gets that record."""
-        if self._journal.closed is None:
-            file = self._disk.reopen(
-                layout.private(self._path, layout.JOURNAL), self._journal.length
-            )
+        path = layout.private(self._path, layout.JOURNAL)
+        rest = path.read_bytes()[self._journal.length :].splitlines(keepends=True)
+        # Whole records behind one that is not: damaged, not torn.  A cut would make it worse.
+        if self._journal.closed is None and not any(map(decode_line, rest)):
+            self._set_aside(path, self._journal.length)
+            file = self._disk.reopen(path, self._journal.length)
             journal = JournalWriter(file, self._journal.commits)
             journal.append("close", state=self._values["state"])
             journal.sync()
@@ -166,6 +183,28 @@ class _Recovery:
                 self._journal.files[f"{name}/{file}"] = length
             self._set_position(name, folder, samples)
         self._keep_events()
+        for name, report in self._reports.items():
+            self._account(name, report)
+        for name, position in self._journal.positions.items():
+            if name not in self._reports and position.get("ended") is None:  # it has no sample
+                self._reports[name] = StreamReport(interval_lost=True)
+
+    def _account(self, name: str, report: StreamReport) -> None:
+        """What the journal cannot know: samples beyond its last commit, or fewer than committed."""
+        if report.kept < report.committed:
+            position = self._journal.positions.get(name, {})
+            known = {position.get("epoch"), *position.get("past", ())}
+            journalled = dict(self._journal.epochs.get(name, ())).items()
+            epochs = [(epoch, index) for epoch, index in journalled if epoch in known]
+            gone = damaged_losses(epochs, report.committed, report.kept)
+            self._told[name] = [{"cause": "damaged", "detail": report.damaged, **g} for g in gone]
+            self._journal.epochs[name] = [(e, min(i, report.kept)) for e, i in epochs]
+        elif report.kept > report.committed:
+            path, count = self._path / name / "seq", report.kept - report.committed
+            seq = np.fromfile(path, "<u8", count, offset=8 * report.committed).tolist()
+            events = [e for e in self._events if (e.get("type"), e.get("stream")) == ("lost", name)]
+            self._told[name] = take_tail(self._journal, name, seq, report.committed, events)
+            report.interval_lost = not self._journal.positions[name].get("ended")
 
     def _extent(self, folder: Path, spec: StreamSpec) -> tuple[int, dict[str, int]]:
         """Samples that all of a stream's channels hold, and the lengths to cut them to."""
@@ -190,7 +229,7 @@ class _Recovery:
         return samples, {file: length for _, files in cuts for file, length in files.items()}
 
     def _set_position(self, name: str, folder: Path, samples: int) -> None:
-        position = self._journal.positions.setdefault(name, {})
+        position = self._journal.positions.setdefault(name, {"epoch": 0, "number": 0})
         position["samples"] = samples
         position["last_ns"] = _value(folder / "t_mono", samples - 1)
 
@@ -201,16 +240,30 @@ class _Recovery:
     def _keep_events(self) -> None:
         """Whole lines beyond the commit stay under the same boot, like samples."""
         key = f"{layout.PRIVATE}/{layout.EVENTS}"
-        committed = min(self._journal.files.get(key, 0), len(self._before))
-        tail = self._before[committed:]
-        whole = tail[: tail.rfind(b"\n") + 1] if self._same_boot else b""
+        promised = self._journal.files.get(key, 0)
+        committed = self._before.rfind(b"\n", 0, promised) + 1  # a commit ends with a line
+        self._events_missing = promised - committed
+        whole = b""
+        for line in self._before[committed:].splitlines(keepends=True) if self._same_boot else ():
+            # Of an epoch that no commit has, nothing is sure but what its samples say.
+            if not line.endswith(b"\n") or not all(map(self._is_committed, _lines(line))):
+                break
+            whole += line
         self._journal.files[key] = committed + len(whole)
-        known = {_identity(event) for event in _lines(whole)}
+        self._events = list(_lines(whole))
+        self._before = self._before[: committed + len(whole)]
+        known = {_identity(event) for event in self._events}
         self._journal.events = [e for e in self._journal.events if _identity(e) not in known]
         log = layout.private(self._path, layout.LOG)
         log_key = f"{layout.PRIVATE}/{layout.LOG}"
         size = log.stat().st_size if log.exists() else 0
         self._journal.files[log_key] = min(self._journal.files.get(log_key, 0), size)
+
+    def _is_committed(self, event: dict[str, Any]) -> bool:
+        """Whether the journal's last commit knows the epoch that an event is of."""
+        position = self._journal.positions.get(event.get("stream") or "", {})
+        known = (None, position.get("epoch"), *position.get("past", ()))
+        return event.get("epoch") in known
 
     def salvage(self) -> None:
         """Copy all that will be cut, durably, before anything is cut."""
@@ -225,33 +278,42 @@ class _Recovery:
     def _set_aside(self, path: Path, length: int) -> None:
         if not path.exists() or path.stat().st_size <= length:
             return
-        folder = layout.private(self._path, layout.SALVAGE) / path.parent.name
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"{path.name}@{length}"
-        with path.open("rb") as source, target.open("wb") as copy:
+        folder = self._salvage_folder(path.parent.name)
+        with path.open("rb") as source:
             source.seek(length)
-            shutil.copyfileobj(source, copy, 1 << 20)
-            copy.flush()
-            os.fsync(copy.fileno())
-        self._disk.sync_folder(folder)
+            while part := source.read(_PART_BYTES):
+                target, number = folder / f"{path.name}@{length}", 1
+                # Never over what an earlier recovery has put there, unless it is the same.
+                while target.exists() and target.read_bytes() != part:
+                    target, number = folder / f"{path.name}@{length}.{number}", number + 1
+                if not target.exists():
+                    self._disk.write_file(target, part)
+                length += len(part)
+
+    def _salvage_folder(self, name: str = "") -> Path:
+        salvage = layout.private(self._path, layout.SALVAGE)
+        for folder in (salvage, salvage / name):
+            if not folder.exists():
+                self._disk.make_folder(folder)
+        return salvage / name
 
     def _move(self, path: Path, name: str) -> None:
-        salvage = layout.private(self._path, layout.SALVAGE)
-        salvage.mkdir(exist_ok=True)
+        salvage = self._salvage_folder()
         target = salvage / name
         number = 1
         while target.exists():
             target, number = salvage / f"{name}.{number}", number + 1
-        path.rename(target)
-        self._disk.sync_folder(salvage)
-        self._disk.sync_folder(path.parent)
+        self._disk.rename(path, target)
 
-    def close(self, lock_fd: int, report: RecoveryReport) -> None:
-        """Open the session as it will be, say what was lost, finish every format."""
-        told = any(event["type"] == RECOVERY for event in self._all_events())
-        writer = SessionWriter.reopen(
+    def reopen(self, lock_fd: int) -> SessionWriter:
+        """Open the session as it will be."""
+        return SessionWriter.reopen(
             self._disk, self._path, self._clock, self._values, lock_fd, self._journal
         )
+
+    def close(self, writer: SessionWriter, report: RecoveryReport) -> None:
+        """Say what was lost, finish every format."""
+        told = any(event["type"] == RECOVERY for event in self._all_events())
         end_ns = self._end_ns()
         if not told:  # an earlier recovery that was cut short has said it already
             for event in self._losses(end_ns, report):
@@ -269,26 +331,32 @@ class _Recovery:
 
     def _losses(self, end_ns: int, report: RecoveryReport) -> Iterator[dict[str, Any]]:
         interval_s = float(self._values["sync_interval_ms"]) / 1e3
+        told = {e.get("stream") for e in self._all_events() if _is_seal_loss(e)}
         for name, stream in report.streams.items():
-            spec = self._journal.specs[name]
+            spec = self._journal.specs.get(name)
             position = self._journal.positions.get(name, {})
-            if stream.damaged:
-                count = stream.committed - stream.kept
-                yield make_event(
-                    "lost", end_ns, name, "damaged", count=count, detail=stream.damaged
-                )
-            if stream.interval_lost:
-                estimate = round((spec.rate_hz or 0) * interval_s)
+            for loss in self._told.get(name, ()):
+                yield make_event("lost", end_ns, name, **loss)
+            if stream.interval_lost and name not in told:
+                estimate = round((spec.rate_hz or 0) * interval_s) if spec is not None else None
                 yield make_event(
                     "lost",
                     end_ns,
                     name,
                     report.cause,
                     epoch=position.get("epoch"),
+                    first_seq=position.get("seq"),
                     estimate=estimate,
                 )
         cut = {f"{n}/{f}": b for n, s in report.streams.items() for f, b in s.cut_bytes.items()}
-        yield make_event(RECOVERY, end_ns, cause=report.cause, cut_bytes=cut)
+        event = make_event(RECOVERY, end_ns, cause=report.cause, cut_bytes=cut)
+        # The event log itself may hold less than was committed.
+        yield event | ({"events_missing_bytes": n} if (n := self._events_missing) else {})
+
+
+def _is_seal_loss(event: dict[str, Any]) -> bool:
+    """Whether the writer told of a loss itself, when the disk failed under it."""
+    return (event.get("type"), event.get("cause")) == ("lost", DISK)
 
 
 def _times(folder: Path, spec: StreamSpec) -> Iterator[Extent]:

@@ -20,6 +20,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
 from recorder.session.layout import SessionPlan
+from recorder.writer.disk_policy import DISK, Floor, ending, ending_of, what_failed
 from recorder.writer.intake import Position, Verdict
 from recorder.writer.session_writer import SessionWriter
 
@@ -28,6 +29,7 @@ WINDOW_BYTES = 32_000_000
 
 _POLL_S = 0.5
 _DROPPED_PEERS = 64
+_FULL_GRACE_NS = 10_000_000_000  # for drivers, when the disk's floor ends a session
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class _Peer:
 class _Finishing:
     """A session that was told to end: who asked, whose drivers live, when patience ends."""
 
-    peer: bytes
+    peer: bytes | None  # nobody: its disk is full
     request: int
     live: set[str]
     deadline_ns: int
@@ -65,6 +67,7 @@ class _Open:
     stop: threading.Event = field(default_factory=threading.Event)
     threads: list[threading.Thread] = field(default_factory=list)
     failure: Exception | None = None
+    full: str | None = None  # why it has to end: the disk's floor is reached
     finishing: _Finishing | None = None
 
 
@@ -95,11 +98,10 @@ class WriterService:
         self._strangers: set[bytes] = set()
         self._open: _Open | None = None
         self._quit = False
-        self._sealed: str | None = None
+        self._ended: dict[str, Any] | None = None  # how the last session did
         self._ack_due = threading.Event()
         if resume is not None:
-            writer = SessionWriter.resume(disk, resume, clock)
-            self._begin(writer, writer.sync_interval_s, writer.until_ns)
+            self._resume(resume)
 
     def quit(self) -> None:
         """End `run`; safe in a signal handler.  An open session stays as the journal has it."""
@@ -114,6 +116,8 @@ class WriterService:
                 self._handle(*received)
             if self._open is not None and self._open.failure is not None:
                 self._seal(self._open)
+            if self._open is not None and self._open.full and self._open.finishing is None:
+                self._end_full(self._open, self._open.full)
             if self._ack_due.is_set():
                 self._ack_due.clear()
                 for peer in self._peers:
@@ -122,7 +126,10 @@ class WriterService:
                 self._finish(self._open)
         if self._open is not None:
             self._join_threads(self._open)
-            self._open.writer.abandon()
+            if self._open.failure is not None:
+                self._seal(self._open)
+            else:
+                self._open.writer.abandon()
         self._socket.close()
 
     def _handle(self, peer: bytes, message: Message | ProtocolError) -> None:
@@ -136,7 +143,7 @@ class WriterService:
                 case Kind.COMMAND:
                     self._command(peer, message)
                 case _ if peer not in self._peers:
-                    self._who(peer)
+                    self._who(peer, again=message.kind is Kind.PING)
                 case Kind.PING:
                     self._ping(peer)
                 case kind if kind in NUMBERED:
@@ -155,8 +162,8 @@ class WriterService:
             )
         self._socket.send(peer, Message(Kind.FAULT, values={"message": str(error)}))
 
-    def _who(self, peer: bytes) -> None:
-        if peer in self._strangers:
+    def _who(self, peer: bytes, again: bool) -> None:
+        if peer in self._strangers and not again:
             return
         if len(self._strangers) >= _DROPPED_PEERS:
             self._strangers.clear()
@@ -179,7 +186,8 @@ class WriterService:
         if self._open is not None:
             for spec in specs:
                 self._open.writer.declare(spec)
-                self._open.positions.setdefault(spec.name, Position())
+                state = self._open.writer.positions()[spec.name]
+                self._open.positions.setdefault(spec.name, _position(state))
         self._share_out()
         for other in self._peers:
             self._hello(other)
@@ -210,7 +218,12 @@ class WriterService:
             }
             for name in known.specs:
                 position = current.positions[name]
-                positions[name] = (position.epoch, position.number)
+                epoch, appended = current.writer.appended.get(name, (0, 0))
+                positions[name] = (
+                    position.epoch,
+                    position.number,
+                    appended if epoch == position.epoch else 0,
+                )
         self._socket.send(
             peer,
             Message(
@@ -300,7 +313,7 @@ class WriterService:
         status: dict[str, Any] = {
             "sensors": {p.sensor: sorted(p.specs) for p in self._peers.values()},
             "session": None,
-            "sealed": self._sealed,
+            "ended": self._ended,
         }
         if (current := self._open) is not None:
             status |= {
@@ -314,7 +327,7 @@ class WriterService:
         if self._open is not None:
             raise StorageError(f"{self._open.writer.path}: a session is being recorded already")
         plan = SessionPlan(**values["plan"])
-        self._sealed = None
+        self._ended = None
         try:
             writer = SessionWriter.create(self._disk, plan, self._clock)
         except OSError as error:
@@ -322,6 +335,16 @@ class WriterService:
         self._begin(writer, writer.sync_interval_s, writer.until_ns)
         for peer in self._peers:
             self._hello(peer)
+
+    def _resume(self, path: Path) -> None:
+        """Go on with a session; where that cannot be, say how it ended or why not."""
+        try:
+            writer = SessionWriter.resume(self._disk, path, self._clock)
+        except (OSError, RecorderError) as error:
+            why = f"{path}: a new writer cannot go on with it: {what_failed(error)}"
+            self._ended = ending_of(path) or ending(path, sealed=why)
+        else:
+            self._begin(writer, writer.sync_interval_s, writer.until_ns)
 
     def _begin(self, writer: SessionWriter, interval_s: float, until_ns: int | None) -> None:
         current = self._open = _Open(writer, interval_s, until_ns)
@@ -331,9 +354,7 @@ class WriterService:
                 writer.declare(spec)
                 current.positions[spec.name] = Position()
         for name, state in writer.positions().items():
-            current.positions[name] = Position(
-                state["epoch"], state["number"], state["seq"], state["ended"], set(state["past"])
-            )
+            current.positions[name] = _position(state)
             if state["samples"]:
                 current.last_ns[name] = state["last_ns"]
         current.threads = [
@@ -346,6 +367,8 @@ class WriterService:
     def _append_all(self, current: _Open) -> None:
         while (item := current.inbox.get()) is not None:
             peer, message = item
+            if current.failure is not None:
+                return
             try:
                 current.writer.append(message)
             except (OSError, RecorderError) as error:
@@ -360,9 +383,12 @@ class WriterService:
                     self._waker.wake()
 
     def _sync_all(self, current: _Open) -> None:
+        writer = current.writer
+        floor = Floor(self._disk, writer.path, writer.reserve_bytes, self._clock, writer.bytes)
         while not self._clock.wait(current.stop, current.interval_s):
             try:
-                current.writer.commit()
+                writer.commit()
+                current.full = current.full or floor.reached(writer.bytes)
             except (OSError, RecorderError) as error:
                 self._fail(current, error)
                 return
@@ -377,21 +403,35 @@ class WriterService:
     def _seal(self, current: _Open) -> None:
         """The disk failed: nothing more is promised of this session, and it is said so."""
         self._join_threads(current)
-        why = current.failure
-        cause = why.strerror if isinstance(why, OSError) and why.strerror else str(why)
+        assert current.failure is not None
+        cause = what_failed(current.failure)
         reason = f"{current.writer.path}: sealed at its last commit: {cause}"
         current.writer.seal(reason)
+        self._over(current, sealed=reason)
+
+    def _over(self, current: _Open, sealed: str | None = None) -> None:
+        """The session is closed: tell the drivers, and whoever asked for its end."""
         self._open = None
+        writer = current.writer
+        self._ended = ending(writer.path, writer.positions(), sealed, current.full)
         for peer in self._peers:
             self._hello(peer)
-        if (asked := current.finishing) is not None:
-            self._reply(asked.peer, asked.request, error=reason, exit_code=1)
-        self._sealed = reason
+        if (asked := current.finishing) is not None and asked.peer is not None:
+            self._reply(asked.peer, asked.request, **self._ended)
+
+    def _end_full(self, current: _Open, why: str) -> None:
+        """The disk's floor is reached: the session ends as if it had been told to."""
+        current.writer.event(DISK, cause="floor", detail=why)
+        live = {known.sensor for known in self._peers.values()}
+        deadline = self._clock.monotonic_ns() + _FULL_GRACE_NS
+        current.finishing = _Finishing(None, 0, live, deadline)
+        for identity in self._peers:
+            self._tell_finish(identity)
 
     def _stop(self, peer: bytes, message: Message) -> None:
         current = self._open
         if current is None:
-            self._reply(peer, message.number, closed=None, streams={}, sealed=self._sealed)
+            self._reply(peer, message.number, **(self._ended or ending(None)))
             return
         grace_s, live = message.values["grace_s"], set(message.values["live"])
         deadline = self._clock.monotonic_ns() + round(grace_s * 1e9)
@@ -412,38 +452,43 @@ class WriterService:
         """Close once every live driver's streams have ended, or when the grace is over."""
         asked = current.finishing
         assert asked is not None
-        owed = [
-            name
-            for known in self._peers.values()
+        peers = self._peers.values()
+        # A new writer is asked before the drivers have found it: they still hold samples.
+        missing = asked.live - {known.sensor for known in peers}
+        owed = any(
+            current.positions[name].ended is None
+            for known in peers
             if known.sensor in asked.live
             for name in known.specs
-            if current.positions[name].ended is None
-        ]
-        if owed and self._clock.monotonic_ns() < asked.deadline_ns:
+        )
+        if (missing or owed) and self._clock.monotonic_ns() < asked.deadline_ns:
             return
         self._join_threads(current)
         if current.failure is not None:
             self._seal(current)
             return
-        for name, state in current.writer.positions().items():
-            if state["epoch"] and state["ended"] is None:
-                current.writer.lose_tail(name)
         try:
+            for name, state in current.writer.positions().items():
+                if state["ended"] is None:
+                    current.writer.lose_tail(name)
             current.writer.close("clean")
         except (OSError, RecorderError) as error:
             current.failure = error
             self._seal(current)
             return
-        result = {"closed": str(current.writer.path), "streams": current.writer.positions()}
         for identity in self._peers:
             self._acknowledge(identity)
-        self._open = None
-        for identity in self._peers:
-            self._hello(identity)
-        self._reply(asked.peer, asked.request, **result)
+        self._over(current)
 
     def _join_threads(self, current: _Open) -> None:
         current.stop.set()
         current.inbox.put(None)
         for thread in current.threads:
             thread.join()
+
+
+def _position(state: dict[str, Any]) -> Position:
+    """Where a stream of the session goes on."""
+    return Position(
+        state["epoch"], state["number"], state["seq"], state["ended"], set(state["past"])
+    )

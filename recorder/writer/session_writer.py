@@ -15,28 +15,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
-import shutil
 import threading
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import recorder
 from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout
-from recorder.session.events import EventLog, make_event
+from recorder.session.events import ClockWatch, EventLog, make_event
 from recorder.session.journal import JournalState, JournalWriter, read_journal
 from recorder.session.lock import boot_id, lock_session
+from recorder.writer.disk_policy import Fuse, append_events, events_of_seal
 from recorder.writer.stream_store import StreamStore, check_same
-from recorder.writer.track import Track, last_time, may_begin
+from recorder.writer.track import Track, first_time, last_time, may_begin
 
-_CLOCK_STEP_NS = 10_000_000  # what a clock moves between two commits beyond this, it stepped
 NORMAL_ENDS = ("eof", "stopped", "duration")
 
 
@@ -47,8 +43,9 @@ class SessionWriter:
         path: the session's folder.
         key: names the session on the bus.
         start_ns, start_mono_ns: its start on the calendar and on CLOCK_MONOTONIC.
+        sync_interval_s, reserve_bytes: as planned: time between commits, space to leave free.
         durable: by stream, (epoch, number): every message before that number is durable.
-        appended: the same for what was handed to the kernel.
+        appended: the same for what was handed to the kernel, or is held back for now.
         lock: held while the session's state changes.
     """
 
@@ -60,6 +57,8 @@ class SessionWriter:
         self.start_ns: int = values["start_ns"]
         self.start_mono_ns: int = values["start_mono_ns"]
         self.key = f"{values['boot_id']}/{self.start_mono_ns}"
+        self.sync_interval_s = float(values["sync_interval_ms"]) / 1e3
+        self.reserve_bytes = round(float(values.get("min_free_gb", 0.0)) * 1e9)
         self.durable: dict[str, tuple[int, int]] = {}
         self.appended: dict[str, tuple[int, int]] = {}
         self._disk = disk
@@ -68,9 +67,12 @@ class SessionWriter:
         self._lock_fd = lock_fd
         self._tracks: dict[str, Track] = {}
         self._incoming: deque[dict[str, Any]] = deque()
-        self._restored: dict[str, dict[str, Any]] = {}
+        self._restored = JournalState()
+        self._names: dict[Path, str] = {}  # of files, relative to the session
         self._committed = ""
-        self._clock_offset_ns = clock.realtime_ns() - clock.monotonic_ns()
+        self._last: dict[str, Any] = {"files": {}, "streams": {}}  # what the last commit holds
+        self._clock_watch = ClockWatch(clock)
+        self._unbroken = Fuse(path)  # an error leaves channels that differ in length
         self._log: AppendFile
         self._events: EventLog
         self._journal: JournalWriter
@@ -82,29 +84,24 @@ class SessionWriter:
         Raises:
             UsageError, StorageError: as `layout.create_session` does.
         """
-        values: dict[str, Any] = {
-            "version": 1,
-            "name": "",
-            "state": layout.RECORDING,
-            "start_ns": clock.realtime_ns(),
-            "end_ns": None,
-            "start_mono_ns": clock.monotonic_ns(),
-            "boot_id": boot_id(),
-            "hostname": platform.node(),
-            "recorder_version": recorder.__version__,
-            "metadata": plan.metadata,
-            "sync_interval_ms": plan.sync_interval_ms,
-            "duration_s": plan.duration_s,
-            "sensors": plan.sensors,
-            "streams": {},
-        }
-        path = layout.create_session(disk, plan, values)
-        writer = cls(disk, path, clock, values, lock_session(path))
-        writer._events = EventLog(disk.create(layout.private(path, layout.EVENTS)))
-        writer._log = disk.create(layout.private(path, layout.LOG))
-        writer._journal = JournalWriter(disk.create(layout.private(path, layout.JOURNAL)))
-        writer._open_journal()
-        disk.sync_folder(layout.private(path))
+        values = layout.new_session_json(plan, clock, boot_id())
+        begun: list[SessionWriter] = []
+
+        def begin(folder: Path) -> None:
+            writer = cls(disk, folder, clock, values, lock_session(folder))
+            writer._begin(layout.private(folder))
+            begun.append(writer)
+
+        try:
+            path = layout.create_session(disk, plan, values, begin)
+        except BaseException:
+            for writer in begun:
+                writer.abandon()
+            raise
+        (writer,) = begun
+        writer.path = path
+        for file in writer._files():  # descriptors stay valid across the rename, names do not
+            file.path = layout.private(path, file.path.name)
         return writer
 
     @classmethod
@@ -115,13 +112,16 @@ class SessionWriter:
             SessionError: it is closed, in use, of another boot, or shorter than committed.
         """
         values = layout.read_session_json(path)
-        lock_fd = lock_session(path)
-        journal = read_journal(layout.private(path, layout.JOURNAL))
-        if journal.closed is not None or values["state"] != layout.RECORDING:
-            raise SessionError(f"{path}: is closed; a writer cannot go on with it")
         if values["boot_id"] != boot_id():
             raise SessionError(f"{path}: was recorded before this machine's last boot")
-        writer = cls.reopen(disk, path, clock, values, lock_fd, journal)
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, lock_fd := lock_session(path))
+            journal = read_journal(layout.private(path, layout.JOURNAL))
+            if journal.closed is not None or values["state"] != layout.RECORDING:
+                raise SessionError(f"{path}: is closed; a writer cannot go on with it")
+            writer = cls.reopen(disk, path, clock, values, lock_fd, journal)
+            writer._journal.append("resume")
+            undo.pop_all()
         writer.event("writer", cause="restarted")
         return writer
 
@@ -140,7 +140,7 @@ class SessionWriter:
         Args:
             disk, path, clock: as for `resume`.
             values: of ``session.json``.
-            lock_fd: from `lock_session`; the writer takes it over.
+            lock_fd: from `lock_session`; the writer takes it over, unless this fails.
             journal: the state to go on from.
 
         Raises:
@@ -159,14 +159,15 @@ class SessionWriter:
         Raises:
             ProtocolError: the stream was declared before, in another form.
         """
-        with self.lock:
-            track = self._tracks.get(spec.name)
-            if track is not None:
-                check_same(track.store.spec, spec)
-                return
-            store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
-            track = self._tracks[spec.name] = Track(store)
-            track.restore(self._restored.pop(spec.name, {}))
+        track = self._tracks.get(spec.name)
+        if track is not None:
+            check_same(track.store.spec, spec)
+            return
+        store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
+        track = Track(store)
+        track.restore(self._restored, spec.name)
+        # The lock may be waiting for the disk: whoever iterates makes itself a list instead.
+        self._tracks[spec.name] = track
 
     def append(self, message: Message) -> None:
         """Append one accepted message.
@@ -174,7 +175,7 @@ class SessionWriter:
         Raises:
             OSError: the disk refused; the session must be sealed.
         """
-        with self.lock:
+        with self.lock, self._unbroken:
             track = self._tracks[message.stream]
             if track.held:
                 track.held.append(message)
@@ -182,7 +183,7 @@ class SessionWriter:
                 self._append(track, message)
             if track.held and may_begin(track.held):
                 self._release(track)
-            self.appended[message.stream] = (track.epoch, track.number)
+            self.appended[message.stream] = (message.epoch, message.number + 1)
 
     def commit(self) -> None:
         """Make everything appended so far durable; then `durable` says so.
@@ -190,23 +191,26 @@ class SessionWriter:
         Raises:
             OSError: the disk refused; the session must be sealed.
         """
-        self._watch_clock()
-        with self.lock:
+        if (step_ns := self._clock_watch.step_ns()) is not None:
+            self.event("clock", cause="step", step_ns=step_ns)
+        with self.lock, self._unbroken:
             while self._incoming:
                 self._events.add(self._incoming.popleft())
             self._events.write_due(self._now_ns())
             lengths, dirty = self._flush()
-            positions = {name: t.position() for name, t in self._tracks.items()}
+            positions = dict(self._restored.positions)  # of what is not declared again yet
+            positions |= {name: t.position() for name, t in list(self._tracks.items())}
             content = {"files": lengths, "streams": positions, "events": self._events.pending}
             body = json.dumps(content)  # a copy too: the append thread goes on changing its parts
             if body == self._committed:
                 return
-        for file in dirty:
-            file.sync()
+        self._disk.sync_files(dirty)
+        committed = json.loads(body)
         with self.lock:
-            self._journal.commit(t_ns=self._clock.monotonic_ns(), **json.loads(body))
+            self._journal.commit(t_ns=self._clock.monotonic_ns(), **committed)
         self._journal.sync()
-        self._committed = body
+        self._committed, self._last = body, committed
+        self._events.uncommitted.clear()
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
     def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
@@ -220,7 +224,9 @@ class SessionWriter:
     def lose_tail(self, stream: str) -> None:
         """A driver was gone before it could say how its stream ended: an interval of loss."""
         with self.lock:
-            self._lose_interval(self._tracks[stream], self._clock.monotonic_ns())
+            track = self._tracks[stream]
+            self._release(track)
+            self._lose_interval(track, self._clock.monotonic_ns())
 
     def close(self, state: str, end_ns: int | None = None) -> None:
         """End the session: formats finished, everything durable, state written.
@@ -244,19 +250,31 @@ class SessionWriter:
 
     def abandon(self) -> None:
         """Close descriptors and let go of the lock; writes nothing of its own."""
+        self._close_files()
+        os.close(self._lock_fd)
+
+    def _close_files(self) -> None:
         files: list[AppendFile | JournalWriter] = [*self._files(), self._journal]
         for file in files:
             with contextlib.suppress(OSError):
                 file.close()
-        os.close(self._lock_fd)
 
     def seal(self, reason: str) -> None:
         """Mark a session whose disk failed, as far as that disk still allows."""
         # Where even this fails the journal still ends at the last commit: recovery goes by that.
+        self._close_files()
+        now_ns = self._clock.monotonic_ns()
+        losses = events_of_seal(self._tracks, self._last, reason, self._now_ns(), now_ns)
+        told = [*self._events.uncommitted, *self._events.pending, *self._incoming]
+        append_events(self._disk, self.path, self._last, [*told, *losses])
         with contextlib.suppress(OSError):
             self._values["sealed"] = reason
             self._describe(layout.SEALED, self._now_ns())
-        self.abandon()
+        os.close(self._lock_fd)
+
+    @property
+    def bytes(self) -> int:
+        return sum(track.store.bytes for _, track in self._written())
 
     def positions(self) -> dict[str, dict[str, Any]]:
         """By stream, how far appending has come (with samples, losses, bytes).
@@ -267,19 +285,6 @@ class SessionWriter:
             name: track.position() | {"bytes": track.store.bytes, "adjusted": track.store.adjusted}
             for name, track in list(self._tracks.items())
         }
-
-    @property
-    def specs(self) -> Mapping[str, StreamSpec]:
-        """Declared streams by name."""
-        return {name: track.store.spec for name, track in self._tracks.items()}
-
-    def _watch_clock(self) -> None:
-        """Log a step of the calendar clock; `ts` goes by the session's start and does not step."""
-        offset_ns = self._clock.realtime_ns() - self._clock.monotonic_ns()
-        step_ns = offset_ns - self._clock_offset_ns
-        self._clock_offset_ns = offset_ns
-        if abs(step_ns) > _CLOCK_STEP_NS:
-            self.event("clock", cause="step", step_ns=step_ns)
 
     def _append(self, track: Track, message: Message) -> None:
         store = track.store
@@ -319,7 +324,7 @@ class SessionWriter:
         if track.epoch:
             track.past.append(track.epoch)
             if track.ended is None:  # the driver died: what it had not sent, nobody can count
-                self._lose_interval(track, last_time(message) or self._clock.monotonic_ns())
+                self._lose_interval(track, first_time(message) or self._clock.monotonic_ns())
         track.epoch, track.ended = message.epoch, None
         track.epochs.append((message.epoch, track.store.samples))
         self._journal.append("epoch", stream=name, epoch=message.epoch, sample=track.store.samples)
@@ -329,8 +334,10 @@ class SessionWriter:
         if self.until_ns is not None:
             until_ns = min(until_ns, self.until_ns)
         since, rate = track.store.last_ns, track.store.spec.rate_hz
-        gap = max(0, until_ns - since) if since >= 0 else None
-        estimate = max(0, round(gap * rate / 1e9) - 1) if gap is not None and rate else None
+        gap = max(0, until_ns - (since if since >= 0 else self.start_mono_ns))
+        estimate = max(0, round(gap * rate / 1e9) - 1) if rate else None
+        if track.epoch:
+            self._tell_end(track, None, "gone")
         track.unknown_losses += 1
         self._events.add(
             make_event(
@@ -366,10 +373,16 @@ class SessionWriter:
 
     def _end(self, track: Track, message: Message) -> None:
         track.ended = str(message.values.get("reason", "ended"))
+        self._tell_end(track, message.seq, track.ended)
         if track.ended not in NORMAL_ENDS:
             detail = message.values.get("detail", "")
             name = message.stream
             self._events.add(make_event("fault", self._now_ns(), name, track.ended, detail=detail))
+
+    def _tell_end(self, track: Track, sent: int | None, reason: str) -> None:
+        name, epoch = track.store.spec.name, track.epoch
+        track.ends[epoch] = (sent, reason)
+        self._journal.append("end", stream=name, epoch=epoch, sent=sent, reason=reason)
 
     def _write_log(self, message: Message) -> None:
         t_ns = last_time(message) + self.start_ns - self.start_mono_ns
@@ -382,15 +395,12 @@ class SessionWriter:
             "state": state,
             "end_ns": end_ns,
             "streams": {n: t.store.spec.to_wire() for n, t in self._written()},
-            "epochs": {
-                n: [{"epoch": e, "first_sample": i} for e, i in t.epochs]
-                for n, t in self._written()
-            },
+            "epochs": {n: t.describe_epochs() for n, t in self._tracks.items() if t.epochs},
         }
         layout.write_session_json(self._disk, self.path, self._values)
 
     def _written(self) -> list[tuple[str, Track]]:
-        return [(name, track) for name, track in self._tracks.items() if track.store.exists]
+        return [(name, track) for name, track in list(self._tracks.items()) if track.store.exists]
 
     def _files(self) -> list[AppendFile]:
         stores = [f for _, track in self._written() for f in track.store.files]
@@ -400,12 +410,27 @@ class SessionWriter:
         lengths, dirty = {}, []
         for file in self._files():
             file.flush()
-            name = str(file.path.relative_to(self.path))
+            name = self._names.get(file.path)
+            if name is None:
+                name = self._names[file.path] = str(file.path.relative_to(self.path))
             lengths[name] = file.length
             if file.dirty:
                 dirty.append(file)
                 file.dirty = False
         return lengths, dirty
+
+    def _begin(self, folder: Path) -> None:
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, self._lock_fd)
+            files = []
+            for name in (layout.EVENTS, layout.LOG, layout.JOURNAL):
+                files.append(self._disk.create(folder / name))
+                undo.callback(files[-1].close)
+            events, self._log, journal = files
+            self._events, self._journal = EventLog(events), JournalWriter(journal)
+            self._open_journal()
+            self._disk.sync_folder(folder)
+            undo.pop_all()
 
     def _open_journal(self) -> None:
         self._journal.append(
@@ -441,13 +466,12 @@ class SessionWriter:
             else:
                 self._set_aside(name)
             track = self._tracks[name] = Track(store)
-            track.restore(position)
-            epochs = journal.epochs.get(name, [])
-            track.epochs = [(e, i) for e, i in epochs if e == track.epoch or e in track.past]
+            track.restore(journal, name)
+        self._restored = journal
+        self._last = {"files": journal.files, "streams": journal.positions}
         for name, position in journal.positions.items():
             self.durable[name] = (position["epoch"], position["number"])
-            if name not in self._tracks:  # no sample yet, but perhaps states or losses
-                self._restored[name] = position
+            self.appended[name] = self.durable[name]
         self._open_journal()
 
     def _set_aside(self, name: str) -> None:
@@ -456,11 +480,7 @@ class SessionWriter:
             if folder.exists():
                 salvage = layout.private(self.path, layout.SALVAGE)
                 number = sum(1 for _ in salvage.iterdir())
-                shutil.move(folder, salvage / f"{name}.{number}")
-
-    @property
-    def sync_interval_s(self) -> float:
-        return float(self._values["sync_interval_ms"]) / 1e3
+                self._disk.rename(folder, salvage / f"{name}.{number}")
 
     @property
     def until_ns(self) -> int | None:

@@ -143,9 +143,12 @@ class StreamStore:
         moved = times.copy()
         last = self._last_ts
         for i in range(len(moved)):
-            while (value := self._to_ts(moved[i : i + 1])[0]) <= last:
-                moved[i] = round(np.nextafter(last, np.inf) * 1e9) - self._offset_ns + 120
+            value = self._to_ts(moved[i : i + 1])[0]
+            if value <= last:
                 self.adjusted += 1
+                moved[i] = round(np.nextafter(last, np.inf) * 1e9) - self._offset_ns
+                while (value := self._to_ts(moved[i : i + 1])[0]) <= last:
+                    moved[i] += 120  # to and from double is rounded twice
             last = value
         self._last_ts = last
         return moved

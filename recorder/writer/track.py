@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import Any
 
 from recorder.contract.wire import Kind, Message
+from recorder.session.journal import JournalState
 from recorder.writer.stream_store import StreamStore
 
 _POSITION = ("epoch", "number", "seq", "ended", "past", "lost", "unknown_losses")
@@ -25,6 +25,7 @@ class Track:
         self.lost: dict[str, int] = {}
         self.unknown_losses = 0
         self.epochs: list[tuple[int, int]] = []
+        self.ends: dict[int, tuple[int | None, str]] = {}
         self.held: list[Message] = []
 
     def position(self) -> dict[str, Any]:
@@ -32,17 +33,40 @@ class Track:
         position = {key: copy.copy(getattr(self, key)) for key in _POSITION}
         return position | {"samples": self.store.samples, "last_ns": self.store.last_ns}
 
-    def restore(self, position: Mapping[str, Any]) -> None:
-        """Go on from a commit record's position."""
+    def restore(self, journal: JournalState, name: str) -> None:
+        """Go on from the last commit's position, with the epochs that it knows."""
+        position = journal.positions.get(name, {})
         for key in _POSITION:
             if key in position:
                 setattr(self, key, position[key])
+        # Records from after that commit may tell of what is not in it, and are then told anew.
+        known = {self.epoch, *self.past}
+        epochs = dict(journal.epochs.get(name, ()))
+        self.epochs = [(epoch, index) for epoch, index in epochs.items() if epoch in known]
+        for epoch, end in journal.ends.get(name, {}).items():
+            if epoch in self.past or (epoch == self.epoch and self.ended is not None):
+                self.ends[epoch] = end
+
+    def describe_epochs(self) -> list[dict[str, Any]]:
+        """The stream's epochs for ``session.json``; sent is None where the driver never said."""
+        described = []
+        for epoch, index in self.epochs:
+            sent, reason = self.ends.get(epoch, (None, "gone"))
+            entry = {"epoch": epoch, "first_sample": index, "sent": sent, "ended": reason}
+            described.append(entry)
+        return described
 
 
 def may_begin(held: list[Message]) -> bool:
     """Whether a stream may have its folder: a second sample is there, or none will come."""
     samples = sum(m.count or 0 for m in held if m.kind is Kind.DATA)
     return samples > 1 or held[-1].kind is Kind.END
+
+
+def first_time(message: Message) -> int:
+    """CLOCK_MONOTONIC of a message's first sample, or of the message itself, in ns."""
+    times = message.t_mono_ns
+    return times if isinstance(times, int) else int(times[0])
 
 
 def last_time(message: Message) -> int:

@@ -17,6 +17,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd import create_writer
 from recorder.session.events import make_event
+from recorder.session.journal import JournalWriter
 
 START_NS = 1_717_236_000_123_456_789
 START_MONO_NS = 5_000_000_000_001
@@ -117,6 +118,7 @@ class Builder:
     events: list[dict[str, Any]] = field(default_factory=list)
     sensors: dict[str, dict[str, Any]] = field(default_factory=dict)
     epochs: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+    sent: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.path.mkdir(parents=True)
@@ -217,7 +219,52 @@ class Builder:
             ends = [int(s.t_ns[-1]) for s in self.streams.values() if len(s.t_ns)]
             end_ns = max(ends, default=START_NS) + 1_000_000
             self.write_header(state, None if state == "recording" else end_ns)
+            self.write_journal(state)
         return self.path
+
+    def settled(self, stream: str) -> list[dict[str, Any]]:
+        """The stream's epochs with what was sent: all that is stored, or told to be lost."""
+        made, lost = self.streams[stream], [e for e in self.events if e["stream"] == stream]
+        lost = [e for e in lost if e["type"] == "lost"]
+        entries: list[dict[str, Any]] = list(self.epochs[stream])
+        known = {entry["epoch"] for entry in entries}
+        more = sorted({e["epoch"] for e in lost} - known)
+        entries += [{"epoch": e, "first_sample": len(made.seq)} for e in more]
+        settled = []
+        stops = [*(entry["first_sample"] for entry in entries[1:]), len(made.seq)]
+        for entry, stop in zip(entries, stops, strict=True):
+            mine = [e for e in lost if e["epoch"] == entry["epoch"]]
+            last = made.seq[entry["first_sample"] : stop].tolist()[-1:]
+            last += [e["last_seq"] for e in mine if e["last_seq"] is not None]
+            gone = any(e["count"] is None for e in mine)
+            sent = None if gone else self.sent.get(entry["epoch"], max(last, default=-1) + 1)
+            settled.append({**entry, "sent": sent, "ended": "gone" if gone else "stopped"})
+        return settled
+
+    def write_journal(self, state: str) -> None:
+        """The journal as it stands after the session was closed, or before."""
+        path = self.path / "_recorder" / "commits"
+        path.unlink(missing_ok=True)
+        journal = JournalWriter(PosixDisk().create(path))
+        journal.append("open", boot_id="b", start_mono_ns=START_MONO_NS, start_ns=START_NS)
+        files = {"_recorder/events.jsonl": (self.path / "_recorder/events.jsonl").stat().st_size}
+        positions = {}
+        for name, made in self.streams.items():
+            journal.append("stream", spec=made.spec.to_wire())
+            settled = self.settled(name)
+            for entry in settled:
+                sample, sent = entry["first_sample"], entry["sent"]
+                journal.append("epoch", stream=name, epoch=entry["epoch"], sample=sample)
+                journal.append("end", stream=name, epoch=entry["epoch"], sent=sent, reason="")
+            position = {"epoch": settled[-1]["epoch"], "samples": len(made.seq)}
+            positions[name] = position | {"number": 0, "ended": settled[-1]["ended"], "past": []}
+            for file in (self.path / name).iterdir():
+                if file.name not in ("meta.json", *made.spec.files):
+                    files[f"{name}/{file.name}"] = file.stat().st_size
+        journal.commit(t_ns=START_MONO_NS, files=files, streams=positions, events=[])
+        if state in ("clean", "recovered"):
+            journal.append("close", state=state)
+        journal.close()
 
     def write_header(self, state: str, end_ns: int | None) -> None:
         header = {
@@ -235,7 +282,7 @@ class Builder:
             "streams": {n: s.spec.to_wire() for n, s in self.streams.items()},
         }
         if state in ("clean", "recovered"):
-            header["epochs"] = self.epochs
+            header["epochs"] = {n: self.settled(n) for n in self.epochs}
         (self.path / "_recorder" / "session.json").write_text(json.dumps(header))
 
 

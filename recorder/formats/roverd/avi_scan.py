@@ -197,6 +197,25 @@ def _walk(file: ReadFile, riff: int, movi: int, end: int) -> tuple[Segment, Entr
     return Segment(riff, movi, len(entries), at), entries
 
 
+def frame_offset(path: Path, segment: Segment, number: int) -> int:
+    """Where a frame's chunk begins, found by the chunks before it and not by any index.
+
+    Raises:
+        FormatError: the segment holds no such frame.
+    """
+    file = ReadFile(path)
+    try:
+        at = segment.movi + LIST.size
+        for _ in range(number):
+            name, size = CHUNK.unpack(file.read(at, CHUNK.size))
+            if name != FRAME_ID:
+                raise FormatError(f"{path}: no frame at byte {at}")
+            at += CHUNK.size + size + (size & 1)
+        return at
+    finally:
+        file.close()
+
+
 def load_index(file: ReadFile, segment: Segment) -> Entries:
     """The entries of a closed segment, from its ix00."""
     raw = file.read(segment.frames_end + INDEX_HEAD.size, 8 * segment.count)

@@ -15,7 +15,7 @@ import numpy as np
 
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec
-from recorder.formats.roverd.avi_scan import AviScan, load_index, scan_avi
+from recorder.formats.roverd.avi_scan import AviScan, frame_offset, scan_avi
 from recorder.formats.roverd.channel import Layout, ReadFile
 from recorder.formats.roverd.xz import LzmaReader, index_path
 
@@ -129,14 +129,9 @@ class _VideoExtent(Extent):
             if samples == segment.count:
                 return min(segment.frames_end, self._scan.end)
             if number == len(segments) - 1:
-                entries = self._scan.entries
-            else:
-                file = ReadFile(self._scan.path)
-                try:
-                    entries = load_index(file, segment)
-                finally:
-                    file.close()
-            return segment.movi + int(entries[samples][0])
+                return segment.movi + int(self._scan.entries[samples][0])
+            # Its index may be garbage between its ends, where it was written after the commit.
+            return frame_offset(self._scan.path, segment, samples)
         return self._scan.frames_end
 
 

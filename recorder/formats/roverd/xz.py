@@ -192,7 +192,9 @@ class LzmaReader(ChannelReader):
         tail = 0
         if end:  # not streams all the way: unpack from the front as far as it goes
             starts, sizes, tail = self._unpack_all()
-        self._starts = np.array([*starts, self._file.size], np.int64)
+        whole_end = self._file.size - tail
+        self._whole = len(starts) - bool(tail and starts and starts[-1] == whole_end)
+        self._starts = np.array([*starts, whole_end], np.int64)
         self._offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         torn = int(self._offsets[-1]) % self.sample_bytes
         self._take_tail(tail, partial, f"{tail} bytes after the last whole xz stream")
@@ -226,9 +228,9 @@ class LzmaReader(ChannelReader):
         return int(self._offsets[-1]) // self.sample_bytes
 
     def boundary(self, samples: int) -> tuple[int, int]:
-        """The last end of a stream that lies at or before so many samples: samples, bytes."""
-        whole = self._offsets % self.sample_bytes == 0
-        whole &= self._offsets <= samples * self.sample_bytes
+        """The last end of a whole stream at or before so many samples: samples, bytes."""
+        offsets = self._offsets[: self._whole + 1]
+        whole = (offsets % self.sample_bytes == 0) & (offsets <= samples * self.sample_bytes)
         at = int(np.flatnonzero(whole)[-1])
         return int(self._offsets[at]) // self.sample_bytes, int(self._starts[at])
 

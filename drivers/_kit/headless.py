@@ -1,0 +1,80 @@
+"""Lets libraries load that are linked against a desktop's libraries and never use them here.
+
+ouster-sdk keeps its viewer in the same library as its decoder, so that it asks for ``libGL.so.1``
+although no function of it is referred to before a window is opened.  A computer in a vehicle, or a
+container, has no such file.  The dynamic linker is content with any loaded object of that name: an
+empty one, made here in memory (System V ABI, ELF-64, chapter 5, "Dynamic Linking").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+
+_MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine
+_PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
+_READ_WRITE = 6
+_DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SYMENT, _DT_SONAME = 4, 5, 6, 10, 11, 14
+_PAGE = 0x10000  # the largest of all kernels
+
+_kept: list[ctypes.CDLL] = []
+
+
+def provide_library(name: str) -> bool:
+    """Load the shared library `name`, or an empty one of that name where there is none.
+
+    Call it before the import that needs the library.  A machine of another architecture is left
+    as it is.
+
+    Returns:
+        Whether an empty one took its place.
+    """
+    try:
+        _kept.append(ctypes.CDLL(name))
+        return False
+    except OSError:
+        pass  # not installed, as expected; the import tells where an empty one does not help
+    machine = _MACHINES.get(platform.machine())
+    if machine is None:
+        return False
+    fd = os.memfd_create(name)
+    try:
+        os.write(fd, empty_library(name, machine))
+        _kept.append(ctypes.CDLL(f"/proc/self/fd/{fd}"))
+    finally:
+        os.close(fd)
+    return True
+
+
+def empty_library(name: str, machine: int) -> bytes:
+    """An ELF-64 shared object, little endian, with a name (DT_SONAME) and nothing in it."""
+    strings = b"\0" + name.encode() + b"\0"
+    headers = 64 + 3 * 56
+    symbols = headers  # the one symbol that every table begins with, all zeros
+    hashes = symbols + 24  # one bucket, one chain, both empty
+    dynamic = hashes + 16
+    entries = [
+        (_DT_SONAME, 1),
+        (_DT_HASH, hashes),
+        (_DT_SYMTAB, symbols),
+        (_DT_SYMENT, 24),
+        (_DT_STRTAB, dynamic + 7 * 16),
+        (_DT_STRSZ, len(strings)),
+        (0, 0),
+    ]
+    body = bytes(24) + struct.pack("<4I", 1, 1, 0, 0)
+    body += b"".join(struct.pack("<QQ", *entry) for entry in entries)
+    size = headers + len(body) + len(strings)
+    # e_ident: class 64, little endian, version 1; e_type 3 is a shared object.
+    header = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 3, 64, 0, 0)
+    segments = [
+        (_PT_LOAD, 0, size, _PAGE),
+        (_PT_DYNAMIC, dynamic, 16 * len(entries), 8),
+        (_PT_GNU_STACK, 0, 0, 16),  # without it an executable stack would be asked for
+    ]
+    for kind, at, length, align in segments:
+        header += struct.pack("<IIQQQQQQ", kind, _READ_WRITE, at, at, at, length, length, align)
+    return header + body + strings

@@ -1,0 +1,218 @@
+"""What the writer makes of a disk that fills up or fails.
+
+A disk that fills ends the session before its last byte: at every commit the free space is held
+against the *floor*, which is ``storage.min_free_gb`` plus what the session has grown in the last
+minute.  A disk that fails seals the session: what was lost with it is written down beside it, as
+far as that disk still allows, through descriptors that have not failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from recorder.contract.clock import Clock
+from recorder.contract.errors import RecorderError, StorageError
+from recorder.formats.disk import Disk
+from recorder.session import layout
+from recorder.session.events import make_event
+from recorder.session.journal import read_journal
+from recorder.writer.track import Track
+
+DISK = "disk"
+"""Type of this module's events, and cause of the losses by a disk that failed."""
+
+CLOSING_BYTES = 1 << 20
+"""What closing a session may take: indexes, descriptions, the last commit."""
+
+_MINUTE_NS = 60_000_000_000
+_STEP_NS = 1_000_000_000
+
+
+class Floor:
+    """The free space at which a session has to end.
+
+    >>> floor = Floor(disk, session, 5_000_000_000, clock, writer.bytes)  # doctest: +SKIP
+    >>> while floor.reached(writer.bytes) is None:  # doctest: +SKIP
+    ...     writer.commit()
+
+    A session younger than a minute counts with what it has grown so far: so the fast playing of
+    a file that fits is not ended by what it would take if it went on for a minute.
+    """
+
+    def __init__(
+        self, disk: Disk, session: Path, reserve_bytes: int, clock: Clock, session_bytes: int
+    ) -> None:
+        self._disk = disk
+        self._session = session
+        self._reserve_bytes = reserve_bytes
+        self._clock = clock
+        self._grown = deque([(clock.monotonic_ns(), session_bytes)])  # a second apart
+
+    def reached(self, session_bytes: int) -> str | None:
+        """Whether the session has to end, and why, in one sentence.
+
+        Args:
+            session_bytes: bytes of all the session's files by now.
+
+        Raises:
+            OSError: the disk does not even say how full it is.
+        """
+        free = self._disk.free_bytes(self._session)
+        growth = self._growth(session_bytes)
+        floor = self._reserve_bytes + max(growth, CLOSING_BYTES)
+        if free >= floor:
+            return None
+        return (
+            f"{self._session}: ended, for its disk is nearly full: {_size(free)} are free, and "
+            f"storage.min_free_gb with a minute of recording is {_size(floor)}"
+        )
+
+    def _growth(self, session_bytes: int) -> int:
+        now_ns = self._clock.monotonic_ns()
+        grown = self._grown
+        if now_ns - grown[-1][0] >= _STEP_NS:
+            grown.append((now_ns, session_bytes))
+        while len(grown) > 1 and now_ns - grown[1][0] >= _MINUTE_NS:
+            grown.popleft()
+        return session_bytes - grown[0][1]
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
+class Fuse:
+    """Goes around what must not be done again once it has failed.
+
+    >>> with fuse:  # doctest: +SKIP
+    ...     append()  # an error here: StorageError from now on
+    """
+
+    def __init__(self, session: Path) -> None:
+        self._session = session
+        self._blown = False
+
+    def __enter__(self) -> None:
+        if self._blown:
+            raise StorageError(f"{self._session}: an earlier error has ended its recording")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._blown = kind is not None
+
+
+def what_failed(error: Exception) -> str:
+    """The reason in an exception, for a sentence."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def events_of_seal(
+    tracks: Mapping[str, Track],
+    committed: Mapping[str, Any],
+    reason: str,
+    t_ns: int,
+    now_mono_ns: int,
+) -> list[dict[str, Any]]:
+    """The events for a session that is sealed, and for what every stream lost by that.
+
+    What the writer and the driver's ring held beyond the last commit, and what the sensor gave
+    since, can be counted by nobody: an interval from the last durable sample to now.
+
+    Args:
+        tracks: by stream; a loss that the writer cannot count is added to them.
+        committed: content of the last commit.
+        reason: why it is sealed.
+        t_ns: epoch ns of now.
+        now_mono_ns: CLOCK_MONOTONIC of now.
+    """
+    events = [make_event(DISK, t_ns, cause="sealed", detail=reason)]
+    for name, track in list(tracks.items()):
+        position = committed["streams"].get(name, {})
+        if position.get("ended") or not (track.epoch or track.held):
+            continue
+        track.unknown_losses += 1
+        last_ns, rate_hz = position.get("last_ns", -1), track.store.spec.rate_hz
+        gap = max(0, now_mono_ns - last_ns) if last_ns >= 0 else None
+        events.append(
+            make_event(
+                "lost",
+                t_ns,
+                name,
+                DISK,
+                duration_ns=gap,
+                first_seq=position.get("seq", 0),
+                epoch=position.get("epoch") or track.epoch or None,
+                estimate=round(gap * rate_hz / 1e9) if gap is not None and rate_hz else None,
+            )
+        )
+    return events
+
+
+def append_events(
+    disk: Disk, session: Path, committed: Mapping[str, Any], events: Iterable[dict[str, Any]]
+) -> None:
+    """Write events behind the event log's committed length, durably.
+
+    The log's old descriptor may be the one that failed, so this is done through a new one.  Where
+    that fails too, nothing is said here: the command says it, and recovery goes by the journal.
+    """
+    path = layout.private(session, layout.EVENTS)
+    with contextlib.suppress(OSError, ValueError):
+        file = disk.reopen(path, committed["files"].get(f"{layout.PRIVATE}/{layout.EVENTS}", 0))
+        try:
+            for event in events:
+                file.append(json.dumps(event, separators=(",", ":")).encode() + b"\n")
+            file.flush()
+            file.sync()
+        finally:
+            file.close()
+
+
+def ending(
+    session: Path | None,
+    streams: Mapping[str, Any] | None = None,
+    sealed: str | None = None,
+    full: str | None = None,
+) -> dict[str, Any]:
+    """How a session ended, as the writer tells the supervisor.
+
+    Args:
+        session: its folder; None where there was none.
+        streams: positions by stream.
+        sealed: why the disk failed; None where it did not.
+        full: why the session ended before its time: the disk's floor; None where not.
+    """
+    closed = None if session is None else str(session)
+    return {"closed": closed, "streams": streams or {}, "sealed": sealed, "full": full}
+
+
+def ending_of(path: Path) -> dict[str, Any] | None:
+    """How a session ended whose writer did not live to tell; None where it goes on."""
+    try:
+        values = layout.read_session_json(path)
+        journal = read_journal(layout.private(path, layout.JOURNAL))
+    except RecorderError:
+        return None
+    if values["state"] == layout.RECORDING and journal.closed is None:
+        return None
+    for name, position in journal.positions.items():
+        files = (n for file, n in journal.files.items() if file.partition("/")[0] == name)
+        position |= {"bytes": sum(files), "adjusted": 0}
+    full = next((e["detail"] for e in _events(path) if e.get("cause") == "floor"), None)
+    return ending(path, journal.positions, values.get("sealed"), full)
+
+
+def _events(session: Path) -> Iterator[dict[str, Any]]:
+    path = layout.private(session, layout.EVENTS)
+    with contextlib.suppress(OSError, ValueError):
+        yield from map(json.loads, path.read_bytes().splitlines())
