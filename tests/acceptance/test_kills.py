@@ -30,7 +30,7 @@ sensors:
   lidar: {driver: ouster, source: "sim:", beams: 32, mode: 512x20}
   radar: {driver: mmwave, source: "sim:"}
   imu: {driver: xsens, source: "sim:", rate: 400}
-storage: {sync_interval_ms: 50, min_free_gb: 0, buffer_mb: 64}
+storage: {sync_interval_ms: 50, min_free_gb: 0, buffer_mb: 512}  # holds all of it: never refuses
 """
 SECONDS = 4
 EXPECTED = {

@@ -1,0 +1,194 @@
+"""The command ``recorder`` in a process of its own, and sessions read without our own code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+PROJECT = Path(__file__).resolve().parents[2]
+RECORDER = Path(sys.executable).with_name("recorder")
+DEADLINE_S = 120.0
+_PROGRESS = re.compile(r"[\d.]+ (ms|s|min)\b.*: \w+ \d+ \(.* lost ")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended.
+
+    Attributes:
+        code: its exit code.
+        out: its results.
+        err: its lines for people.
+    """
+
+    code: int
+    out: str
+    err: list[str]
+
+    @property
+    def complaints(self) -> list[str]:
+        """What it said beyond where it records and, every few seconds, how far it is."""
+        return [s for s in self.err if not s.startswith("recording ") and not _PROGRESS.match(s)]
+
+    @property
+    def result(self) -> Any:
+        return json.loads(self.out)
+
+
+def recorder(
+    *args: object, env: Mapping[str, str] | None = None, before: Sequence[str] = ()
+) -> Ran:
+    """Run ``recorder ARGS``, behind the words of another command if there are any."""
+    done = subprocess.run(
+        [*before, str(RECORDER), *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, **(env or {})},
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr.splitlines())
+
+
+def interrupted(
+    *args: object,
+    when: Callable[[Path], bool],
+    number: signal.Signals,
+    whole_group: bool,
+) -> Ran:
+    """Run ``recorder run ARGS`` and send it a signal as soon as `when(session)` holds.
+
+    Args:
+        args: arguments after ``run``.
+        when: asked again and again once the session's folder is known.
+        number: the signal.
+        whole_group: to all its processes, as a terminal sends SIGINT, or to the command alone.
+    """
+    with subprocess.Popen(
+        [str(RECORDER), "run", *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        guard = threading.Timer(DEADLINE_S, os.killpg, (process.pid, signal.SIGKILL))
+        guard.start()
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            first = process.stderr.readline()
+            assert first.startswith("recording "), first + process.stderr.read()
+            session = Path(first.removeprefix("recording ").partition(";")[0])
+            pause = threading.Event()
+            while not when(session):
+                assert process.poll() is None, process.stderr.read()
+                pause.wait(0.02)
+            (os.killpg if whole_group else os.kill)(process.pid, number)
+            out, err = process.communicate()
+        finally:
+            guard.cancel()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return Ran(process.returncode, out, [first.rstrip("\n"), *err.splitlines()])
+
+
+@cache
+def namespace() -> tuple[str, ...] | None:
+    """Command that gives what follows it mounts of its own; None where none works."""
+    if shutil.which("unshare") is None:
+        return None
+    for command in (("unshare", "--mount"), ("unshare", "--map-root-user", "--mount")):
+        probe = ["sh", "-c", 'd=$(mktemp -d) && mount -t tmpfs none "$d" && umount "$d"; c=$?']
+        probe[-1] += '; rmdir "$d"; exit $c'
+        done = subprocess.run([*command, *probe], capture_output=True, check=False)
+        if done.returncode == 0:
+            return command
+    return None
+
+
+def write_config(path: Path, text: str) -> Path:
+    """A config file from its sensors' lines; the disk of the test machine may be nearly full."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    head = "version: 1\nstorage: {min_free_gb: 0}\nsensors:\n"
+    path.write_text(head + "".join(f"  {line}\n" for line in lines))
+    return path
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file below a folder, by its path, as a digest of what is in it."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def meta(session: Path, stream: str) -> dict[str, dict[str, Any]]:
+    values: dict[str, dict[str, Any]] = json.loads((session / stream / "meta.json").read_bytes())
+    return values
+
+
+def column(session: Path, stream: str, channel: str) -> npt.NDArray[Any]:
+    """All values of a channel, decoded from its files as FORMATS describes them.
+
+    Independent of the recorder's own readers: ``raw`` as it lies, ``lzmaf`` cut by its index.
+    """
+    entry = meta(session, stream)[channel]
+    path = session / stream / channel
+    dtype, shape = np.dtype(entry["type"]).newbyteorder("<"), entry["shape"]
+    if entry["format"] == "raw":
+        return np.fromfile(path, dtype).reshape(-1, *shape)
+    assert entry["format"] == "lzmaf", entry["format"]
+    data, ends = path.read_bytes(), np.fromfile(f"{path}_i", "<u8").tolist()
+    assert ends[0] == 0 and ends[-1] == len(data)
+    frames = [lzma.decompress(data[a:b]) for a, b in pairwise(ends)]
+    return np.frombuffer(b"".join(frames), dtype).reshape(len(frames), *shape)
+
+
+def header(session: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((session / "_recorder/session.json").read_bytes())
+    return values
+
+
+def relative_ns(session: Path, stream: str) -> npt.NDArray[np.int64]:
+    """Ends of a stream's measurements in ns after the session's start."""
+    mono = column(session, stream, "t_mono").astype(np.int64)
+    return np.asarray(mono - header(session)["start_mono_ns"])
+
+
+def streams_of(session: Path) -> list[str]:
+    return sorted(path.parent.name for path in session.glob("*/meta.json"))
+
+
+def assert_nothing_lost(session: Path) -> None:
+    """The session is closed, and its own account knows of no loss."""
+    info = recorder("info", session, "--format", "json")
+    assert info.code == 0, info.err
+    assert info.result["state"] == "clean"
+    for name, stream in info.result["streams"].items():
+        assert stream["lost"] == {}, name
+        assert stream["lost_intervals"] == [], name
+        seq = column(session, name, "seq")
+        np.testing.assert_array_equal(seq, np.arange(stream["samples"]), name)
+
+
+def assert_sound(session: Path) -> None:
+    """``recorder validate --deep`` decodes every sample and finds nothing."""
+    report = recorder("validate", session, "--deep", "--format", "json")
+    assert (report.code, report.result["problems"]) == (0, []), report.out

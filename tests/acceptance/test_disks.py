@@ -1,0 +1,144 @@
+"""Disks that refuse: full and read-only roots, and a disk that fills while it is recorded to.
+
+Real file systems, mounted in a mount namespace of the command's own; skipped where neither root
+nor a user namespace allows that.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from drivers.mmwave import SIM_CHIRP
+from drivers.sim.radar import SimulatedRadar
+from recorder.session.journal import read_journal
+from tests.acceptance.command import (
+    Ran,
+    assert_nothing_lost,
+    assert_sound,
+    column,
+    contents,
+    namespace,
+    recorder,
+    write_config,
+)
+
+RADAR = 'radar: {driver: mmwave, source: "sim:"}'
+IMU = 'imu: {driver: xsens, source: "sim:", rate: 100}'
+TMPFS = "mount -t tmpfs -o size=12m none"
+
+
+class Disk:
+    """A root on a file system that only one command sees; what it leaves there is kept.
+
+    Attributes:
+        root: where the file system is mounted.
+        left: what was on it when the command had ended.
+    """
+
+    def __init__(self, folder: Path, old_session: Path) -> None:
+        self.root = folder / "root"
+        self.left = folder / "left"
+        self._seed = folder / "seed"
+        self.root.mkdir()
+        shutil.copytree(old_session, self._seed / "old")
+        self.before = contents(self._seed)
+
+    def run(self, mount: str, config: Path, *args: object) -> Ran:
+        """``recorder run`` onto the root, which `mount` has made what it is to be."""
+        words = namespace()
+        if words is None:
+            pytest.skip("needs to mount a tmpfs (root, or user namespaces), which is refused here")
+        script = (
+            f"set -e; root={self.root}; seed={self._seed}; {mount}; set +e; "
+            f'"$@"; code=$?; cp -a "$root" {self.left} || exit 99; exit $code'
+        )
+        return recorder(
+            "run", config, "--root", self.root, *args, before=[*words, "sh", "-c", script, "sh"]
+        )
+
+    @property
+    def old_session(self) -> dict[str, str]:
+        """The contents of the session that was there before."""
+        found = contents(self.left)
+        return {path: digest for path, digest in found.items() if path.startswith("old/")}
+
+
+@pytest.fixture
+def disk(tmp_path: Path, old_session: Path) -> Disk:
+    return Disk(tmp_path, old_session)
+
+
+def test_a_full_root(disk: Disk, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.yaml", IMU)
+    fill = f'{TMPFS} "$root"; cp -a "$seed/old" "$root"; cat /dev/zero > "$root/fill" 2>&- || true'
+    ran = disk.run(fill, config, "--name", "new", "--duration", 1)
+    message = f"recorder run: {disk.root} cannot be written to: No space left on device"
+    assert (ran.code, ran.out, ran.err) == (1, "", [message])
+    assert disk.old_session == disk.before
+    assert sorted(path.name for path in disk.left.iterdir()) == ["fill", "old"]
+
+
+def test_a_root_with_less_than_the_floor(disk: Disk, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.yaml", IMU)
+    config.write_text(config.read_text().replace("min_free_gb: 0", "min_free_gb: 0.5"))
+    ran = disk.run(f'{TMPFS} "$root"; cp -a "$seed/old" "$root"', config, "--duration", 1)
+    message = f"{disk.root} has 0.0 GB free, less than storage.min_free_gb (0.5)"
+    assert (ran.code, ran.out, ran.err) == (1, "", [f"recorder run: {message}"])
+    assert disk.old_session == disk.before
+
+
+def test_a_read_only_root(disk: Disk, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.yaml", IMU)
+    mount = f'{TMPFS} "$root"; cp -a "$seed/old" "$root"; mount -o remount,ro,bind "$root"'
+    ran = disk.run(mount, config, "--name", "new", "--duration", 1)
+    message = f"recorder run: {disk.root} cannot be written to: Read-only file system"
+    assert (ran.code, ran.out, ran.err) == (1, "", [message])
+    assert disk.old_session == disk.before
+    assert [path.name for path in disk.left.iterdir()] == ["old"]
+
+
+def test_a_disk_that_the_session_fills(disk: Disk, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.yaml", f"{RADAR}\n{IMU}")
+    mount = f'{TMPFS} "$root"; cp -a "$seed/old" "$root"'
+    ran = disk.run(mount, config, "--name", "new", "--duration", 30)
+    (said,) = ran.complaints
+    assert ran.code == 3
+    assert said.startswith(f"recorder run: {disk.root}/new: ended, for its disk is nearly full: ")
+    assert disk.old_session == disk.before
+    assert_nothing_lost(disk.left / "new")
+    assert_sound(disk.left / "new")
+    info = recorder("info", disk.left / "new", "--format", "json")
+    assert info.result["streams"]["radar"]["samples"] >= 2
+    assert info.result["streams"]["imu"]["samples"] >= 2
+
+
+def test_a_disk_that_somebody_fills_in_mid_session(disk: Disk, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.yaml", f"{RADAR}\n{IMU}")
+    mount = f'{TMPFS.replace("12m", "200m")} "$root"; cp -a "$seed/old" "$root"; '
+    mount += '( while [ ! -s "$root/new/radar/iq" ]; do sleep 0.05; done; sleep 0.5; '
+    mount += 'cat /dev/zero > "$root/fill" 2>&- ) & true'
+    ran = disk.run(mount, config, "--name", "new", "--duration", 30)
+    message = f"recorder run: {disk.root}/new: sealed at its last commit: No space left on device"
+    assert (ran.code, ran.complaints) == (1, [message])
+    assert disk.old_session == disk.before
+
+    committed = read_journal(disk.left / "new/_recorder/commits").positions
+    frames, samples = committed["radar"]["samples"], committed["imu"]["samples"]
+    assert frames >= 1 and samples >= 2
+    info = recorder("info", disk.left / "new", "--format", "json")
+    assert info.code == 0, info.err
+    assert info.result["streams"]["radar"]["samples"] >= frames
+    assert info.result["streams"]["imu"]["samples"] >= samples
+    iq = disk.left / "new/radar/iq"
+    size = int(np.prod(SIM_CHIRP.shape))
+    assert iq.stat().st_size >= frames * size * 2
+    radar = SimulatedRadar(SIM_CHIRP, "qqii")
+    for k in range(frames):
+        frame = np.fromfile(iq, "<i2", size, offset=k * size * 2).reshape(SIM_CHIRP.shape)
+        np.testing.assert_array_equal(frame, radar.frame(k))
+    seq = column(disk.left / "new", "imu", "seq")[:samples]
+    np.testing.assert_array_equal(seq, np.arange(samples))

@@ -1,0 +1,1 @@
+"""Checks against the formats' own software; they skip where that is not installed."""

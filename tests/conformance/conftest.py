@@ -1,0 +1,58 @@
+"""Sessions for the formats' own software to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.command import recorder, write_config
+
+# A small radar: 240 frames of it are 6 MB, so that it can run as long as the recordings.
+RADAR = """{device: AWR1843, frequency: 77.0, idle_time: 6.0, adc_start_time: 5.7,
+    ramp_end_time: 34.0, freq_slope: 67.012, adc_samples: 128, sample_rate: 10000,
+    frame_length: 8, frame_period: 200.0}""".replace("\n", "")
+
+SIMULATED = f"""
+camera: {{driver: camera, source: "sim:", width: 320, height: 240, fps: 30, pace: max}}
+lidar: {{driver: ouster, source: "sim:", pace: max}}
+radar: {{driver: mmwave, source: "sim:", pace: max, radar: {RADAR}}}
+imu: {{driver: xsens, source: "sim:", pace: max}}
+"""
+LIDAR = "pcap:{data}/ouster/{lidar}_lb_n3.pcap"
+REAL = f"""
+camera: {{driver: camera, source: "file:{{data}}/camera/solidWhiteRight.mp4", pace: max}}
+lidar: {{driver: ouster, source: "{LIDAR}", metadata: "{{data}}/ouster/{{lidar}}.json", pace: max}}
+radar: {{driver: mmwave, source: "sim:", pace: max, radar: {RADAR}}}
+imu: {{driver: xsens, source: "file:{{data}}/imu/xsens_mti_g700_47s.bin", pace: max}}
+"""
+
+
+def record(folder: Path, sensors: str, seconds: float) -> Path:
+    """One session of these sensors."""
+    config = write_config(folder / "config.yaml", sensors)
+    root = folder / "sessions"  # a folder with a config.yaml in it is a trace to roverd
+    ran = recorder("run", config, "--root", root, "--name", "s", "--duration", seconds)
+    assert (ran.code, ran.complaints) == (0, [])
+    return root / "s"
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four simulated sensors, two seconds."""
+    return record(tmp_path_factory.mktemp("simulated"), SIMULATED, 2)
+
+
+@pytest.fixture(scope="session")
+def real(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real recordings of three sensors, and a simulated radar, 48 seconds."""
+    sensors = REAL.replace("{data}", str(shared_data))
+    sensors = sensors.replace("{lidar}", "OS-1-128_v2.3.0_1024x10")
+    return record(tmp_path_factory.mktemp("real"), sensors, 48)
+
+
+@pytest.fixture(scope="session", params=["simulated", "real"])
+def session(request: pytest.FixtureRequest) -> Path:
+    """Each of the two."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
