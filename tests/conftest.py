@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from drivers._kit.headless import provide_library
+
+provide_library("libGL.so.1")  # before a test module imports ouster-sdk: see there
+
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 # Derandomized: a failure seen once is seen by everybody, and no run depends on luck.

@@ -278,6 +278,8 @@ class Supervisor:
         asked: Child | None = None
         while (reply := self._replies.pop(self._asked, None)) is None:
             if asked is not self._writer:  # a new writer knows nothing of the question
+                if asked is not None and command["op"] == "start":
+                    raise StorageError("the writer ended while it began the session")
                 asked = self._writer
                 self._socket.send(Message(Kind.COMMAND, number=self._asked, values=command))
             self._turn()

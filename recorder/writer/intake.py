@@ -5,11 +5,38 @@ No sockets and no files; the drivers' half is `drivers._kit.outbox`.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import Enum
 
 from recorder.contract.errors import ProtocolError
 from recorder.contract.wire import Kind, Message
+
+_OF_EVENTS = frozenset(
+    ("kind", "t_ns", "type", "stream", "first_seq", "last_seq", "count", "epoch", "merged")
+)
+"""What an event of loss says already, so that a driver's own details cannot."""
+
+
+def check_told(message: Message) -> None:
+    """Hold a state, lost or end message against what the session's logs can take.
+
+    Raises:
+        ProtocolError: a value that is not JSON, or a key of an event's own.
+    """
+    where = f"{message.stream}: {message.kind} message {message.number}"
+    values = message.values
+    if not isinstance(message.t_mono_ns, int):
+        raise ProtocolError(f"{where} is of several times")
+    try:
+        json.dumps(values)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"{where}: {error}") from None
+    if message.kind is Kind.LOST and (taken := _OF_EVENTS & values.keys()):
+        raise ProtocolError(f"{where}: a detail may not be named {min(taken)!r}")
+    for key in ("estimate", "duration_ns"):
+        if message.kind is Kind.LOST and not isinstance(values.get(key, 0), int | None):
+            raise ProtocolError(f"{where}: {key} is {values[key]!r}")
 
 
 class Verdict(Enum):

@@ -21,7 +21,7 @@ from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
 from recorder.session.layout import SessionPlan
 from recorder.writer.disk_policy import DISK, Floor, ending, ending_of, what_failed
-from recorder.writer.intake import Position, Verdict
+from recorder.writer.intake import Position, Verdict, check_told
 from recorder.writer.session_writer import SessionWriter
 
 WINDOW_BYTES = 32_000_000
@@ -246,6 +246,8 @@ class WriterService:
             raise ProtocolError(f"{message.stream}: a message of a stream that was not declared")
         if message.kind is Kind.DATA:
             check_data(message, spec)
+        else:
+            check_told(message)
         match current.positions[message.stream].judge(message):
             case Verdict.ACCEPT:
                 if message.kind is Kind.DATA and not isinstance(message.t_mono_ns, int):

@@ -144,6 +144,10 @@ def test_a_killed_driver_leaves_an_interval(config: Path, undisturbed: Path, see
         assert {e["cause"] for e in lost} == {"driver"}
         assert all(e["count"] is None and e["estimate"] >= 0 for e in lost)
         for name, stream in session.streams.items():
+            assert stream.epochs is not None
+            assert stream.spec is not None
+            assert stream.t_ns is not None
+            assert session.start_ns is not None
             missing = EXPECTED[name] - len(stream)
             gaps = [e for e in lost if e["stream"] == name]
             assert bool(gaps) == (len(stream.epochs) > 1)

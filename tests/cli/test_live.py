@@ -20,7 +20,13 @@ class Terminal(io.StringIO):
 
 
 def account(samples: int, size: int, **more: Any) -> dict[str, Any]:
-    return {"samples": samples, "bytes": size, "lost": {}, "unknown_losses": 0, "ended": None} | more
+    return {
+        "samples": samples,
+        "bytes": size,
+        "lost": {},
+        "unknown_losses": 0,
+        "ended": None,
+    } | more
 
 
 def status(seconds: float, streams: dict[str, dict[str, Any]]) -> Status:

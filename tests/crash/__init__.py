@@ -1,0 +1,1 @@
+"""A simulated disk beneath the real writer, and what a crash may leave of it."""
