@@ -1,0 +1,1 @@
+"""Disks that fail, stall and fill, processes that are killed, files that are damaged."""

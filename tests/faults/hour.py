@@ -1,0 +1,76 @@
+"""A session of an hour whose writer was killed, with frames as small as frames can be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from recorder.contract.clock import ManualClock
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.formats.disk import PosixDisk
+from recorder.session.journal import encode_record
+from recorder.session.layout import SessionPlan
+from recorder.writer.session_writer import SessionWriter
+from tests.faults.numbers import jpeg, packed, stream
+
+LIDAR = stream("lidar", 10.0, ("lzmaf",))
+CAMERA = stream("camera", 30.0, ("mjpg",))
+IMU = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,)),), rate_hz=100.0)
+SAMPLES = {"lidar": 36_000, "camera": 108_000, "imu": 360_000}
+TAIL = {"lidar": 2, "camera": 6, "imu": 20}
+"""Samples behind the last commit."""
+COMMITS = 18_000
+
+
+def hour_long(root: Path) -> Path:
+    """Make it; every sample of a stream has the same content."""
+    clock = ManualClock(5_000_000_000)
+    plan = SessionPlan(str(root), "hour", True, "version: 1\n")
+    writer = SessionWriter.create(PosixDisk(), plan, clock)
+    frames = {"lidar": packed(1), "camera": jpeg(1), "imu": bytes(12)}
+    at = dict.fromkeys(SAMPLES, 0)
+    numbers = dict.fromkeys(SAMPLES, 0)
+
+    def append(spec: StreamSpec, count: int) -> None:
+        name = spec.name
+        frame, first = frames[name], at[name]
+        period_ns = round(1e9 / (spec.rate_hz or 1.0))
+        sizes = (np.full(count, len(frame), np.uint32),) if spec.channels[0].variable else ()
+        writer.append(
+            Message(
+                Kind.DATA,
+                stream=name,
+                epoch=7,
+                number=numbers[name],
+                seq=first,
+                count=count,
+                t_mono_ns=5_000_000_000 + period_ns * np.arange(first, first + count),
+                sizes=sizes,
+                frames=[frame * count],
+            )
+        )
+        at[name] += count
+        numbers[name] += 1
+
+    for spec in (LIDAR, CAMERA, IMU):
+        writer.declare(spec)
+        append(spec, SAMPLES[spec.name] // 2)
+    clock.advance(1800.0)
+    writer.commit()
+    journal = root / "hour/_recorder/commits"
+    commit = json.loads(journal.read_bytes().splitlines()[-1][9:])
+    with journal.open("ab") as file:  # as many as there would have been
+        for n in range(1, COMMITS):
+            record = {key: value for key, value in commit.items() if key != "k"} | {"n": n}
+            file.write(encode_record("commit", record))
+    for spec in (LIDAR, CAMERA, IMU):
+        append(spec, SAMPLES[spec.name] - SAMPLES[spec.name] // 2)
+    clock.advance(1800.0)
+    writer.commit()
+    for spec in (LIDAR, CAMERA, IMU):
+        append(spec, TAIL[spec.name])
+    writer.abandon()
+    return writer.path

@@ -1,0 +1,280 @@
+"""Files of a killed session cut at every byte, and its journal with every bit flipped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recorder.contract.clock import ManualClock
+from recorder.contract.errors import SessionError
+from recorder.formats.disk import PosixDisk
+from recorder.session.journal import read_journal
+from recorder.session.layout import SessionPlan
+from recorder.session.validation import validate
+from recorder.writer.recovery import recover
+from recorder.writer.session_writer import SessionWriter
+from tests.faults.numbers import message, stored, stream
+
+A = stream("a", 100.0, ("raw", "lzmaf"))
+B = stream("b", 30.0, ("mjpg",))
+COMMITTED = {"a": 4, "b": 3}
+WRITTEN = {"a": 5, "b": 4}
+OTHER_BOOT = "00000000-0000-0000-0000-000000000000"
+BOOTS = pytest.mark.parametrize("boot", [None, OTHER_BOOT], ids=["same boot", "other boot"])
+FILES = ("a/packed", "a/packed_i", "a/seq", "b/video.avi", "b/ts", "_recorder/events.jsonl")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session whose writer was killed: a few samples committed, one of each stream not."""
+    root = tmp_path_factory.mktemp("killed")
+    clock = ManualClock(5_000_000_000)
+    writer = SessionWriter.create(
+        PosixDisk(), SessionPlan(str(root), "s", True, "version: 1\n"), clock
+    )
+    for spec in (A, B):
+        writer.declare(spec)
+    numbers = {"a": 0, "b": 0}
+
+    def append(name: str) -> None:
+        clock.advance(0.01)
+        item = message(A if name == "a" else B, [numbers[name]], clock.monotonic_ns())
+        item.epoch, item.number, item.seq = 7, numbers[name], numbers[name]
+        numbers[name] += 1
+        writer.append(item)
+
+    for turn in range(2):
+        append("a")
+        append("a")
+        append("b")
+        if turn:
+            append("b")
+        writer.event("mark", cause=f"turn {turn}")
+        clock.advance(1.1)
+        writer.commit()
+    append("a")
+    append("b")
+    for file in writer._files():
+        file.flush()
+    writer.abandon()
+    assert read_journal(writer.path / "_recorder/commits").positions["a"]["samples"] == 4
+    return writer.path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def fresh(killed: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "s"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(killed, path)
+    return path
+
+
+def recover_here(path: Path, boot: str | None) -> dict[str, list[int]]:
+    recover(path, PosixDisk(), ManualClock(9_000_000_000), boot=boot)
+    return {name: stored(path, name) for name in ("a", "b")}
+
+
+def told_lost(path: Path, name: str) -> int:
+    """Samples that the session itself counts as damaged."""
+    lines = map(json.loads, (path / "_recorder/events.jsonl").read_text().splitlines())
+    return sum(
+        e["count"]
+        for e in lines
+        if (e["type"], e["stream"], e["cause"]) == ("lost", name, "damaged")
+    )
+
+
+@BOOTS
+def test_undamaged(killed: Path, tmp_path: Path, boot: str | None) -> None:
+    kept = recover_here(fresh(killed, tmp_path), boot)
+    assert {n: len(s) for n, s in kept.items()} == (COMMITTED if boot else WRITTEN)
+    assert validate(tmp_path / "s", deep=True).sound
+
+
+def cuts(size: int, step: int) -> Iterator[int]:
+    yield from range(0, size, step)
+
+
+@pytest.mark.parametrize("file", FILES)
+@BOOTS
+def test_cut_at_some_bytes(killed: Path, tmp_path: Path, file: str, boot: str | None) -> None:
+    size = (killed / file).stat().st_size
+    cut_everywhere(killed, tmp_path, file, boot, max(1, size // 23))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("file", FILES)
+@BOOTS
+def test_cut_at_bytes(killed: Path, tmp_path: Path, file: str, boot: str | None) -> None:
+    cut_everywhere(killed, tmp_path, file, boot, 7 if file == "b/video.avi" else 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("file", FILES)
+@BOOTS
+def test_cut_at_every_byte(killed: Path, tmp_path: Path, file: str, boot: str | None) -> None:
+    # The AVI's header is 32 kB of empty index; its frames and the fields before it are cut at all.
+    cut_everywhere(killed, tmp_path, file, boot, 1)
+
+
+def cut_everywhere(killed: Path, tmp_path: Path, file: str, boot: str | None, step: int) -> None:
+    size = (killed / file).stat().st_size
+    name, _, base = file.partition("/")
+    best = WRITTEN if boot is None else COMMITTED
+    for at in cuts(size, step):
+        if file == "b/video.avi" and 400 < at < size - 4000 and at % 997:
+            continue
+        path = fresh(killed, tmp_path)
+        with (path / file).open("r+b") as damaged:
+            damaged.truncate(at)
+        kept = recover_here(path, boot)
+        where = f"{file} cut at {at} of {size}"
+        for other, most in best.items():
+            numbers = kept[other]
+            assert numbers == list(range(len(numbers))), where
+            assert len(numbers) <= most, where
+            if other != name:
+                assert len(numbers) == most, where
+            missing = max(0, COMMITTED[other] - len(numbers))
+            assert told_lost(path, other) == missing, where
+        if base in ("seq", "ts"):
+            assert len(kept[name]) == min(best[name], at // 8), where
+        checked = validate(path, deep=True)
+        assert checked.sound, (where, checked.problems)
+
+
+def longest_prefix(killed: Path, at: int) -> int:
+    """Bytes of the journal's whole records before the byte `at`."""
+    text = (killed / "_recorder/commits").read_bytes()
+    return text.rfind(b"\n", 0, at) + 1
+
+
+def commits_of(path: Path, length: int) -> dict[str, int]:
+    """Samples that the last commit in so many bytes of the journal vouches for."""
+    text = (path / "_recorder/commits").read_bytes()[:length]
+    samples = {"a": 0, "b": 0}
+    for line in text.splitlines():
+        record = json.loads(line[9:])
+        if record["k"] == "commit":
+            samples |= {n: p["samples"] for n, p in record["streams"].items()}
+    return samples
+
+
+def damage_journal(killed: Path, tmp_path: Path, boot: str | None, text: bytes, whole: int) -> None:
+    """Recover with another journal, whose first `whole` bytes are good."""
+    path = fresh(killed, tmp_path)
+    (path / "_recorder/commits").write_bytes(text)
+    before = contents(path)
+    try:
+        kept = recover_here(path, boot)
+    except SessionError as error:
+        assert whole == 0 and "commits" in str(error)
+        after = contents(path)
+        after.pop("_recorder/lock", None)
+        before.pop("_recorder/lock", None)
+        assert after == before
+        return
+    for name, least in commits_of(killed, whole).items():
+        assert kept[name] == list(range(len(kept[name])))
+        assert len(kept[name]) >= least, (name, whole)
+    after = contents(path)
+    for file, data in before.items():  # what is cut lies in salvage
+        if file.startswith(("a/raw", "a/packed", "a/seq")) and file in after:
+            cut = data[len(after[file]) :]
+            assert not cut or any(cut in value for key, value in after.items() if "salvage" in key)
+    again = contents(path)
+    recover(path, PosixDisk(), ManualClock(9_500_000_000), boot=boot)
+    assert contents(path) == again
+
+
+@BOOTS
+def test_the_journal_cut_at_bytes(killed: Path, tmp_path: Path, boot: str | None) -> None:
+    text = (killed / "_recorder/commits").read_bytes()
+    for at in range(0, len(text), 61):
+        damage_journal(killed, tmp_path, boot, text[:at], longest_prefix(killed, at))
+
+
+@pytest.mark.campaign
+@BOOTS
+def test_the_journal_cut_at_every_seventh_byte(
+    killed: Path, tmp_path: Path, boot: str | None
+) -> None:
+    text = (killed / "_recorder/commits").read_bytes()
+    for at in range(0, len(text), 7):
+        damage_journal(killed, tmp_path, boot, text[:at], longest_prefix(killed, at))
+
+
+@pytest.mark.long
+@BOOTS
+def test_the_journal_cut_at_every_byte(killed: Path, tmp_path: Path, boot: str | None) -> None:
+    text = (killed / "_recorder/commits").read_bytes()
+    for at in range(len(text)):
+        damage_journal(killed, tmp_path, boot, text[:at], longest_prefix(killed, at))
+
+
+def flip(killed: Path, tmp_path: Path, boot: str | None, step: int) -> None:
+    text = (killed / "_recorder/commits").read_bytes()
+    for bit in range(0, 8 * len(text), step):
+        damaged = bytearray(text)
+        damaged[bit // 8] ^= 1 << bit % 8
+        damage_journal(killed, tmp_path, boot, bytes(damaged), longest_prefix(killed, bit // 8))
+
+
+@BOOTS
+def test_bits_flipped_in_the_journal(killed: Path, tmp_path: Path, boot: str | None) -> None:
+    flip(killed, tmp_path, boot, 331)
+
+
+@pytest.mark.campaign
+@BOOTS
+def test_many_bits_flipped_in_the_journal(killed: Path, tmp_path: Path, boot: str | None) -> None:
+    flip(killed, tmp_path, boot, 37)
+
+
+@pytest.mark.long
+@BOOTS
+def test_every_bit_flipped_in_the_journal(killed: Path, tmp_path: Path, boot: str | None) -> None:
+    flip(killed, tmp_path, boot, 1)
+
+
+def test_no_bit_flipped_in_the_journal_reads_as_another_record(
+    killed: Path, tmp_path: Path
+) -> None:
+    """What is read is a prefix of what was written, or the same."""
+    text = (killed / "_recorder/commits").read_bytes()
+    file = tmp_path / "commits"
+    for bit in range(0, 8 * len(text), 7):
+        damaged = bytearray(text)
+        damaged[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(damaged)
+        whole = longest_prefix(killed, bit // 8)
+        try:
+            state = read_journal(file)
+        except SessionError:
+            assert whole == 0
+            continue
+        if state.length == len(text):  # a hex digit of a checksum in the other case
+            assert chr(text[bit // 8]).lower() == chr(damaged[bit // 8]).lower()
+        else:
+            assert state.length == whole
+
+
+def test_a_flipped_bit_in_a_closed_sessions_journal_changes_nothing(
+    killed: Path, tmp_path: Path
+) -> None:
+    path = fresh(killed, tmp_path)
+    recover_here(path, None)
+    journal = path / "_recorder/commits"
+    text = bytearray(journal.read_bytes())
+    text[len(text) // 2] ^= 4
+    journal.write_bytes(text)
+    before = contents(path)
+    assert recover(path, PosixDisk(), ManualClock(9_000_000_000)).action == "none"
+    assert contents(path) == before

@@ -1,0 +1,230 @@
+"""``recorder recover`` as its user meets it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder.cli import main
+from recorder.contract.clock import ManualClock, SystemClock
+from recorder.formats.disk import PosixDisk
+from recorder.session.layout import SessionPlan
+from recorder.session.validation import validate
+from recorder.writer.recovery import recover
+from recorder.writer.session_writer import SessionWriter
+from tests.acceptance.command import namespace
+from tests.faults.hour import COMMITS, SAMPLES, TAIL, hour_long
+from tests.faults.numbers import message, stored, stream
+
+A = stream("a", 100.0, ("raw", "lzmaf"))
+
+
+def begun(root: Path, name: str, ended: bool = False) -> SessionWriter:
+    """A session with ten committed samples and one that is not."""
+    clock = ManualClock(5_000_000_000)
+    writer = SessionWriter.create(PosixDisk(), SessionPlan(str(root), name, True, "v: 1\n"), clock)
+    writer.declare(A)
+    for number in range(11):
+        if number == 10 and not ended:
+            writer.commit()
+        clock.advance(0.01)
+        item = message(A, [number], clock.monotonic_ns())
+        item.epoch, item.number, item.seq = 7, number, number
+        writer.append(item)
+    return writer
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Clean, killed, torn, and what is no session of ours."""
+    root = tmp_path / "root"
+    begun(root, "clean", ended=True).close("clean")
+    begun(root, "killed").abandon()
+    torn = begun(root, "torn")
+    torn.abandon()
+    with (torn.path / "a/packed").open("ab") as file:
+        file.write(b"half a sample")
+    (root / "garbage").mkdir()
+    (root / "garbage/notes.txt").write_text("mine")
+    (root / "trace").mkdir()
+    (root / "trace/config.yaml").write_text("sensors: {}\n")
+    (root / "file").write_text("no folder")
+    return root
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = (p for p in sorted(folder.rglob("*")) if p.is_file())
+    return {str(p.relative_to(folder)): hashlib.md5(p.read_bytes()).hexdigest() for p in files}
+
+
+def ask(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, Any, list[str]]:
+    code = main(["recover", *map(str, args), "--format", "json"])
+    captured = capsys.readouterr()
+    return code, json.loads(captured.out) if captured.out else None, captured.err.splitlines()
+
+
+def test_a_root(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    live = begun(root, "live")
+    code, result, said = ask(capsys, root)
+    reports = {Path(s["session"]).name: s for s in result["sessions"]}
+    assert code == 3
+    assert {name: r["action"] for name, r in reports.items()} == {
+        "clean": "none",
+        "killed": "recovered",
+        "torn": "recovered",
+    }
+    assert {name: r["lost"] for name, r in reports.items()} == {
+        "clean": False,
+        "killed": True,
+        "torn": True,
+    }
+    assert reports["torn"]["streams"]["a"]["cut_bytes"] == {"packed": 13}
+    assert reports["torn"]["streams"]["a"]["kept"] == 11
+    assert [line for line in said if "live" in line] == [f"{root}/live: is being recorded; skipped"]
+    assert not [line for line in said if "Traceback" in line]
+    for name in ("killed", "torn"):
+        assert stored(root / name, "a") == list(range(11))
+        assert validate(root / name, deep=True).sound
+    assert (root / "torn/_recorder/salvage/a/packed@").parent.is_dir()
+
+    before = contents(root)
+    assert ask(capsys, root)[0] == 0  # nothing left to do
+    assert contents(root) == before
+    live.close("clean")
+    assert stored(root / "live", "a") == list(range(11))  # nobody touched it
+
+
+def test_the_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recover", str(root)]) == 3
+    text = capsys.readouterr().out
+    assert f"{root}/killed: recovered (its writer was killed)" in text
+    assert "1 closed already: nothing to do" in text
+    assert "13 B" in text
+    assert main(["recover", str(root / "clean")]) == 0
+
+
+def test_what_cannot_be(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    live = begun(root, "live")
+    for path, text in (
+        (root / "live", "another writer has this session open"),
+        (root / "garbage", "no session, and none in it"),
+        (root / "absent", "cannot be listed"),
+        (root / "trace", "not a session of the recorder"),
+    ):
+        assert main(["recover", str(path)]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"recorder recover: {path}") and text in line, line
+    live.abandon()
+    journal = root / "killed/_recorder/commits"
+    journal.write_bytes(b"x" + journal.read_bytes())
+    before = contents(root / "killed")
+    code, result, said = ask(capsys, root)
+    assert code == 1  # and the others are recovered all the same
+    assert {Path(s["session"]).name for s in result["sessions"]} == {"clean", "live", "torn"}
+    assert [s for s in said if "not one whole record" in s]
+    assert contents(root / "killed") == before
+
+
+def test_a_dry_run_changes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(root)
+    code, dry, _ = ask(capsys, root, "--dry-run")
+    assert code == 3 and contents(root) == before
+    _, real, _ = ask(capsys, root)
+    for was, would in zip(real["sessions"], dry["sessions"], strict=True):
+        assert was["streams"] == would["streams"] and was["lost"] == would["lost"]
+        assert (was["action"], would["action"]) in {("none",) * 2, ("recovered", "would recover")}
+
+
+def test_a_dry_run_on_a_read_only_mount(root: Path) -> None:
+    words = namespace()
+    if words is None:
+        pytest.skip("needs to mount (root, or user namespaces), which is refused here")
+    before = contents(root)
+    script = f'mount --bind {root} {root} && mount -o remount,ro,bind {root} && exec "$@"'
+    command = [sys.executable, "-m", "recorder", "recover", str(root), "--format", "json"]
+    done = subprocess.run(
+        [*words, "sh", "-c", script, "sh", *command, "--dry-run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert len(json.loads(done.stdout)["sessions"]) == 3
+    assert contents(root) == before
+    # Without --dry-run it cannot, and says so of each, in a line.
+    done = subprocess.run(
+        [*words, "sh", "-c", script, "sh", *command], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.count("Read-only file system") == 3, done.stderr
+    assert contents(root) == before
+
+
+def result_of(path: Path) -> dict[str, Any]:
+    """What a recovery made of a session, but for the times at which it did."""
+    found: dict[str, Any] = {
+        name: digest
+        for name, digest in contents(path).items()
+        if name not in ("_recorder/commits", "_recorder/lock")
+    }
+    found["samples"] = stored(path, "a")
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_killed_in_the_middle_and_run_again(tmp_path: Path, seed: int) -> None:
+    session = begun(tmp_path / "root", "s")
+    session.abandon()
+    with (session.path / "a/packed").open("ab") as file:
+        file.write(b"x" * 400_000)
+    copy = tmp_path / "copy"
+    shutil.copytree(session.path, copy)
+    recover(copy, PosixDisk(), SystemClock())
+    wanted = result_of(copy)
+
+    rng = random.Random(seed)
+    command = [sys.executable, "-m", "recorder", "recover", str(session.path)]
+    for _ in range(3):
+        # Killed at a moment of its own work: when so much of it can be seen on the disk.
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            marks = ("salvage/a", "salvage/a/packed@*", "session.json.tmp", "lock")
+            mark = rng.choice(marks)
+            while process.poll() is None and not list((session.path / "_recorder").glob(mark)):
+                time.sleep(0.0005)
+            time.sleep(rng.uniform(0, 0.02))
+            process.send_signal(signal.SIGKILL)
+    recover(session.path, PosixDisk(), SystemClock())
+    assert result_of(session.path) == wanted
+    assert validate(session.path, deep=True).sound
+
+
+def test_the_work_goes_by_the_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour: 18,000 commits, 36,000 lidar and 108,000 camera frames, 360,000 IMU samples."""
+    path = hour_long(tmp_path)
+    assert (path / "_recorder/commits").read_bytes().count(b'"k":"commit"') == COMMITS + 1
+    decoded = []
+    real = lzma.decompress
+
+    def decompress(frame: bytes) -> bytes:
+        decoded.append(len(frame))
+        return real(frame)
+
+    monkeypatch.setattr(lzma, "decompress", decompress)
+    report = recover(path, PosixDisk(), SystemClock())
+    for name, stream_report in report.streams.items():
+        assert stream_report.committed == SAMPLES[name]
+        assert stream_report.kept == SAMPLES[name] + TAIL[name]
+    assert len(decoded) == TAIL["lidar"]
+    salvage = path / "_recorder/salvage"
+    assert not list(salvage.iterdir())  # nothing was torn, nothing is copied
