@@ -1,0 +1,54 @@
+"""Libraries of a desktop on a machine without one."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drivers._kit.headless import empty_library, provide_library
+from tests.acceptance.command import namespace
+
+
+def test_an_empty_library_takes_a_missing_ones_place() -> None:
+    name = "librecorder-test-of-an-absent-desktop.so.7"
+    with pytest.raises(OSError, match="cannot open shared object file"):
+        ctypes.CDLL(name)
+    assert provide_library(name)
+    ctypes.CDLL(name)  # found by its name now, though no such file exists
+    assert not provide_library(name)
+
+
+def test_a_library_that_is_there_is_taken() -> None:
+    assert not provide_library("libc.so.6")
+
+
+@pytest.mark.parametrize("machine", [62, 183])
+def test_the_object_is_whole(machine: int) -> None:
+    data = empty_library("libx.so.1", machine)
+    assert data[:7] == b"\x7fELF\x02\x01\x01" and data.endswith(b"\0libx.so.1\0")
+    assert int.from_bytes(data[18:20], "little") == machine
+
+
+def test_the_lidar_opens_without_libgl(tmp_path: Path) -> None:
+    """With the file hidden, as on a machine that has no desktop."""
+    words = namespace()
+    if words is None:
+        pytest.skip("needs to hide libGL by mounting over it, which is refused here")
+    hide = (
+        "for file in $(ldconfig -p | sed -n 's/.*libGL\\.so\\.1 .*=> //p'); do "
+        'mount --bind /dev/null "$file" || exit 99; done; exec "$@"'
+    )
+    entry = '{"name": "lidar", "scheme": "sim", "address": "", "options": {}}'
+    done = subprocess.run(
+        [*words, "sh", "-c", hide, "sh", sys.executable, "-m", "drivers.ouster", "check"],
+        input=entry,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"lidar_imu"' in done.stdout

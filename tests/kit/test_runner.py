@@ -1,0 +1,362 @@
+"""The process around a driver, with a made-up driver and a real writer."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drivers._kit import runner as runner_module
+from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers._kit.runner import Runner
+from recorder.contract.bus import DriverSocket
+from recorder.contract.errors import DeviceError, SourceError
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.formats.disk import PosixDisk
+from recorder.session.layout import SessionPlan
+from recorder.writer.service import WriterService
+
+PATIENCE_S = 20.0  # an upper bound; nothing waits for it
+MS = 1_000_000
+SPEC = StreamSpec("fake", (ChannelSpec("x", "raw", "u4", (64,)),), rate_hz=100.0, finite=True)
+
+
+class FastClock:
+    """The machine's clocks, thirty times as fast."""
+
+    def __init__(self, speed: int = 30) -> None:
+        self._speed = speed
+        self._zero_ns = time.monotonic_ns()
+
+    def monotonic_ns(self) -> int:
+        return self._zero_ns + (time.monotonic_ns() - self._zero_ns) * self._speed
+
+    def realtime_ns(self) -> int:
+        return 1_700_000_000_000_000_000 + self.monotonic_ns()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(max(0.0, seconds / self._speed))
+
+
+def batch(first: int, count: int = 1, step_ns: int = 10 * MS) -> Sample:
+    """Samples `first`, `first` + 1, ...: each holds its number, and comes at 10 ms times it."""
+    numbers = np.arange(first, first + count)
+    values = np.repeat(numbers[:, None], 64, axis=1).astype("<u4")
+    return Sample("fake", numbers * step_ns + 123_456, {"x": values})
+
+
+class FakeDriver(Driver):
+    """Plays what it is given; an exception among it is raised."""
+
+    schemes = {"script": "made up for tests"}
+    script: Sequence[Item | Exception | Callable[[], None]] = ()
+    opened = closed = 0
+
+    def open(self) -> Sequence[StreamSpec]:
+        assert self.opened == self.closed, "opened twice"
+        self.opened += 1
+        self._items = iter(self.script)
+        return [SPEC]
+
+    def read(self) -> Item | None:
+        item = next(self._items, None)
+        if item is None:
+            raise EndOfSource
+        if isinstance(item, Exception):
+            raise item
+        if not isinstance(item, (Sample, State, Lost)):
+            item()
+            return None
+        if isinstance(item, Sample):  # the kit takes samples over
+            return Sample(item.stream, item.t_ns.copy(), dict(item.data))
+        return item
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Rig:
+    """A writer, a supervisor's socket, and a runner that the main thread runs."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, buffer_bytes: int) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="r"))
+        self.root = root
+        self.clock = FastClock()
+        self.service = WriterService(self.folder, buffer_bytes, self.clock, PosixDisk())
+        self._writer = threading.Thread(target=self.service.run)
+        self._writer.start()
+        self._socket = DriverSocket(self.folder)
+        self._asked = itertools.count(1)
+        self.reports: list[tuple[str, dict[str, Any]]] = []
+        monkeypatch.setattr(runner_module, "report", lambda e, **v: self.reports.append((e, v)))
+        self.failure: BaseException | None = None
+        self.outcome: dict[str, Any] = {}
+
+    def driver(self, *script: Any, pace: str = "max", loop: bool = False) -> FakeDriver:
+        driver = FakeDriver(SensorConfig("fake", "script", "", {}, pace, loop))
+        driver.script = script
+        return driver
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        number = next(self._asked)
+        self._socket.send(Message(Kind.COMMAND, number=number, values=command))
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            self._socket.wait(0.05)
+            while (message := self._socket.receive()) is not None:
+                if message.number == number:
+                    return message.values
+        raise AssertionError(f"no answer to {command}")
+
+    def until(self, event: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(name == event for name, _ in self.reports):
+            assert time.monotonic() < deadline, f"{event} was never reported: {self.reports}"
+            time.sleep(0.002)
+
+    def start(self, duration_s: float | None = None) -> Path:
+        plan = SessionPlan(str(self.root), "s", False, "", duration_s=duration_s)
+        return Path(self.ask(op="start", plan=asdict(plan))["session"])
+
+    def stop(self) -> dict[str, Any]:
+        reply = self.ask(op="stop", live=["fake"], grace_s=300.0)
+        assert reply["closed"], reply
+        streams: dict[str, Any] = reply["streams"]
+        return streams
+
+    def record(
+        self,
+        driver: FakeDriver,
+        duration_s: float | None = None,
+        during: Callable[[], object] | None = None,
+    ) -> dict[str, Any]:
+        """Run the driver through one session; returns its account with what is on disk."""
+        runner = Runner(driver, self.folder, self.clock)
+
+        def supervise() -> None:
+            try:
+                self.until("armed")
+                session = self.start(duration_s)
+                (during or (lambda: self.until("ended")))()
+                self.outcome = self.stop()["fake"]
+                folder = session / "fake"
+                if folder.is_dir():
+                    self.outcome["x"] = np.fromfile(folder / "x", "<u4")[::64].tolist()
+                    self.outcome["seq"] = np.fromfile(folder / "seq", "<u8").tolist()
+                    t_mono = np.fromfile(folder / "t_mono", "<u8").astype(np.int64)
+                    start = self.service_start(session)
+                    self.outcome["t"] = ((t_mono - start) / MS).tolist()
+            except BaseException as error:  # noqa: BLE001  the main thread raises it on
+                self.failure = error
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)  # as a supervisor ends a driver
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the runner has its own handler
+        thread = threading.Thread(target=supervise)
+        thread.start()
+        try:
+            assert runner.run() == 0
+        finally:
+            thread.join()
+            if self.failure is not None:
+                raise self.failure
+        assert driver.opened == driver.closed
+        return self.outcome
+
+    @staticmethod
+    def service_start(session: Path) -> int:
+        import json
+
+        values = json.loads((session / "_recorder" / "session.json").read_bytes())
+        return int(values["start_mono_ns"])
+
+    def close(self) -> None:
+        self.service.quit()
+        self._writer.join()
+        self._socket.close()
+        shutil.rmtree(self.folder)
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
+    before = signal.getsignal(signal.SIGTERM)
+    rigs: list[Rig] = []
+
+    def make(buffer_bytes: int = 1_000_000) -> Rig:
+        rigs.append(Rig(tmp_path / str(len(rigs)), monkeypatch, buffer_bytes))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.close()
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_source_is_played_to_its_end(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    state, loss = State("fake", 60 * MS, {"ok": 1}), Lost("fake", 61 * MS, "device", 3)
+    account = rig.record(rig.driver(batch(0, 5), state, loss, batch(5), batch(6, 4)))
+    assert account["x"] == list(range(10))
+    assert account["seq"] == [0, 1, 2, 3, 4, 8, 9, 10, 11, 12]
+    assert account["t"] == [10.0 * n for n in range(10)]
+    assert (account["lost"], account["ended"]) == ({"device": 3}, "eof")
+
+
+@pytest.mark.parametrize("pace", ["max", "realtime"])
+def test_the_duration_cuts_exactly_even_within_a_batch(
+    make_rig: Callable[..., Rig], pace: str
+) -> None:
+    """Samples before 0.33 s belong to the session; the one at 0.33 s does not."""
+    rig = make_rig()
+    script = [batch(first, 8) for first in range(0, 80, 8)]
+    account = rig.record(rig.driver(*script, pace=pace), duration_s=0.33)
+    assert account["x"] == list(range(33))
+    assert (account["ended"], account["lost"]) == ("duration", {})
+
+
+def test_a_duration_may_end_between_two_batches(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    account = rig.record(rig.driver(*[batch(n, 8) for n in range(0, 80, 8)]), duration_s=0.32)
+    assert account["x"] == list(range(32))
+
+
+def test_a_loop_goes_on_without_a_seam(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    driver = rig.driver(batch(0, 5), batch(5, 2), loop=True)
+    account = rig.record(driver, duration_s=0.2)
+    assert account["x"] == [n % 7 for n in range(20)]
+    assert account["t"] == [10.0 * n for n in range(20)]
+    assert account["seq"] == list(range(20))
+    assert driver.opened == 4  # what lies behind the end had to be read
+
+
+def test_a_loop_over_nothing_ends(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    account = rig.record(rig.driver(loop=True))
+    assert (account["ended"], account["samples"]) == ("eof", 0)
+
+
+def test_full_pace_waits_for_room_instead_of_refusing(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(buffer_bytes=8_000)  # two batches
+    account = rig.record(rig.driver(*[batch(n, 10) for n in range(0, 300, 10)]))
+    assert account["x"] == list(range(300))
+    assert account["lost"] == {}
+
+
+def test_in_real_time_a_full_ring_refuses_the_newest_and_counts(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk stalls while 100 samples come; what fits the ring is kept, the rest counted."""
+    rig = make_rig(buffer_bytes=8_000)
+    gate = threading.Event()
+    gate.set()
+    real_sync = os.fdatasync
+
+    def sync(fd: int) -> None:
+        assert gate.wait(PATIENCE_S)
+        real_sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    script = [gate.clear, *(batch(n, 10) for n in range(0, 100, 10)), gate.set, batch(100, 10)]
+    account = rig.record(rig.driver(*script, pace="realtime"))
+    refused = account["lost"]["refused"]
+    assert 0 < refused < 100
+    assert account["samples"] + refused == 110
+    assert account["seq"] == account["x"], "the numbers of the refused are gaps"
+    assert account["x"][:20] == list(range(20))
+
+
+@pytest.mark.parametrize("error", [SourceError("broken at 3"), DeviceError("went away")])
+def test_a_driver_that_fails_in_mid_session_ends_its_stream_with_the_reason(
+    make_rig: Callable[..., Rig], error: Exception
+) -> None:
+    rig = make_rig()
+    account = rig.record(rig.driver(batch(0, 3), error, batch(3, 3)))
+    assert account["x"] == [0, 1, 2]
+    assert account["ended"] == "fault"
+    faults = [values for name, values in rig.reports if name == "fault"]
+    assert [f["message"] for f in faults] == [str(error)]
+
+
+def test_a_changed_shape_ends_the_stream_with_one_clear_fault(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    changed = Sample("fake", np.array([40 * MS]), {"x": np.zeros((1, 65), "<u4")})
+    account = rig.record(rig.driver(batch(0, 3), changed, batch(4, 3)))
+    assert (account["x"], account["ended"]) == ([0, 1, 2], "changed")
+    faults = [values for name, values in rig.reports if name == "fault"]
+    assert len(faults) == 1 and "fake/x" in faults[0]["message"]
+    assert faults[0]["exit_code"] == 3
+
+
+def test_stopping_the_session_ends_a_source_that_would_go_on(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    reached = threading.Event()
+    script = [batch(0, 10), reached.set, *[batch(n) for n in range(10, 5000)]]
+    account = rig.record(
+        rig.driver(*script, pace="realtime"), during=lambda: reached.wait(PATIENCE_S)
+    )
+    assert account["ended"] == "stopped"
+    assert 10 <= account["samples"] < 4000
+    assert account["x"] == list(range(account["samples"]))
+    assert account["lost"] == {}
+
+
+def test_sigterm_hands_over_what_is_held_and_ends_the_stream(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    given: list[int] = []
+
+    def terminate() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def note(n: int) -> Callable[[], None]:
+        return lambda: given.append(n)
+
+    script: list[Any] = []
+    for n in range(50):
+        script += [batch(n), note(n)]
+    script += [terminate, *[batch(n) for n in range(50, 5000)]]
+    account = rig.record(rig.driver(*script, pace="realtime"))
+    assert given == list(range(50))
+    assert account["ended"] == "stopped"
+    assert account["x"] == list(range(account["samples"])) and 50 <= account["samples"] <= 52
+    assert (account["lost"], account["unknown_losses"]) == ({}, 0)
+
+
+def test_the_next_session_plays_the_source_from_its_beginning(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    driver = rig.driver(batch(0, 4))
+    first: list[dict[str, Any]] = []
+
+    def twice() -> None:
+        rig.until("ended")
+        first.append(rig.stop()["fake"])
+        rig.reports.clear()
+        rig.second = rig.start()  # type: ignore[attr-defined]
+        rig.until("ended")
+
+    account = rig.record(driver, during=twice)
+    assert first[0]["samples"] == account["samples"] == 4
+    folder = rig.second / "fake"  # type: ignore[attr-defined]
+    assert np.fromfile(folder / "x", "<u4")[::64].tolist() == [0, 1, 2, 3]
+    assert rig.second.name == "s_2"  # type: ignore[attr-defined]
+    assert driver.opened == 2
