@@ -16,8 +16,8 @@ from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
-_POLL_S = 0.1
-_PING_NS = 250_000_000
+_POLL_S = 0.25
+_PING_NS = 500_000_000  # above the time from ack to ack on a slow disk
 _IDLE_PING_NS = 1_000_000_000
 _STATS_NS = 1_000_000_000
 _GATHER_NS = 50_000_000  # a small message waits so long for others before it is sent

@@ -82,6 +82,7 @@ class Outbox:
         self._window_bytes = 0
         self._in_flight = 0
         self._streams = {spec.name: _Stream(spec) for spec in specs}
+        self._going_on = len(self._streams)
         self._merge_bytes = merge_bytes
         self._unmergeable = {
             name
@@ -132,11 +133,12 @@ class Outbox:
             values = {"reason": reason} | ({"detail": detail} if detail else {})
             self._append(stream, Message(Kind.END, stream=name, values=values))
             stream.ended = True
+            self._going_on -= 1
 
     @property
     def ended(self) -> bool:
         """Whether every stream has ended."""
-        return all(s.ended for s in self._streams.values())
+        return not self._going_on
 
     @property
     def empty(self) -> bool:

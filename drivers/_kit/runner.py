@@ -196,7 +196,7 @@ class Runner:
                     continue
                 self._loop_empty = False
                 timeline.place(item)
-                last_ns = int(np.max(item.t_ns))
+                last_ns = _last_ns(item)
                 if session.until_ns is not None and last_ns >= session.until_ns:
                     if not isinstance(item, Sample):
                         continue
@@ -225,7 +225,7 @@ class Runner:
                 continue
             session = self._link.wait_for_session(0)
             until_ns = session.until_ns if session is not None else None
-            if session is not None and until_ns and int(np.max(item.t_ns)) >= until_ns:
+            if session is not None and until_ns and _last_ns(item) >= until_ns:
                 self._finish(session, "duration", "")
                 session = None
             self._publish(item, session)
@@ -281,6 +281,10 @@ class Runner:
                     t_mono_ns=item.t_ns,
                     values=values,
                 )
+
+
+def _last_ns(item: Item) -> int:
+    return int(item.t_ns.max()) if isinstance(item, Sample) else item.t_ns
 
 
 def _keep(sample: Sample, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:

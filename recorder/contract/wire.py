@@ -98,9 +98,9 @@ class Message:
     def join(self, other: Message) -> None:
         """Take over the samples of the next message of the stream; raw channels only."""
         self.frames = [b"".join(parts) for parts in zip(self.frames, other.frames, strict=True)]
-        self.t_mono_ns = np.append(self.t_mono_ns, other.t_mono_ns)
+        self.t_mono_ns = np.concatenate([_times(self), _times(other)])
         if self.t_dev_ns is not None and other.t_dev_ns is not None:
-            self.t_dev_ns = np.append(self.t_dev_ns, other.t_dev_ns)
+            self.t_dev_ns = np.concatenate([self.t_dev_ns, other.t_dev_ns])
         self.count = (self.count or 0) + (other.count or 0)
         self._nbytes = 0
 
@@ -108,6 +108,11 @@ class Message:
     def next_seq(self) -> int:
         """The `seq` that follows this message."""
         return self.seq + (self.count or 0)
+
+
+def _times(message: Message) -> TimeArray:
+    times = message.t_mono_ns
+    return np.array([times], np.int64) if isinstance(times, int) else times
 
 
 def encode(message: Message) -> list[Buffer]:
@@ -198,7 +203,7 @@ def check_data(message: Message, spec: StreamSpec) -> None:
         length = buffer_size(frame)
         if channel.variable:
             size = next(sizes, None)
-            if size is None or int(size.sum(dtype=np.int64)) != length or not size.all():
+            if size is None or sum(size.tolist()) != length or not size.all():
                 raise ProtocolError(f"{where}: sizes of {channel.name} do not add up to {length}")
         elif channel.format == "raw" and length != message.count * channel.sample_bytes:
             raise ProtocolError(

@@ -16,6 +16,9 @@ from recorder.formats.disk import AppendFile, Disk
 from recorder.formats.roverd import ChannelWriter, create_writer, resume_writer
 from recorder.session.layout import private
 
+Stamps = np.ndarray[Any, np.dtype[np.float64]]
+"""Epoch seconds, as ``ts`` has them."""
+
 
 class StreamStore:
     """Appends one stream's samples.
@@ -98,14 +101,18 @@ class StreamStore:
 
     def append(self, message: Message) -> None:
         """Append a data message's samples; the message was checked when it came in."""
-        t_mono = self._increasing(message)
+        t_mono, ts = self._increasing(message)
         count = len(t_mono)
-        self._times["ts"].append(self._to_ts(t_mono).tobytes())
-        seq = np.arange(message.seq, message.seq + count, dtype="<u8")
-        self._times["seq"].append(seq.tobytes())
-        self._times["t_mono"].append(t_mono.astype("<u8").tobytes())
+        self._times["ts"].append(ts.tobytes())
+        if count == 1:
+            self._times["seq"].append(message.seq.to_bytes(8, "little"))
+        else:
+            seq = np.arange(message.seq, message.seq + count, dtype="<u8")
+            self._times["seq"].append(seq.tobytes())
+        # Bytes of an int64 that is not negative are those of a u8.
+        self._times["t_mono"].append(t_mono.astype("<i8", copy=False).tobytes())
         if message.t_dev_ns is not None:
-            self._times["t_dev"].append(message.t_dev_ns.astype("<u8").tobytes())
+            self._times["t_dev"].append(message.t_dev_ns.astype("<i8", copy=False).tobytes())
         sizes = iter(message.sizes)
         for channel, spec, frame in zip(
             self._channels, self.spec.channels, message.frames, strict=True
@@ -126,11 +133,11 @@ class StreamStore:
     def _time_names(self) -> list[str]:
         return ["ts", "seq", "t_mono", *(["t_dev"] if self.spec.device_clock else [])]
 
-    def _to_ts(self, t_mono: TimeArray) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _to_ts(self, t_mono: TimeArray) -> Stamps:
         return (t_mono + self._offset_ns).astype("<f8") / 1e9
 
-    def _increasing(self, message: Message) -> TimeArray:
-        """The message's times, moved where they would not increase strictly in ``ts``.
+    def _increasing(self, message: Message) -> tuple[TimeArray, Stamps]:
+        """The message's times, in ns and as ``ts``, moved where ``ts`` would not increase strictly.
 
         A double holds epoch seconds to about 240 ns; closer samples, or a source whose stamps
         step back, are moved just behind their predecessor and counted in `adjusted`.
@@ -139,7 +146,7 @@ class StreamStore:
         ts = self._to_ts(times)
         if ts[0] > self._last_ts and (len(ts) == 1 or bool((np.diff(ts) > 0).all())):
             self._last_ts = ts[-1]
-            return times
+            return times, ts
         moved = times.copy()
         last = self._last_ts
         for i in range(len(moved)):
@@ -151,7 +158,7 @@ class StreamStore:
                     moved[i] += 120  # to and from double is rounded twice
             last = value
         self._last_ts = last
-        return moved
+        return moved, self._to_ts(moved)
 
 
 def check_same(old: StreamSpec, new: StreamSpec) -> None:

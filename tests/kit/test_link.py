@@ -215,7 +215,7 @@ def test_silence_makes_it_ask_sooner_where_something_is_owed(stage: Stage) -> No
     stage.hear(Kind.PING)
     stage.link.publish(data(), session)
     stage.hear(Kind.DATA)
-    stage.clock.advance(0.3)
+    stage.clock.advance(0.6)
     stage.hear(Kind.PING)
 
 
