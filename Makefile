@@ -11,7 +11,7 @@ CSTAMP := $(CVENV)/.installed
 ROVERD ?=
 DEMO_S ?= 5
 
-.PHONY: demo test test-long lint conformance bench clean
+.PHONY: demo test test-campaign test-long lint conformance bench clean
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
 define make_venv
@@ -40,6 +40,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q
+
+test-campaign: $(STAMP)
+	$(BIN)/python -m pytest -q -m campaign
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -q -m long

@@ -1,0 +1,1 @@
+"""Benchmarks: what recording costs, measured."""

@@ -1,0 +1,148 @@
+"""The rig load's frames: made once, kept in files, the same for whoever records them.
+
+Real recordings where the folder with them is there, simulated ones elsewhere; the radar's and the
+IMU's are always simulated.  A player loads all of a sensor's frames into memory before a capture
+begins, so that handing one out costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._kit.driver import EndOfSource, Sample, SensorConfig
+from drivers.camera import CameraDriver
+from drivers.mmwave import SIM_CHIRP
+from drivers.ouster import OusterDriver
+from drivers.sim.imu import SimulatedImu
+from drivers.sim.radar import SimulatedRadar
+from recorder.contract.options import check_options
+
+Array = npt.NDArray[Any]
+
+RECORDINGS: Final = Path(__file__).resolve().parents[2] / "shared" / "data"
+"""Where the real recordings lie, if they do."""
+
+VIDEO: Final = "camera/solidWhiteRight.mp4"
+PCAP: Final = "ouster/OS-1-128_v2.3.0_1024x10_lb_n3.pcap"
+
+WIDTH, HEIGHT = 1920, 1080
+BEAMS, COLUMNS = 128, 1024
+
+_PICTURES = 24  # 6.2 MB each
+_SIM_SWEEPS = 6
+_RADAR_FRAMES = 16
+_IMU_SAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """One sensor of the rig load: its rate, and the seconds of an epoch that count samples."""
+
+    name: str
+    rate_hz: int
+
+    @property
+    def period_ns(self) -> int:
+        return 1_000_000_000 // self.rate_hz
+
+
+SENSORS: Final = {
+    rig.name: rig
+    for rig in (Rig("camera", 30), Rig("lidar", 10), Rig("radar", 20), Rig("imu", 100))
+}
+
+
+def make_frames(folder: Path, recordings: Path | None) -> dict[str, str]:
+    """Make the frames of all sensors, one ``SENSOR.npz`` each.
+
+    Args:
+        folder: where to; it must exist.
+        recordings: the folder of the real recordings; None: simulate all.
+
+    Returns:
+        Where each sensor's frames come from, for people.
+    """
+    origins = {}
+    video = recordings and recordings / VIDEO
+    if video is not None and video.is_file():
+        step = 221 // _PICTURES  # over all of the drive, not its first second
+        pictures = [image for k, image in enumerate(_pictures("file", video)) if k % step == 0]
+        origins["camera"] = f"real video ({video.name}), scaled to {WIDTH}x{HEIGHT}"
+    else:
+        pictures = list(_pictures("sim", None))
+        origins["camera"] = f"simulated picture, {WIDTH}x{HEIGHT}"
+    np.savez(folder / "camera.npz", image=np.stack(pictures[:_PICTURES]))
+    pcap = recordings and recordings / PCAP
+    if pcap is not None and pcap.is_file():
+        sweeps = list(_sweeps("pcap", pcap))
+        origins["lidar"] = f"{len(sweeps)} real sweeps ({pcap.name})"
+    else:
+        sweeps = list(_sweeps("sim", None))
+        origins["lidar"] = f"{len(sweeps)} simulated sweeps, {BEAMS}x{COLUMNS}"
+    arrays: dict[str, Any] = {k: np.stack([s[k] for s in sweeps]) for k in sweeps[0]}
+    np.savez(folder / "lidar.npz", **arrays)
+    radar = SimulatedRadar(SIM_CHIRP, "qqii")
+    np.savez(folder / "radar.npz", iq=np.stack([radar.frame(k) for k in range(_RADAR_FRAMES)]))
+    origins["radar"] = f"simulated IQ, {SIM_CHIRP.frame_bytes} bytes a frame"
+    imu = SimulatedImu(SENSORS["imu"].rate_hz).samples(0, _IMU_SAMPLES)
+    np.savez(folder / "imu.npz", acc=imu.acc, avel=imu.avel, rot=imu.rot)
+    origins["imu"] = "simulated motion"
+    return origins
+
+
+def load_frames(folder: Path, sensor: str) -> dict[str, Array]:
+    """A sensor's frames in memory, by channel, arrays [frames, ...].
+
+    camera ``image`` u1 [n, 1080, 1920, 3] (BGR); lidar as ouster-sdk decodes it ``RANGE`` u4 mm,
+    ``REFLECTIVITY`` u1, ``NEAR_IR`` u2, each [n, 128, 1024], and ``t_col`` u8 ns [n, 1024]; radar
+    ``iq`` i2 [n, chirps, tx, rx, values]; imu ``acc``, ``avel``, ``rot`` f4 [n, 3].
+    """
+    with np.load(folder / f"{sensor}.npz") as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def _pictures(scheme: str, path: Path | None) -> Iterator[Array]:
+    options = check_options(CameraDriver.options, {"width": WIDTH, "height": HEIGHT})
+    driver = CameraDriver(SensorConfig("camera", scheme, str(path or ""), options))
+    driver.open()
+    try:
+        for _ in range(_PICTURES if path is None else 100_000):
+            sample = driver.read()
+            if isinstance(sample, Sample):
+                image = sample.data["video.avi"]
+                assert isinstance(image, np.ndarray)
+                yield image[0]
+    except EndOfSource:
+        pass
+    finally:
+        driver.close()
+
+
+def _sweeps(scheme: str, path: Path | None) -> Iterator[dict[str, Array]]:
+    given: dict[str, Any] = {"imu": False, "compression": "raw"}
+    if path is not None:
+        given["metadata"] = str(path.parent / "OS-1-128_v2.3.0_1024x10.json")
+    options = check_options(OusterDriver.options, given)
+    driver = OusterDriver(SensorConfig("lidar", scheme, str(path or ""), options))
+    driver.open()
+    try:
+        for _ in range(_SIM_SWEEPS):
+            sample = driver.read()
+            if isinstance(sample, Sample):
+                data = {k: v[0] for k, v in sample.data.items() if isinstance(v, np.ndarray)}
+                yield {
+                    "RANGE": data["rng"] + data["rng_far"],
+                    "REFLECTIVITY": data["rfl"],
+                    "NEAR_IR": data["nir"],
+                    "t_col": data["t_col"],
+                }
+    except EndOfSource:
+        pass
+    finally:
+        driver.close()

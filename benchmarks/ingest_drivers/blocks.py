@@ -1,0 +1,115 @@
+"""Blocks of 1 MiB from memory, over one stream or several, and when each was acknowledged.
+
+Source: a folder, where ``times.json`` is written at the end.  What is measured is the kit's own
+way of a sample, so it is the real outbox that runs here; it only notes the time as well.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._kit import link
+from drivers._kit.driver import Driver, EndOfSource, Sample
+from drivers._kit.outbox import Outbox
+from drivers._kit.runner import main
+from recorder.contract.options import Option
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Kind, Message
+
+BLOCK_BYTES = 1 << 20
+BLOCKS = 256  # different ones: what a sensor sends is new, and in no processor's cache
+_KEPT: dict[str, Any] = {}
+
+
+def make_blocks() -> npt.NDArray[np.uint8]:
+    """The blocks, u1 [256, 1, 1048576]."""
+    return np.random.default_rng(1).integers(0, 256, (BLOCKS, 1, BLOCK_BYTES), np.uint8)
+
+
+class TimedOutbox(Outbox):
+    """Notes when a message was handed to the socket first, and when it was acknowledged."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._sent_ns: dict[tuple[str, int], int] = {}
+        _KEPT.update(outbox=self, wait_ns=[], first_ns=0, last_ns=0)
+
+    def mark_sent(self, message: Message) -> None:
+        super().mark_sent(message)
+        if message.kind is Kind.DATA:
+            now_ns = time.monotonic_ns()
+            _KEPT["first_ns"] = _KEPT["first_ns"] or now_ns
+            self._sent_ns.setdefault((message.stream, message.number), now_ns)
+
+    def acknowledge(self, positions: dict[str, tuple[int, int, int]]) -> None:
+        now_ns = time.monotonic_ns()
+        for name, (epoch, durable, _) in positions.items():
+            stream = self._streams.get(name)
+            if stream is None or epoch != self.epoch:
+                continue
+            for number in range(stream.base, durable):
+                if (sent_ns := self._sent_ns.pop((name, number), None)) is not None:
+                    _KEPT["wait_ns"].append(now_ns - sent_ns)
+                    _KEPT["last_ns"] = now_ns
+        super().acknowledge(positions)
+        if self.ended and self.empty:
+            _KEPT["write"]()
+
+
+class BlocksDriver(Driver):
+    """Streams ``NAME_00`` and on, blocks u1 [1048576], `count` in all, one stream after the other.
+
+    >>> driver = BlocksDriver(SensorConfig("ingest", "file", "/tmp/x", {"streams": 1, "count": 9}))
+    >>> (spec,) = driver.open()
+    >>> sample = driver.read()
+    """
+
+    schemes: ClassVar[Mapping[str, str]] = {"file": "folder that takes the times"}
+    options: ClassVar = {
+        "streams": Option("int", 1, "streams to spread the blocks over", minimum=1),
+        "count": Option("int", 256, "blocks in all", minimum=2),
+        "rate": Option("float", 1000.0, "blocks per second, over all streams", minimum=0.1),
+    }
+
+    def open(self) -> Sequence[StreamSpec]:
+        self._blocks = make_blocks()
+        self._streams, self._rate = self.sensor.options["streams"], self.sensor.options["rate"]
+        self._index = 0
+        vars(link)["Outbox"] = TimedOutbox
+        folder = self.sensor.path
+        _KEPT["write"] = lambda: _write_times(folder)
+        channel = ChannelSpec("block", "raw", "u1", (BLOCK_BYTES,))
+        return [
+            StreamSpec(self._name(k), (channel,), rate_hz=self._rate / self._streams, finite=True)
+            for k in range(self._streams)
+        ]
+
+    def read(self) -> Sample:
+        k = self._index
+        if k >= self.sensor.options["count"]:
+            raise EndOfSource
+        self._index += 1
+        t_ns = np.array([round(k * 1e9 / self._rate)], np.int64)
+        return Sample(self._name(k % self._streams), t_ns, {"block": self._blocks[k % BLOCKS]})
+
+    def close(self) -> None:
+        pass
+
+    def _name(self, k: int) -> str:
+        return f"{self.sensor.name}_{k:02}" if k else self.sensor.name
+
+
+def _write_times(folder: Path) -> None:
+    times = {key: _KEPT[key] for key in ("first_ns", "last_ns", "wait_ns")}
+    (folder / "times.json").write_text(json.dumps(times))
+
+
+if __name__ == "__main__":
+    main(BlocksDriver)

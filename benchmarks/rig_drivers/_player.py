@@ -1,0 +1,63 @@
+"""What the rig load's drivers have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.frames import SENSORS, Rig, load_frames
+from drivers._kit.driver import Driver, Sample
+from recorder.contract.streams import StreamSpec
+
+
+class PlayerDriver(Driver):
+    """Plays a sensor's frames from memory, round and round, at the sensor's rate.
+
+    >>> driver = RadarPlayer(SensorConfig("radar", "file", "/tmp/frames", {}))
+    >>> (spec,) = driver.open()          # all frames are in memory from here on
+    >>> sample = driver.read()
+    """
+
+    schemes: ClassVar[Mapping[str, str]] = {"file": "folder of the frames that were made"}
+
+    rig: ClassVar[Rig]
+    batch: ClassVar[int] = 1
+
+    def open(self) -> Sequence[StreamSpec]:
+        self.frames = load_frames(self.sensor.path, self.rig.name)
+        count = min(map(len, self.frames.values()))
+        self._count = count - count % self.batch  # so that no batch reaches beyond the end
+        self._index = 0
+        return [self.spec()]
+
+    def read(self) -> Sample:
+        numbers = range(self._index, self._index + self.batch)
+        t_ns = np.array([round(k * 1e9 / self.rig.rate_hz) for k in numbers], np.int64)
+        sample = self.sample(self._index % self._count, t_ns)
+        self._index += self.batch
+        return sample
+
+    def close(self) -> None:
+        self.frames = {}
+
+    @abstractmethod
+    def spec(self) -> StreamSpec:
+        """The stream, as the sensor's own driver declares it."""
+
+    @abstractmethod
+    def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
+        """The batch that begins at frame `at`, as the sensor's own driver hands it to the kit."""
+
+
+def rig(name: str) -> Rig:
+    """The rig load's entry for a sensor."""
+    return SENSORS[name]
+
+
+def one(frames: Mapping[str, npt.NDArray[Any]], name: str, at: int) -> npt.NDArray[Any]:
+    """Frame `at` of a channel with the axis of samples, [1, ...]; a view."""
+    return frames[name][at : at + 1]

@@ -1,0 +1,38 @@
+"""The rig load's IMU: 100 Hz, five samples a message, as the driver `xsens` sends them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.rig_drivers._player import PlayerDriver, rig
+from drivers._kit.driver import Sample
+from drivers._kit.runner import main
+from recorder.contract.streams import ChannelSpec, StreamSpec
+
+_UNITS = {"acc": "m/s^2", "avel": "rad/s", "rot": "rad"}
+
+
+class ImuPlayer(PlayerDriver):
+    """Acceleration, rate of turn and orientation, f4 [3] each."""
+
+    rig: ClassVar = rig("imu")
+    batch: ClassVar = 5  # 50 ms
+
+    def spec(self) -> StreamSpec:
+        return StreamSpec(
+            self.sensor.name,
+            tuple(ChannelSpec(name, "raw", "f4", (3,), "", unit) for name, unit in _UNITS.items()),
+            rate_hz=self.rig.rate_hz,
+            device_clock=True,
+        )
+
+    def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
+        data = {name: self.frames[name][at : at + self.batch] for name in _UNITS}
+        return Sample(self.sensor.name, t_ns, data, t_ns.copy())
+
+
+if __name__ == "__main__":
+    main(ImuPlayer)
