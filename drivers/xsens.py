@@ -54,7 +54,7 @@ class XsensDriver(Driver):
     options: ClassVar[OptionTable] = {
         "rate": Option("float", 100.0, "nominal sample rate in Hz", minimum=1.0, maximum=2000.0),
         "batch_ms": Option(
-            "float", 50.0, "stream time in one batch of samples, in ms", minimum=0.0, maximum=1000.0
+            "float", 10.0, "stream time in one batch of samples, in ms", minimum=0.0, maximum=1000.0
         ),
         "seed": Option("int", 0, "sim: seed of the noise", minimum=0),
     }

@@ -19,6 +19,7 @@ from recorder.contract.wire import Buffer
 
 DEFAULT_JPEG_QUALITY = 90
 _BUSY = 0.7  # of a sample's period
+_COPIED_BYTES = 4096  # up to here a copy is cheaper than a view
 
 
 class Encoder:
@@ -55,10 +56,10 @@ class Encoder:
         if self._pool is not None:
             encoded = list(self._pool.map(self._encode_channel, jobs))
         else:
-            started_s = time.monotonic()
+            started_s = time.thread_time()
             encoded = [self._encode_channel(job) for job in jobs]
             if len(self._xz) > 1:
-                self._judge(time.monotonic() - started_s, sample.count)
+                self._judge(time.thread_time() - started_s, sample.count)
         frames: list[Buffer] = []
         sizes: list[npt.NDArray[np.uint32]] = []
         for channel, parts in zip(self.spec.channels, encoded, strict=True):
@@ -67,13 +68,13 @@ class Encoder:
             frames.append(parts[0] if len(parts) == 1 else b"".join(parts))
         return frames, tuple(sizes)
 
-    def _judge(self, took_s: float, count: int) -> None:
+    def _judge(self, cpu_s: float, count: int) -> None:
         """Encode two channels at a time from now on where one at a time is hardly fast enough.
 
         liblzma releases the GIL.  Two threads at once cost a tenth more CPU than one, so a sweep
         that is done well within its period is left to one.
         """
-        if self.spec.rate_hz is None or took_s > _BUSY * count / self.spec.rate_hz:
+        if self.spec.rate_hz is None or cpu_s > _BUSY * count / self.spec.rate_hz:
             self._pool = ThreadPoolExecutor(2, "encode")
 
     def close(self) -> None:
@@ -96,6 +97,8 @@ class Encoder:
             )
         match channel.format:
             case "raw":
+                if values.nbytes <= _COPIED_BYTES:
+                    return [values.tobytes()]
                 return [np.ascontiguousarray(values).data.cast("B")]
             case "lzma":
                 return [self._xz[channel.name].compress(values)]
