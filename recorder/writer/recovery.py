@@ -162,8 +162,8 @@ class _Recovery:
 
     def _measure(self) -> None:
         for name, spec in self._journal.specs.items():
-            folder = self._path / name
-            if not folder.is_dir():
+            folder = self._folder(name)
+            if folder is None:
                 continue
             samples, lengths = self._extent(folder, spec)
             report = self._reports[name]
@@ -173,11 +173,11 @@ class _Recovery:
                 if file.partition("/")[0] != name
             }
             for file in sorted(lengths):
-                size = (folder / file).stat().st_size
-                if size > lengths[file]:
-                    report.cut_bytes[file] = size - lengths[file]
+                if cut := self._cut_bytes(folder / file, lengths[file]):
+                    report.cut_bytes[file] = cut
             if not samples:  # a stream without samples makes roverd's readers fail
-                self._dropped.append(folder)
+                if folder.parent == self._path:
+                    self._dropped.append(folder)
                 continue
             for file, length in lengths.items():
                 self._journal.files[f"{name}/{file}"] = length
@@ -188,6 +188,22 @@ class _Recovery:
         for name, position in self._journal.positions.items():
             if name not in self._reports and position.get("ended") is None:  # it has no sample
                 self._reports[name] = StreamReport(interval_lost=True)
+
+    def _folder(self, name: str) -> Path | None:
+        """A stream's folder, also where an earlier recovery that was killed has moved it."""
+        salvage = layout.private(self._path, layout.SALVAGE)
+        moved = [salvage / name, *sorted(salvage.glob(f"{name}.*"))]
+        for folder in (self._path / name, *moved):
+            if (folder / "meta.json").exists():
+                return folder
+        return None
+
+    def _cut_bytes(self, path: Path, length: int) -> int:
+        """Bytes beyond a length, also where an earlier recovery that was killed has cut them."""
+        salvage = layout.private(self._path, layout.SALVAGE)
+        parts = (salvage / path.parent.name).glob(f"{path.name}@*")
+        salvaged = sum(p.stat().st_size for p in parts if _offset(p) >= length)
+        return max(path.stat().st_size - length, salvaged)
 
     def _account(self, name: str, report: StreamReport) -> None:
         """What the journal cannot know: samples beyond its last commit, or fewer than committed."""
@@ -273,7 +289,8 @@ class _Recovery:
         for folder in self._dropped:
             self._move(folder, folder.name)
         for folder in layout.private(self._path).glob("*.tmp"):
-            self._move(folder, folder.name)
+            if folder.is_dir():  # a file is one of ours that was never finished: written again
+                self._move(folder, folder.name)
 
     def _set_aside(self, path: Path, length: int) -> None:
         if not path.exists() or path.stat().st_size <= length:
@@ -352,6 +369,11 @@ class _Recovery:
         event = make_event(RECOVERY, end_ns, cause=report.cause, cut_bytes=cut)
         # The event log itself may hold less than was committed.
         yield event | ({"events_missing_bytes": n} if (n := self._events_missing) else {})
+
+
+def _offset(part: Path) -> int:
+    """Where a salvaged part was cut from: ``FILE@OFFSET``, perhaps with a number behind."""
+    return int(part.name.rpartition("@")[2].partition(".")[0])
 
 
 def _is_seal_loss(event: dict[str, Any]) -> bool:

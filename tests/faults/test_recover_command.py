@@ -5,12 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-import random
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,7 @@ from recorder.session.layout import SessionPlan
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
-from tests.acceptance.command import namespace
+from tests.acceptance.command import PROJECT, namespace
 from tests.faults.hour import COMMITS, SAMPLES, TAIL, hour_long
 from tests.faults.numbers import message, stored, stream
 
@@ -171,42 +167,34 @@ def test_a_dry_run_on_a_read_only_mount(root: Path) -> None:
     assert contents(root) == before
 
 
-def result_of(path: Path) -> dict[str, Any]:
-    """What a recovery made of a session, but for the times at which it did."""
-    found: dict[str, Any] = {
-        name: digest
-        for name, digest in contents(path).items()
-        if name not in ("_recorder/commits", "_recorder/lock")
-    }
-    found["samples"] = stored(path, "a")
-    return found
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_killed_in_the_middle_and_run_again(tmp_path: Path, seed: int) -> None:
+def test_killed_before_any_of_its_calls_and_run_again(tmp_path: Path) -> None:
     session = begun(tmp_path / "root", "s")
+    other = stream("c", 100.0, ("raw",))
+    session.declare(other)
+    for number in range(2):  # never committed, and no sample of it is whole
+        item = message(other, [number], 5_200_000_000 + number)
+        item.epoch, item.number, item.seq = 7, number, number
+        session.append(item)
     session.abandon()
+    (session.path / "c/ts").write_bytes(b"")
     with (session.path / "a/packed").open("ab") as file:
         file.write(b"x" * 400_000)
-    copy = tmp_path / "copy"
-    shutil.copytree(session.path, copy)
-    recover(copy, PosixDisk(), SystemClock())
-    wanted = result_of(copy)
-
-    rng = random.Random(seed)
-    command = [sys.executable, "-m", "recorder", "recover", str(session.path)]
-    for _ in range(3):
-        # Killed at a moment of its own work: when so much of it can be seen on the disk.
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            marks = ("salvage/a", "salvage/a/packed@*", "session.json.tmp", "lock")
-            mark = rng.choice(marks)
-            while process.poll() is None and not list((session.path / "_recorder").glob(mark)):
-                time.sleep(0.0005)
-            time.sleep(rng.uniform(0, 0.02))
-            process.send_signal(signal.SIGKILL)
-    recover(session.path, PosixDisk(), SystemClock())
-    assert result_of(session.path) == wanted
-    assert validate(session.path, deep=True).sound
+    work = tmp_path / "work"
+    work.mkdir()
+    torn = session.path / "_recorder/b.tmp"  # a stream whose folder was not whole yet
+    torn.mkdir()
+    (torn / "meta.json").write_text("{}")
+    script = [sys.executable, "-m", "tests.faults.killed_recovery", str(session.path)]
+    script += [str(work), "1"]
+    done = subprocess.run(script, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    undisturbed, *killed = map(json.loads, done.stdout.splitlines())
+    assert undisturbed["kills"] == [] and "_recorder/salvage/a/packed@" in str(undisturbed)
+    assert "_recorder/salvage/c/ts" in undisturbed["result"]
+    assert len(killed) > 30
+    assert sum(len(run["kills"]) == 2 for run in killed) > 15
+    for run in killed:
+        assert run["result"] == undisturbed["result"], run["kills"]
 
 
 def test_the_work_goes_by_the_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
