@@ -1,6 +1,6 @@
 """The price of durability: samples of 1 MiB, recorded and acknowledged, beside a bare loop.
 
-``python -m benchmarks.durable_ingest [--mib 512] [--rounds 5] [--json FILE]``, from a clone.
+``python -m benchmarks.durable_ingest [--mib 2048] [--rounds 5] [--json FILE]``, from a clone.
 
 Ours is ``recorder run`` with its default sync interval: one driver process that hands out blocks
 from memory as fast as they are taken, the real bus, the real writer, a journal; time runs from
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.ingest_drivers.blocks import make_blocks
+from benchmarks.ingest_drivers.blocks import make_blocks, warm_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 INTERVAL_S = 0.2
@@ -51,6 +51,7 @@ def run_bare(folder: Path, files: int, count: int) -> float:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
     fds = [os.open(folder / f"block{k:02}", flags, 0o640) for k in range(files)]
     dirty: set[int] = set()
+    warm_memory(count)
     start = synced = time.monotonic()
     for k in range(count):
         os.write(fds[k % files], blocks[k % len(blocks)])
@@ -167,7 +168,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.durable_ingest", description=__doc__
     )
-    parser.add_argument("--mib", type=int, default=512, help="MiB of one run (512)")
+    parser.add_argument("--mib", type=int, default=2048, help="MiB of one run (2048)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of bare and ours (5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument("--root", type=Path, metavar="DIR", help="write below DIR")

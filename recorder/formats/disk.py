@@ -10,12 +10,13 @@ pwrite(2), BUGS).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from recorder.contract.wire import Buffer, buffer_size
 
@@ -23,6 +24,9 @@ FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 GATHER_BYTES = 256 * 1024
 """Pending bytes at which an `AppendFile` writes without being asked."""
+WRITEBACK_BYTES = 8 << 20
+"""Bytes of a file that the kernel is told to begin writing before anybody waits for them: a sync
+then finds little left to do.  More than a rig gives in a sync interval: small writes cost more."""
 SYNC_THREADS = 8
 """Files that are synced at a time."""
 _GATHER_BUFFERS = 512  # below IOV_MAX (1024)
@@ -97,6 +101,7 @@ class _PosixAppendFile:
         self._patch_fd = -1
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
+        self._begun = length
         self._failed = False
 
     def append(self, data: Buffer) -> None:
@@ -114,6 +119,9 @@ class _PosixAppendFile:
         if self._pending or self._failed:
             with self._once():
                 self._write_pending()
+            if self.length - self._begun >= WRITEBACK_BYTES:
+                _begin_writeback(self._fd, self._begun, self.length - self._begun)
+                self._begun = self.length
 
     def _write_pending(self) -> None:
         while self._pending:
@@ -166,6 +174,25 @@ class _PosixAppendFile:
                 if fd >= 0:
                     os.close(fd)
             self._fd = self._patch_fd = -1
+
+
+def _begin_writeback(fd: int, offset: int, size: int) -> None:
+    """Let the kernel begin to write a range now; an error comes from the sync that follows."""
+    if _sync_file_range is not None:
+        _sync_file_range(fd, offset, size, _SYNC_FILE_RANGE_WRITE)
+
+
+def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except AttributeError:  # of a C library that is not glibc
+        return None
+    function.argtypes = ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
+    return cast("Callable[[int, int, int, int], int]", function)
+
+
+_sync_file_range = _find_sync_file_range()
+_SYNC_FILE_RANGE_WRITE = 2
 
 
 def _sync_each(files: Sequence[_PosixAppendFile]) -> None:

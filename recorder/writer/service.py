@@ -22,16 +22,15 @@ from recorder.formats.disk import Disk
 from recorder.session.layout import SessionPlan
 from recorder.writer.disk_policy import DISK, Floor, ending, ending_of, what_failed
 from recorder.writer.intake import Position, Verdict, check_told
+from recorder.writer.rest import REST_S, Rest
 from recorder.writer.session_writer import SessionWriter
 
 WINDOW_BYTES = 32_000_000
 """Bytes that may be under way from all drivers together: bounds the writer's memory."""
 
 _POLL_S = 0.5
-_REST_S = 0.02
-"""Pause between two turns of the receiving thread that found little: what comes in between is
-taken in one go.  Waking up with cold caches costs several times what the work itself does."""
-_LITTLE = 16  # messages; the socket queues twice as many of every driver
+_COMMITS_PER_BUFFER = 4
+"""Much that waits in the drivers' rings is committed before its interval is over."""
 _DROPPED_PEERS = 64
 _FULL_GRACE_NS = 10_000_000_000  # for drivers, when the disk's floor ends a session
 
@@ -69,6 +68,8 @@ class _Open:
         default_factory=queue.SimpleQueue
     )
     stop: threading.Event = field(default_factory=threading.Event)
+    commit_due: threading.Event = field(default_factory=threading.Event)
+    uncommitted: int = 0  # bytes appended since the last commit began
     threads: list[threading.Thread] = field(default_factory=list)
     failure: Exception | None = None
     full: str | None = None  # why it has to end: the disk's floor is reached
@@ -103,6 +104,7 @@ class WriterService:
         self._open: _Open | None = None
         self._quit = False
         self._ended: dict[str, Any] | None = None  # how the last session did
+        self._rest = Rest(clock)
         self._hurry = threading.Event()
         self._ack_due = threading.Event()  # to all, for a commit
         self._acks_due: set[bytes] = set()  # to those who have used much of their window
@@ -119,9 +121,9 @@ class WriterService:
         """Serve until told to quit."""
         while not self._quit:
             self._socket.wait(_POLL_S)
-            taken = 0
+            taken = size = 0
             while (received := self._socket.receive()) is not None:
-                self._handle(*received)
+                size += self._handle(*received)
                 taken += 1
             if self._open is not None and self._open.failure is not None:
                 self._seal(self._open)
@@ -137,8 +139,8 @@ class WriterService:
                     self._acknowledge(peer)
             if self._open is not None and self._open.finishing is not None:
                 self._finish(self._open)
-            elif self._open is not None and 0 < taken < _LITTLE:
-                self._clock.wait(self._hurry, _REST_S)
+            elif self._open is not None and self._rest.earned(taken, size):
+                self._clock.wait(self._hurry, REST_S)
         if self._open is not None:
             self._join_threads(self._open)
             if self._open.failure is not None:
@@ -147,10 +149,11 @@ class WriterService:
                 self._open.writer.abandon()
         self._socket.close()
 
-    def _handle(self, peer: bytes, message: Message | ProtocolError) -> None:
+    def _handle(self, peer: bytes, message: Message | ProtocolError) -> int:
+        """Act on a message; returns its size in bytes."""
         if isinstance(message, ProtocolError):
             self._refuse(peer, message)
-            return
+            return 0
         try:
             match message.kind:
                 case Kind.JOIN:
@@ -167,6 +170,7 @@ class WriterService:
                     raise ProtocolError(f"a {kind} message is not for the writer")
         except ProtocolError as error:
             self._refuse(peer, error)
+        return message.nbytes
 
     def _refuse(self, peer: bytes, error: ProtocolError) -> None:
         """Tell a peer that broke the protocol, and forget it; its process will be restarted."""
@@ -391,6 +395,9 @@ class WriterService:
             except (OSError, RecorderError) as error:
                 self._fail(current, error)
                 return
+            current.uncommitted += message.nbytes
+            if current.uncommitted * _COMMITS_PER_BUFFER >= self._buffer_bytes:
+                current.commit_due.set()
             known = self._peers.get(peer)
             if known is not None:
                 known.unreported += message.nbytes
@@ -402,7 +409,12 @@ class WriterService:
     def _sync_all(self, current: _Open) -> None:
         writer = current.writer
         floor = Floor(self._disk, writer.path, writer.reserve_bytes, self._clock, writer.bytes)
-        while not self._clock.wait(current.stop, current.interval_s):
+        while not current.stop.is_set():
+            self._clock.wait(current.commit_due, current.interval_s)
+            if current.stop.is_set():
+                break
+            current.commit_due.clear()
+            current.uncommitted = 0
             try:
                 writer.commit()
                 current.full = current.full or floor.reached(writer.bytes)
@@ -415,6 +427,7 @@ class WriterService:
     def _fail(self, current: _Open, error: Exception) -> None:
         current.failure = error
         current.stop.set()
+        current.commit_due.set()
         self._waker.wake()
 
     def _seal(self, current: _Open) -> None:
@@ -499,6 +512,7 @@ class WriterService:
 
     def _join_threads(self, current: _Open) -> None:
         current.stop.set()
+        current.commit_due.set()
         current.inbox.put(None)
         for thread in current.threads:
             thread.join()
