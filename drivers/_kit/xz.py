@@ -17,6 +17,10 @@ import numpy.typing as npt
 _HEADER_BYTES = _FOOTER_BYTES = 12
 _FOOTER_MAGIC = b"YZ"
 _CHECK = lzma.CHECK_CRC32
+_CRC_BYTES = 4
+_FLAGS = bytes([0, _CHECK])
+_HEADER = b"\xfd7zXZ\0" + _FLAGS + zlib.crc32(_FLAGS).to_bytes(4, "little")
+_CHUNK_BYTES = 1 << 16
 _KEPT_BLOCKS = 256
 
 
@@ -95,6 +99,36 @@ class XzCompressor:
         return block
 
 
+def store(values: npt.NDArray[Any]) -> bytes:
+    """One xz stream that holds the array's bytes in C order as they are (section 5.3.1: LZMA2).
+
+    >>> lzma.decompress(store(np.arange(3, dtype="u1")))
+    b'\\x00\\x01\\x02'
+    """
+    data = np.ascontiguousarray(values).data.cast("B")
+    chunks: list[bytes | memoryview] = []
+    for at in range(0, len(data), _CHUNK_BYTES):
+        part = data[at : at + _CHUNK_BYTES]
+        control = b"\2" if at else b"\1"  # without compression; the first resets the dictionary
+        chunks += (control + (len(part) - 1).to_bytes(2, "big"), part)
+    chunks.append(b"\0")
+    block = b"\x02\x00\x21\x01\x00\x00\x00\x00"  # 12 bytes with its CRC, LZMA2, 4 KiB dictionary
+    block += zlib.crc32(block).to_bytes(4, "little")
+    unpadded = len(block) + sum(map(len, chunks)) + _CRC_BYTES
+    chunks += (bytes(-unpadded % 4), zlib.crc32(data).to_bytes(_CRC_BYTES, "little"))
+    index = b"\0\1" + _varint(unpadded) + _varint(len(data))
+    return b"".join([_HEADER, block, *chunks, *_ending(index, _HEADER)])
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first (section 1.2)."""
+    packed = bytearray()
+    while number > 0x7F:
+        packed.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*packed, number])
+
+
 class _Block:
     """The only block of an xz stream, with its record for an index."""
 
@@ -115,10 +149,15 @@ class _Block:
 def _join(blocks: list[_Block]) -> bytes:
     """One stream of blocks that were streams of their own (sections 2.1, 4)."""
     index = bytes([0, len(blocks)]) + b"".join(block.record for block in blocks)
+    return b"".join(
+        [blocks[0].header, *(b.data for b in blocks), *_ending(index, blocks[0].header)]
+    )
+
+
+def _ending(index: bytes, header: bytes) -> tuple[bytes, bytes]:
+    """An index, padded and with its CRC, and the stream's footer."""
     index = index.ljust(-(-len(index) // 4) * 4, b"\0")
     index += zlib.crc32(index).to_bytes(4, "little")
-    header = blocks[0].header
     # Backward size, and the stream flags as in the header.
     tail = (len(index) // 4 - 1).to_bytes(4, "little") + header[6:8]
-    footer = zlib.crc32(tail).to_bytes(4, "little") + tail + _FOOTER_MAGIC
-    return b"".join([header, *(block.data for block in blocks), index, footer])
+    return index, zlib.crc32(tail).to_bytes(4, "little") + tail + _FOOTER_MAGIC

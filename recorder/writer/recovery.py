@@ -191,9 +191,7 @@ class _Recovery:
 
     def _folder(self, name: str) -> Path | None:
         """A stream's folder, also where an earlier recovery that was killed has moved it."""
-        salvage = layout.private(self._path, layout.SALVAGE)
-        moved = [salvage / name, *sorted(salvage.glob(f"{name}.*"))]
-        for folder in (self._path / name, *moved):
+        for folder in (self._path / name, layout.private(self._path, layout.SALVAGE) / name):
             if (folder / "meta.json").exists():
                 return folder
         return None

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from drivers._kit.driver import Sample
 from drivers._kit.encode import Encoder
+from drivers._kit.xz import store
 from drivers._protocols.jpeg import jpeg_size
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -48,8 +49,10 @@ def test_raw_and_xz_round_trip(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 4))
     values = data.draw(hnp.arrays("<" + dtype, (count, *shape)))
     delta = data.draw(st.booleans())
+    stored = data.draw(st.booleans())
     channels = tuple(
-        ChannelSpec(name, name, dtype, shape, delta=delta) for name in ("raw", "lzma", "lzmaf")
+        ChannelSpec(name, name, dtype, shape, delta=delta, stored=stored)
+        for name in ("raw", "lzma", "lzmaf")
     )
     spec = StreamSpec("s", channels)
     frames, sizes = encode(spec, dict.fromkeys(("raw", "lzma", "lzmaf"), values), count)
@@ -67,6 +70,14 @@ def test_arrays_that_are_not_contiguous() -> None:
     frames, sizes = encode(spec, {"a": a, "b": b}, 2)
     assert frames[0] == a.tobytes()
     assert [lzma.decompress(p) for p in parts(frames[1], sizes[0])] == [b"\0\0", b"\2\0"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 127, 128, 65_535, 65_536, 65_537, 200_001])
+def test_stored_streams_of_every_padding_and_number_of_chunks(size: int) -> None:
+    values = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    stream = store(values)
+    assert lzma.decompress(stream, lzma.FORMAT_XZ) == values.tobytes()
+    assert len(stream) % 4 == 0 and len(stream) < size + 100
 
 
 def test_a_delta_over_neighbours_pays_for_ranges() -> None:
