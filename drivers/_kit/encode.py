@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Sample
-from drivers._kit.xz import XzCompressor, store
+from drivers._kit.xz import XzCompressor
 from drivers._protocols.jpeg import jpeg_size
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -34,8 +34,8 @@ class Encoder:
         self.spec = spec
         self._quality = int(spec.settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
         self._names = frozenset(c.name for c in spec.channels)
-        self._xz: dict[str, Callable[[npt.NDArray[Any]], bytes]] = {
-            c.name: store if c.stored else XzCompressor(c.np_dtype.itemsize, c.delta).compress
+        self._xz = {
+            c.name: XzCompressor(c.np_dtype.itemsize, c.delta)
             for c in spec.channels
             if c.format in ("lzma", "lzmaf")
         }
@@ -101,9 +101,9 @@ class Encoder:
                     return [values.tobytes()]
                 return [np.ascontiguousarray(values).data.cast("B")]
             case "lzma":
-                return [self._xz[channel.name](values)]
+                return [self._xz[channel.name].compress(values)]
             case "lzmaf":
-                compress = self._xz[channel.name]
+                compress = self._xz[channel.name].compress
                 return [compress(value) for value in values]
             case _:
                 return [self._jpeg(value) for value in values]

@@ -1,20 +1,22 @@
 """xz streams of arrays, made to cost little.
 
 Any filter chain is legal, since readers take it from the stream (the .xz file format, 3.1), and so
-is a stream of several blocks (2.2): rows of nothing but zeros at an array's beginning and end, as
-sweeps have them, become blocks of their own, which are compressed once and kept.
+is a stream of several blocks (2.2).  Two things come of that: rows of nothing but zeros at an
+array's beginning and end, as sweeps have them, are compressed once and kept; and rows that xz
+would not halve are stored as they are, since noise takes most of its time and gives nearly nothing.
 """
 
 from __future__ import annotations
 
 import lzma
 import zlib
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-_HEADER_BYTES = _FOOTER_BYTES = 12
+_FOOTER_BYTES = 12
 _FOOTER_MAGIC = b"YZ"
 _CHECK = lzma.CHECK_CRC32
 _CRC_BYTES = 4
@@ -22,6 +24,12 @@ _FLAGS = bytes([0, _CHECK])
 _HEADER = b"\xfd7zXZ\0" + _FLAGS + zlib.crc32(_FLAGS).to_bytes(4, "little")
 _CHUNK_BYTES = 1 << 16
 _KEPT_BLOCKS = 256
+
+GROUP_ROWS = 16
+"""Rows that are packed or stored together."""
+JUDGE_EVERY = 16
+"""Arrays from one that is packed group by group, to see which are worth it, to the next."""
+_LEAST_GROUP_BYTES = 4096
 
 
 def xz_filters(item_bytes: int, delta: bool) -> list[dict[str, int]]:
@@ -56,68 +64,121 @@ def xz_filters(item_bytes: int, delta: bool) -> list[dict[str, int]]:
 
 
 class XzCompressor:
-    """Compresses arrays, each to one whole xz stream.
+    """Compresses the arrays of one channel, one after the other, each to one whole xz stream.
 
     >>> compressor = XzCompressor(item_bytes=2, delta=True)
     >>> stream = compressor.compress(np.zeros((128, 1024), "<u2"))
     >>> len(lzma.decompress(stream))
     262144
 
-    May be used by several threads at a time, on arrays of one channel.
+    The same arrays in the same order give the same streams.
     """
 
     def __init__(self, item_bytes: int, delta: bool) -> None:
         self._filters = xz_filters(item_bytes, delta)
         self._zeros: dict[int, _Block] = {}
+        self._worth: list[bool] = []  # by group of rows, as last judged
+        self._count = 0
 
     def compress(self, values: npt.NDArray[Any]) -> bytes:
         """One xz stream of the array's bytes in C order."""
         values = np.ascontiguousarray(values)
-        if values.ndim < 2 or not values.size or (values[0].any() and values[-1].any()):
-            return self._stream(values.data)
-        used = np.flatnonzero(values.reshape(len(values), -1).view(np.uint8).max(axis=1))
-        first, stop = (int(used[0]), int(used[-1]) + 1) if len(used) else (len(values), len(values))
-        row_bytes = values.nbytes // len(values)
-        blocks = [
-            self._zero_block(first * row_bytes),
-            _Block(self._stream(values[first:stop].data)) if first < stop else None,
-            self._zero_block((len(values) - stop) * row_bytes),
-        ]
-        return _join([block for block in blocks if block is not None])
+        row_bytes = values.nbytes // len(values) if values.ndim > 1 and values.size else 0
+        if GROUP_ROWS * row_bytes < _LEAST_GROUP_BYTES:
+            return _join([self._packed(values.data)])
+        first, stop = _used_rows(values)
+        blocks = [self._zero_block(first * row_bytes)] if first else []
+        if first < stop:
+            blocks += self._groups(values, first, stop)
+        if stop < len(values):
+            blocks.append(self._zero_block((len(values) - stop) * row_bytes))
+        return _join(blocks)
 
-    def _stream(self, data: bytes | memoryview) -> bytes:
-        return lzma.compress(data, format=lzma.FORMAT_XZ, check=_CHECK, filters=self._filters)
+    def _groups(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
+        """The rows from `first` to `stop` as blocks, each packed or stored."""
+        if len(self._worth) != -(-len(values) // GROUP_ROWS) or self._count % JUDGE_EVERY == 0:
+            self._count = 1
+            return self._judge(values, first, stop)
+        self._count += 1
+        blocks = []
+        groups = range(first // GROUP_ROWS, -(-stop // GROUP_ROWS))
+        for worth, run in groupby(groups, self._worth.__getitem__):
+            numbers = list(run)
+            begin, end = numbers[0] * GROUP_ROWS, (numbers[-1] + 1) * GROUP_ROWS
+            rows = values[max(begin, first) : min(end, stop)].data.cast("B")
+            blocks.append(self._packed(rows) if worth else _stored(rows))
+        return blocks
 
-    def _zero_block(self, size: int) -> _Block | None:
-        if not size:
-            return None
+    def _judge(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
+        """Pack every group by itself; what is not halved is not worth it until the next time."""
+        self._worth = []
+        blocks = []
+        for begin in range(0, len(values), GROUP_ROWS):
+            rows = values[max(begin, first) : min(begin + GROUP_ROWS, stop)]
+            if not len(rows):
+                self._worth.append(True)
+                continue
+            data = rows.data.cast("B")
+            block = self._packed(data)
+            self._worth.append(2 * len(block.data) <= len(data))
+            blocks.append(block if self._worth[-1] else _stored(data))
+        return blocks
+
+    def _packed(self, data: bytes | memoryview) -> _Block:
+        stream = lzma.compress(data, format=lzma.FORMAT_XZ, check=_CHECK, filters=self._filters)
+        return _only_block(stream)
+
+    def _zero_block(self, size: int) -> _Block:
         block = self._zeros.get(size)
         if block is None:
             if len(self._zeros) >= _KEPT_BLOCKS:
                 self._zeros.clear()
-            block = self._zeros[size] = _Block(self._stream(bytes(size)))
+            block = self._zeros[size] = self._packed(bytes(size))
         return block
 
 
-def store(values: npt.NDArray[Any]) -> bytes:
-    """One xz stream that holds the array's bytes in C order as they are (section 5.3.1: LZMA2).
+def _used_rows(values: npt.NDArray[Any]) -> tuple[int, int]:
+    """First row that is not all zeros, and the one after the last."""
+    if values[0].any() and values[-1].any():
+        return 0, len(values)
+    used = np.flatnonzero(values.reshape(len(values), -1).view(np.uint8).max(axis=1))
+    return (int(used[0]), int(used[-1]) + 1) if len(used) else (len(values), len(values))
 
-    >>> lzma.decompress(store(np.arange(3, dtype="u1")))
-    b'\\x00\\x01\\x02'
-    """
-    data = np.ascontiguousarray(values).data.cast("B")
+
+class _Block(NamedTuple):
+    """One block of an xz stream, with its record for the stream's index (sections 3, 4.3)."""
+
+    data: bytes
+    record: bytes
+
+
+def _only_block(stream: bytes) -> _Block:
+    """The block of an xz stream that has just one."""
+    index_bytes = (int.from_bytes(stream[-8:-4], "little") + 1) * 4
+    index = stream[-_FOOTER_BYTES - index_bytes : -_FOOTER_BYTES]
+    # Index: indicator 00, number of records, then each record's two numbers (4.1 to 4.3).
+    at = 2
+    for _ in range(2 * index[1]):
+        while index[at] & 0x80:
+            at += 1
+        at += 1
+    return _Block(stream[len(_HEADER) : -_FOOTER_BYTES - index_bytes], index[2:at])
+
+
+def _stored(data: memoryview) -> _Block:
+    """Bytes as they are, in chunks of LZMA2 without compression (section 5.3.1)."""
     chunks: list[bytes | memoryview] = []
     for at in range(0, len(data), _CHUNK_BYTES):
         part = data[at : at + _CHUNK_BYTES]
-        control = b"\2" if at else b"\1"  # without compression; the first resets the dictionary
+        control = b"\2" if at else b"\1"  # 1 resets the dictionary, as the first chunk must
         chunks += (control + (len(part) - 1).to_bytes(2, "big"), part)
     chunks.append(b"\0")
-    block = b"\x02\x00\x21\x01\x00\x00\x00\x00"  # 12 bytes with its CRC, LZMA2, 4 KiB dictionary
-    block += zlib.crc32(block).to_bytes(4, "little")
-    unpadded = len(block) + sum(map(len, chunks)) + _CRC_BYTES
-    chunks += (bytes(-unpadded % 4), zlib.crc32(data).to_bytes(_CRC_BYTES, "little"))
-    index = b"\0\1" + _varint(unpadded) + _varint(len(data))
-    return b"".join([_HEADER, block, *chunks, *_ending(index, _HEADER)])
+    header = b"\x02\x00\x21\x01\x00\x00\x00\x00"  # 12 bytes with its CRC, LZMA2, 4 KiB dictionary
+    header += zlib.crc32(header).to_bytes(_CRC_BYTES, "little")
+    unpadded = len(header) + sum(map(len, chunks)) + _CRC_BYTES
+    check = zlib.crc32(data).to_bytes(_CRC_BYTES, "little")
+    block = b"".join([header, *chunks, bytes(-unpadded % 4), check])
+    return _Block(block, _varint(unpadded) + _varint(len(data)))
 
 
 def _varint(number: int) -> bytes:
@@ -129,35 +190,13 @@ def _varint(number: int) -> bytes:
     return bytes([*packed, number])
 
 
-class _Block:
-    """The only block of an xz stream, with its record for an index."""
-
-    def __init__(self, stream: bytes) -> None:
-        index_bytes = (int.from_bytes(stream[-8:-4], "little") + 1) * 4
-        index = stream[-_FOOTER_BYTES - index_bytes : -_FOOTER_BYTES]
-        self.header = stream[:_HEADER_BYTES]
-        self.data = stream[_HEADER_BYTES : -_FOOTER_BYTES - index_bytes]
-        # Index: indicator 00, number of records 01, then the record's two numbers (4.1 to 4.3).
-        at = 2
-        for _ in range(2):
-            while index[at] & 0x80:
-                at += 1
-            at += 1
-        self.record = index[2:at]
-
-
 def _join(blocks: list[_Block]) -> bytes:
-    """One stream of blocks that were streams of their own (sections 2.1, 4)."""
-    index = bytes([0, len(blocks)]) + b"".join(block.record for block in blocks)
-    return b"".join(
-        [blocks[0].header, *(b.data for b in blocks), *_ending(index, blocks[0].header)]
-    )
-
-
-def _ending(index: bytes, header: bytes) -> tuple[bytes, bytes]:
-    """An index, padded and with its CRC, and the stream's footer."""
+    """One stream of blocks (sections 2.1, 4)."""
+    records = [block.record for block in blocks if block.record]  # none for no bytes at all
+    index = b"\0" + _varint(len(records)) + b"".join(records)
     index = index.ljust(-(-len(index) // 4) * 4, b"\0")
-    index += zlib.crc32(index).to_bytes(4, "little")
+    index += zlib.crc32(index).to_bytes(_CRC_BYTES, "little")
     # Backward size, and the stream flags as in the header.
-    tail = (len(index) // 4 - 1).to_bytes(4, "little") + header[6:8]
-    return index, zlib.crc32(tail).to_bytes(4, "little") + tail + _FOOTER_MAGIC
+    tail = (len(index) // 4 - 1).to_bytes(4, "little") + _FLAGS
+    footer = zlib.crc32(tail).to_bytes(_CRC_BYTES, "little") + tail + _FOOTER_MAGIC
+    return b"".join([_HEADER, *(block.data for block in blocks), index, footer])

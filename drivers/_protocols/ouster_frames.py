@@ -86,8 +86,6 @@ def channel_specs(
                 to.description + (f", saturates at {RANGE_LIMIT_MM}" if ranges else "") + note,
                 to.unit,
                 delta=ranges,
-                # A fifth of a sweep's time in xz, to take 2% off a rig's recording.
-                stored=to.dtype == "u1",
             )
         )
         if ranges:

@@ -53,8 +53,6 @@ class ChannelSpec:
         unit: unit of the values, such as ``mm`` or ``m/s^2``; empty where there is none.
         device_time: values are device times in ns; a looped source adds its period to them.
         delta: values change little along the last axis (ranges): xz gets a delta filter.
-        stored: values are noise, and xz holds them as they are: packing them would cost more than
-            it saves.
     """
 
     name: str
@@ -65,7 +63,6 @@ class ChannelSpec:
     unit: str = ""
     device_time: bool = False
     delta: bool = False
-    stored: bool = False
 
     def __post_init__(self) -> None:
         if not _CHANNEL_NAME.fullmatch(self.name) or self.name in (*TIME_CHANNELS, "meta.json"):
@@ -190,7 +187,6 @@ class StreamSpec:
                     "unit": c.unit,
                     "device_time": c.device_time,
                     "delta": c.delta,
-                    "stored": c.stored,
                 }
                 for c in self.channels
             ],
