@@ -40,6 +40,7 @@ AGAIN_EVERY = 25
 """Of so many states one is crashed again in the middle of its recovery."""
 VALIDATE_EVERY = 20
 """Of so many states one is validated even where its like was found sound before."""
+_TELL_S = 60.0  # from line to line, where there is no terminal
 _NOTHING = Mark(0, {}, 0)
 _SKIPPED = frozenset({LOCK})
 
@@ -145,7 +146,9 @@ class Crashes:
         life = self._life(at)
         kinds = ["killed"] + ["power"] * self._per_op
         for kind in kinds:
-            tree = model.killed(random, going_on) if kind == "killed" else here.power_cut(random)
+            # Killed: what is not durable yet stays so while somebody recovers it.
+            kernel = model.after_kill(random, going_on) if kind == "killed" else None
+            tree = here.power_cut(random) if kernel is None else kernel.visible()
             key = kind.encode() + tree.digest()
             if key in self._seen:
                 self.tally.repeated += 1
@@ -153,7 +156,7 @@ class Crashes:
             self._seen.add(key)
             self.tally.kinds[kind] += 1
             try:
-                self._check(tree, kind, mark, life, model)
+                self._check(tree, kernel or Model(tree), kind, mark, life)
             except (CrashError, RecorderError, OSError, ValueError, LookupError) as error:
                 where = (
                     f"seed {self._recording.seed}, operation {at} ({going_on and _short(going_on)})"
@@ -163,7 +166,7 @@ class Crashes:
     def _life(self, at: int) -> int:
         return bisect_right(self._recording.lives, at) - 1
 
-    def _check(self, tree: Tree, kind: str, mark: Mark, life: int, model: Model) -> None:
+    def _check(self, tree: Tree, kernel: Model, kind: str, mark: Mark, life: int) -> None:
         number = self.tally.states
         root = self._folder / f"{number}"
         tree.write(root)
@@ -185,7 +188,7 @@ class Crashes:
             ):
                 raise CrashError("was closed, and is not clean")
             if again:
-                self._crash_again(tree, disk.ops, kind, mark, life, found)
+                self._crash_again(kernel, disk.ops, kind, mark, life, found)
         finally:
             shutil.rmtree(root)
 
@@ -210,10 +213,9 @@ class Crashes:
         return self._oracle.look(session, after, life, force)
 
     def _crash_again(
-        self, tree: Tree, ops: list[Op], kind: str, mark: Mark, life: int, found: Found
+        self, model: Model, ops: list[Op], kind: str, mark: Mark, life: int, found: Found
     ) -> None:
-        """Crash in the middle of a recovery, and recover again."""
-        model = Model(tree)
+        """Crash in the middle of a recovery, or right after it, and recover again."""
         points = {self._random.randrange(len(ops) + 1) for _ in range(3)} | {len(ops)}
         for at in range(len(ops) + 1):
             if at in points:
@@ -225,7 +227,7 @@ class Crashes:
         self, model: Model, kind: str, mark: Mark, life: int, found: Found, done: bool
     ) -> None:
         for how in (kind, "power"):
-            state = model.killed() if how == "killed" else model.power_cut(self._random)
+            state = model.visible() if how == "killed" else model.power_cut(self._random)
             key = b"again" + how.encode() + state.digest()
             if key in self._seen:
                 continue
@@ -318,6 +320,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()
     tally, seed, began = Tally(), args.seed, time.monotonic()
+    told = began
     with ProcessPoolExecutor(args.jobs) as pool:
         waiting: set[Future[Tally]] = set()
         while tally.states < args.states:
@@ -334,6 +337,9 @@ def main() -> int:
                     return 1
             if sys.stderr.isatty():
                 print(f"\r{tally.states} of {args.states}", end="", file=sys.stderr, flush=True)
+            elif time.monotonic() - told >= _TELL_S:
+                told = time.monotonic()
+                print(f"{tally.states} of {args.states}", file=sys.stderr, flush=True)
         for future in waiting:
             future.cancel()
     print(

@@ -56,14 +56,17 @@ class Model:
             case _:
                 self._names.append((self._time, op))
 
-    def killed(self, random: Random | None = None, going_on: Op | None = None) -> Tree:
-        """What a SIGKILL leaves: all that the kernel has, and a part of the write going on."""
-        files = {n: file.content() for n, file in self._files.items()}
-        if random is not None and going_on is not None and going_on.kind == "write":
-            data = bytearray(files.get(going_on.node, b""))
+    def after_kill(self, random: Random, going_on: Op | None) -> Model:
+        """What a SIGKILL leaves in the kernel: also a part of the write that went on."""
+        model = self.copy()
+        if going_on is not None and going_on.kind == "write":
             part = going_on.data[: random.randrange(len(going_on.data) + 1)]
-            _play(data, Op("write", going_on.node, going_on.at, part))
-            files[going_on.node] = bytes(data)
+            model.apply(Op("write", going_on.node, going_on.at, part))
+        return model
+
+    def visible(self) -> Tree:
+        """What a process sees: all that the kernel has."""
+        files = {n: file.content() for n, file in self._files.items()}
         return self._tree([op for _, op in self._names], files)
 
     def power_cut(self, random: Random) -> Tree:
@@ -76,7 +79,7 @@ class Model:
         if style == "dropped":
             return self._tree([], {n: file.durable for n, file in self._files.items()})
         if style == "kept":
-            return self.killed()
+            return self.visible()
         if style == "until":
             until = self._moment(random)
             names = [op for time, op in self._names if time < until]

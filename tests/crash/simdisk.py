@@ -11,7 +11,7 @@ power cut cannot take away any more, and which it can::
     model = Model(base)
     for op in disk.ops:
         model.power_cut(random)             # a state: what may be found after a cut right here
-        model.killed()                      # a state: what a SIGKILL leaves
+        model.visible()                      # a state: what a SIGKILL leaves, too
         model.apply(op)
 
 Assumed of the disk, as databases do: sectors are written whole or not at all where they were

@@ -166,6 +166,20 @@ def nothing_salvaged() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def kept_unsynced() -> Iterator[None]:
+    """Whoever goes on with a dead writer's files takes them for durable."""
+    reopen = SimulatedDisk.reopen
+
+    def clean(self: SimulatedDisk, path: Path, length: int) -> AppendFile:
+        file = reopen(self, path, length)
+        file.dirty = False
+        return file
+
+    with mock.patch.object(SimulatedDisk, "reopen", clean):
+        yield
+
+
 def _found_out(**broken: Any) -> str:
     """The message of the first failure among the seeds; an empty text where there is none."""
     for seed in SEEDS:
@@ -194,7 +208,8 @@ def test_a_broken_disk_is_found_out(disk_class: type[SimulatedDisk]) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(
-    "broken", [unsynced_journal, no_checksum, tails_believed, nothing_salvaged]
+    "broken",
+    [unsynced_journal, no_checksum, tails_believed, nothing_salvaged, kept_unsynced],
 )
 def test_a_broken_journal_or_recovery_is_found_out(broken: Any) -> None:
     with broken():

@@ -85,7 +85,7 @@ def test_the_model_ends_where_the_files_are(tmp_path: Path) -> None:
     model = Model(base)
     for op in disk.ops:
         model.apply(op)
-    assert model.killed().digest() == Tree.of(tmp_path).digest()
+    assert model.visible().digest() == Tree.of(tmp_path).digest()
 
 
 def test_what_is_synced_stays_and_what_is_not_may_go() -> None:
@@ -94,7 +94,7 @@ def test_what_is_synced_stays_and_what_is_not_may_go() -> None:
     model.apply(Op("write", 1, 0, b"a" * 600))
     model.apply(Op("sync", 1))
     model.apply(Op("folder", 0))
-    assert model.killed().digest() == model.power_cut(Random(0)).digest()
+    assert model.visible().digest() == model.power_cut(Random(0)).digest()
     model.apply(Op("write", 1, 600, b"b" * 9000))
     model.apply(Op("write", 1, 10, b"patch"))
     model.apply(Op("link", 2, parent=0, name="other"))
