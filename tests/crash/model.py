@@ -50,9 +50,11 @@ class Model:
                 file = self._files.setdefault(op.node, _File())
                 file.durable, file.pending = file.content(), []
             case "folder":
-                done = [(t, o) for t, o in self._names if op.node in (o.parent, o.source)]
-                self._names = [item for item in self._names if item not in done]
-                _enter(self._folders, [o for _, o in done])
+                wanted = {id(o) for _, o in self._names if op.node in (o.parent, o.source)}
+                done = _with_earlier([o for _, o in self._names], wanted)
+                ids = {id(o) for o in done}
+                self._names = [(t, o) for t, o in self._names if id(o) not in ids]
+                _enter(self._folders, done)
             case _:
                 self._names.append((self._time, op))
 
@@ -86,7 +88,8 @@ class Model:
             files = {n: _until(file, until, random) for n, file in self._files.items()}
             return self._tree(names, files)
         keep = random.choice((0.1, 0.5, 0.9, 1.0))
-        names = [op for _, op in self._names if random.random() < keep]
+        kept = {id(op) for _, op in self._names if random.random() < keep}
+        names = _with_earlier([op for _, op in self._names], kept)
         return self._tree(names, {n: _torn(file, random) for n, file in self._files.items()})
 
     def _moment(self, random: Random) -> int:
@@ -98,6 +101,17 @@ class Model:
         folders = {n: dict(entries) for n, entries in self._folders.items()}
         _enter(folders, names)
         return Tree(folders, files)
+
+
+def _with_earlier(ops: list[Op], wanted: set[int]) -> list[Op]:
+    """The wanted operations on names, by `id`, with all that was done to the same node before."""
+    found: list[Op] = []
+    nodes: set[int] = set()
+    for op in reversed(ops):
+        if id(op) in wanted or op.node in nodes:
+            nodes.add(op.node)
+            found.append(op)
+    return found[::-1]
 
 
 def _enter(folders: dict[int, dict[str, int]], ops: list[Op]) -> None:
