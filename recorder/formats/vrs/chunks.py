@@ -1,0 +1,80 @@
+"""The bytes of a VRS file, which may lie in several: ``a.vrs``, ``a.vrs_1``, ``a.vrs_2``, ...
+
+(VRS, RecordFileReader.cpp vrsFilePathToFileSpec; a first chunk ``a_0`` is followed by ``a_1``.)
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from itertools import accumulate
+from pathlib import Path
+
+from recorder.contract.errors import FormatError
+
+
+def chunk_paths(path: Path) -> list[Path]:
+    """The files that a VRS file consists of, in order; those missing in between end it."""
+    root = path.name[:-1] if path.name.endswith("_0") else f"{path.name}_"
+    paths = [path]
+    while (following := path.with_name(f"{root}{len(paths)}")).is_file():
+        paths.append(following)
+    return paths
+
+
+class ChunkedFile:
+    """Read-only bytes by position over all chunks; every fault is a FormatError that names one.
+
+    Attributes:
+        path: of the first chunk.
+        paths: of all.
+        size: bytes of all together.
+        first_size: bytes of the first.
+    """
+
+    def __init__(self, path: Path, paths: list[Path] | None = None) -> None:
+        self.path = path
+        self.paths = chunk_paths(path.resolve()) if paths is None else paths
+        self._fds: list[int] = []
+        try:
+            for chunk in self.paths:
+                self._fds.append(os.open(chunk, os.O_RDONLY | os.O_CLOEXEC))
+                if not chunk.is_file():
+                    raise FormatError(f"{chunk}: is no file")
+        except FileNotFoundError:
+            raise FormatError(f"{path}: no such file") from None
+        except BaseException:
+            self.close()
+            raise
+        self._ends = list(accumulate(os.fstat(fd).st_size for fd in self._fds))
+        self.size = self._ends[-1]
+        self.first_size = self._ends[0]
+
+    def peek(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer at the end only."""
+        parts: list[bytes] = []
+        length = min(length, self.size - offset)
+        while length > 0:
+            number = bisect_right(self._ends, offset)
+            start = self._ends[number - 1] if number else 0
+            part = os.pread(self._fds[number], length, offset - start)
+            if not part:  # it became shorter since it was opened
+                break
+            parts.append(part)
+            offset += len(part)
+            length -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes from `offset`."""
+        data = self.peek(offset, length)
+        if len(data) < length:
+            raise FormatError(
+                f"{self.path}: ends at byte {self.size}, {length} are wanted at {offset}"
+            )
+        return data
+
+    def close(self) -> None:
+        """Close; may be called twice."""
+        while self._fds:
+            os.close(self._fds.pop())

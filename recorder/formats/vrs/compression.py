@@ -1,0 +1,87 @@
+"""Compression of single records: LZ4 (frame format) and zstd (VRS, Compressor.cpp)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import lz4.frame  # type: ignore[import-untyped]
+import zstandard
+
+from recorder.contract.errors import FormatError
+
+MIN_BYTES = 250
+"""Data below this are not worth it, says the format's own writer, and so do we."""
+_MAX_ZSTD_RATIO = 100_000
+_MAX_LZ4_RATIO = 256
+
+
+class Compression(IntEnum):
+    """How a record's data are compressed."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+class Compressor:
+    """Compresses records; one serves one thread.
+
+    `level` is the algorithm's own: LZ4 0 (fast) to 12, zstd -7 to 22.
+    """
+
+    def __init__(self, kind: Compression, level: int | None = None) -> None:
+        self.kind = kind
+        self._level = level if level is not None else (0 if kind == Compression.LZ4 else 3)
+        self._zstd = zstandard.ZstdCompressor(self._level) if kind == Compression.ZSTD else None
+
+    def compress(self, data: bytes) -> bytes | None:
+        """One frame with its content size; None where it would not be smaller."""
+        if len(data) < MIN_BYTES or self.kind == Compression.NONE:
+            return None
+        if self._zstd is not None:
+            packed: bytes = self._zstd.compress(data)
+        else:
+            packed = lz4.frame.compress(data, compression_level=self._level)
+        return packed if len(packed) < len(data) else None
+
+
+def decompress(kind: int, data: bytes, size: int) -> bytes:
+    """The `size` bytes of a record's data.
+
+    Raises:
+        FormatError: unknown compression, data that do not decompress, or another size; never
+            takes more memory than the data could mean.
+    """
+    if kind == Compression.LZ4:
+        return _checked(_lz4(data, size), size)
+    if kind == Compression.ZSTD:
+        return _checked(_zstd(data, size), size)
+    raise FormatError(f"compression of unknown type {kind}")
+
+
+def _checked(data: bytes, size: int) -> bytes:
+    if len(data) != size:
+        raise FormatError(f"decompresses to {len(data)} bytes, not to {size}")
+    return data
+
+
+def _lz4(data: bytes, size: int) -> bytes:
+    if size > len(data) * _MAX_LZ4_RATIO:
+        raise FormatError(f"{len(data)} bytes of LZ4 cannot hold {size}")
+    try:
+        out: bytes = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=size + 1)
+    except (RuntimeError, ValueError, EOFError) as error:
+        raise FormatError(f"is no LZ4 frame: {error}") from None
+    return out
+
+
+def _zstd(data: bytes, size: int) -> bytes:
+    if size > len(data) * _MAX_ZSTD_RATIO:
+        raise FormatError(f"{len(data)} bytes of zstd cannot hold {size}")
+    try:
+        said = zstandard.frame_content_size(data)
+        if said not in (-1, size):
+            raise FormatError(f"a zstd frame of {said} bytes, not of {size}")
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    except zstandard.ZstdError as error:
+        raise FormatError(f"is no zstd frame: {error}") from None

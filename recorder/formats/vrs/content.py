@@ -1,0 +1,291 @@
+"""From a record's data to its blocks: where each ends, and what is in it (VRS,
+ContentBlockReader.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError
+from recorder.formats.vrs.conventions import AudioSpec, NextContentBlockSpec, OldImageSpec
+from recorder.formats.vrs.layout import DataLayout
+from recorder.formats.vrs.layout_spec import LayoutSpec
+from recorder.formats.vrs.media import AUDIO_FORMATS, AudioSampleFormat, PixelFormat
+from recorder.formats.vrs.record_format import (
+    AudioContent,
+    Content,
+    CustomContent,
+    EmptyContent,
+    ImageContent,
+    LayoutContent,
+)
+from recorder.formats.vrs.streams import RecordLayout, next_size
+
+L = TypeVar("L", bound=DataLayout)
+_BYTES_TO_PIXEL = {
+    1: PixelFormat.GREY8,
+    3: PixelFormat.RGB8,
+    4: PixelFormat.DEPTH32F,
+    8: PixelFormat.SCALAR64F,
+}
+_ARRAYS: dict[PixelFormat, tuple[str, int]] = {
+    PixelFormat.GREY8: ("u1", 1),
+    PixelFormat.BAYER8_RGGB: ("u1", 1),
+    PixelFormat.BAYER8_BGGR: ("u1", 1),
+    PixelFormat.BAYER8_GBRG: ("u1", 1),
+    PixelFormat.RGB_IR_4X4: ("u1", 1),
+    PixelFormat.GREY10: ("<u2", 1),
+    PixelFormat.GREY12: ("<u2", 1),
+    PixelFormat.GREY16: ("<u2", 1),
+    PixelFormat.BAYER10_GBRG: ("<u2", 1),
+    PixelFormat.RGB8: ("u1", 3),
+    PixelFormat.BGR8: ("u1", 3),
+    PixelFormat.RGBA8: ("u1", 4),
+    PixelFormat.RGB10: ("<u2", 3),
+    PixelFormat.RGB12: ("<u2", 3),
+    PixelFormat.DEPTH32F: ("<f4", 1),
+    PixelFormat.SCALAR64F: ("<f8", 1),
+    PixelFormat.RGB32F: ("<f4", 3),
+    PixelFormat.RGBA32F: ("<f4", 4),
+}
+
+
+@dataclass(frozen=True)
+class LayoutBlock:
+    """A layout with its values.
+
+    >>> block["exposure_time"]  # doctest: +SKIP
+    0.01
+
+    Attributes:
+        spec: its pieces.
+        values: one per piece, in their order.
+        size: bytes that it took.
+    """
+
+    spec: LayoutSpec
+    values: list[Any]
+    size: int
+
+    def __getitem__(self, label: str) -> Any:
+        """The value of the (first) piece of that name; KeyError where there is none."""
+        return self._labels[label]
+
+    @cached_property
+    def _labels(self) -> dict[str, Any]:
+        pairs = zip(reversed(self.spec.pieces), reversed(self.values), strict=True)
+        return {piece.label: value for piece, value in pairs}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Values under their labels, in stored order."""
+        return {piece.label: self._labels[piece.label] for piece in self.spec.pieces}
+
+    def read(self, layout: type[L]) -> L:
+        """As an instance of a layout class; see `DataLayout.map`."""
+        return layout.map(self.spec, self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class DataBlock:
+    """An image, audio, or custom block.
+
+    Attributes:
+        content: what it is, completed by what layouts say; its size is that of `data`.
+        data: its bytes, as they are stored.
+        known: False: nobody can tell where it ends, and `data` are all bytes that are left.
+    """
+
+    content: Content
+    data: bytes
+    known: bool = True
+
+    def array(self) -> npt.NDArray[Any]:
+        """The pixels of a raw image, or the samples of PCM audio, fresh and writable.
+
+        Returns:
+            Images: [height, width] or [height, width, channels], in the order of the pixel
+            format's name; u1, u2, f4 or f8.  Audio: [samples, channels].
+
+        Raises:
+            FormatError: it is compressed, packed, in several planes, or not known well enough.
+        """
+        if isinstance(self.content, ImageContent):
+            return _pixels(self.content, self.data)
+        if isinstance(self.content, AudioContent):
+            return _samples(self.content, self.data)
+        raise FormatError(f"a block '{self.content}' is no array")
+
+
+Block = LayoutBlock | DataBlock
+
+
+def _pixels(content: ImageContent, data: bytes) -> npt.NDArray[Any]:
+    size = content.raw_size
+    if content.format != "raw" or content.pixel_format not in _ARRAYS or size != len(data):
+        raise FormatError(f"an image '{content}' of {len(data)} bytes is no array of pixels")
+    dtype, channels = _ARRAYS[content.pixel_format]
+    line = content.pixel_format.default_stride(content.width)
+    stride = content.stride or line
+    if stride < line:
+        raise FormatError(f"an image '{content}', whose lines overlap, is no array of pixels")
+    lines = np.frombuffer(data, np.uint8).reshape(content.height, stride)[:, :line]
+    pixels = np.ascontiguousarray(lines).view(dtype)
+    shape = (content.height, content.width, channels)
+    return pixels.reshape(shape if channels > 1 else shape[:2]).copy()
+
+
+def _samples(content: AudioContent, data: bytes) -> npt.NDArray[Any]:
+    name = content.sample_format.name
+    width = content.sample_format.bytes_per_sample
+    known = content.format == "pcm" and content.channels and width and width != 3
+    packed = width * content.channels
+    stride = content.frame_stride
+    if not known or stride < packed or len(data) % stride or "LAW" in name:
+        raise FormatError(f"audio '{content}' of {len(data)} bytes is no array of samples")
+    kind = "f" if name.startswith("FLOAT") else "u" if name.startswith("U") else "i"
+    frames = np.frombuffer(data, np.uint8).reshape(-1, stride)[:, :packed]
+    order = ">" if name.endswith("BE") else "<"
+    return np.ascontiguousarray(frames).view(f"{order}{kind}{width}").copy()
+
+
+def read_blocks(
+    layout: RecordLayout, data: bytes, configuration: Callable[[], Sequence[Block]]
+) -> list[Block]:
+    """The blocks of a record.
+
+    Args:
+        layout: what its stream's tags say of it.
+        data: all of the record, uncompressed.
+        configuration: gives the blocks of the stream's last configuration record; asked only for
+            what the record does not say itself.
+
+    Raises:
+        FormatError: the data end too early for their layouts, or a layout is not declared.
+    """
+    blocks: list[Block] = []
+    at = 0
+    for number, content in enumerate(layout.format):
+        if isinstance(content, EmptyContent):
+            continue
+        if isinstance(content, LayoutContent):
+            spec = layout.layouts[number]
+            if spec is None:
+                raise FormatError(f"block {number} is a layout that no tag declares well")
+            values, size = spec.decode(memoryview(data)[at:])
+            blocks.append(LayoutBlock(spec, values, size))
+            at += size
+            continue
+        size_known = _size(layout, blocks, number, len(data) - at)
+        whole = _complete(content, size_known, blocks, configuration)
+        size_known = whole.size
+        if size_known is None or size_known > len(data) - at:
+            rest = data[at:]
+            blocks.append(DataBlock(replace(whole, size=len(rest)), rest, known=False))
+            break
+        blocks.append(DataBlock(whole, data[at : at + size_known]))
+        at += size_known
+    return blocks
+
+
+def _size(layout: RecordLayout, blocks: list[Block], number: int, left: int) -> int | None:
+    """Bytes of a block: as the layout right before it says, or by the format."""
+    content = layout.format.blocks[number]
+    sized = isinstance(content, CustomContent) or (
+        isinstance(content, ImageContent) and content.format == "raw"
+    )
+    if sized and content.block_size is not None:
+        return content.block_size
+    before = blocks[-1] if blocks and number else None
+    if isinstance(before, LayoutBlock) and layout.layouts[number - 1] is before.spec:
+        said = next_size(before.spec, before.values)
+        if said is not None:
+            return said
+    return layout.format.size_of(number, left)
+
+
+def _complete(
+    content: Content,
+    size: int | None,
+    blocks: list[Block],
+    configuration: Callable[[], Sequence[Block]],
+) -> Content:
+    """With its size, and with what layouts tell about it; size None where that is not enough."""
+    if isinstance(content, AudioContent):
+        audio = _audio(content, size, _layouts(blocks, configuration))
+        return _audio_size(audio, size, blocks[-1:])
+    if not isinstance(content, ImageContent) or content.format in ("jpg", "png", "jxl"):
+        return replace(content, size=size)
+    if content.format == "raw" and content.block_size is not None:
+        return replace(content, size=content.block_size)
+    for layout in _layouts(blocks, configuration):
+        found = _image(content, size, layout.read(OldImageSpec))
+        if found is not None:
+            return found
+    return replace(content, size=size if content.format != "raw" else None)
+
+
+def _layouts(
+    blocks: list[Block], configuration: Callable[[], Sequence[Block]]
+) -> Iterator[LayoutBlock]:
+    """Where a block may be described, nearest first."""
+    yield from (b for b in reversed(blocks) if isinstance(b, LayoutBlock))
+    yield from (b for b in reversed(configuration()) if isinstance(b, LayoutBlock))
+
+
+def _image(content: ImageContent, size: int | None, spec: OldImageSpec) -> ImageContent | None:
+    pixel = spec.pixel_format if isinstance(spec.pixel_format, PixelFormat) else None
+    if not pixel:
+        pixel = _BYTES_TO_PIXEL.get(spec.bytes_per_pixel or spec.bytes_per_pixel_8)
+    known = bool(spec.width and spec.height and pixel)
+    if known and pixel:
+        content = replace(
+            content,
+            width=spec.width,
+            height=spec.height,
+            pixel_format=pixel,
+            stride=spec.stride,
+            stride_2=spec.stride_2,
+        )
+    if content.format == "raw":
+        return replace(content, size=content.raw_size) if known else None
+    codec = spec.codec_name or content.codec
+    if size is None or not codec or not (known or spec.codec_name):
+        return None
+    quality = spec.codec_quality if spec.codec_quality <= 100 else content.codec_quality
+    return replace(content, codec=codec, codec_quality=quality, size=size)
+
+
+def _audio(content: AudioContent, size: int | None, layouts: Iterator[LayoutBlock]) -> AudioContent:
+    if content.format == "pcm" and content.sample_format and content.channels:
+        return content
+    for layout in layouts:
+        spec = layout.read(AudioSpec)
+        sample = spec.sample_format
+        known = isinstance(sample, AudioSampleFormat) and sample and spec.channels and spec.rate_hz
+        if known and 0 < spec.format < len(AUDIO_FORMATS):
+            kind = AUDIO_FORMATS[spec.format]
+            about = (sample, spec.channels, spec.rate_hz, spec.samples, spec.stride)
+            return AudioContent(size, kind, *about)
+    return replace(content, format="undefined")
+
+
+def _audio_size(content: AudioContent, size: int | None, before: Sequence[Block]) -> AudioContent:
+    """With the size and the number of samples; size None where they contradict each other."""
+    if content.format != "pcm":
+        return replace(content, size=None if content.format == "undefined" else size)
+    stride = content.frame_stride
+    samples = content.samples
+    if not samples and before and isinstance(before[0], LayoutBlock):
+        samples = before[0].read(NextContentBlockSpec).audio_sample_count
+    if samples:
+        whole = stride * samples
+        return replace(content, samples=samples, size=whole if size in (None, whole) else None)
+    if size is None or not stride or size % stride:
+        return replace(content, size=None)
+    return replace(content, samples=size // stride, size=size)

@@ -1,0 +1,178 @@
+"""The index of a file: its records in the order in which they lie (VRS, IndexRecord.h and .cpp).
+
+An index record's data are the streams (u32 count; i32 type and u16 instance of each), the number of
+records (u32), and 19 bytes of every record, either as they are or as one zstd frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from recorder.contract.errors import FormatError
+from recorder.formats.vrs.chunks import ChunkedFile
+from recorder.formats.vrs.compression import decompress
+from recorder.formats.vrs.headers import (
+    DESCRIPTION_TYPE_ID,
+    INDEX_TYPE_ID,
+    INDEX_VERSION,
+    RECORD_HEADER_BYTES,
+    SPLIT_INDEX_VERSION,
+    FileHeader,
+    RecordHeader,
+    RecordType,
+    StreamId,
+)
+
+ENTRY_DTYPE = np.dtype(
+    [
+        ("timestamp_s", "<f8"),
+        ("size", "<u4"),
+        ("record_type", "u1"),
+        ("type_id", "<i4"),
+        ("instance", "<u2"),
+    ]
+)
+"""An entry as it is stored."""
+ENTRY_BYTES = ENTRY_DTYPE.itemsize
+ENTRY = struct.Struct("<dIBiH")
+RECORD_DTYPE = np.dtype(
+    [*((n, ENTRY_DTYPE[n]) for n in ENTRY_DTYPE.names or ()), ("offset", "<i8")]
+)
+"""An entry with the place of its record."""
+MAX_RECORDS = 500_000_000
+_STREAM = struct.Struct("<iH")
+_U32 = struct.Struct("<I")
+_OFFSET = struct.Struct("<q")
+_ZSTD = 2
+
+Entries = npt.NDArray[np.void]
+
+
+def index_prelude(streams: Iterable[StreamId], count: int) -> bytes:
+    """What stands before the entries."""
+    ids = sorted(streams)
+    stored = b"".join(_STREAM.pack(*stream) for stream in ids)
+    return _U32.pack(len(ids)) + stored + _U32.pack(count)
+
+
+def read_index(file: ChunkedFile, header: FileHeader, first_record: int) -> tuple[Entries, bool]:
+    """The records that a file's index names, in file order.
+
+    Args:
+        file: the file.
+        header: its header.
+        first_record: offset of the first record, for an index of the usual kind.
+
+    Returns:
+        Entries [k] of `RECORD_DTYPE`, and whether the index is complete: of one kind, files that
+        nobody closed have the beginning.
+
+    Raises:
+        FormatError: there is none, or what is there is none.
+    """
+    if header.index_offset <= 0:
+        raise FormatError(f"{file.path}: has no index")
+    start = header.index_offset + header.record_header_bytes
+    record = RecordHeader.unpack(file.read(header.index_offset, RECORD_HEADER_BYTES))
+    fault = record.fault()
+    if fault or record.type_id != INDEX_TYPE_ID or record.size < header.record_header_bytes:
+        raise FormatError(f"{file.path}: its index is no index record ({fault or record.size})")
+    size = record.size - header.record_header_bytes
+    if record.version == INDEX_VERSION:
+        return _read_classic(file, start, size, record, first_record), True
+    if record.version == SPLIT_INDEX_VERSION:
+        return _read_split(file, start, size, record, header)
+    raise FormatError(f"{file.path}: index of unknown version {record.version}")
+
+
+def _read_classic(
+    file: ChunkedFile, start: int, size: int, record: RecordHeader, first_record: int
+) -> Entries:
+    data = file.read(start, size)
+    if len(data) < 8:
+        raise FormatError(f"{file.path}: its index ends at byte {len(data)}")
+    streams = _U32.unpack_from(data)[0]
+    prelude = 8 + streams * _STREAM.size
+    if prelude > len(data):
+        raise FormatError(f"{file.path}: its index ends inside of its {streams} streams")
+    count = _U32.unpack_from(data, prelude - 4)[0]
+    data = data[prelude:]
+    if count > MAX_RECORDS or (not record.uncompressed_size and count * ENTRY_BYTES > len(data)):
+        raise FormatError(f"{file.path}: an index of {count} records in {len(data)} bytes")
+    if record.uncompressed_size and count:
+        try:
+            data = decompress(_ZSTD, data, count * ENTRY_BYTES)
+        except FormatError as error:
+            raise FormatError(f"{file.path}: its index {error}") from None
+    stored = np.frombuffer(data, ENTRY_DTYPE, count)
+    return _placed(file, stored, first_record)
+
+
+def _read_split(
+    file: ChunkedFile, start: int, size: int, record: RecordHeader, header: FileHeader
+) -> tuple[Entries, bool]:
+    """The index fills the rest of the first chunk, in one zstd frame after another."""
+    complete = size > 0 and header.first_record_offset > 0
+    first_record = header.first_record_offset or file.first_size
+    if not size:
+        if len(file.paths) == 1:
+            raise FormatError(f"{file.path}: its index has no end, and its records no beginning")
+        size = file.first_size - start
+    data = file.peek(start, min(size, file.first_size - start))
+    complete = complete and len(data) == size
+    if record.compression == _ZSTD:
+        data, whole = _zstd_frames(data)
+        complete = complete and whole
+    count = len(data) // ENTRY_BYTES
+    stored = np.frombuffer(data, ENTRY_DTYPE, count)
+    return _placed(file, stored, first_record), complete
+
+
+def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
+    """The frames up to the first that is not whole, and whether all are."""
+    parts: list[bytes] = []
+    while data:
+        one = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            parts.append(one.decompress(data))
+        except zstandard.ZstdError:
+            return b"".join(parts), False
+        if not one.eof:
+            parts.pop()
+            return b"".join(parts), False
+        data = one.unused_data
+    return b"".join(parts), True
+
+
+def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> Entries:
+    """With offsets; without what would lie beyond the file's end."""
+    if first_record > file.size:
+        raise FormatError(f"{file.path}: its records begin at {first_record} of {file.size}")
+    sizes = stored["size"].astype(np.int64)
+    types = stored["record_type"]
+    wrong = (types < RecordType.STATE) | (types > RecordType.TAGS) | (sizes < RECORD_HEADER_BYTES)
+    if wrong.any():
+        number = int(np.argmax(wrong))
+        raise FormatError(f"{file.path}: its index has no record at entry {number}")
+    ends = first_record + np.cumsum(sizes)
+    placed = np.empty(len(stored), RECORD_DTYPE)
+    for name in ENTRY_DTYPE.names or ():
+        placed[name] = stored[name]
+    placed["offset"] = ends - sizes
+    return placed[: int(np.searchsorted(ends, file.size, side="right"))]
+
+
+def collected(records: Iterator[tuple[int, RecordHeader]]) -> Entries:
+    """Entries of records that a walk found; records of the format itself are left out."""
+    rows = bytearray()
+    for offset, h in records:
+        if h.type_id not in (INDEX_TYPE_ID, DESCRIPTION_TYPE_ID):
+            rows += ENTRY.pack(h.timestamp_s, h.size, h.record_type, h.type_id, h.instance)
+            rows += _OFFSET.pack(offset)
+    return np.frombuffer(bytes(rows), RECORD_DTYPE)

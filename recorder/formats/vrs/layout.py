@@ -1,0 +1,328 @@
+"""Layouts as Python classes, declared the way that the format's own examples are.
+
+>>> class Mode(IntEnum):
+...     MANUAL, AUTO = 0, 1
+>>> class CameraData(DataLayout):
+...     exposure_s = Value(float64, "exposure_time", unit="s")
+...     mode = Enum(Mode, uint8, "mode")
+...     roi = Array(uint32, "roi", 4)
+...     gains = Vector(float32, "gains")
+>>> data = CameraData(exposure_s=0.01, mode=Mode.AUTO, roi=[0, 0, 640, 480])
+>>> payload = data.encode()
+>>> CameraData.decode(payload).exposure_s
+0.01
+
+What was stored with another version of the class is read through `map`: piece by piece, by kind,
+label and element type; what the file does not have reads as its default and stands in `missing`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from recorder.contract.errors import FormatError
+from recorder.formats.vrs.elements import ElementType, string
+from recorder.formats.vrs.layout_spec import LayoutSpec
+from recorder.formats.vrs.pieces import ARRAY, STRING_MAP, TEXT, VALUE, VECTOR, Piece
+
+
+class _Member:
+    """What stands in the body of a `DataLayout`; an instance keeps the value under its name."""
+
+    name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        return instance.__dict__[self.name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.__dict__[self.name] = value
+
+    def fresh(self) -> Any:
+        """Its value in a new instance."""
+        raise NotImplementedError
+
+    def leaves(self, prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
+        """Its pieces with their places."""
+        raise NotImplementedError
+
+
+class _Leaf:
+    """One piece and the way to it: names of attributes, or positions in a tuple of structs."""
+
+    def __init__(self, piece: Piece, path: tuple[Any, ...], kind: type[enum.Enum] | None) -> None:
+        self.piece = piece
+        self.path = path
+        self.enum = kind
+        self.name = ".".join(str(step) for step in path)
+
+    def get(self, layout: DataLayout) -> Any:
+        value: Any = layout
+        for step in self.path:
+            value = value[step] if isinstance(step, int) else value.__dict__[step]
+        if self.enum is not None and isinstance(value, enum.Enum):
+            return value.value
+        return value
+
+    def set(self, layout: DataLayout, value: Any) -> None:
+        target: Any = layout
+        for step in self.path[:-1]:
+            target = target[step] if isinstance(step, int) else target.__dict__[step]
+        target.__dict__[self.path[-1]] = value if self.enum is None else named(self.enum, value)
+
+
+def named(kind: type[enum.Enum], value: Any) -> Any:
+    """The member with that value; the plain value where a newer file has one that is unknown."""
+    try:
+        return kind(value)
+    except ValueError:
+        return value
+
+
+class _PieceMember(_Member):
+    def __init__(
+        self,
+        kind: str,
+        element: ElementType,
+        label: str,
+        *,
+        count: int = 0,
+        enum_type: type[enum.Enum] | None = None,
+        default: Any = None,
+        required: bool = False,
+        properties: Mapping[str, Any] | None = None,
+        **tags: str,
+    ) -> None:
+        if isinstance(default, enum.Enum):
+            default = default.value
+        self._enum = enum_type
+        make = partial(Piece, kind, element)
+        self._make = partial(
+            make,
+            count=count,
+            default=default,
+            tags=tags,
+            properties=properties or {},
+            required=required,
+        )
+        self._label = label
+        self.piece = self._make(label)
+        value = self.piece.unset()  # a default that does not fit is said where it stands
+        self._first = value if enum_type is None else named(enum_type, value)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        super().__set_name__(owner, name)
+        self._label = self._label or name
+        self.piece = self._make(self._label)
+
+    def fresh(self) -> Any:
+        first = self._first
+        return first.copy() if isinstance(first, (np.ndarray, dict, list)) else first
+
+    def leaves(self, prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
+        piece = self._make(prefix + self._label) if prefix else self.piece
+        yield _Leaf(piece, (*path, self.name), self._enum)
+
+
+def Value(element: ElementType, label: str = "", **about: Any) -> Any:  # noqa: N802
+    """One value.  `about`: default, required, properties, and tags such as unit, description.
+
+    Without a label the attribute's name is the label; so for all kinds.
+    """
+    return _PieceMember(VALUE, element, label, **about)
+
+
+def Enum(kind: type[enum.Enum], element: ElementType, label: str = "", **about: Any) -> Any:  # noqa: N802
+    """One value of an enumeration with integer values; files hold its number."""
+    return _PieceMember(VALUE, element, label, enum_type=kind, **about)
+
+
+def Array(element: ElementType, label: str, count: int, **about: Any) -> Any:  # noqa: N802
+    """`count` values, an array [count, *shape of the element]."""
+    return _PieceMember(ARRAY, element, label, count=count, **about)
+
+
+def Vector(element: ElementType, label: str = "", **about: Any) -> Any:  # noqa: N802
+    """Any number of values, an array [k, *shape of the element]; of `string`: a list."""
+    return _PieceMember(VECTOR, element, label, **about)
+
+
+def String(label: str = "", **about: Any) -> Any:  # noqa: N802
+    """A text."""
+    return _PieceMember(TEXT, string, label, **about)
+
+
+def StringMap(element: ElementType, label: str = "", **about: Any) -> Any:  # noqa: N802
+    """Values of one type under texts, a dict."""
+    return _PieceMember(STRING_MAP, element, label, **about)
+
+
+class Struct(_Member):
+    """Another layout's pieces inside of this one, under ``label/``.
+
+    With a count there are that many of them under ``label/0/``, ``label/1/``, ..., and the value
+    is a tuple of instances.
+    """
+
+    def __init__(self, layout: type[DataLayout], label: str = "", count: int | None = None) -> None:
+        self._layout = layout
+        self._label = label
+        self._count = count
+
+    def fresh(self) -> Any:
+        if self._count is None:
+            return self._layout()
+        return tuple(self._layout() for _ in range(self._count))
+
+    def leaves(self, prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
+        prefix = f"{prefix}{self._label or self.name}/"
+        path = (*path, self.name)
+        if self._count is None:
+            yield from self._layout._walk(prefix, path)
+        else:
+            for at in range(self._count):
+                yield from self._layout._walk(f"{prefix}{at}/", (*path, at))
+
+
+class Optional(_Member):
+    """Pieces that a file has or has not, for all its records alike.
+
+    Without them the value is None: `DataLayout.having` makes the class that has them.  On reading
+    they are an instance where the file has at least one of them.  They stand directly in the
+    layout that is written and read, not in a struct of it.
+    """
+
+    def __init__(self, layout: type[DataLayout], *, present: bool = False) -> None:
+        self.layout = layout
+        self.present = present
+
+    def fresh(self) -> Any:
+        return self.layout() if self.present else None
+
+    def leaves(self, prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
+        if self.present:
+            yield from self.layout._walk(prefix, (*path, self.name))
+
+
+class DataLayout:
+    """Base of all layouts; see the module.
+
+    Attributes:
+        spec: the pieces, as a file declares them.
+        missing: names of attributes that the file read from has not (``left.focal_length`` inside
+            of structs); empty for instances that were not read.
+    """
+
+    spec: ClassVar[LayoutSpec] = LayoutSpec(())
+    _members: ClassVar[dict[str, _Member]] = {}
+    _leaves: ClassVar[tuple[_Leaf, ...]] = ()
+    _flat: ClassVar[tuple[str, ...] | None] = ()
+    _variants: ClassVar[dict[tuple[str, ...], Any]] = {}
+    missing: frozenset[str] = frozenset()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        members = dict(cls._members)
+        members.update({k: v for k, v in vars(cls).items() if isinstance(v, _Member)})
+        cls._members = members
+        leaves = tuple(cls._walk("", ()))
+        try:
+            cls.spec = LayoutSpec(leaf.piece for leaf in leaves)
+        except FormatError as error:
+            raise FormatError(f"{cls.__name__}: {error}") from None
+        cls._leaves = tuple(sorted(leaves, key=lambda leaf: not leaf.piece.fixed))
+        flat = all(len(leaf.path) == 1 and leaf.enum is None for leaf in leaves)
+        cls._flat = tuple(leaf.path[0] for leaf in cls._leaves) if flat else None
+
+    @classmethod
+    def _walk(cls, prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
+        for member in cls._members.values():
+            yield from member.leaves(prefix, path)
+
+    @classmethod
+    def having(cls, *names: str) -> type[Self]:
+        """The same class with these optional pieces."""
+        variants = cls.__dict__.get("_variants")
+        if variants is None:
+            variants = cls._variants = {}
+        if names in variants:
+            made: type[Self] = variants[names]
+            return made
+        present: dict[str, Any] = {}
+        for name in names:
+            member = cls._members.get(name)
+            if not isinstance(member, Optional):
+                raise FormatError(f"{cls.__name__} has no optional pieces {name!r}")
+            present[name] = Optional(member.layout, present=True)
+        made = variants[names] = type(cls.__name__, (cls,), present)
+        return made
+
+    def __init__(self, **values: Any) -> None:
+        """All pieces by their names; what is not given has its default."""
+        own = self.__dict__
+        for name, member in self._members.items():
+            own[name] = values.pop(name) if name in values else member.fresh()
+        if values:
+            raise FormatError(f"{type(self).__name__} has no piece {sorted(values)[0]!r}")
+
+    def __repr__(self) -> str:
+        values = (f"{name}={self.__dict__[name]!r}" for name in self._members)
+        return f"{type(self).__name__}({', '.join(values)})"
+
+    def encode(self) -> bytes:
+        """Its bytes in a record; FormatError names a piece whose value does not fit."""
+        try:
+            if self._flat is not None:
+                own = self.__dict__
+                return self.spec.encode([own[name] for name in self._flat])
+            return self.spec.encode([leaf.get(self) for leaf in self._leaves])
+        except FormatError as error:
+            raise FormatError(f"{type(self).__name__}: {error}") from None
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        """From bytes of exactly this layout; for files' records see `map`."""
+        values, _ = cls.spec.decode(data)
+        return cls.map(cls.spec, values)
+
+    @classmethod
+    def map(cls, spec: LayoutSpec, values: Sequence[Any]) -> Self:
+        """From a file's layout and values: by (kind, label, element type), wherever they stand.
+
+        Raises:
+            FormatError: the file has not a piece that is required here.
+        """
+        reader = cls
+        optional = {k: m for k, m in cls._members.items() if isinstance(m, Optional)}
+        there = [
+            name
+            for name, member in optional.items()
+            if not member.present
+            and any(spec.place(leaf.piece) is not None for leaf in member.layout._leaves)
+        ]
+        if there:
+            reader = cls.having(*there)
+        layout = reader()
+        missing: set[str] = set()
+        for leaf in reader._leaves:
+            place = spec.place(leaf.piece)
+            if place is not None:
+                leaf.set(layout, values[place])
+            elif leaf.piece.required:
+                raise FormatError(
+                    f"{cls.__name__} requires {leaf.piece.type_name} {leaf.piece.label!r}, "
+                    "which the file has not"
+                )
+            else:
+                missing.add(leaf.name)
+        layout.missing = frozenset(missing)
+        return layout

@@ -1,0 +1,168 @@
+"""Pixel, image and audio formats: their names in RecordFormat strings, their numbers in layouts,
+and the sizes that follow from them (VRS, RecordFormat.h and .cpp).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+IMAGE_FORMATS = ("undefined", "raw", "jpg", "png", "video", "jxl", "custom_codec")
+"""Names, in the order of their numbers."""
+
+AUDIO_FORMATS = ("undefined", "pcm", "opus")
+
+
+class PixelFormat(IntEnum):
+    """Names are those of RecordFormat strings, in capitals."""
+
+    UNDEFINED = 0
+    GREY8 = 1
+    BGR8 = 2
+    DEPTH32F = 3
+    RGB8 = 4
+    YUV_I420_SPLIT = 5
+    RGBA8 = 6
+    RGB10 = 7
+    RGB12 = 8
+    GREY10 = 9
+    GREY12 = 10
+    GREY16 = 11
+    RGB32F = 12
+    SCALAR64F = 13
+    YUY2 = 14
+    RGB_IR_4X4 = 15
+    RGBA32F = 16
+    BAYER8_RGGB = 17
+    RAW10 = 18
+    RAW10_BAYER_RGGB = 19
+    RAW10_BAYER_BGGR = 20
+    YUV_420_NV21 = 21
+    YUV_420_NV12 = 22
+    GREY10PACKED = 23
+    BAYER8_BGGR = 24
+    BAYER10_GBRG = 25
+    BAYER8_GBRG = 26
+
+    @property
+    def text(self) -> str:
+        """As in ``pixel=...``; three of them end in a capital F there."""
+        return _PIXEL_TEXTS.get(self, self.name.lower())
+
+    @classmethod
+    def of_text(cls, text: str) -> PixelFormat:
+        """UNDEFINED for what is no name of one; capitals do not matter."""
+        return _PIXELS.get(text.lower(), cls.UNDEFINED)
+
+    def default_stride(self, width: int) -> int:
+        """Bytes from one line of the first plane to the next."""
+        if self in _BYTES_PER_PIXEL:
+            return width * _BYTES_PER_PIXEL[self]
+        if self in _TEN_BITS_PACKED:  # four pixels in five bytes
+            return (width + 3) // 4 * 5
+        if self is PixelFormat.YUY2:  # two pixels in four bytes
+            return (width + 1) // 2 * 4
+        return width if self in _PLANES else 0
+
+    def raw_size(self, width: int, height: int, stride: int = 0, stride_2: int = 0) -> int | None:
+        """Bytes of a raw image; None where they do not follow.
+
+        Args:
+            width: pixels, 0 for unknown.
+            height: lines, 0 for unknown.
+            stride: bytes a line of the first plane, 0 for the default.
+            stride_2: bytes a line of the other planes, 0 for the default.
+        """
+        if not width or not height:
+            return None
+        size = (stride or self.default_stride(width)) * height
+        planes = _PLANES.get(self, 1)
+        if planes > 1:
+            chroma = (width + 1) // 2 if planes == 3 else width + width % 2
+            size += (planes - 1) * (stride_2 or chroma) * ((height + 1) // 2)
+        return size or None
+
+
+_PIXEL_TEXTS = {
+    PixelFormat.RGB32F: "rgb32F",
+    PixelFormat.SCALAR64F: "scalar64F",
+    PixelFormat.RGBA32F: "rgba32F",
+}
+_PIXELS = {pixel.name.lower(): pixel for pixel in PixelFormat}
+_PLANES = {
+    PixelFormat.YUV_I420_SPLIT: 3,
+    PixelFormat.YUV_420_NV21: 2,
+    PixelFormat.YUV_420_NV12: 2,
+}
+_TEN_BITS_PACKED = (
+    PixelFormat.RAW10,
+    PixelFormat.RAW10_BAYER_RGGB,
+    PixelFormat.RAW10_BAYER_BGGR,
+    PixelFormat.GREY10PACKED,
+)
+_BYTES_PER_PIXEL = {
+    PixelFormat.GREY8: 1,
+    PixelFormat.RGB_IR_4X4: 1,
+    PixelFormat.BAYER8_RGGB: 1,
+    PixelFormat.BAYER8_BGGR: 1,
+    PixelFormat.BAYER8_GBRG: 1,
+    PixelFormat.GREY10: 2,
+    PixelFormat.GREY12: 2,
+    PixelFormat.GREY16: 2,
+    PixelFormat.BAYER10_GBRG: 2,
+    PixelFormat.RGB8: 3,
+    PixelFormat.BGR8: 3,
+    PixelFormat.DEPTH32F: 4,
+    PixelFormat.RGBA8: 4,
+    PixelFormat.RGB10: 6,
+    PixelFormat.RGB12: 6,
+    PixelFormat.SCALAR64F: 8,
+    PixelFormat.RGB32F: 12,
+    PixelFormat.RGBA32F: 16,
+}
+
+
+class AudioSampleFormat(IntEnum):
+    """Names are those of RecordFormat strings, in capitals."""
+
+    UNDEFINED = 0
+    INT8 = 1
+    UINT8 = 2
+    UINT8ALAW = 3
+    UINT8MULAW = 4
+    INT16LE = 5
+    UINT16LE = 6
+    INT16BE = 7
+    UINT16BE = 8
+    INT24LE = 9
+    UINT24LE = 10
+    INT24BE = 11
+    UINT24BE = 12
+    INT32LE = 13
+    UINT32LE = 14
+    INT32BE = 15
+    UINT32BE = 16
+    FLOAT32LE = 17
+    FLOAT32BE = 18
+    FLOAT64LE = 19
+    FLOAT64BE = 20
+
+    @property
+    def text(self) -> str:
+        """As in ``audio/pcm/int16le``."""
+        return self.name.lower()
+
+    @classmethod
+    def of_text(cls, text: str) -> AudioSampleFormat:
+        """UNDEFINED for what is no name of one; capitals do not matter."""
+        return _SAMPLES.get(text.lower(), cls.UNDEFINED)
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Of one channel; 0 for UNDEFINED."""
+        for bits in (64, 32, 24, 16, 8):
+            if str(bits) in self.name:
+                return bits // 8
+        return 0
+
+
+_SAMPLES = {sample.name.lower(): sample for sample in AudioSampleFormat}

@@ -1,0 +1,287 @@
+"""The pieces of a DataLayout as files declare and store them (VRS, DataLayout.cpp).
+
+A piece is known by its kind, element type, label and, for arrays, size: whoever looks for it in a
+file looks for all of these, and for nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from recorder.contract.errors import FormatError
+from recorder.formats.vrs.elements import (
+    ELEMENT_TYPES,
+    ElementType,
+    decode_text,
+    encode_text,
+    string,
+)
+
+VALUE, ARRAY, VECTOR, TEXT, STRING_MAP = "Value", "Array", "Vector", "String", "StringMap"
+MAX_ARRAY = 1 << 28
+"""Elements of one array that are believed; the format's own reader ends at 1 GiB a layout."""
+_U32 = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """One piece.
+
+    Attributes:
+        kind: "Value", "Array", "Vector", "String" or "StringMap".
+        element: type of its values; `string` for String.
+        label: its full name, ``left/focal_length`` inside of a struct.
+        count: number of values, for Array.
+        default: what reads where a file has no such piece; None: zeros, or empty.
+        tags: free texts about it, such as ``unit`` and ``description``.
+        properties: numbers of the element type about it, such as ``min`` and ``max``.
+        required: a reader that looks for it refuses a layout without it.
+    """
+
+    kind: str
+    element: ElementType
+    label: str
+    count: int = 0
+    default: Any = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    required: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What identifies it."""
+        return (self.kind, self.element.name, self.label, self.count)
+
+    @property
+    def type_name(self) -> str:
+        """As in files: ``DataPieceArray<float>``."""
+        return (
+            "DataPieceString" if self.kind == TEXT else f"DataPiece{self.kind}<{self.element.name}>"
+        )
+
+    @property
+    def fixed(self) -> bool:
+        """Whether its size is the same in every record."""
+        return self.kind in (VALUE, ARRAY)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a fixed piece."""
+        return self.element.size * (self.count if self.kind == ARRAY else 1)
+
+    def unset(self) -> Any:
+        """The value where nobody has set one, or a file has none: its own copy."""
+        if self.default is not None:
+            return self.from_json(self.default)
+        if self.kind == VALUE:
+            return self.element.zero()
+        if self.kind == ARRAY:
+            return np.zeros((self.count, *self.element.shape), self.element.dtype)
+        if self.kind == STRING_MAP:
+            return {}
+        if self.kind == TEXT:
+            return ""
+        if self.element is string:
+            return []
+        return np.zeros((0, *self.element.shape), self.element.dtype)
+
+    def from_json(self, value: Any) -> Any:
+        """A value that was given, or read from JSON, as the piece's own kind of value."""
+        if self.kind == TEXT:
+            return str(value)
+        if self.kind == STRING_MAP:
+            return {str(k): self._element_of(v) for k, v in value.items()}
+        if self.kind == VALUE:
+            return self._element_of(value)
+        if self.element is string:
+            return [str(v) for v in value]
+        count = self.count if self.kind == ARRAY else None
+        return self.element.unpack(self.element.pack(value, count))
+
+    def _element_of(self, value: Any) -> Any:
+        if self.element is string:
+            return str(value)
+        return self.element.unpack_one(self.element.pack_one(value))
+
+    def pack(self, value: Any) -> bytes:
+        """Bytes of a value as they stand in a record; FormatError names the piece."""
+        try:
+            return self._pack(value)
+        except FormatError as error:
+            raise FormatError(f"piece {self.label!r}: {error}") from None
+
+    def _pack(self, value: Any) -> bytes:
+        if self.kind == VALUE:
+            return self.element.pack_one(value)
+        if self.kind == ARRAY:
+            return self.element.pack(value, self.count)
+        if self.kind == TEXT:
+            return encode_text(value)
+        if self.kind == STRING_MAP:
+            return self._pack_map(value)
+        if self.element is string:
+            if isinstance(value, str):
+                raise FormatError("wants a sequence of strings, got one string")
+            texts = [encode_text(text) for text in value]
+            return _U32.pack(len(texts)) + b"".join(_U32.pack(len(t)) + t for t in texts)
+        return self.element.pack(value, None)
+
+    def _pack_map(self, value: Any) -> bytes:
+        if not isinstance(value, Mapping):
+            raise FormatError(f"wants a mapping, got {type(value).__name__}")
+        parts: list[bytes] = []
+        # Sorted as the format's own maps are, so that equal values are equal bytes.
+        for key, item in sorted((encode_text(k), v) for k, v in value.items()):
+            packed = (
+                self._pack_text(item) if self.element is string else self.element.pack_one(item)
+            )
+            parts += (_U32.pack(len(key)), key, packed)
+        return b"".join(parts)
+
+    @staticmethod
+    def _pack_text(text: str) -> bytes:
+        data = encode_text(text)
+        return _U32.pack(len(data)) + data
+
+    def unpack(self, data: memoryview) -> Any:
+        """The value of a variable piece, or of a fixed one that is no number."""
+        if self.kind == TEXT:
+            return decode_text(data)
+        if self.kind == STRING_MAP:
+            return self._unpack_map(data)
+        if self.element is string:
+            return self._unpack_strings(data)
+        if self.kind == VALUE:
+            return self.element.unpack_one(bytes(data))
+        if len(data) % self.element.size:
+            raise FormatError(
+                f"piece {self.label!r}: {len(data)} bytes are no whole number of "
+                f"{self.element.name} ({self.element.size} bytes each)"
+            )
+        return self.element.unpack(bytes(data))
+
+    def _unpack_strings(self, data: memoryview) -> list[str]:
+        if not data:
+            return []
+        cursor = _Cursor(data, self.label)
+        count = cursor.number()
+        if count > len(data) // 4:
+            raise FormatError(f"piece {self.label!r}: {count} strings in {len(data)} bytes")
+        return [cursor.text() for _ in range(count)]
+
+    def _unpack_map(self, data: memoryview) -> dict[str, Any]:
+        cursor = _Cursor(data, self.label)
+        values: dict[str, Any] = {}
+        while cursor.at < len(data):
+            key = cursor.text()
+            if self.element is string:
+                values[key] = cursor.text()
+            else:
+                values[key] = self.element.unpack_one(bytes(cursor.take(self.element.size)))
+        return values
+
+    # --- the JSON of a stream's tags
+
+    def to_json(self, place: int) -> dict[str, Any]:
+        """Its entry in the layout's JSON; `place` is its offset, or its number if variable."""
+        entry: dict[str, Any] = {"name": self.label, "type": self.type_name}
+        entry["offset" if self.fixed else "index"] = place
+        if self.tags:
+            entry["tags"] = dict(sorted(self.tags.items()))
+        if self.required:
+            entry["required"] = True
+        if self.kind == ARRAY:
+            entry["size"] = self.count
+        if self.default is not None:
+            entry["default"] = _plain(self.from_json(self.default))
+        if self.properties:
+            items = sorted(self.properties.items())
+            entry["properties"] = {k: _plain(self._element_of(v)) for k, v in items}
+        return entry
+
+    @classmethod
+    def of_json(cls, entry: Any) -> Piece:
+        """The piece that an entry declares.
+
+        Raises:
+            FormatError: no label, an unknown type, or no size for an array; without them nobody
+                can tell where the pieces after it lie.
+        """
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise FormatError(f"a piece without a name: {str(entry)[:80]}")
+        label, type_name = entry["name"], entry.get("type")
+        if not isinstance(type_name, str):
+            raise FormatError(f"piece {label!r} has no type")
+        kind, element = _parse_type(label, type_name)
+        count = entry.get("size", 0) if kind == ARRAY else 0
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_ARRAY:
+            raise FormatError(f"piece {label!r}: an array of size {count!r}")
+        tags, properties = _texts(entry.get("tags")), _mapping(entry.get("properties"))
+        required = entry.get("required") is True
+        piece = cls(kind, element, label, count, entry.get("default"), tags, properties, required)
+        try:
+            piece.to_json(0)
+        except (FormatError, TypeError, ValueError, AttributeError):
+            # A default or property of another type is none, as for the format's own reader.
+            return cls(kind, element, label, count, None, tags, {}, required)
+        return piece
+
+
+class _Cursor:
+    """Reads lengths and texts from a variable piece."""
+
+    def __init__(self, data: memoryview, label: str) -> None:
+        self.data = data
+        self.at = 0
+        self._label = label
+
+    def take(self, size: int) -> memoryview:
+        part = self.data[self.at : self.at + size]
+        if len(part) < size:
+            raise FormatError(
+                f"piece {self._label!r}: wants {size} bytes at {self.at} of {len(self.data)}"
+            )
+        self.at += size
+        return part
+
+    def number(self) -> int:
+        value: int = _U32.unpack(self.take(4))[0]
+        return value
+
+    def text(self) -> str:
+        return decode_text(self.take(self.number()))
+
+
+def _parse_type(label: str, type_name: str) -> tuple[str, ElementType]:
+    if type_name == "DataPieceString":
+        return TEXT, string
+    kind, _, element = type_name.removeprefix("DataPiece").removesuffix(">").partition("<")
+    found = ELEMENT_TYPES.get(element)
+    whole = found is not None and type_name == f"DataPiece{kind}<{element}>"
+    takes_text = kind in (VECTOR, STRING_MAP)
+    if not whole or found is None or kind not in (VALUE, ARRAY, VECTOR, STRING_MAP):
+        raise FormatError(f"piece {label!r} is of an unknown type {type_name!r}")
+    if found is string and not takes_text:
+        raise FormatError(f"piece {label!r} is of an unknown type {type_name!r}")
+    return kind, found
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return {str(k): v for k, v in value.items()} if isinstance(value, dict) else {}
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {k: v for k, v in _mapping(value).items() if isinstance(v, str)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in sorted(value.items())}
+    return value

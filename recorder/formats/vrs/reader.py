@@ -1,0 +1,403 @@
+"""Reading VRS files: any that the format's own software reads, finished or cut.
+
+>>> with VrsReader(path) as vrs:  # doctest: +SKIP
+...     for record in vrs.records(stream="1202-1", types=RecordType.DATA):
+...         layout = record.blocks()[0]
+...         print(record.timestamp_s, layout["accelerometer"])
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError
+from recorder.formats.vrs.chunks import ChunkedFile
+from recorder.formats.vrs.compression import decompress
+from recorder.formats.vrs.content import Block, LayoutBlock, read_blocks
+from recorder.formats.vrs.headers import (
+    DESCRIPTION_TYPE_ID,
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    TAGS_VERSION,
+    FileHeader,
+    RecordHeader,
+    RecordType,
+    StreamId,
+)
+from recorder.formats.vrs.index import Entries, collected, read_index
+from recorder.formats.vrs.layout import DataLayout
+from recorder.formats.vrs.scan import RecordWalk
+from recorder.formats.vrs.streams import RecordLayout, VrsStream
+from recorder.formats.vrs.tags import (
+    StreamTags,
+    TagsRecord,
+    unpack_description,
+    upgrade,
+)
+
+L = TypeVar("L", bound=DataLayout)
+T = TypeVar("T")
+_CONFIGURATIONS_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class VrsRecord:
+    """A record of a file; its data are read when they are asked for.
+
+    Attributes:
+        stream: whose it is.
+        record_type: configuration, state or data.
+        timestamp_s: on the clock of the file.
+        number: its place in time order, `VrsReader[number]`.
+        offset, size: where it lies in the file, with its header.
+    """
+
+    stream: StreamId
+    record_type: RecordType
+    timestamp_s: float
+    number: int
+    offset: int
+    size: int
+    reader: VrsReader
+
+    def header(self) -> RecordHeader:
+        """Its header; FormatError where it is not what the index says of it."""
+        return self.reader.read(self)[0]
+
+    def payload(self) -> bytes:
+        """Its data, uncompressed."""
+        return self.reader.read(self)[1]
+
+    def blocks(self) -> list[Block]:
+        """Its blocks; none where its stream does not declare what its records are.
+
+        Raises:
+            FormatError: the data are not what is declared; names file, stream and offset.
+        """
+        return self.reader.blocks(self)
+
+    def layout(self, layout: type[L], block: int = 0) -> L:
+        """A layout block as an instance of a layout class; see `DataLayout.map`.
+
+        Args:
+            layout: the class.
+            block: which of the layout blocks.
+
+        Raises:
+            FormatError: there is none, or it lacks a piece that the class requires.
+        """
+        layouts = [b for b in self.blocks() if isinstance(b, LayoutBlock)]
+        if block >= len(layouts):
+            raise FormatError(f"{self.reader.where(self)}: has {len(layouts)} layouts")
+        return layouts[block].read(layout)
+
+
+class VrsReader:
+    """A VRS file, and the chunks beside it.
+
+    It is a sequence of its records in time order: by timestamp, then stream, then place.  Arrays
+    and texts are the caller's own.  One reader serves one thread at a time; in memory it holds 31
+    bytes a record and what its tags say.
+
+    Attributes:
+        path: of the (first) file.
+        header: of the file.
+        tags: of the file.
+        streams: those that the tags or the records name.
+        indexed: whether the file had a complete index; where it had none, one was made by walking
+            from record to record.
+        tail: None for a file without faults; else what follows, or is said to follow, the last
+            whole record.
+        end: where the last whole record ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file.
+
+        Raises:
+            FormatError: it is no VRS file, or not even its description is whole.
+        """
+        self.path = path
+        self._file = ChunkedFile(path)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        self.header = FileHeader.unpack(self._file.peek(0, FILE_HEADER_BYTES), self.path)
+        tags, self.tags, first = self._description()
+        self.indexed, self.tail = True, None
+        try:
+            records, complete = read_index(self._file, self.header, first)
+        except FormatError:
+            records, complete = np.empty(0, collected(iter(())).dtype), False
+        if complete:
+            self.end = int((records["offset"] + records["size"]).max(initial=first))
+        else:
+            records = self._rebuild(records)
+        if self.header.index_offset >= self._file.size:
+            self.tail = self.tail or "an index is said to lie beyond the end"
+        self._configurations: OrderedDict[int, list[Block]] = OrderedDict()
+        self._sort(records)
+        self._all_tags(tags)
+
+    def _description(self) -> tuple[dict[StreamId, StreamTags], dict[str, str], int]:
+        """Tags of streams and file, and where the first record is."""
+        header = self.header
+        first = header.first_record_offset or header.header_bytes
+        at = header.description_offset
+        if at <= 0:
+            return {}, {}, first
+        where = f"{self.path}: description at byte {at}"
+        size = header.record_header_bytes
+        record = RecordHeader.unpack(self._file.read(at, size))
+        if record.type_id != DESCRIPTION_TYPE_ID or record.size < size:
+            raise FormatError(f"{where} is no description record")
+        data = self._file.read(at + size, record.size - size)
+        streams, tags = unpack_description(data, record.version, where)
+        return streams, tags, first + record.size if first == at else first
+
+    def _rebuild(self, known: Entries) -> Entries:
+        """By walking; what an incomplete index named already is not walked again."""
+        self.indexed = False
+        header = self.header
+        start, previous = header.header_bytes, 0
+        split = len(self._file.paths) > 1 and self._is_split()
+        if split:
+            start, previous = self._file.first_size, header.record_header_bytes
+        if len(known):
+            last = known[-1]
+            start, previous = int(last["offset"]) + int(last["size"]), int(last["size"])
+        walk = RecordWalk(self._file, start, previous, header_bytes=header.record_header_bytes)
+        records = collected(iter(walk))
+        self.end, self.tail = walk.end, walk.fault
+        return np.concatenate([known, records]) if len(known) else records
+
+    def _is_split(self) -> bool:
+        """Whether the first chunk holds the description and the index, but no records."""
+        at = self.header.index_offset
+        data = self._file.peek(at, RECORD_HEADER_BYTES) if at > 0 else b""
+        return len(data) == RECORD_HEADER_BYTES and RecordHeader.unpack(data).version == 3
+
+    def _sort(self, records: Entries) -> None:
+        is_tags = records["record_type"] == RecordType.TAGS
+        self._tag_records = records[is_tags]
+        records = records[~is_tags]
+        order = np.lexsort(
+            (records["offset"], records["instance"], records["type_id"], records["timestamp_s"])
+        )
+        self._records = records[order]
+        # As an array of its own: searching a column of a packed one copies it every time.
+        self._times = np.ascontiguousarray(self._records["timestamp_s"])
+        self._numbers: dict[tuple[StreamId, int], npt.NDArray[np.int64]] = {}
+
+    def _all_tags(self, tags: dict[StreamId, StreamTags]) -> None:
+        for entry in self._tag_records:
+            record = self._record(entry, -1)
+            header, data = self.read(record)
+            if header.version == TAGS_VERSION:
+                late = self._decoded(record, partial(TagsRecord.decode, data))
+                tags[record.stream] = StreamTags(late.vrs_tags, late.user_tags)
+                upgrade(tags[record.stream])
+        for stream, _ in self.counts():
+            tags.setdefault(stream, StreamTags())
+        self.streams: dict[StreamId, VrsStream] = {
+            stream: VrsStream(stream, own.user, own.vrs) for stream, own in sorted(tags.items())
+        }
+
+    # --- records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, number: int) -> VrsRecord:
+        """A record by its place in time order; negative numbers count from the end."""
+        at = number + len(self) if number < 0 else number
+        if not 0 <= at < len(self):
+            raise IndexError(f"{self.path}: record {number} of {len(self)}")
+        return self._record(self._records[at], at)
+
+    def __iter__(self) -> Iterator[VrsRecord]:
+        return self.records()
+
+    def _record(self, entry: np.void, number: int) -> VrsRecord:
+        time_s, size, kind, type_id, instance, offset = entry.item()
+        stream = StreamId.stored(type_id, instance)
+        return VrsRecord(stream, RecordType(kind), time_s, number, offset, size, self)
+
+    def records(
+        self,
+        stream: StreamId | str | None = None,
+        types: RecordType | Collection[RecordType] | None = None,
+        start_s: float | None = None,
+        stop_s: float | None = None,
+        *,
+        file_order: bool = False,
+    ) -> Iterator[VrsRecord]:
+        """Records in time order, or in the order in which they lie.
+
+        Args:
+            stream: only this one's, ``214-1``.
+            types: only of these.
+            start_s: only from this timestamp on.
+            stop_s: only before this timestamp.
+            file_order: in the order of the file.
+        """
+        numbers = self.numbers(stream, types)
+        times = self._times[numbers]
+        first = 0 if start_s is None else int(np.searchsorted(times, start_s))
+        last = len(times) if stop_s is None else int(np.searchsorted(times, stop_s))
+        numbers = numbers[first:last]
+        if file_order:
+            numbers = numbers[np.argsort(self._records["offset"][numbers])]
+        for number in numbers.tolist():
+            yield self._record(self._records[number], number)
+
+    def numbers(
+        self,
+        stream: StreamId | str | None = None,
+        types: RecordType | Collection[RecordType] | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Places in time order of a stream's records of these types, ascending."""
+        wanted = None if stream is None else self.stream(stream).id
+        kinds = [types] if isinstance(types, RecordType) else types
+        chosen = np.ones(len(self), bool)
+        if wanted is not None:
+            chosen &= self._records["type_id"] & 0xFFFF == wanted.type_id
+            chosen &= self._records["instance"] == wanted.instance
+        if kinds is not None:
+            chosen &= np.isin(self._records["record_type"], [int(kind) for kind in kinds])
+        return np.flatnonzero(chosen)
+
+    def timestamps_s(
+        self,
+        stream: StreamId | str | None = None,
+        types: RecordType | Collection[RecordType] | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Timestamps of a stream's records of these types, f8 [k], ascending."""
+        return self._times[self.numbers(stream, types)]
+
+    def counts(self) -> Mapping[tuple[StreamId, RecordType], int]:
+        """Number of records of every stream and type that has some."""
+        # As one number each: numpy takes long to sort what consists of several.
+        keys = self._records["type_id"].astype(np.int64) << 24
+        keys |= self._records["instance"].astype(np.int64) << 8
+        keys |= self._records["record_type"]
+        kinds, counts = np.unique(keys, return_counts=True)
+        return {
+            (StreamId.stored(key >> 24, key >> 8 & 0xFFFF), RecordType(key & 0xFF)): count
+            for key, count in zip(kinds.tolist(), counts.tolist(), strict=True)
+        }
+
+    def stream(self, stream: StreamId | str) -> VrsStream:
+        """A stream by its id; FormatError where the file has none such."""
+        wanted = StreamId.parse(stream) if isinstance(stream, str) else stream
+        if wanted not in self.streams:
+            there = ", ".join(str(s) for s in self.streams)
+            raise FormatError(f"{self.path}: has no stream {wanted}, only {there or 'none'}")
+        return self.streams[wanted]
+
+    def find(
+        self, stream: StreamId | str, time_s: float, record_type: RecordType = RecordType.DATA
+    ) -> VrsRecord | None:
+        """A stream's first record of a type that is not before a time; None after the last."""
+        numbers = self._of(self.stream(stream).id, record_type)
+        at = int(np.searchsorted(self._times[numbers], time_s))
+        return self[int(numbers[at])] if at < len(numbers) else None
+
+    def _of(self, stream: StreamId, record_type: RecordType) -> npt.NDArray[np.int64]:
+        key = (stream, int(record_type))
+        if key not in self._numbers:
+            self._numbers[key] = self.numbers(stream, record_type)
+        return self._numbers[key]
+
+    # --- data
+
+    def where(self, record: VrsRecord) -> str:
+        """File, stream and offset, for messages."""
+        kind = record.record_type.tag.lower()
+        return f"{self.path}: {kind} record of stream {record.stream} at byte {record.offset}"
+
+    def read(self, record: VrsRecord) -> tuple[RecordHeader, bytes]:
+        """A record's header and its data, uncompressed.
+
+        Raises:
+            FormatError: there is no such record where the index says, or the data do not
+                decompress.
+        """
+        raw = self._file.read(record.offset, record.size)
+        size = self.header.record_header_bytes
+        header = RecordHeader.unpack(raw) if len(raw) >= size else None
+        if header is None or header.size != record.size or header.stream != record.stream:
+            raise FormatError(f"{self.where(record)}: is not there")
+        data = raw[size:]
+        if header.uncompressed_size:
+            kind, whole = header.compression, header.uncompressed_size
+            data = self._decoded(record, lambda: decompress(kind, data, whole))
+        return header, data
+
+    def blocks(self, record: VrsRecord) -> list[Block]:
+        """The blocks of a record; see `VrsRecord.blocks`."""
+        header, data = self.read(record)
+        records = self.streams[record.stream].records
+        layout = records.get((record.record_type, header.version))
+        if layout is None:
+            return []
+        return self._decoded(record, lambda: self._blocks(layout, data, record))
+
+    def _blocks(self, layout: RecordLayout, data: bytes, record: VrsRecord) -> list[Block]:
+        return read_blocks(layout, data, lambda: self._configuration(record))
+
+    def _configuration(self, record: VrsRecord) -> Sequence[Block]:
+        """Blocks of the last configuration record of the stream before this record."""
+        if record.record_type == RecordType.CONFIGURATION:
+            return []
+        numbers = self._of(record.stream, RecordType.CONFIGURATION)
+        at = int(np.searchsorted(numbers, record.number)) - 1
+        if at < 0:
+            return []
+        number = int(numbers[at])
+        if number not in self._configurations:
+            self._configurations[number] = self.blocks(self[number])
+            if len(self._configurations) > _CONFIGURATIONS_KEPT:
+                self._configurations.popitem(last=False)
+        return self._configurations[number]
+
+    def _decoded(self, record: VrsRecord, decode: Callable[[], T]) -> T:
+        try:
+            return decode()
+        except FormatError as error:
+            if str(error).startswith(str(self.path)):
+                raise
+            raise FormatError(f"{self.where(record)}: {error}") from None
+
+    # --- the file
+
+    def close(self) -> None:
+        """Close; may be called twice."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<VRS file {self.path}: {len(self)} records of {len(self.streams)} streams>"

@@ -1,0 +1,197 @@
+"""Where a writer goes on: what is read of a file that another writer left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from recorder.contract.errors import FormatError, StorageError
+from recorder.formats.vrs.chunks import ChunkedFile
+from recorder.formats.vrs.headers import (
+    DESCRIPTION_TYPE_ID,
+    FILE_HEADER_BYTES,
+    INDEX_TYPE_ID,
+    RECORD_HEADER_BYTES,
+    FileHeader,
+    RecordHeader,
+    RecordType,
+    StreamId,
+)
+from recorder.formats.vrs.index import ENTRY, ENTRY_BYTES, ENTRY_DTYPE
+from recorder.formats.vrs.scan import RecordWalk
+from recorder.formats.vrs.tags import StreamTags, TagsRecord, unpack_description
+
+_BLOCK_ENTRIES = 1 << 16
+
+
+@dataclass
+class ResumePoint:
+    """What a writer must know to go on.
+
+    Attributes:
+        end: bytes of the file that hold whole records, without an index.
+        count: records among them.
+        last_size: bytes of the last record, the description if there is no other.
+        streams: with their tags.
+        index_offset: what the header says of it.
+        kept: entries of the index on disk that are right.
+        more: those that follow, in blocks.
+    """
+
+    end: int
+    count: int
+    last_size: int
+    streams: dict[StreamId, StreamTags]
+    index_offset: int
+    kept: int = 0
+    more: list[bytes] = field(default_factory=list, repr=False)
+
+
+def find_resume_point(
+    path: Path, index_path: Path, length: int, index_length: int | None
+) -> ResumePoint:
+    """See `VrsWriter.resume`."""
+    file = ChunkedFile(path, [path])
+    try:
+        if file.size < length:
+            raise StorageError(
+                f"{path}: cannot go on: has {file.size} bytes where {length} were committed"
+            )
+        header, streams, first, last_size = _beginning(file, length)
+        end = _without_index(file, header, length)
+        point = ResumePoint(end, 0, last_size, streams, header.index_offset)
+        start = _take_entries(file, index_path, index_length or 0, first, point)
+        _walk(file, start, length, point)
+        return point
+    finally:
+        file.close()
+
+
+def _beginning(
+    file: ChunkedFile, length: int
+) -> tuple[FileHeader, dict[StreamId, StreamTags], int, int]:
+    """Header, streams of the description, end of the description, its size."""
+    header = FileHeader.unpack(file.peek(0, min(FILE_HEADER_BYTES, length)), file.path)
+    ours = FileHeader(header.creation_id, header.index_offset)
+    if header != ours:
+        raise FormatError(f"{file.path}: cannot go on, another writer made it: {header}")
+    data = file.peek(FILE_HEADER_BYTES, min(RECORD_HEADER_BYTES, length - FILE_HEADER_BYTES))
+    record = RecordHeader.unpack(data) if len(data) == RECORD_HEADER_BYTES else None
+    if record is None or FILE_HEADER_BYTES + record.size > length:
+        raise StorageError(f"{file.path}: cannot go on at {length}, inside of its description")
+    if record.type_id != DESCRIPTION_TYPE_ID or record.fault():
+        raise FormatError(f"{file.path}: has no description record at byte {FILE_HEADER_BYTES}")
+    tags = file.read(FILE_HEADER_BYTES + RECORD_HEADER_BYTES, record.size - RECORD_HEADER_BYTES)
+    streams, _ = unpack_description(tags, record.version, file.path)
+    return header, streams, FILE_HEADER_BYTES + record.size, record.size
+
+
+def _without_index(file: ChunkedFile, header: FileHeader, length: int) -> int:
+    """The length up to which there are records, where an index ends at `length`."""
+    at = header.index_offset
+    if not 0 < at <= length - RECORD_HEADER_BYTES:
+        return length
+    record = RecordHeader.unpack(file.read(at, RECORD_HEADER_BYTES))
+    return at if record.type_id == INDEX_TYPE_ID and at + record.size == length else length
+
+
+def _take_entries(
+    file: ChunkedFile, index_path: Path, index_length: int, first: int, point: ResumePoint
+) -> int:
+    """Take what was committed of the index; returns the end of the records that it names.
+
+    Nothing is taken where it does not fit the file.
+    """
+    if index_length % ENTRY_BYTES or not index_path.is_file():
+        return first
+    if not index_length or index_path.stat().st_size < index_length:
+        return first
+    offset, tags_at = first, list[int]()
+    last = np.zeros((), ENTRY_DTYPE)
+    with index_path.open("rb") as entries:
+        left = index_length
+        while left:
+            data = entries.read(min(left, _BLOCK_ENTRIES * ENTRY_BYTES))
+            left -= len(data)
+            block = np.frombuffer(data, ENTRY_DTYPE)
+            ends = offset + np.cumsum(block["size"], dtype=np.int64)
+            is_tags = block["record_type"] == RecordType.TAGS
+            tags_at += (ends - block["size"])[is_tags].tolist()
+            offset, last = int(ends[-1]), block[-1]
+    size = int(last["size"])
+    if not first + size <= offset <= point.end or size < RECORD_HEADER_BYTES:
+        return first
+    record = RecordHeader.unpack(file.read(offset - size, RECORD_HEADER_BYTES))
+    if record.size != size or record.timestamp_s != float(last["timestamp_s"]):
+        return first
+    for at in tags_at:
+        _take_tags(file, at, RecordHeader.unpack(file.read(at, RECORD_HEADER_BYTES)), point)
+    point.kept = point.count = index_length // ENTRY_BYTES
+    point.last_size = size
+    return offset
+
+
+def _walk(file: ChunkedFile, start: int, length: int, point: ResumePoint) -> None:
+    """Read the header of every record from an offset on, and make entries of the index of them."""
+    walk = RecordWalk(file, start, point.last_size, stop=point.end)
+    rows = bytearray()
+    end = start
+    for at, record in _records(walk):
+        rows += ENTRY.pack(
+            record.timestamp_s, record.size, record.record_type, record.type_id, record.instance
+        )
+        if len(rows) >= _BLOCK_ENTRIES * ENTRY_BYTES:
+            point.more.append(bytes(rows))
+            rows.clear()
+        if record.record_type == RecordType.TAGS:
+            _take_tags(file, at, record, point)
+        point.count += 1
+        point.last_size = record.size
+        end = at + record.size
+    if end != point.end:
+        raise StorageError(
+            f"{file.path}: cannot go on at {length}, its whole records end at {end}"
+            + (f", before {walk.fault}" if walk.fault else "")
+        )
+    point.more.append(bytes(rows))
+
+
+def _records(walk: RecordWalk) -> Iterator[tuple[int, RecordHeader]]:
+    for at, record in walk:
+        if record.type_id in (INDEX_TYPE_ID, DESCRIPTION_TYPE_ID):
+            return
+        yield at, record
+
+
+def _take_tags(file: ChunkedFile, at: int, record: RecordHeader, point: ResumePoint) -> None:
+    data = file.read(at + RECORD_HEADER_BYTES, record.size - RECORD_HEADER_BYTES)
+    try:
+        tags = TagsRecord.decode(data)
+    except FormatError as error:
+        raise FormatError(f"{file.path}: tags at byte {at}: {error}") from None
+    point.streams[record.stream] = StreamTags(tags.vrs_tags, tags.user_tags)
+
+
+def whole_records_end(path: Path, start: int, previous_size: int) -> tuple[int, int, str | None]:
+    """The end of the whole records of a file from an offset on, whose cost is that of the tail.
+
+    Args:
+        path: the file, as long as it is.
+        start: end of a record that is known to be whole, such as a committed length.
+        previous_size: bytes of that record.
+
+    Returns:
+        Where the last whole record ends, bytes of that record, and what follows it, if anything.
+    """
+    file = ChunkedFile(path, [path])
+    try:
+        walk = RecordWalk(file, start, previous_size)
+        end, size = start, previous_size
+        for at, record in _records(walk):
+            end, size = at + record.size, record.size
+        return end, size, walk.fault
+    finally:
+        file.close()

@@ -1,0 +1,67 @@
+"""Copying a VRS file record by record: to another compression, or whole again after damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recorder.formats.disk import Disk
+from recorder.formats.vrs.compression import Compressor
+from recorder.formats.vrs.reader import VrsReader
+from recorder.formats.vrs.tags import StreamTags
+from recorder.formats.vrs.writer import VrsWriter
+
+
+def rewrite_vrs(
+    source: Path,
+    target: Path,
+    disk: Disk,
+    *,
+    compressor: Compressor | None = None,
+    index_path: Path | None = None,
+) -> int:
+    """Write all that a file holds into a new one, with the same streams, tags and data.
+
+    Records come in time order; chunks become one file, and the file is indexed and synced.  The
+    file with the collected index stays beside it.
+
+    Args:
+        source: any VRS file; what follows its last whole record is left out.
+        target: of the new file.
+        disk: what writes.
+        compressor: of the new file's records; None stores them uncompressed.
+        index_path: as for `VrsWriter.create`.
+
+    Returns:
+        Number of records.
+
+    Raises:
+        FormatError: the file is no VRS file, or a record does not decompress.
+        FileExistsError: there is a file of the target's name.
+    """
+    with VrsReader(source) as reader:
+        tags = {s.id: StreamTags(s.vrs_tags, s.tags) for s in reader.streams.values()}
+        writer = VrsWriter.create_as(
+            target,
+            disk,
+            tags,
+            reader.tags,
+            index_path=index_path,
+            creation_id=reader.header.creation_id,
+        )
+        try:
+            for record in reader:
+                header, data = reader.read(record)
+                writer.put(
+                    record.stream,
+                    record.record_type,
+                    header.version,
+                    record.timestamp_s,
+                    [data],
+                    compressor,
+                )
+            writer.finish()
+            disk.sync_files(writer.files)
+        finally:
+            for file in writer.files:
+                file.close()
+        return writer.count

@@ -1,0 +1,179 @@
+"""What a stream's records consist of: declared by whoever writes, read from tags by all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from recorder.contract.errors import FormatError
+from recorder.formats.vrs.conventions import NEXT_CONTENT_BLOCK_SIZE
+from recorder.formats.vrs.elements import uint32
+from recorder.formats.vrs.headers import RecordType, StreamId
+from recorder.formats.vrs.layout import DataLayout
+from recorder.formats.vrs.layout_spec import LayoutSpec
+from recorder.formats.vrs.pieces import VALUE, Piece
+from recorder.formats.vrs.record_format import (
+    Content,
+    LayoutContent,
+    RecordFormat,
+    format_tag,
+    formats_in,
+    layout_tag,
+)
+from recorder.formats.vrs.recordables import recordable_name
+from recorder.formats.vrs.tags import FLAVOR_TAG, NAME_TAG, SERIAL_TAG, StreamTags
+
+_NEXT_SIZE = Piece(VALUE, uint32, NEXT_CONTENT_BLOCK_SIZE)
+
+
+class RecordLayout:
+    """One version of a record type: its blocks, and the layouts of those that are layouts.
+
+    >>> RecordLayout(CameraData, ImageContent(format="jpg"))  # doctest: +SKIP
+
+    Attributes:
+        format: the blocks.
+        layouts: for every block its layout, or None.
+    """
+
+    def __init__(self, *blocks: type[DataLayout] | LayoutSpec | Content) -> None:
+        """Layouts and other blocks in their order; FormatError where they could not be read."""
+        contents: list[Content] = []
+        layouts: list[LayoutSpec | None] = []
+        for block in blocks:
+            spec = block.spec if isinstance(block, type) else block
+            if isinstance(spec, LayoutSpec):
+                contents.append(LayoutContent(spec.size))
+                layouts.append(spec)
+            elif isinstance(spec, LayoutContent):
+                raise FormatError("a layout block is declared by its DataLayout")
+            else:
+                contents.append(spec)
+                layouts.append(None)
+        self.format = RecordFormat(*contents)
+        self.layouts = tuple(layouts)
+        self.format.check(
+            at for at, s in enumerate(layouts) if s is not None and s.place(_NEXT_SIZE) is not None
+        )
+
+    @classmethod
+    def of_tags(cls, format_: RecordFormat, layouts: Sequence[LayoutSpec | None]) -> RecordLayout:
+        """As tags have it; nothing is checked."""
+        made = cls.__new__(cls)
+        made.format = format_
+        made.layouts = tuple(layouts)
+        return made
+
+    def tags(self, record_type: RecordType, version: int) -> dict[str, str]:
+        """The tags that declare it."""
+        name = record_type.tag
+        tags = {format_tag(name, version): str(self.format)}
+        for at, spec in enumerate(self.layouts):
+            if spec is not None:
+                tags[layout_tag(name, version, at)] = spec.to_json()
+        return tags
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """A stream to be written.
+
+    Attributes:
+        type_id: a `RecordableType`, or any other number that readers know.
+        flavor: what kind of it, such as ``recorder/imu``; recordable classes demand one.
+        records: its record types, each with its version (from 1).
+        tags: free texts about it.
+        name: of the recordable; "" for the type's own.
+        serial: unique to the stream; "" leaves it to the readers to make one up.
+        instance: 0: the next free one of its type.
+    """
+
+    type_id: int
+    flavor: str
+    records: Mapping[tuple[RecordType, int], RecordLayout]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    serial: str = ""
+    instance: int = 0
+
+    def stream_tags(self) -> StreamTags:
+        """The tags that stand in the file."""
+        own = {NAME_TAG: self.name or recordable_name(self.type_id), FLAVOR_TAG: self.flavor}
+        if self.serial:
+            own[SERIAL_TAG] = self.serial
+        for (record_type, version), layout in self.records.items():
+            own.update(layout.tags(record_type, version))
+        return StreamTags(own, dict(self.tags))
+
+
+Records = dict[tuple[int, int], RecordLayout]
+
+
+def records_in(tags: Mapping[str, str]) -> Records:
+    """The record types and versions that a stream's own tags declare.
+
+    What cannot be made out is left out, so that the rest can be read: an undeclared layout, and
+    one with pieces of unknown types, is None.
+    """
+    records: Records = {}
+    types = {kind.tag: kind for kind in RecordType}
+    for tag, name, version in formats_in(tags):
+        blocks = RecordFormat.parse(tags[tag], strict=False)
+        layouts: list[LayoutSpec | None] = []
+        for at, block in enumerate(blocks):
+            declared = tags.get(layout_tag(name, version, at))
+            spec = None
+            if isinstance(block, LayoutContent) and declared is not None:
+                try:
+                    spec = LayoutSpec.from_json(declared)
+                except FormatError:
+                    spec = None
+            layouts.append(spec)
+        records[types[name], version] = RecordLayout.of_tags(blocks, layouts)
+    return records
+
+
+@dataclass(frozen=True)
+class VrsStream:
+    """A stream of a file that is read.
+
+    Attributes:
+        id: its type and instance.
+        tags: free texts about it.
+        vrs_tags: the format's own.
+    """
+
+    id: StreamId
+    tags: dict[str, str]
+    vrs_tags: dict[str, str]
+
+    @cached_property
+    def records(self) -> Records:
+        """Its record types and versions; see `records_in`."""
+        return records_in(self.vrs_tags)
+
+    @property
+    def flavor(self) -> str:
+        """What kind of its type it is; "" where it is not said."""
+        return self.vrs_tags.get(FLAVOR_TAG, "")
+
+    @property
+    def name(self) -> str:
+        """Of the recordable, when the file was made."""
+        return self.vrs_tags.get(NAME_TAG) or recordable_name(self.id.type_id)
+
+    @property
+    def serial(self) -> str:
+        """Unique to the stream; "" where the file has none."""
+        return self.vrs_tags.get(SERIAL_TAG, "")
+
+
+def next_size(spec: LayoutSpec | None, values: Iterable[Any]) -> int | None:
+    """What a layout says of the size of the block after it."""
+    place = spec.place(_NEXT_SIZE) if spec is not None else None
+    if place is None:
+        return None
+    value: int = list(values)[place]
+    return value

@@ -1,0 +1,385 @@
+"""Writing VRS files: append-only, record by record, to be gone on with after a death.
+
+Bytes are those of the format's own writer for a file with one chunk and its index at the end.
+Beside the file lies a second one, ``NAME.index``, with 19 bytes of every record: it keeps memory
+flat, and tells a writer that goes on where everything is.  It can be deleted after `finish`, and
+is made again from the file where it is missing or wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.errors import FormatError, StorageError
+from recorder.contract.wire import Buffer, buffer_size
+from recorder.formats.disk import AppendFile, Disk
+from recorder.formats.vrs.compression import Compression, Compressor
+from recorder.formats.vrs.headers import (
+    DESCRIPTION_TYPE_ID,
+    DESCRIPTION_VERSION,
+    INDEX_OFFSET_AT,
+    INDEX_TYPE_ID,
+    INDEX_VERSION,
+    MAX_RECORD_BYTES,
+    MAX_TIMESTAMP,
+    RECORD_HEADER,
+    RECORD_HEADER_BYTES,
+    TAGS_VERSION,
+    FileHeader,
+    RecordType,
+    StreamId,
+)
+from recorder.formats.vrs.index import ENTRY, ENTRY_BYTES, index_prelude
+from recorder.formats.vrs.layout import DataLayout
+from recorder.formats.vrs.resume import ResumePoint, find_resume_point
+from recorder.formats.vrs.streams import RecordLayout, Records, StreamSpec, records_in
+from recorder.formats.vrs.tags import StreamTags, TagsRecord, pack_description
+
+INDEX_SUFFIX = ".index"
+_SPILL_BYTES = 1 << 20
+_SMALL_BYTES = 2048
+
+
+class StreamWriter:
+    """One stream of a file that is written.
+
+    Attributes:
+        id: its type and instance.
+        tags: its own tags and the free ones, as they stand in the file.
+    """
+
+    def __init__(self, writer: VrsWriter, stream: StreamId, tags: StreamTags) -> None:
+        """Use `VrsWriter.add_stream` or `VrsWriter.streams`."""
+        self.id = stream
+        self.tags = tags
+        self._writer = writer
+        self._records: Records = records_in(tags.vrs)
+        self._fits: dict[tuple[int, int, type], bool] = {}
+
+    def write(
+        self,
+        record_type: RecordType,
+        timestamp_s: float,
+        *blocks: DataLayout | Buffer,
+        version: int = 1,
+        compressor: Compressor | None = None,
+    ) -> None:
+        """Append a record.
+
+        Args:
+            record_type: configuration, state or data.  Before the first record of data in time
+                there should be one of configuration: readers look there.
+            timestamp_s: on the clock of the file, the same for all streams.
+            blocks: what was declared for this type and version, layouts as instances of their
+                classes, all else as bytes; buffers are kept, not copied, until they are written.
+            version: of the record's format.
+            compressor: tries to make it smaller; needs all of it in memory once more.
+
+        Raises:
+            FormatError: the blocks are not what was declared, a value does not fit, or the
+                timestamp is no number.
+            StorageError: the format cannot hold a record of that size.
+        """
+        layout = self._records.get((record_type, version))
+        if layout is None:
+            raise FormatError(
+                f"stream {self.id}: no {record_type.tag} records of version {version} are declared"
+            )
+        if len(blocks) != len(layout.layouts):
+            raise FormatError(
+                f"stream {self.id}: {len(blocks)} blocks where '{layout.format}' is declared"
+            )
+        parts: list[Buffer] = []
+        for at, block in enumerate(blocks):
+            if isinstance(block, DataLayout):
+                self._check_layout(layout, record_type, at, block)
+                parts.append(block.encode())
+            else:
+                self._check_bytes(layout, at, block)
+                parts.append(block)
+        self._writer.put(self.id, record_type, version, timestamp_s, parts, compressor)
+
+    def _check_layout(
+        self, layout: RecordLayout, record_type: int, at: int, block: DataLayout
+    ) -> None:
+        kind = type(block)
+        # The layouts that a file declares do not change: comparing once for a class is enough.
+        key = (id(layout), at, kind)
+        if key not in self._fits:
+            self._fits[key] = layout.layouts[at] == kind.spec
+        if not self._fits[key]:
+            raise FormatError(
+                f"stream {self.id}: block {at} of its {RecordType(record_type).tag} records is "
+                f"{layout.layouts[at] or layout.format.blocks[at]}, not {kind.spec}"
+            )
+
+    def _check_bytes(self, layout: RecordLayout, at: int, block: Any) -> None:
+        if layout.layouts[at] is not None:
+            raise FormatError(f"stream {self.id}: block {at} is a layout, not bytes")
+        size = layout.format.blocks[at].block_size
+        if size is not None and size != buffer_size(block):
+            raise FormatError(
+                f"stream {self.id}: {buffer_size(block)} bytes for '{layout.format.blocks[at]}'"
+            )
+
+
+class VrsWriter:
+    """A VRS file on disk, append-only.
+
+    >>> writer = VrsWriter.create(path, disk, [imu], {"vehicle": "rig-1"})  # doctest: +SKIP
+    >>> stream = writer.streams[StreamId(241, 1)]  # doctest: +SKIP
+    >>> stream.write(RecordType.CONFIGURATION, 0.0, ImuConfiguration(rate_hz=100))  # doctest: +SKIP
+    >>> stream.write(RecordType.DATA, 0.01, ImuData(acceleration=a))  # doctest: +SKIP
+    >>> writer.finish()  # doctest: +SKIP
+    >>> for file in writer.files:  # doctest: +SKIP
+    ...     file.sync()
+    ...     file.close()
+
+    Errors of the disk pass through as they come (OSError); after one, the writer is done with.
+
+    Attributes:
+        files: the file, and the one with the index beside it.  Between two calls both hold whole
+            records only, so their lengths may be committed and resumed at.
+        streams: all that were declared.
+        count: records written, TAGS records included.
+        last_size: bytes of the last record.
+    """
+
+    def __init__(
+        self, file: AppendFile, index: AppendFile, streams: Mapping[StreamId, StreamTags]
+    ) -> None:
+        """Use `create` or `resume`."""
+        self.files = [file, index]
+        self._file = file
+        self._index = index
+        self.streams = {s: StreamWriter(self, s, tags) for s, tags in streams.items()}
+        self.count = 0
+        self.last_size = 0
+        self._finished = False
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        disk: Disk,
+        streams: Sequence[StreamSpec] = (),
+        tags: Mapping[str, str] | None = None,
+        *,
+        index_path: Path | None = None,
+        creation_id: int | None = None,
+    ) -> VrsWriter:
+        """A new file with its header and description; FileExistsError where there is one.
+
+        Args:
+            path: of the file.
+            disk: what writes.
+            streams: those known already; `streams` of the writer has them in this order.
+            tags: of the file.
+            index_path: of the file beside it; None: ``NAME.index`` in the same folder.
+            creation_id: None: the time, with random low bits, as the format wants it.
+        """
+        ids: dict[StreamId, StreamTags] = {}
+        for spec in streams:
+            ids[free_id(spec, ids)] = spec.stream_tags()
+        return cls.create_as(
+            path, disk, ids, tags or {}, index_path=index_path, creation_id=creation_id
+        )
+
+    @classmethod
+    def create_as(
+        cls,
+        path: Path,
+        disk: Disk,
+        streams: Mapping[StreamId, StreamTags],
+        tags: Mapping[str, str],
+        *,
+        index_path: Path | None = None,
+        creation_id: int | None = None,
+    ) -> VrsWriter:
+        """The same with streams whose ids and tags are those of another file."""
+        if creation_id is None:
+            creation_id = time.time_ns() & ~0x3FFFFFFF | random.getrandbits(30)
+        data = pack_description(streams, tags)
+        if len(data) > MAX_RECORD_BYTES - RECORD_HEADER_BYTES:
+            raise StorageError(f"{path}: {len(data)} bytes of tags are too many")
+        file = disk.create(path)
+        try:
+            index = _open_index(index_path or default_index_path(path), disk, 0)
+        except BaseException:
+            file.close()
+            raise
+        writer = cls(file, index, streams)
+        file.append(FileHeader(creation_id).pack())
+        writer.last_size = RECORD_HEADER_BYTES + len(data)
+        # fmt: off
+        header = RECORD_HEADER.pack(
+            writer.last_size, 0, DESCRIPTION_TYPE_ID, DESCRIPTION_VERSION, MAX_TIMESTAMP,
+            0, RecordType.DATA, 0, 0,
+        )
+        # fmt: on
+        file.append(header + data)
+        return writer
+
+    @classmethod
+    def resume(
+        cls,
+        path: Path,
+        disk: Disk,
+        length: int,
+        *,
+        index_length: int | None = None,
+        index_path: Path | None = None,
+    ) -> VrsWriter:
+        """Go on at a committed length, also one that `finish` left.
+
+        Streams and their layouts come from the file.  After a finished length the file becomes
+        shorter than committed, by its index; the next commit puts that right, and resuming again
+        before it works as well.
+
+        Args:
+            path: of the file.
+            disk: what writes.
+            length: bytes of the file to go on after.
+            index_length: committed bytes of the file beside it.  With them nothing is read but
+                what the index does not name yet; without, or where they do not fit, the header of
+                every record is.
+            index_path: as for `create`.
+
+        Raises:
+            StorageError: the file is shorter, or the length is not one of whole records.
+            FormatError: the file is no VRS file, or not one that this writer made.
+        """
+        index_path = index_path or default_index_path(path)
+        point = find_resume_point(path, index_path, length, index_length)
+        return cls._at(path, index_path, disk, point)
+
+    @classmethod
+    def _at(cls, path: Path, index_path: Path, disk: Disk, point: ResumePoint) -> VrsWriter:
+        file = disk.reopen(path, point.end)
+        try:
+            if point.index_offset:
+                file.patch(INDEX_OFFSET_AT, bytes(8))
+            index = _open_index(index_path, disk, point.kept * ENTRY_BYTES)
+            for block in point.more:
+                index.append(block)
+        except BaseException:
+            file.close()
+            raise
+        writer = cls(file, index, point.streams)
+        writer.count, writer.last_size = point.count, point.last_size
+        return writer
+
+    def add_stream(self, spec: StreamSpec) -> StreamWriter:
+        """A stream that the description does not have: its tags go into a TAGS record."""
+        stream = free_id(spec, self.streams)
+        tags = spec.stream_tags()
+        data = TagsRecord(vrs_tags=tags.vrs, user_tags=tags.user).encode()
+        self.put(stream, RecordType.TAGS, TAGS_VERSION, -MAX_TIMESTAMP, [data])
+        self.streams[stream] = StreamWriter(self, stream, tags)
+        return self.streams[stream]
+
+    def put(
+        self,
+        stream: StreamId,
+        record_type: RecordType,
+        version: int,
+        timestamp_s: float,
+        parts: Sequence[Buffer],
+        compressor: Compressor | None = None,
+    ) -> None:
+        """Append a record of bytes as they are, checking neither stream nor blocks.
+
+        For data that come from another VRS file; all else is `StreamWriter.write`.
+        """
+        if not math.isfinite(timestamp_s):
+            raise FormatError(f"stream {stream}: {timestamp_s} is no timestamp")
+        if self._finished:
+            raise ValueError(f"{self._file.path}: finished already")
+        size = RECORD_HEADER_BYTES + sum(map(buffer_size, parts))
+        kind, whole = Compression.NONE, 0
+        if compressor is not None:
+            data = b"".join(parts)
+            packed = compressor.compress(data)
+            if packed is not None:
+                kind, whole, parts = compressor.kind, len(data), [packed]
+                size = RECORD_HEADER_BYTES + len(packed)
+        if size > MAX_RECORD_BYTES or whole > MAX_RECORD_BYTES:
+            raise StorageError(f"{self._file.path}: a record of {size} bytes; VRS ends at 4 GiB")
+        type_id, instance = stream
+        # fmt: off
+        header = RECORD_HEADER.pack(
+            size, self.last_size, type_id, version, timestamp_s, instance, record_type, kind, whole
+        )
+        # fmt: on
+        if size <= _SMALL_BYTES:
+            self._file.append(b"".join((header, *parts)))
+        else:
+            self._file.append(header)
+            for part in parts:
+                self._file.append(part)
+        self._index.append(ENTRY.pack(timestamp_s, size, record_type, type_id, instance))
+        self.last_size = size
+        self.count += 1
+
+    def finish(self) -> None:
+        """Append the index and tell the header where it is; a second call does nothing.
+
+        Does not sync, does not close.  An index that the format cannot hold, beyond 226 million
+        records, is left out: readers then walk from record to record.
+        """
+        if self._finished:
+            return
+        self._finished = True
+        self._index.flush()
+        prelude = index_prelude(self.streams, self.count)
+        size = RECORD_HEADER_BYTES + len(prelude) + self.count * ENTRY_BYTES
+        if size > MAX_RECORD_BYTES:
+            self._file.flush()
+            return
+        offset = self._file.length
+        # fmt: off
+        header = RECORD_HEADER.pack(
+            size, self.last_size, INDEX_TYPE_ID, INDEX_VERSION, MAX_TIMESTAMP,
+            0, RecordType.DATA, 0, 0,
+        )
+        # fmt: on
+        self._file.append(header + prelude)
+        left = self.count * ENTRY_BYTES
+        with self._index.path.open("rb") as spilled:
+            while left:
+                block = spilled.read(min(left, _SPILL_BYTES))
+                if not block:
+                    raise StorageError(f"{self._index.path}: lacks {left} bytes that were written")
+                self._file.append(block)
+                left -= len(block)
+        self._file.flush()
+        self._file.patch(INDEX_OFFSET_AT, offset.to_bytes(8, "little"))
+
+
+def _open_index(path: Path, disk: Disk, length: int) -> AppendFile:
+    """What an earlier writer left beyond the length is of no use to anybody."""
+    return disk.reopen(path, length) if path.exists() else disk.create(path)
+
+
+def default_index_path(path: Path) -> Path:
+    """Where the entries of the index are collected unless it is said.
+
+    Not ``NAME_1``, which would be taken for the file's next chunk.
+    """
+    return path.with_name(path.name + INDEX_SUFFIX)
+
+
+def free_id(spec: StreamSpec, taken: Mapping[StreamId, Any]) -> StreamId:
+    """The id that a new stream gets; FormatError where it is taken, or no number for one."""
+    instances = [s.instance for s in taken if s.type_id == spec.type_id]
+    stream = StreamId(int(spec.type_id), spec.instance or max(instances, default=0) + 1)
+    if stream in taken:
+        raise FormatError(f"two streams {stream}")
+    if not (0 < stream.type_id < 0xFFFF and 0 < stream.instance <= 0xFFFF):
+        raise FormatError(f"a stream cannot be {stream}")
+    return stream
