@@ -29,7 +29,10 @@ $(STAMP): pyproject.toml constraints.txt
 $(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
 	$(call make_venv,$(CVENV))
 	$(CVENV)/bin/python -m pip install --quiet --constraint constraints.txt \
-	    --constraint constraints-conformance.txt --editable '.[dev,conformance]'
+	    --constraint constraints-conformance.txt --editable '.[dev,archives,conformance]'
+	@# Its own requirements ask for torch, which reading does not need.
+	$(CVENV)/bin/python -m pip install --quiet --no-deps \
+	    --constraint constraints-conformance.txt nvidia-ncore
 	@touch $@
 
 # Records the simulated sensors, holds the session against its format, and says where it lies.

@@ -1,0 +1,74 @@
+"""NCore V4 sequences: component stores that NVIDIA's own loader opens.
+
+    with SequenceWriter(folder, "drive", interval_ns=(start_ns, stop_ns)) as sequence:
+        sequence.poses().dynamic_pose("rig", "world", t_ns, poses)
+        sequence.poses().static_pose("front", "rig", T_front_rig)
+        sequence.intrinsics().camera("front", OpenCvPinhole(...))
+        camera = sequence.camera("front")
+        for start_ns, end_ns, jpeg in frames:
+            camera.frame(start_ns, end_ns, jpeg, "jpeg")
+    sequence.packed.meta        # drive.json, which names all stores
+
+Times go in as int64 nanoseconds and are stored in whole microseconds, rounded down.
+docs/ncore.md has it all in one place.  Definition: NVIDIA/ncore, docs/data/formats.rst.
+"""
+
+from __future__ import annotations
+
+from recorder.archives.ncore.cameras import CameraWriter
+from recorder.archives.ncore.component import ComponentWriter
+from recorder.archives.ncore.cuboids import Cuboid, CuboidsWriter, euler_xyz
+from recorder.archives.ncore.intrinsics import IntrinsicsWriter
+from recorder.archives.ncore.labels import (
+    CameraLabelsWriter,
+    ImageEncoded,
+    LabelDescriptor,
+    LabelType,
+    Quantization,
+    Raw,
+)
+from recorder.archives.ncore.masks import MasksWriter
+from recorder.archives.ncore.models import (
+    BivariateWindshield,
+    FTheta,
+    IdealPinhole,
+    OpenCvFisheye,
+    OpenCvPinhole,
+    RowOffsetSpinning,
+)
+from recorder.archives.ncore.point_clouds import Attribute, PointCloudsWriter
+from recorder.archives.ncore.poses import PosesWriter, Trajectory
+from recorder.archives.ncore.rays import LidarWriter, RadarWriter
+from recorder.archives.ncore.sequence import PackedSequence, SequenceWriter
+from recorder.archives.ncore.times import Interval
+
+__all__ = [
+    "Attribute",
+    "BivariateWindshield",
+    "CameraLabelsWriter",
+    "CameraWriter",
+    "ComponentWriter",
+    "Cuboid",
+    "CuboidsWriter",
+    "FTheta",
+    "IdealPinhole",
+    "ImageEncoded",
+    "Interval",
+    "IntrinsicsWriter",
+    "LabelDescriptor",
+    "LabelType",
+    "LidarWriter",
+    "MasksWriter",
+    "OpenCvFisheye",
+    "OpenCvPinhole",
+    "PackedSequence",
+    "PointCloudsWriter",
+    "PosesWriter",
+    "Quantization",
+    "RadarWriter",
+    "Raw",
+    "RowOffsetSpinning",
+    "SequenceWriter",
+    "Trajectory",
+    "euler_xyz",
+]

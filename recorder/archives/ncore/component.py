@@ -1,0 +1,218 @@
+"""What all component writers have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives import ArchiveError
+from recorder.archives.ncore.times import NS_PER_US, Interval
+from recorder.contract.errors import FormatError
+from recorder.formats.zarr2 import EncodedArray, Group, RowsSpec, RowsWriter
+from recorder.formats.zarr2.arrays import encode_dtype
+from recorder.formats.zarr2.jsontext import dump_json
+
+Metadata = Mapping[str, Any]
+Arrays = Mapping[str, npt.NDArray[Any] | EncodedArray]
+_NAME = re.compile(r"[^/\s\0]+\Z")
+GENERIC_DATA = "generic_data"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an instance of a component is written.
+
+    Attributes:
+        interval: of the sequence.
+        folder: of the stores; long things wait in it for the end, in files without names.
+        make_group: makes the group of the instance.
+    """
+
+    interval: Interval
+    folder: Path
+    make_group: Callable[[], Group]
+
+
+def check_name(name: str, what: str) -> str:
+    """A name that can be a part of a key; ArchiveError where it cannot."""
+    if not _NAME.match(name) or name.startswith(".z") or name in (".", ".."):
+        raise ArchiveError(f"{name!r} cannot name {what}")
+    return name
+
+
+class ComponentWriter:
+    """An instance of a component: a group of its own in a store.
+
+    Made by `SequenceWriter`.  Custom components (`SequenceWriter.custom`) write into `group` what
+    they like, and close what they opened.
+
+    Attributes:
+        component: name of the component (``cameras``).
+        instance: name of the instance (``front``).
+        version: of the component.
+        metadata: generic metadata; may be added to until the sequence is finished.
+    """
+
+    COMPONENT: ClassVar[str] = ""
+    VERSION: ClassVar[str] = "v1"
+
+    def __init__(
+        self,
+        place: Place,
+        instance: str,
+        metadata: Metadata | None = None,
+    ) -> None:
+        self.component = self.COMPONENT
+        self.version = self.VERSION
+        self.instance = instance
+        self.metadata: dict[str, Any] = dict(metadata or {})
+        self._place = place
+        self._interval = place.interval
+        self._group: Group | None = None
+        self._generic: Group | None = None
+        self._streams: list[RowsWriter] = []
+        self._check_metadata(self.metadata)
+
+    @property
+    def full_name(self) -> str:
+        """Component and instance, for messages."""
+        return f"{self.component}/{self.instance}"
+
+    @property
+    def group(self) -> Group:
+        """The instance's group; made when it is first asked for."""
+        if self._group is None:
+            self._group = self._place.make_group()
+        return self._group
+
+    @property
+    def started(self) -> bool:
+        """Whether anything of it is in the store."""
+        return self._group is not None
+
+    def set_generic_data(self, data: Arrays, metadata: Metadata | None = None) -> None:
+        """Add arrays of any shape and dtype, and metadata, to the instance.
+
+        ArchiveError where a name is taken, or a dtype cannot be stored.
+        """
+        self._check_metadata(metadata)
+        encoded = self._encode_generic(data)
+        for name, array in encoded.items():
+            self._generic_group().array(name, array)
+        self.metadata.update(metadata or {})
+
+    def generic_rows(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        row_shape: tuple[int, ...] = (),
+        *,
+        chunk_rows: int = 65_536,
+    ) -> RowsWriter:
+        """An array of generic data that rows are appended to, for what is long.
+
+        It is closed with the sequence.
+        """
+        check_name(name, f"generic data of {self.full_name}")
+        spec = RowsSpec(np.dtype(dtype), row_shape, chunk_rows)
+        encode_dtype(spec.dtype)
+        rows = self._generic_group().rows(name, spec)
+        self._streams.append(rows)
+        return rows
+
+    def _generic_group(self) -> Group:
+        if self._generic is None:
+            self._generic = self.group.group(GENERIC_DATA)
+        return self._generic
+
+    def _encode_generic(
+        self, data: Arrays | None, t_us: int | None = None
+    ) -> dict[str, EncodedArray]:
+        encoded = {}
+        for name, values in (data or {}).items():
+            encoded[check_name(name, f"generic data of {self.full_name}")] = self._encode(
+                name, values, t_us
+            )
+        return encoded
+
+    def _encode(
+        self, name: str, values: npt.NDArray[Any] | EncodedArray, t_us: int | None = None
+    ) -> EncodedArray:
+        if isinstance(values, EncodedArray):
+            return values
+        if not isinstance(values, np.ndarray):
+            self._refuse(f"{name} is no array but {type(values).__name__}", t_us)
+        try:
+            return EncodedArray.encode(values)
+        except FormatError as error:
+            self._refuse(f"{name}: {error}", t_us)
+
+    def _check_metadata(self, metadata: Metadata | None, t_us: int | None = None) -> None:
+        try:
+            dump_json(metadata or {})
+        except FormatError as error:
+            self._refuse(str(error), t_us)
+
+    def _check_array(
+        self,
+        name: str,
+        values: npt.NDArray[Any],
+        dtype: str,
+        shape: Sequence[int | None],
+        t_us: int | None = None,
+    ) -> None:
+        """Dtype and shape; None stands for any length."""
+        if not isinstance(values, np.ndarray) or values.dtype != np.dtype(dtype):
+            found = getattr(values, "dtype", type(values).__name__)
+            self._refuse(f"{name} is {found}, not {np.dtype(dtype)}", t_us)
+        fits = values.ndim == len(shape) and all(
+            size is None or size == found for size, found in zip(shape, values.shape, strict=True)
+        )
+        if not fits:
+            wanted = ", ".join("any" if size is None else str(size) for size in shape)
+            self._refuse(f"{name} has shape {values.shape}, not ({wanted})", t_us)
+
+    def _time_us(self, t_ns: int, what: str, t_us: int | None = None) -> int:
+        """A time in microseconds; it must be inside the sequence."""
+        if isinstance(t_ns, bool) or not isinstance(t_ns, int | np.integer):
+            self._refuse(f"{what} {t_ns!r} is no whole number of nanoseconds", t_us)
+        time_us = int(t_ns) // NS_PER_US
+        if not self._interval.holds(time_us):
+            self._refuse(f"{what} {time_us} us is outside the sequence {self._interval}", t_us)
+        return time_us
+
+    def _refuse(self, problem: str, t_us: int | None = None) -> NoReturn:
+        frame = "" if t_us is None else f", frame {t_us} us"
+        raise ArchiveError(f"{self.full_name}{frame}: {problem}")
+
+    def finish(self) -> None:
+        """Write what waits for the end.  Called by the sequence."""
+        self._write_rest()
+        for rows in self._streams:
+            rows.close()
+        self._check_metadata(self.metadata)
+        self.group.set_attributes(
+            {
+                "component_name": self.component,
+                "component_instance_name": self.instance,
+                "component_version": self.version,
+                "generic_meta_data": self.metadata,
+                **self._more_attributes(),
+            }
+        )
+
+    def _write_rest(self) -> None:
+        """What a component writes at its end."""
+
+    def discard(self) -> None:
+        """Forget what waits for the end.  Called by the sequence."""
+
+    def _more_attributes(self) -> dict[str, Any]:
+        """What a component has in its attributes besides what all have."""
+        return {}

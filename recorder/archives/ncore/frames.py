@@ -1,0 +1,88 @@
+"""What cameras, lidars and radars have in common: frames, named by their end."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives.ncore.component import GENERIC_DATA, Arrays, ComponentWriter, Metadata
+from recorder.formats.zarr2 import EncodedArray, Group, RowsWriter
+
+
+class FrameWriter(ComponentWriter):
+    """A sensor.  Without a frame nothing of it is written, for the loader cannot open it then."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._frames: Group | None = None
+        self._times = array("Q")
+        self._waiting: dict[str, EncodedArray] = {}
+
+    @property
+    def frame_count(self) -> int:
+        """Frames stored."""
+        return len(self._times) // 2
+
+    def set_generic_data(self, data: Arrays, metadata: Metadata | None = None) -> None:
+        if self.frame_count:
+            super().set_generic_data(data, metadata)
+            return
+        self._check_metadata(metadata)
+        encoded = self._encode_generic(data)
+        for name in encoded.keys() & self._waiting.keys():
+            self._refuse(f"it has generic data {name!r} already")
+        self._waiting.update(encoded)
+        self.metadata.update(metadata or {})
+
+    def generic_rows(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        row_shape: tuple[int, ...] = (),
+        *,
+        chunk_rows: int = 65_536,
+    ) -> RowsWriter:
+        if not self.frame_count:
+            self._refuse(f"generic data {name!r} needs a frame before it")
+        return super().generic_rows(name, dtype, row_shape, chunk_rows=chunk_rows)
+
+    def _frame_times(self, t_start_ns: int, t_end_ns: int) -> tuple[int, int]:
+        """Start and end in microseconds; both lie behind those of the frame before."""
+        end_us = self._time_us(t_end_ns, "the end")
+        start_us = self._time_us(t_start_ns, "the start", end_us)
+        if start_us > end_us:
+            self._refuse(f"it starts at {start_us} us, after its end", end_us)
+        if self._times:
+            before_start, before_end = self._times[-2:]
+            if end_us <= before_end:
+                self._refuse(f"it ends at or before the frame before it, {before_end} us", end_us)
+            if start_us <= before_start:
+                self._refuse(
+                    f"it starts at {start_us} us, at or before the frame before it,"
+                    f" {before_start} us",
+                    end_us,
+                )
+        return start_us, end_us
+
+    def _begin_frame(
+        self, times: tuple[int, int], data: dict[str, EncodedArray], metadata: Metadata | None
+    ) -> Group:
+        """Make a frame's group, with its generic data; everything has been checked."""
+        if self._frames is None:
+            self._frames = self.group.group("frames", distinct=True)
+            for name, values in self._waiting.items():
+                self._generic_group().array(name, values)
+        self._times.extend(times)
+        frame = self._frames.group(str(times[1]))
+        generic = frame.group(GENERIC_DATA, metadata)
+        for name, values in data.items():
+            generic.array(name, values)
+        return frame
+
+    def _write_rest(self) -> None:
+        if self._frames is not None:
+            times: Any = np.frombuffer(self._times, np.uint64).reshape(-1, 2)
+            self._frames.set_attributes({"frames_timestamps_us": times})

@@ -1,0 +1,175 @@
+"""The sequence's JSON file: its stores with their checksums and what is in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recorder.archives import ArchiveError
+from recorder.archives.ncore.times import Interval
+from recorder.contract.errors import FormatError
+from recorder.formats.disk import PosixDisk
+from recorder.formats.zarr2 import open_store, read_metadata
+from recorder.formats.zarr2.jsontext import dump_json
+from recorder.formats.zarr2.stores import COPY_BYTES, storage_errors
+
+VERSION = "v4"
+ROOT_KEYS = (
+    "sequence_id",
+    "sequence_timestamp_interval_us",
+    "generic_meta_data",
+    "version",
+    "component_group_name",
+)
+Components = dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass
+class StoreEntry:
+    """One store.
+
+    Attributes:
+        path: its name, in the folder of the JSON file.
+        md5: of the file, or of the folder's names and contents.
+        components: version and generic metadata by component and instance.
+    """
+
+    path: str
+    md5: str
+    components: Components = field(default_factory=dict)
+
+
+@dataclass
+class Manifest:
+    """A sequence, as its JSON file has it."""
+
+    sequence_id: str
+    interval: Interval
+    metadata: dict[str, Any]
+    stores: list[StoreEntry] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """The content of the JSON file."""
+        return {
+            "sequence_id": self.sequence_id,
+            "sequence_timestamp_interval_us": {
+                "start": self.interval.start_us,
+                "stop": self.interval.stop_us,
+            },
+            "generic_meta_data": self.metadata,
+            "version": VERSION,
+            "component_stores": [
+                {"path": entry.path, "md5": entry.md5, "components": entry.components}
+                for entry in self.stores
+            ],
+        }
+
+    def root_attributes(self, group: str) -> dict[str, Any]:
+        """The attributes of the root of a store."""
+        document = self.document()
+        del document["component_stores"]
+        return document | {"component_group_name": group}
+
+    def write(self, path: Path) -> None:
+        """Write the JSON file, whole or not at all; it replaces an older one."""
+        dump_json(self.document())  # FormatError for what JSON has no form for
+        text = json.dumps(self.document(), indent=2)
+        with storage_errors(path):
+            PosixDisk().write_file(path, text.encode())
+
+
+def read_manifest(path: Path) -> Manifest:
+    """A sequence's JSON file; FormatError where it is none."""
+    with storage_errors(path):
+        text = path.read_bytes()
+    try:
+        document = json.loads(text)
+        if document["version"] != VERSION:
+            raise FormatError(f"{path}: version {document['version']!r} is not {VERSION}")
+        interval = document["sequence_timestamp_interval_us"]
+        stores = [
+            StoreEntry(entry["path"], entry["md5"], entry["components"])
+            for entry in document["component_stores"]
+        ]
+        return Manifest(
+            document["sequence_id"],
+            Interval(interval["start"], interval["stop"]),
+            document["generic_meta_data"],
+            stores,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{path}: no NCore sequence ({type(error).__name__}: {error})") from None
+
+
+def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
+    """A store by itself: the sequence that it is of, with this one entry, and its group's name."""
+    metadata = read_metadata(open_store(path))
+    root = metadata.get(".zattrs", {})
+    missing = [key for key in ROOT_KEYS if key not in root]
+    if missing or root["version"] != VERSION:
+        raise FormatError(f"{path}: no NCore {VERSION} store, its root lacks {missing}")
+    components: Components = {}
+    for key, attributes in metadata.items():
+        component, _, instance = key.removesuffix("/.zattrs").partition("/")
+        if key.endswith("/.zattrs") and instance and "/" not in instance:
+            components.setdefault(component, {})[instance] = {
+                "version": attributes["component_version"],
+                "generic_meta_data": attributes["generic_meta_data"],
+            }
+    interval = root["sequence_timestamp_interval_us"]
+    manifest = Manifest(
+        root["sequence_id"],
+        Interval(interval["start"], interval["stop"]),
+        root["generic_meta_data"],
+        [StoreEntry(path.name, md5 or store_md5(path), components)],
+    )
+    return manifest, root["component_group_name"]
+
+
+def read_sequence(paths: list[Path]) -> Manifest:
+    """A sequence from its JSON file, or from stores that have none; ArchiveError if they differ."""
+    manifest: Manifest | None = None
+    for path in paths:
+        one = read_manifest(path) if path.suffix == ".json" else describe_store(path)[0]
+        if manifest is None:
+            manifest = one
+        elif (manifest.sequence_id, manifest.interval, manifest.metadata) != (
+            one.sequence_id,
+            one.interval,
+            one.metadata,
+        ):
+            raise ArchiveError(f"{path} is of another sequence than {paths[0]}")
+        else:
+            manifest.stores += one.stores
+    if manifest is None:
+        raise ArchiveError("no stores are given")
+    return manifest
+
+
+def store_md5(path: Path) -> str:
+    """The MD5 that NCore takes of a file or, name by name, of a folder."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with storage_errors(path):
+        if path.is_dir():
+            _add_folder(str(path), digest)
+        else:
+            _add_file(str(path), digest)
+    return digest.hexdigest()
+
+
+def _add_folder(folder: str, digest: Any) -> None:
+    with os.scandir(folder) as entries:
+        ordered = sorted(entries, key=lambda entry: (entry.name.lower(), entry.name))
+    for entry in ordered:
+        digest.update(entry.name.encode())
+        (_add_folder if entry.is_dir() else _add_file)(entry.path, digest)
+
+
+def _add_file(path: str, digest: Any) -> None:
+    with open(path, "rb") as file:  # noqa: PTH123
+        while part := file.read(COPY_BYTES):
+            digest.update(part)

@@ -1,0 +1,251 @@
+"""Poses: rigid transformations between named frames, constant or over time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives import ArchiveError
+from recorder.archives.ncore.component import ComponentWriter, check_name
+from recorder.archives.ncore.times import Interval, to_us
+from recorder.formats.zarr2 import ArrayParts, Spool
+
+ROTATION_TOLERANCE = 1e-4
+_LAST_ROW = (0.0, 0.0, 0.0, 1.0)
+
+
+class PosesWriter(ComponentWriter):
+    """Static and dynamic poses (component ``poses``).
+
+    Together the poses of an instance are a tree: each frame is reached from each other one, in one
+    way only.  ``world`` is the frame that does not move, ``rig`` the vehicle.
+    """
+
+    COMPONENT = "poses"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._static: dict[tuple[str, str], npt.NDArray[Any]] = {}
+        self._dynamic: dict[tuple[str, str], Trajectory] = {}
+
+    def static_pose(self, source: str, target: str, pose: npt.NDArray[Any]) -> None:
+        """Add a constant pose.
+
+        Args:
+            source: a frame's name (``front``).
+            target: another's (``rig``).
+            pose: f4 or f8 [4, 4]; takes points of the source frame to the target frame.
+        """
+        pair = self._new_pair(source, target)
+        self._check_poses(pair, np.asarray(pose)[np.newaxis])
+        self._static[pair] = np.array(pose)
+
+    def dynamic_pose(
+        self,
+        source: str,
+        target: str,
+        t_ns: npt.NDArray[np.int64],
+        poses: npt.NDArray[Any],
+        *,
+        whole_sequence: bool = True,
+    ) -> None:
+        """Add a pose over time: `trajectory` with one part."""
+        pair = self._new_pair(source, target)
+        trajectory = Trajectory(self, pair, whole_sequence)
+        try:
+            trajectory.append(t_ns, poses)
+            trajectory.check_cover()
+        except ArchiveError:
+            trajectory.close()
+            raise
+        self._dynamic[pair] = trajectory  # nothing is kept of a bad one
+
+    def trajectory(self, source: str, target: str, *, whole_sequence: bool = True) -> Trajectory:
+        """A pose over time, that is appended to.
+
+        Args:
+            source, target: as for a static pose.
+            whole_sequence: it covers the sequence exactly: its first time is
+                `SequenceWriter.interval.start_ns`, its last one ``.last_ns`` (to the microsecond).
+        """
+        pair = self._new_pair(source, target)
+        self._dynamic[pair] = Trajectory(self, pair, whole_sequence)
+        return self._dynamic[pair]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Source and target of every pose."""
+        return [*self._static, *self._dynamic]
+
+    def _new_pair(self, source: str, target: str) -> tuple[str, str]:
+        check_name(source, f"a frame of {self.full_name}")
+        check_name(target, f"a frame of {self.full_name}")
+        pair = (source, target)
+        for known in (pair, (target, source)):
+            if known in self._static or known in self._dynamic:
+                self._refuse(f"there is a pose {known[0]} -> {known[1]} already")
+        return pair
+
+    def _check_poses(self, pair: tuple[str, str], poses: npt.NDArray[Any]) -> None:
+        if poses.dtype not in (np.float32, np.float64) or poses.shape[1:] != (4, 4):
+            self._refuse(
+                f"pose {pair[0]} -> {pair[1]} is {poses.dtype} {poses.shape[1:]},"
+                " not float32 or float64 (4, 4)"
+            )
+        rotation = poses[:, :3, :3].astype(np.float64)
+        off = np.abs(rotation.transpose(0, 2, 1) @ rotation - np.eye(3)).max(axis=(1, 2), initial=0)
+        good = np.isfinite(poses).all(axis=(1, 2)) & (off < ROTATION_TOLERANCE)
+        good &= (poses[:, 3] == _LAST_ROW).all(axis=1)
+        good &= np.linalg.det(np.where(np.isfinite(rotation), rotation, 0)) > 0
+        if not good.all():
+            first = int(np.argmin(good))
+            self._refuse(
+                f"pose {first} of {pair[0]} -> {pair[1]} is no rotation with a translation:"
+                f" {poses[first].tolist()}"
+            )
+
+    def check_tree(self) -> None:
+        """The poses are one tree; ArchiveError names what is not joined, or is joined twice.
+
+        The loader opens nothing else, and no empty tree either.
+        """
+        neighbours: dict[str, list[str]] = defaultdict(list)
+        for source, target in self.pairs:
+            neighbours[source].append(target)
+            neighbours[target].append(source)
+        if not neighbours:
+            self._refuse("it has no pose; the loader needs one at least")
+        start = "world" if "world" in neighbours else next(iter(neighbours))
+        reached = {start}
+        todo = [start]
+        while todo:
+            new = [frame for frame in neighbours[todo.pop()] if frame not in reached]
+            reached.update(new)
+            todo.extend(new)
+        apart = sorted(set(neighbours) - reached)
+        if apart:
+            self._refuse(f"no pose leads from {', '.join(apart)} to {start}")
+        if len(self.pairs) >= len(neighbours):
+            self._refuse(f"its poses form a ring: {self.pairs}")
+
+    def reaches_world(self, frame: str) -> bool:
+        """Whether a frame has a way to ``world``; the poses are a tree."""
+        frames = {name for pair in self.pairs for name in pair}
+        return {frame, "world"} <= frames
+
+    def _write_rest(self) -> None:
+        for trajectory in self._dynamic.values():
+            trajectory.check_cover()
+        static = {
+            str(pair): {"pose": pose.tolist(), "dtype": str(pose.dtype)}
+            for pair, pose in self._static.items()
+        }
+        dynamic = {str(pair): trajectory.document() for pair, trajectory in self._dynamic.items()}
+        self.group.group("static_poses").set_attributes(static)
+        self.group.group("dynamic_poses").set_attributes(dynamic)
+        self.discard()
+
+    def discard(self) -> None:
+        for trajectory in self._dynamic.values():
+            trajectory.close()
+
+    @property
+    def interval(self) -> Interval:
+        """The sequence's."""
+        return self._place.interval
+
+    @property
+    def folder(self) -> Path:
+        """Where trajectories wait."""
+        return self._place.folder
+
+
+class Trajectory:
+    """A pose over time.  It waits in a file until the sequence is finished."""
+
+    def __init__(self, writer: PosesWriter, pair: tuple[str, str], whole_sequence: bool) -> None:
+        self._writer = writer
+        self._pair = pair
+        self._whole = whole_sequence
+        self._dtype: np.dtype[Any] | None = None
+        self._poses = Spool(writer.folder)
+        self._times = Spool(writer.folder)
+        self._span: tuple[int, int] | None = None
+        self.length = 0
+        """Poses so far."""
+
+    def append(self, t_ns: npt.NDArray[np.int64], poses: npt.NDArray[Any]) -> None:
+        """Add poses.
+
+        Args:
+            t_ns: i8 [n], strictly increasing (to the microsecond), inside the sequence.
+            poses: f4 or f8 [n, 4, 4], the same dtype in every call.
+        """
+        times = np.asarray(t_ns)
+        if times.dtype != np.int64 or times.ndim != 1 or len(times) != len(poses):
+            self._refuse(f"{len(poses)} poses have times {times.dtype} {times.shape}")
+        self._writer._check_poses(self._pair, poses)
+        if self._dtype is not None and poses.dtype != self._dtype:
+            self._refuse(f"its poses are {self._dtype}, those added are {poses.dtype}")
+        if not len(times):
+            return
+        interval = self._writer.interval
+        if times.min() < 0:
+            self._refuse(f"time {times.min()} ns is negative")
+        times_us = to_us(np.ascontiguousarray(times))
+        first, last = int(times_us[0]), int(times_us[-1])
+        before = -1 if self._span is None else self._span[1]
+        steps = np.diff(times_us.astype(np.int64), prepend=before)
+        if steps.min() <= 0:
+            late = int(times_us[np.argmin(steps)])
+            self._refuse(f"time {late} us is not after the one before it")
+        if not interval.holds(first) or not interval.holds(last):
+            outside = last if interval.holds(first) else first
+            self._refuse(f"time {outside} us is outside the sequence {interval}")
+        self._dtype = poses.dtype
+        self._span = (first if self._span is None else self._span[0], last)
+        self._poses.write(np.ascontiguousarray(poses, "<f8").tobytes())
+        self._times.write(times_us.tobytes())
+        self.length += len(times)
+
+    def check_cover(self) -> None:
+        """It has two poses, and covers the sequence if it has to."""
+        if self.length < 2 or self._span is None:
+            self._refuse(f"it has {self.length} poses, at least 2 are needed to interpolate")
+        interval = self._writer.interval
+        if self._whole and self._span != (interval.start_us, interval.stop_us - 1):
+            self._refuse(
+                f"it covers {self._span[0]} to {self._span[1]} us; the sequence needs"
+                f" {interval.start_us} to {interval.stop_us - 1} us"
+            )
+
+    def document(self) -> dict[str, Any]:
+        """What the attributes of ``dynamic_poses`` say of it."""
+        return {
+            "poses": ArrayParts(self.length, self._pose_parts),
+            "timestamps_us": ArrayParts(self.length, self._time_parts),
+            "dtype": str(self._dtype),
+        }
+
+    def _pose_parts(self) -> Iterator[npt.NDArray[Any]]:
+        for part in self._poses.parts():
+            yield np.frombuffer(part, "<f8").reshape(-1, 4, 4)
+
+    def _time_parts(self) -> Iterator[npt.NDArray[Any]]:
+        for part in self._times.parts():
+            yield np.frombuffer(part, "<u8")
+
+    def close(self) -> None:
+        """Forget the poses."""
+        self._poses.close()
+        self._times.close()
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise ArchiveError(
+            f"{self._writer.full_name}: pose {self._pair[0]} -> {self._pair[1]}: {problem}"
+        )

@@ -1,0 +1,266 @@
+"""Lidars and radars: bundles of rays with one or several returns each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives.ncore.component import Arrays, Metadata, check_name
+from recorder.archives.ncore.frames import FrameWriter
+from recorder.archives.ncore.times import to_us
+from recorder.contract.errors import FormatError
+from recorder.formats.zarr2 import ArraySpec, EncodedArray
+
+UNIT_TOLERANCE = 1e-4
+"""How far the square of a direction's length may be from 1."""
+_KEPT_CONSTANTS = 16
+
+Float32 = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+Values = npt.NDArray[Any] | EncodedArray
+
+
+class RayWriter(FrameWriter):
+    """What lidars and radars have in common.
+
+    Whatever is the same in many frames can be encoded once, by `constant`, and is then stored
+    without being compressed or checked again.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._checked: dict[int, EncodedArray] = {}
+
+    @staticmethod
+    def constant(values: npt.NDArray[Any]) -> EncodedArray:
+        """An array per ray (directions, model elements) for use in many frames."""
+        return EncodedArray.encode(values.copy())
+
+    @staticmethod
+    def constant_return(values: Float32) -> EncodedArray:
+        """An array per return [R, N, ...] for use in many frames."""
+        return EncodedArray.encode(values.copy(), _return_spec(values.shape))
+
+    def _check_once(self, values: Values) -> bool:
+        """Whether values have to be checked; those that were made by `constant` once only."""
+        if not isinstance(values, EncodedArray):
+            return True
+        if self._checked.get(id(values)) is values:
+            return False
+        if len(self._checked) >= _KEPT_CONSTANTS:
+            self._checked.clear()
+        self._checked[id(values)] = values
+        return True
+
+    def _check_directions(self, direction: Values, t_us: int) -> int:
+        """The number of rays; their directions are unit vectors."""
+        values = _values(direction)
+        self._check_array("direction", values, "f4", (None, 3), t_us)
+        if self._check_once(direction):
+            x, y, z = values[:, 0], values[:, 1], values[:, 2]
+            off = np.abs(x * x + y * y + z * z - 1) < UNIT_TOLERANCE
+            if not off.all():
+                ray = int(np.argmin(off))
+                if isinstance(direction, EncodedArray):
+                    del self._checked[id(direction)]
+                self._refuse(f"direction of ray {ray} has not length 1: {values[ray]}", t_us)
+        return len(values)
+
+    def _ray_times(
+        self, t_ns: npt.NDArray[np.int64], rays: int, frame_ns: tuple[int, int], t_us: int
+    ) -> npt.NDArray[np.uint64]:
+        self._check_array("t_ns", t_ns, "i8", (rays,), t_us)
+        if rays and not frame_ns[0] <= t_ns.min() <= t_ns.max() <= frame_ns[1]:
+            early = t_ns.min() < frame_ns[0]
+            worst = t_ns.min() if early else t_ns.max()
+            beyond = "before the frame's start" if early else "after the frame's end"
+            self._refuse(f"a ray is measured at {worst} ns, {beyond}", t_us)
+        return to_us(np.ascontiguousarray(t_ns))
+
+    def _check_returns(
+        self, returns: Mapping[str, Values], rays: int, t_us: int
+    ) -> tuple[int, Mask]:
+        """How many returns there are, and which of them are absent (NaN, the same in all)."""
+        count: int | None = None
+        absent: Mask | None = None
+        for name, array in returns.items():
+            values = _values(array)
+            if values.dtype != np.float32 or values.ndim < 2:
+                self._refuse(f"{name} is {values.dtype} {values.shape}, not float32 [R, N]", t_us)
+            count = len(values) if count is None else count
+            shape = (count, rays, *values.shape[2:])
+            self._check_array(name, values, "f4", shape, t_us)
+            missing = self._missing(name, values, t_us)
+            if absent is not None and not np.array_equal(absent, missing):
+                where = np.argwhere(absent != missing)[0].tolist()
+                self._refuse(f"{name} is NaN in other returns than distance_m: {where}", t_us)
+            absent = missing if absent is None else absent
+        assert count is not None
+        assert absent is not None
+        return count, absent
+
+    def _missing(self, name: str, values: Float32, t_us: int) -> Mask:
+        missing: Mask = np.isnan(values)
+        if values.ndim > 2:
+            parts = missing.reshape(*missing.shape[:2], -1)
+            some, missing = parts.any(2), np.asarray(parts.all(2))
+            if not np.array_equal(some, missing):
+                where = np.argwhere(some != missing)[0].tolist()
+                self._refuse(f"{name} is NaN in a part of return {where}", t_us)
+        return missing
+
+    def _check_range(self, name: str, values: Values, absent: Mask, high: float, t_us: int) -> None:
+        """Every value that is there is at least 0 and at most `high`."""
+        array = _values(values)
+        inside = (array >= 0) & (array <= high)
+        inside |= absent
+        if not inside.all():
+            where = np.unravel_index(np.argmin(inside), inside.shape)
+            place = [int(i) for i in where]
+            self._refuse(f"{name} of return {place} is {array[where]}, outside [0, {high}]", t_us)
+
+    def _store_rays(
+        self,
+        times: tuple[int, int],
+        rays: Mapping[str, Values],
+        returns: Mapping[str, Values],
+        absent: Mask,
+        data: Arrays | None,
+        metadata: Metadata | None,
+    ) -> None:
+        t_us = times[1]
+        self._check_metadata(metadata, t_us)
+        generic = self._encode_generic(data, t_us)
+        per_ray = {name: self._encode(name, values, t_us) for name, values in rays.items()}
+        per_return = {name: self._encode_return(name, v, t_us) for name, v in returns.items()}
+        count, length = absent.shape
+        valid = self._encode("valid mask", np.packbits(~absent), t_us)
+
+        frame = self._begin_frame(times, generic, metadata)
+        bundle = frame.group("ray_bundle", {"n_rays": length})
+        for name, values in per_ray.items():
+            bundle.array(name, values)
+        bundle = frame.group("ray_bundle_returns", {"n_returns": count})
+        for name, values in per_return.items():
+            bundle.array(name, values)
+        frame.array(
+            "ray_bundle_returns_valid_mask_packed",
+            valid,
+            attributes={"n_returns": count, "n_rays": length},
+        )
+
+    def _encode_return(self, name: str, values: Values, t_us: int) -> EncodedArray:
+        if isinstance(values, EncodedArray):
+            return values
+        check_name(name, f"return data of {self.full_name}")
+        try:
+            return EncodedArray.encode(values, _return_spec(values.shape))
+        except FormatError as error:
+            self._refuse(f"{name}: {error}", t_us)
+
+
+def _values(array: Values) -> npt.NDArray[Any]:
+    return array.values if isinstance(array, EncodedArray) else array
+
+
+def _return_spec(shape: tuple[int, ...]) -> ArraySpec:
+    """A chunk per return, so that one can be read without the others."""
+    return ArraySpec(chunks=(1, *(max(1, size) for size in shape[1:])))
+
+
+class LidarWriter(RayWriter):
+    """A lidar's sweeps (component ``lidars``)."""
+
+    COMPONENT = "lidars"
+
+    def frame(
+        self,
+        t_start_ns: int,
+        t_end_ns: int,
+        *,
+        direction: Values,
+        t_ns: npt.NDArray[np.int64],
+        distance_m: Values,
+        intensity: Values,
+        model_element: Values | None = None,
+        returns: Mapping[str, Values] | None = None,
+        data: Arrays | None = None,
+        metadata: Metadata | None = None,
+    ) -> None:
+        """Store a sweep of N rays with R returns each.
+
+        Args:
+            t_start_ns: of the first ray; strictly increasing from sweep to sweep.
+            t_end_ns: of the last ray; strictly increasing, names the frame.
+            direction: f4 [N, 3], unit vectors in the sensor's frame, as measured (no motion
+                compensation).  Rays begin in the sensor's origin.
+            t_ns: i8 [N], when each ray was measured.
+            distance_m: f4 [R, N], from the origin; NaN where there is no return.
+            intensity: f4 [R, N] in 0 to 1; NaN where there is no return.
+            model_element: u2 [N, 2], row and column of each ray in the lidar model.
+            returns: more values per return, f4 [R, N, ...].
+            data, metadata: generic, of the frame.
+
+        Raises:
+            ArchiveError: what is wrong, with the frame.
+        """
+        times = self._frame_times(t_start_ns, t_end_ns)
+        count = self._check_directions(direction, times[1])
+        rays: dict[str, Values] = {"direction": direction}
+        rays["timestamp_us"] = self._ray_times(t_ns, count, (t_start_ns, t_end_ns), times[1])
+        if model_element is not None:
+            self._check_array("model_element", _values(model_element), "u2", (count, 2), times[1])
+            rays["model_element"] = model_element
+        values = {"distance_m": distance_m, "intensity": intensity, **(returns or {})}
+        _, absent = self._check_returns(values, count, times[1])
+        self._check_range("distance_m", distance_m, absent, _LARGEST, times[1])
+        self._check_range("intensity", intensity, absent, 1.0, times[1])
+        self._store_rays(times, rays, values, absent, data, metadata)
+
+
+class RadarWriter(RayWriter):
+    """A radar's detections (component ``radars``)."""
+
+    COMPONENT = "radars"
+
+    def frame(
+        self,
+        t_start_ns: int,
+        t_end_ns: int,
+        *,
+        direction: Values,
+        t_ns: npt.NDArray[np.int64],
+        distance_m: Values,
+        returns: Mapping[str, Values] | None = None,
+        data: Arrays | None = None,
+        metadata: Metadata | None = None,
+    ) -> None:
+        """Store the N detections of a frame; N may be 0.
+
+        Args:
+            t_start_ns: of the first chirp; strictly increasing from frame to frame.
+            t_end_ns: of the last chirp; strictly increasing, names the frame.
+            direction: f4 [N, 3], unit vectors in the sensor's frame.
+            t_ns: i8 [N], when each was measured.
+            distance_m: f4 [R, N]; NaN where there is no return.
+            returns: more values per return, f4 [R, N, ...], such as ``radial_velocity_m_s`` and
+                ``power_db``; NaN exactly where `distance_m` is.
+            data, metadata: generic, of the frame.
+
+        Raises:
+            ArchiveError: what is wrong, with the frame.
+        """
+        times = self._frame_times(t_start_ns, t_end_ns)
+        count = self._check_directions(direction, times[1])
+        rays: dict[str, Values] = {"direction": direction}
+        rays["timestamp_us"] = self._ray_times(t_ns, count, (t_start_ns, t_end_ns), times[1])
+        values = {"distance_m": distance_m, **(returns or {})}
+        _, absent = self._check_returns(values, count, times[1])
+        self._check_range("distance_m", distance_m, absent, _LARGEST, times[1])
+        self._store_rays(times, rays, values, absent, data, metadata)
+
+
+_LARGEST = float(np.finfo(np.float32).max)

@@ -1,0 +1,449 @@
+"""A sequence being packed: its stores, its components, its JSON file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from recorder.archives import ArchiveError
+from recorder.archives.ncore.cameras import CameraWriter
+from recorder.archives.ncore.component import ComponentWriter, Metadata, Place, check_name
+from recorder.archives.ncore.cuboids import CuboidsWriter
+from recorder.archives.ncore.frames import FrameWriter
+from recorder.archives.ncore.intrinsics import IntrinsicsWriter
+from recorder.archives.ncore.labels import CameraLabelsWriter, LabelDescriptor
+from recorder.archives.ncore.manifest import (
+    Components,
+    Manifest,
+    StoreEntry,
+    read_sequence,
+    store_md5,
+)
+from recorder.archives.ncore.masks import MasksWriter
+from recorder.archives.ncore.point_clouds import Attribute, CoordinateUnit, PointCloudsWriter
+from recorder.archives.ncore.poses import PosesWriter
+from recorder.archives.ncore.rays import LidarWriter, RadarWriter
+from recorder.archives.ncore.times import Interval
+from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.formats.zarr2 import (
+    FolderStore,
+    Group,
+    Hierarchy,
+    ItarStore,
+    Store,
+    require_numcodecs,
+)
+from recorder.formats.zarr2.jsontext import dump_json
+from recorder.formats.zarr2.stores import remove, storage_errors
+
+StoreKind = Literal["itar", "folder"]
+DEFAULT = "default"
+_STORE_NAME = re.compile(r"\.ncore4(?:-(.*))?\.zarr(?:\.itar)?\Z")
+_GROUP_NAME = re.compile(r"[A-Za-z0-9._@-]*\Z")
+_CUSTOM_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){2,}\Z")
+_Writer = TypeVar("_Writer", bound=ComponentWriter)
+_Sensor = TypeVar("_Sensor", bound=FrameWriter)
+
+
+@dataclass(frozen=True)
+class PackedSequence:
+    """What has been written.
+
+    Attributes:
+        meta: the JSON file that names all stores.
+        stores: those written now.
+        omitted: sensors without a frame (``cameras/front``); nothing of them is stored.
+    """
+
+    meta: Path
+    stores: tuple[Path, ...]
+    omitted: tuple[str, ...]
+
+
+@dataclass
+class _OpenStore:
+    final: Path
+    hierarchy: Hierarchy
+    components: dict[str, Group] = field(default_factory=dict)
+    placed: bool = False
+
+
+class SequenceWriter:
+    """Writes a sequence, store by store, in one go.
+
+    Stores are written under temporary names (``.part``); `finish` completes, syncs and renames
+    them, then writes the JSON file.  As a context manager it finishes at the end of the block, and
+    removes what it wrote when the block fails.
+
+    Attributes:
+        interval: of the sequence, in whole microseconds.
+        packed: what was written, once it is finished.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        interval_ns: tuple[int, int],
+        sequence_id: str | None = None,
+        metadata: Metadata | None = None,
+        store: StoreKind = "itar",
+    ) -> None:
+        """Prepare a new sequence; stores are made when something goes into them.
+
+        Args:
+            folder: for the stores and the JSON file; made if it is not there.
+            name: what their names begin with: ``NAME.ncore4.zarr.itar``, ``NAME.json``.
+            interval_ns: start and stop (exclusive) of the sequence.
+            sequence_id: the name, unless given.
+            metadata: generic metadata of the sequence.
+            store: ``itar``, or ``folder`` for a file per key.
+
+        Raises:
+            UsageError: numcodecs is not installed.
+            ArchiveError: a bad name, an empty interval.
+            FormatError: metadata that JSON cannot hold.
+        """
+        require_numcodecs()
+        start_ns, stop_ns = interval_ns
+        manifest = Manifest(
+            sequence_id or name, Interval.of_ns(start_ns, stop_ns), dict(metadata or {})
+        )
+        dump_json(manifest.document())
+        self._setup(folder, name, manifest, store)
+        self._extends = False
+
+    @classmethod
+    def extend(
+        cls, paths: Path | Sequence[Path], *, name: str | None = None, store: StoreKind = "itar"
+    ) -> SequenceWriter:
+        """New components, in new stores, beside those of a packed sequence.
+
+        The old stores are not touched; the JSON file is replaced by one that names all.
+
+        Args:
+            paths: the sequence's JSON file; or its stores, where it has none.
+            name: what the names of the new stores and of the JSON file begin with; that of the
+                first path, unless given.
+            store: kind of the new stores.
+        """
+        require_numcodecs()
+        given = [paths] if isinstance(paths, Path) else list(paths)
+        manifest = read_sequence(given)
+        writer = cls.__new__(cls)
+        base = name or re.sub(r"(\.ncore4.*)?(\.json)?\Z", "", given[0].name)
+        writer._setup(given[0].parent, base, manifest, store)
+        writer._extends = True
+        return writer
+
+    def _setup(self, folder: Path, name: str, manifest: Manifest, store: StoreKind) -> None:
+        check_name(name, "a sequence")
+        if store not in ("itar", "folder"):
+            raise ArchiveError(f"store {store!r} is neither itar nor folder")
+        self.interval = manifest.interval
+        self.packed: PackedSequence | None = None
+        self._folder = folder
+        self._name = name
+        self._kind = store
+        self._manifest = manifest
+        self._stores: dict[str, _OpenStore] = {}
+        self._writers: dict[tuple[str, str], ComponentWriter] = {}
+        self._groups: dict[tuple[str, str], str] = {}
+        self._taken = {
+            (component, instance)
+            for entry in manifest.stores
+            for component, instances in entry.components.items()
+            for instance in instances
+        }
+        with storage_errors(folder):
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+
+    # Components.  Those with one instance as a rule are the same writer at every call.
+
+    def poses(
+        self, instance: str = DEFAULT, *, group: str | None = None, metadata: Metadata | None = None
+    ) -> PosesWriter:
+        """The poses.  The loader takes the instance ``default`` unless it is told otherwise."""
+        return self._shared(PosesWriter, instance, group, metadata)
+
+    def intrinsics(
+        self, instance: str = DEFAULT, *, group: str | None = None, metadata: Metadata | None = None
+    ) -> IntrinsicsWriter:
+        """The intrinsics."""
+        return self._shared(IntrinsicsWriter, instance, group, metadata)
+
+    def masks(
+        self, instance: str = DEFAULT, *, group: str | None = None, metadata: Metadata | None = None
+    ) -> MasksWriter:
+        """The masks."""
+        return self._shared(MasksWriter, instance, group, metadata)
+
+    def cuboids(
+        self, instance: str = DEFAULT, *, group: str | None = None, metadata: Metadata | None = None
+    ) -> CuboidsWriter:
+        """The cuboids."""
+        return self._shared(CuboidsWriter, instance, group, metadata)
+
+    def camera(
+        self, camera_id: str, *, group: str | None = None, metadata: Metadata | None = None
+    ) -> CameraWriter:
+        """A new camera."""
+        return self._new(CameraWriter, camera_id, group, metadata)
+
+    def lidar(
+        self, lidar_id: str, *, group: str | None = None, metadata: Metadata | None = None
+    ) -> LidarWriter:
+        """A new lidar."""
+        return self._new(LidarWriter, lidar_id, group, metadata)
+
+    def radar(
+        self, radar_id: str, *, group: str | None = None, metadata: Metadata | None = None
+    ) -> RadarWriter:
+        """A new radar."""
+        return self._new(RadarWriter, radar_id, group, metadata)
+
+    def point_clouds(
+        self,
+        instance: str,
+        *,
+        unit: CoordinateUnit = "METERS",
+        attributes: Mapping[str, Attribute] | None = None,
+        group: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> PointCloudsWriter:
+        """A new source of point clouds, with what each point has besides its place."""
+        options = {"unit": unit, "attributes": attributes}
+        return self._new(PointCloudsWriter, instance, group, metadata, options)
+
+    def camera_labels(
+        self,
+        descriptor: LabelDescriptor,
+        instance: str | None = None,
+        *,
+        group: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> CameraLabelsWriter:
+        """New labels of a camera; the instance is named as usual, unless given."""
+        name = instance or descriptor.instance
+        return self._new(CameraLabelsWriter, name, group, metadata, {"descriptor": descriptor})
+
+    def custom(
+        self,
+        component: str,
+        instance: str,
+        *,
+        version: str = "v1",
+        group: str | None = None,
+        metadata: Metadata | None = None,
+    ) -> ComponentWriter:
+        """A component of one's own.
+
+        Args:
+            component: a reverse domain name, such as ``com.example.velocity``.
+            instance: of the component.
+            version: of the component's layout.
+            group: the component group.
+            metadata: generic metadata of the instance.
+
+        Returns:
+            a writer; what goes into its `group` is up to the caller.
+        """
+        if not _CUSTOM_NAME.match(component):
+            raise ArchiveError(
+                f"{component!r} is no reverse domain name, like com.example.velocity"
+            )
+
+        class Custom(ComponentWriter):
+            COMPONENT = component
+            VERSION = version
+
+        return self._new(Custom, instance, group, metadata)
+
+    def _shared(
+        self, kind: type[_Writer], instance: str, group: str | None, metadata: Metadata | None
+    ) -> _Writer:
+        known = self._writers.get((kind.COMPONENT, instance))
+        if known is None:
+            return self._new(kind, instance, group, metadata)
+        assert isinstance(known, kind)
+        if group is not None and group != self._groups[kind.COMPONENT, instance]:
+            raise ArchiveError(f"{known.full_name}: it is in another component group already")
+        known.metadata.update(metadata or {})
+        return known
+
+    def _new(
+        self,
+        kind: type[_Writer],
+        instance: str,
+        group: str | None,
+        metadata: Metadata | None,
+        options: Mapping[str, Any] | None = None,
+    ) -> _Writer:
+        component = kind.COMPONENT
+        check_name(instance, f"an instance of {component}")
+        if self.packed is not None:
+            raise ArchiveError(f"{component}/{instance}: the sequence is finished")
+        identity = (component, instance)
+        if identity in self._writers or identity in self._taken:
+            raise ArchiveError(f"{component}/{instance}: the sequence has this instance already")
+        group = group or ""
+        if group in self._packed_groups():
+            raise ArchiveError(
+                f"{component}/{instance}: component group {group!r} is packed already; choose a new"
+            )
+        if not _GROUP_NAME.match(group):
+            raise ArchiveError(f"{component}/{instance}: {group!r} cannot name a component group")
+        place = Place(
+            self.interval, self._folder, lambda: self._make_group(group, component, instance)
+        )
+        writer = kind(place, instance, metadata, **(options or {}))
+        self._writers[identity] = writer
+        self._groups[identity] = group
+        return writer
+
+    def _packed_groups(self) -> set[str]:
+        """The groups of the stores that were there before."""
+        matches = (_STORE_NAME.search(entry.path) for entry in self._manifest.stores)
+        return {match[1] or "" for match in matches if match}
+
+    # Stores
+
+    def _make_group(self, group: str, component: str, instance: str) -> Group:
+        store = self._stores.get(group)
+        if store is None:
+            store = self._stores[group] = self._open_store(group)
+        if component not in store.components:
+            store.components[component] = store.hierarchy.root.group(component)
+        return store.components[component].group(instance)
+
+    def _open_store(self, group: str) -> _OpenStore:
+        suffix = ".zarr.itar" if self._kind == "itar" else ".zarr"
+        final = self._folder / f"{self._name}.ncore4{'-' if group else ''}{group}{suffix}"
+        if final.exists():
+            raise ArchiveError(f"{final} is there already; another group, or another name, is free")
+        part = final.with_name(final.name + ".part")
+        with storage_errors(part):
+            remove(part)  # of a run that was interrupted
+        store: Store = ItarStore(part, digest=True) if self._kind == "itar" else FolderStore(part)
+        attributes = self._manifest.root_attributes(group)
+        hierarchy = Hierarchy(store, consolidation="cbor.xz", attributes=attributes)
+        return _OpenStore(final, hierarchy)
+
+    # The end
+
+    def finish(self) -> PackedSequence:
+        """Complete, sync and rename the stores, and write the JSON file.
+
+        Raises:
+            ArchiveError: the loader could not open it; names what is missing.  Nothing is renamed.
+        """
+        if self.packed is not None:
+            return self.packed
+        if not self._extends:
+            self._complete()
+        self._check()
+        omitted = self._finish_writers()
+        entries = []
+        for group, store in self._stores.items():
+            store.hierarchy.close()
+            md5 = store.hierarchy.store.md5 or store_md5(store.hierarchy.store.path)
+            entries.append(StoreEntry(store.final.name, md5, self._components(group)))
+        disk = PosixDisk()
+        for store in self._stores.values():
+            with storage_errors(store.final):
+                disk.rename(store.hierarchy.store.path, store.final)
+            store.placed = True
+        self._manifest.stores += entries
+        meta = self._folder / f"{self._name}.json"
+        self._manifest.write(meta)
+        with storage_errors(self._folder):
+            disk.sync_folder(self._folder)
+        stores = tuple(store.final for store in self._stores.values())
+        self.packed = PackedSequence(meta, stores, tuple(omitted))
+        return self.packed
+
+    def _complete(self) -> None:
+        """Add what the loader looks for, even where there is nothing to say."""
+        for shared in (self.poses, self.intrinsics, self.masks, self.cuboids):
+            shared()
+        masks = self.masks()
+        for camera in self._sensors(CameraWriter):
+            if camera.instance not in masks.cameras:
+                masks.camera(camera.instance, {})
+
+    def _check(self) -> None:
+        for writer in self._writers.values():
+            if isinstance(writer, PosesWriter):
+                writer.check_tree()
+        if self._extends:
+            return
+        known = self.intrinsics().cameras
+        for camera in self._sensors(CameraWriter):
+            if camera.instance not in known:
+                raise ArchiveError(
+                    f"{camera.full_name}: it has no intrinsics;"
+                    " IntrinsicsWriter.placeholder makes some that say so"
+                )
+        for sensor in self._sensors(FrameWriter):
+            if not self.poses().reaches_world(sensor.instance):
+                raise ArchiveError(f"{sensor.full_name}: no pose leads from it to world")
+
+    def _sensors(self, kind: type[_Sensor]) -> list[_Sensor]:
+        """The sensors of a kind that have frames."""
+        return [w for w in self._writers.values() if isinstance(w, kind) and w.frame_count]
+
+    def _finish_writers(self) -> list[str]:
+        omitted = []
+        for identity, writer in list(self._writers.items()):
+            if isinstance(writer, FrameWriter) and not writer.frame_count:
+                omitted.append(writer.full_name)
+                del self._writers[identity]
+            else:
+                writer.finish()
+        return omitted
+
+    def _components(self, group: str) -> Components:
+        components: Components = {}
+        for (component, instance), writer in self._writers.items():
+            if self._groups[component, instance] == group:
+                components.setdefault(component, {})[instance] = {
+                    "version": writer.version,
+                    "generic_meta_data": writer.metadata,
+                }
+        return components
+
+    def discard(self) -> None:
+        """Remove everything that was written and is not finished."""
+        if self.packed is not None:
+            return
+        for writer in self._writers.values():
+            writer.discard()
+        for store in self._stores.values():
+            store.hierarchy.discard()
+            if store.placed:
+                with storage_errors(store.final):
+                    remove(store.final)
+        self._stores.clear()
+
+    def __enter__(self) -> SequenceWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.discard()
+            return
+        try:
+            self.finish()
+        except BaseException:
+            self.discard()
+            raise

@@ -1,0 +1,48 @@
+"""Zarr version 2, written straight: JSON metadata, and chunks encoded with numcodecs.
+
+Zarr's own software is not needed.  A hierarchy is written once, front to back, into a store: a
+folder, or an ``.itar`` (a tar file with an index behind it).  Nothing is read back, and what is
+kept in memory does not grow with what was written.
+
+    with Hierarchy(ItarStore(path)) as hierarchy:
+        frames = hierarchy.root.group("frames", {"sensor": "front"})
+        frames.array("image", image)
+        rows = frames.rows("stamps", RowsSpec(np.dtype("<i8"), chunk_rows=10_000))
+        rows.append(stamps)
+        rows.close()
+
+Specification: zarr-specs, "Zarr storage specification version 2".
+"""
+
+from __future__ import annotations
+
+from recorder.formats.zarr2.arrays import ArraySpec, EncodedArray, RowsSpec
+from recorder.formats.zarr2.codecs import Blosc, Compressor, require_numcodecs
+from recorder.formats.zarr2.hierarchy import Group, Hierarchy, RowsWriter
+from recorder.formats.zarr2.itar import ItarStore
+from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
+from recorder.formats.zarr2.reading import StoreReader, open_store, read_array, read_metadata
+from recorder.formats.zarr2.spool import Spool
+from recorder.formats.zarr2.stores import FolderStore, Store
+
+__all__ = [
+    "ArrayParts",
+    "ArraySpec",
+    "Blosc",
+    "Compressor",
+    "EncodedArray",
+    "FolderStore",
+    "Group",
+    "Hierarchy",
+    "ItarStore",
+    "LazyRows",
+    "RowsSpec",
+    "RowsWriter",
+    "Spool",
+    "Store",
+    "StoreReader",
+    "open_store",
+    "read_array",
+    "read_metadata",
+    "require_numcodecs",
+]

@@ -1,0 +1,192 @@
+"""Arrays: what ``.zarray`` says of them, and their chunks (zarr specification v2, "Arrays")."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError
+from recorder.formats.zarr2.codecs import Blosc, Compressor, plain_bytes
+
+Order = Literal["C", "F"]
+DEFAULT_COMPRESSOR = Blosc()
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """How an array that is given as a whole is stored.
+
+    Attributes:
+        chunks: shape of a chunk; None is one chunk for all.
+        compressor: None stores the chunks as they are.
+        fill_value: what absent and padded elements are; None says that it does not matter.
+        order: of the elements within a chunk.
+    """
+
+    chunks: tuple[int, ...] | None = None
+    compressor: Compressor | None = DEFAULT_COMPRESSOR
+    fill_value: Any = 0
+    order: Order = "C"
+
+    def chunk_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The chunk of an array of this shape; a dimension of 0 has chunk 1."""
+        chunks = tuple(max(1, size) for size in shape) if self.chunks is None else self.chunks
+        if len(chunks) != len(shape) or any(size < 1 for size in chunks):
+            raise FormatError(f"chunks {chunks} do not fit an array of shape {shape}")
+        return chunks
+
+
+PLAIN = ArraySpec(compressor=None)
+
+
+@dataclass(frozen=True)
+class RowsSpec:
+    """How an array that grows along its first axis is stored.
+
+    Attributes:
+        dtype: of an element; may be structured, with arrays as fields.
+        row_shape: shape of a row.
+        chunk_rows: rows of a chunk.
+        compressor, fill_value: as in `ArraySpec`.
+    """
+
+    dtype: np.dtype[Any]
+    row_shape: tuple[int, ...] = ()
+    chunk_rows: int = 65_536
+    compressor: Compressor | None = DEFAULT_COMPRESSOR
+    fill_value: Any = 0
+
+
+@dataclass(frozen=True)
+class EncodedArray:
+    """An array that is encoded already: made once, stored as often as one likes.
+
+    Attributes:
+        values: what it holds; must not be changed.
+        metadata: ``.zarray``.
+        chunks: key and bytes of each chunk.
+    """
+
+    values: npt.NDArray[Any]
+    metadata: dict[str, Any]
+    chunks: tuple[tuple[str, bytes], ...]
+
+    @classmethod
+    def encode(cls, values: npt.ArrayLike, spec: ArraySpec = ArraySpec()) -> EncodedArray:
+        """Encode values; FormatError for a dtype that zarr has no form for."""
+        array = np.asarray(values)
+        metadata = array_metadata(array.dtype, array.shape, spec)
+        return cls(array, metadata, tuple(encode_chunks(array, spec)))
+
+
+def array_metadata(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> dict[str, Any]:
+    """The content of ``.zarray``."""
+    return {
+        "zarr_format": 2,
+        "shape": list(shape),
+        "chunks": list(spec.chunk_shape(shape)),
+        "dtype": encode_dtype(dtype),
+        "compressor": None if spec.compressor is None else spec.compressor.config(),
+        "fill_value": encode_fill_value(spec.fill_value, dtype),
+        "order": spec.order,
+        "filters": None,
+    }
+
+
+def encode_dtype(dtype: np.dtype[Any]) -> Any:
+    """A dtype as in ``.zarray``: a string, or a list of fields ``[name, dtype, shape]``."""
+    if dtype.hasobject:
+        raise FormatError(f"dtype {dtype} holds Python objects, which zarr cannot store")
+    if dtype.subdtype is not None:
+        raise FormatError(f"dtype {dtype} is an array; give its shape to the array instead")
+    if dtype.names is None:
+        return dtype.str
+    members: Mapping[str, Any] = dtype.fields or {}
+    fields: list[Any] = []
+    end = 0
+    for name in dtype.names:
+        member, offset = members[name][:2]
+        if offset != end:
+            raise FormatError(f"field {name} of dtype {dtype} is padded; zarr stores packed ones")
+        end = offset + member.itemsize
+        base, shape = member.subdtype or (member, ())
+        encoded = encode_dtype(base)
+        fields.append([name, encoded, list(shape)] if shape else [name, encoded])
+    if end != dtype.itemsize:
+        raise FormatError(f"dtype {dtype} is padded at its end; zarr stores packed ones")
+    return fields
+
+
+def encode_fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A fill value as in ``.zarray`` (zarr specification v2, "Fill value encoding")."""
+    if value is None:
+        return None
+    if dtype.kind in "SV":  # of bytes and structures: base64
+        if dtype.kind == "S":
+            raw = b"" if value == 0 else bytes(value)
+        else:
+            raw = (
+                np.zeros((), dtype) if isinstance(value, int) else np.array(value, dtype)
+            ).tobytes()
+        return base64.standard_b64encode(raw).decode()
+    if dtype.kind == "U":
+        return "" if value == 0 else str(value)
+    if dtype.kind in "mM":
+        return int(np.array(value, "i8"))
+    item = np.array(value, dtype).item()
+    if dtype.kind == "c":
+        return [_encode_float(item.real), _encode_float(item.imag)]
+    return _encode_float(item) if isinstance(item, float) else item
+
+
+def _encode_float(value: float) -> float | str:
+    if math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def encode_chunk(chunk: npt.NDArray[Any], compressor: Compressor | None, order: Order) -> bytes:
+    """The bytes of one full chunk."""
+    if order == "F":
+        chunk = chunk.T  # its C order is the chunk's F order
+    if not chunk.flags.c_contiguous:
+        chunk = np.ascontiguousarray(chunk)
+    return plain_bytes(chunk) if compressor is None else compressor.encode(chunk)
+
+
+def encode_chunks(array: npt.NDArray[Any], spec: ArraySpec) -> Iterator[tuple[str, bytes]]:
+    """Key and bytes of every chunk; those at the edges are padded with the fill value."""
+    if array.ndim == 0:
+        yield "0", encode_chunk(array, spec.compressor, spec.order)
+        return
+    if not array.size:
+        return  # it has no chunks
+    shape = spec.chunk_shape(array.shape)
+    if shape == array.shape:
+        key = ".".join("0" * array.ndim)
+        yield key, encode_chunk(array, spec.compressor, spec.order)
+        return
+    counts = [-(-size // chunk) for size, chunk in zip(array.shape, shape, strict=True)]
+    for index in itertools.product(*map(range, counts)):
+        begin = [i * size for i, size in zip(index, shape, strict=True)]
+        part = array[tuple(slice(b, b + size) for b, size in zip(begin, shape, strict=True))]
+        chunk = pad_chunk(part, shape, spec.fill_value)
+        yield ".".join(map(str, index)), encode_chunk(chunk, spec.compressor, spec.order)
+
+
+def pad_chunk(part: npt.NDArray[Any], shape: tuple[int, ...], fill_value: Any) -> npt.NDArray[Any]:
+    """A part of an array as a full chunk."""
+    if part.shape == shape:
+        return part
+    chunk = np.zeros(shape, part.dtype)
+    if fill_value is not None and fill_value != 0:  # NaN differs from 0, too
+        chunk[...] = fill_value
+    chunk[tuple(slice(0, size) for size in part.shape)] = part
+    return chunk

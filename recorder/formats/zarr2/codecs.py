@@ -1,0 +1,81 @@
+"""Compressors of chunks.  numcodecs is imported only when one is made."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError, UsageError
+
+BYTE_SHUFFLE = 1
+BIT_SHUFFLE = 2
+MAX_CHUNK_BYTES = 2**31 - 1 - 16
+"""What Blosc takes in one piece (BLOSC_MAX_BUFFERSIZE)."""
+
+
+class Compressor(Protocol):
+    """Makes the bytes of a chunk of its values; equal ones encode alike."""
+
+    def config(self) -> dict[str, Any]:
+        """What ``.zarray`` has under ``compressor``."""
+
+    def encode(self, chunk: npt.NDArray[Any]) -> bytes:
+        """A chunk, contiguous, in the order of the array."""
+
+
+@dataclass(frozen=True)
+class Blosc:
+    """Blosc: shuffles bytes or bits of the numbers, then compresses them.
+
+    Attributes:
+        cname: the compressor within.
+        clevel: its level, 0 to 9.
+        shuffle: `BYTE_SHUFFLE` or `BIT_SHUFFLE` (or 0, none).
+        blocksize: in bytes; 0 leaves it to Blosc.
+    """
+
+    cname: str = "lz4"
+    clevel: int = 5
+    shuffle: int = BIT_SHUFFLE
+    blocksize: int = 0
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "id": "blosc",
+            "cname": self.cname,
+            "clevel": self.clevel,
+            "shuffle": self.shuffle,
+            "blocksize": self.blocksize,
+        }
+
+    def encode(self, chunk: npt.NDArray[Any]) -> bytes:
+        if chunk.nbytes > MAX_CHUNK_BYTES:
+            raise FormatError(f"a chunk of {chunk.nbytes} bytes is more than Blosc takes")
+        encoded = _blosc(self).encode(chunk)
+        return encoded if isinstance(encoded, bytes) else bytes(encoded)
+
+
+@functools.lru_cache(maxsize=16)
+def _blosc(spec: Blosc) -> Any:
+    return require_numcodecs().get_codec(spec.config())
+
+
+def require_numcodecs() -> Any:
+    """The package numcodecs; UsageError, naming the extra that brings it, where it is missing."""
+    try:
+        return importlib.import_module("numcodecs")
+    except ImportError as error:
+        raise UsageError(
+            "packing archives needs the package numcodecs, which is not installed;"
+            f" pip install 'vehicle-recorder[archives]' brings it ({error})"
+        ) from None
+
+
+def plain_bytes(chunk: npt.NDArray[Any]) -> bytes:
+    """A chunk as it stands in memory, for arrays without a compressor."""
+    return np.ascontiguousarray(chunk).tobytes()

@@ -1,0 +1,353 @@
+"""Groups, attributes and arrays, written into a store (zarr specification v2, "Hierarchies")."""
+
+from __future__ import annotations
+
+import functools
+import json
+import lzma
+import re
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError
+from recorder.contract.wire import Buffer
+from recorder.formats.zarr2 import cbor
+from recorder.formats.zarr2.arrays import (
+    PLAIN,
+    ArraySpec,
+    EncodedArray,
+    RowsSpec,
+    array_metadata,
+    encode_chunk,
+    encode_chunks,
+    pad_chunk,
+)
+from recorder.formats.zarr2.jsontext import dump_json, is_lazy, json_parts
+from recorder.formats.zarr2.spool import Spool
+from recorder.formats.zarr2.stores import Store
+
+Consolidation = Literal["cbor.xz", "json"] | None
+Attributes = Mapping[str, Any]
+_NAME = re.compile(r"[^/\0]+\Z")
+_METADATA_PRESET = 1
+_GATHER_BYTES = 1 << 16
+_GROUP = {"zarr_format": 2}
+_BULKY = 4096  # bytes of a shape of metadata beyond which nothing is kept of it
+
+
+class Hierarchy:
+    """A hierarchy being written.
+
+    Args:
+        store: where it goes.
+        consolidation: all metadata in one key, too: ``cbor.xz`` is NCore's
+            ``.zmetadata.cbor.xz``, ``json`` zarr's own ``.zmetadata``.
+        attributes: of the root group.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        consolidation: Consolidation = None,
+        attributes: Attributes | None = None,
+    ) -> None:
+        self.store = store
+        self._consolidated: _CborMetadata | _JsonMetadata | None = None
+        if consolidation is not None:
+            kind = _CborMetadata if consolidation == "cbor.xz" else _JsonMetadata
+            self._consolidated = kind(store)
+        self.root = Group(self, "", attributes)
+
+    def put_metadata(self, key: str, document: Attributes) -> None:
+        """Write ``.zgroup``, ``.zarray`` or ``.zattrs``."""
+        if is_lazy(document):
+            self._put_lazy(key, document)
+            return
+        text = dump_json(document)
+        self.store.put(key, text)
+        if self._consolidated is not None:
+            self._consolidated.add(key, text)
+
+    def _put_lazy(self, key: str, document: Attributes) -> None:
+        text = Spool(self.store.path.parent)
+        try:
+            for part in json_parts(document):
+                text.write(part)
+            self.store.put_parts(key, text.size, text.parts())
+        finally:
+            text.close()
+        if self._consolidated is not None:
+            self._consolidated.add_lazy(key, document)
+
+    def put_chunk(self, key: str, data: Buffer) -> None:
+        """Write an encoded chunk."""
+        self.store.put(key, data)
+
+    def close(self) -> None:
+        """Write the consolidated metadata and finish the store."""
+        if self._consolidated is not None:
+            self._consolidated.close(self.store)
+        self.store.close()
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        if self._consolidated is not None:
+            self._consolidated.discard()
+        self.store.discard()
+
+    def __enter__(self) -> Hierarchy:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()
+
+
+@functools.lru_cache(maxsize=512)
+def _plain_cbor(text: bytes) -> bytes:
+    """A JSON document as CBOR.  Most documents of a hierarchy are one of a few."""
+    return cbor.dump_cbor(json.loads(text))
+
+
+def _as_cbor(text: bytes) -> bytes:
+    return _plain_cbor(text) if len(text) < _BULKY else cbor.dump_cbor(json.loads(text))
+
+
+class _CborMetadata:
+    """Consolidated metadata as NCore has it, compressed while it comes."""
+
+    def __init__(self, store: Store) -> None:
+        self._spool = Spool(store.path.parent)
+        self._xz = lzma.LZMACompressor(preset=_METADATA_PRESET)
+        self._pending = bytearray(cbor.head(cbor.MAP, 2))
+        self._pending += cbor.dump_cbor("zarr_consolidated_format") + cbor.dump_cbor(1)
+        self._pending += cbor.dump_cbor("metadata") + cbor.OPEN_MAP
+
+    def add(self, key: str, text: bytes) -> None:
+        self._pending += cbor.dump_cbor(key)
+        self._pending += _as_cbor(text)
+        if len(self._pending) >= _GATHER_BYTES:
+            self._compress()
+
+    def add_lazy(self, key: str, document: Attributes) -> None:
+        self._pending += cbor.dump_cbor(key)
+        for part in cbor.cbor_parts(document):
+            self._pending += part
+            if len(self._pending) >= _GATHER_BYTES:
+                self._compress()
+
+    def _compress(self) -> None:
+        self._spool.write(self._xz.compress(self._pending))
+        self._pending.clear()
+
+    def close(self, store: Store) -> None:
+        self._pending += cbor.BREAK
+        self._compress()
+        self._spool.write(self._xz.flush())
+        store.put_parts(".zmetadata.cbor.xz", self._spool.size, self._spool.parts())
+        self._spool.close()
+
+    def discard(self) -> None:
+        self._spool.close()
+
+
+class _JsonMetadata:
+    """Consolidated metadata as zarr itself has it."""
+
+    def __init__(self, store: Store) -> None:
+        self._spool = Spool(store.path.parent)
+        self._separator = b'{"zarr_consolidated_format":1,"metadata":{'
+
+    def add(self, key: str, text: bytes) -> None:
+        self._spool.write(self._separator + dump_json(key) + b":" + text)
+        self._separator = b","
+
+    def add_lazy(self, key: str, document: Attributes) -> None:
+        self.add(key, b"")
+        for part in json_parts(document):
+            self._spool.write(part)
+
+    def close(self, store: Store) -> None:
+        self._spool.write(b"}}")
+        store.put_parts(".zmetadata", self._spool.size, self._spool.parts())
+        self._spool.close()
+
+    def discard(self) -> None:
+        self._spool.close()
+
+
+class Group:
+    """A group.  Its children's names must differ; FormatError where they do not.
+
+    With `distinct` the caller vouches for that, and nothing is kept of them: for groups with a
+    child per frame.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        path: str,
+        attributes: Attributes | None = None,
+        *,
+        distinct: bool = False,
+    ) -> None:
+        self._hierarchy = hierarchy
+        self._prefix = f"{path}/" if path else ""
+        self._children: set[str] | None = None if distinct else set()
+        self._attributed = False
+        hierarchy.put_metadata(f"{self._prefix}.zgroup", _GROUP)
+        if attributes:
+            self.set_attributes(attributes)
+
+    @property
+    def path(self) -> str:
+        """From the root, without slashes around it."""
+        return self._prefix.rstrip("/")
+
+    def set_attributes(self, attributes: Attributes) -> None:
+        """Write the attributes, all at once and once only.
+
+        Values are what JSON takes, and arrays and `LazyRows` where a list is long.
+        """
+        if self._attributed:
+            raise FormatError(f"group {self.path or '/'} has its attributes already")
+        self._attributed = True
+        self._hierarchy.put_metadata(f"{self._prefix}.zattrs", attributes)
+
+    def group(
+        self, name: str, attributes: Attributes | None = None, *, distinct: bool = False
+    ) -> Group:
+        """A new group in this one."""
+        return Group(self._hierarchy, self._child(name), attributes, distinct=distinct)
+
+    def array(
+        self,
+        name: str,
+        values: npt.NDArray[Any] | EncodedArray,
+        spec: ArraySpec = ArraySpec(),  # noqa: B008
+        attributes: Attributes | None = None,
+    ) -> None:
+        """A new array with these values; one encoded already takes no `spec`."""
+        if isinstance(values, EncodedArray):
+            self._array(self._child(name), values, attributes)
+            return
+        metadata = array_metadata(values.dtype, values.shape, spec)
+        path = self._array_begin(self._child(name), metadata, attributes)
+        for key, data in encode_chunks(values, spec):
+            self._hierarchy.put_chunk(f"{path}/{key}", data)
+
+    def _array(self, path: str, encoded: EncodedArray, attributes: Attributes | None) -> None:
+        self._array_begin(path, encoded.metadata, attributes)
+        for key, data in encoded.chunks:
+            self._hierarchy.put_chunk(f"{path}/{key}", data)
+
+    def _array_begin(
+        self, path: str, metadata: dict[str, Any], attributes: Attributes | None
+    ) -> str:
+        self._hierarchy.put_metadata(f"{path}/.zarray", metadata)
+        if attributes:
+            self._hierarchy.put_metadata(f"{path}/.zattrs", attributes)
+        return path
+
+    def text(self, name: str, data: Buffer, attributes: Attributes | None = None) -> None:
+        """A new 0-d array ``|S`` that holds these bytes, unchanged.
+
+        Readers drop zero bytes at its end, for so numpy defines the type.
+        """
+        size = len(memoryview(data).cast("B"))
+        if not size:
+            raise FormatError(f"array {self._prefix}{name}: there is no 0-d array of no bytes")
+        metadata = array_metadata(np.dtype(f"S{size}"), (), PLAIN)
+        path = self._array_begin(self._child(name), metadata, attributes)
+        self._hierarchy.put_chunk(f"{path}/0", data)
+
+    def rows(self, name: str, spec: RowsSpec, attributes: Attributes | None = None) -> RowsWriter:
+        """A new array that rows are appended to."""
+        return RowsWriter(self._hierarchy, self._child(name), spec, attributes)
+
+    def _child(self, name: str) -> str:
+        if not _NAME.match(name) or name in (".", "..") or name.startswith(".z"):
+            raise FormatError(f"{name!r} cannot name a member of group {self.path or '/'}")
+        if self._children is not None:
+            if name in self._children:
+                raise FormatError(f"group {self.path or '/'} has a member {name!r} already")
+            self._children.add(name)
+        return self._prefix + name
+
+
+class RowsWriter:
+    """An array that grows along its first axis; at most one chunk of it is in memory.
+
+    It must be closed, even if it stays empty.
+    """
+
+    def __init__(
+        self, hierarchy: Hierarchy, path: str, spec: RowsSpec, attributes: Attributes | None
+    ) -> None:
+        self._hierarchy = hierarchy
+        self._path = path
+        self._spec = spec
+        self._closed = False
+        self.length = 0
+        """Rows appended so far."""
+        chunks = (spec.chunk_rows, *spec.row_shape)
+        self._array = ArraySpec(chunks, spec.compressor, spec.fill_value)
+        array_metadata(spec.dtype, (0, *spec.row_shape), self._array)  # bad ones fail here
+        self._pending: npt.NDArray[Any] = np.empty(chunks, spec.dtype)
+        if attributes:
+            hierarchy.put_metadata(f"{path}/.zattrs", attributes)
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Add rows: an array [n, *row_shape] of the declared dtype."""
+        if self._closed:
+            raise FormatError(f"array {self._path} is closed")
+        if (
+            rows.dtype != self._spec.dtype
+            or rows.shape[1:] != self._spec.row_shape
+            or not rows.ndim
+        ):
+            raise FormatError(
+                f"array {self._path} takes rows of {self._spec.dtype} {self._spec.row_shape},"
+                f" not {rows.dtype} {rows.shape[1:]}"
+            )
+        size = self._spec.chunk_rows
+        at = 0
+        while at < len(rows):
+            filled = self.length % size
+            count = min(size - filled, len(rows) - at)
+            self._pending[filled : filled + count] = rows[at : at + count]
+            self.length += count
+            at += count
+            if filled + count == size:
+                self._write(self._pending)
+
+    def _write(self, chunk: npt.NDArray[Any]) -> None:
+        index = (self.length - 1) // self._spec.chunk_rows
+        key = ".".join([str(index), *"0" * len(self._spec.row_shape)])
+        data = encode_chunk(chunk, self._spec.compressor, "C")
+        self._hierarchy.put_chunk(f"{self._path}/{key}", data)
+
+    def close(self) -> None:
+        """Write what is left, and how long the array has become."""
+        if self._closed:
+            return
+        self._closed = True
+        rest = self.length % self._spec.chunk_rows
+        if rest:
+            part = self._pending[:rest]
+            self._write(pad_chunk(part, self._pending.shape, self._spec.fill_value))
+        shape = (self.length, *self._spec.row_shape)
+        metadata = array_metadata(self._spec.dtype, shape, self._array)
+        self._hierarchy.put_metadata(f"{self._path}/.zarray", metadata)

@@ -1,0 +1,263 @@
+"""Indexed tar files (``.itar``), as NCore has them.
+
+A plain tar file of the keys, then an index that a plain tar program does not see: an xz stream of
+CBOR ``{items, offset_datas, sizes}``, sorted by offset, padded to a block, and a last block that
+tells where the index is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import lzma
+import os
+import struct
+import tarfile
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+from recorder.contract.errors import FormatError
+from recorder.contract.wire import Buffer, buffer_size
+from recorder.formats.disk import Disk, PosixDisk
+from recorder.formats.zarr2 import cbor
+from recorder.formats.zarr2.spool import Spool
+from recorder.formats.zarr2.stores import COPY_BYTES, remove, storage_errors
+
+BLOCK = tarfile.BLOCKSIZE
+END_MAGIC = b"itar"
+END_TYPE_CBOR_XZ = 1
+END_FORMAT = struct.Struct("<4sIQI")
+"""The last block: magic, type, offset and size of the index."""
+GATHER_BYTES = 1 << 20
+_INDEX_PRESET = 3  # a tenth larger than preset 6, and a third of its memory
+_MAX_PLAIN_SIZE = 8**11 - 1
+_PADDING = bytes(BLOCK)
+_ORDINARY = tarfile.TarInfo("").tobuf(tarfile.USTAR_FORMAT)
+_BLANK_SUM = sum(_ORDINARY) - sum(_ORDINARY[124:136]) - sum(_ORDINARY[148:156]) + 8 * ord(" ")
+
+
+def member_header(key: str, size: int) -> bytes:
+    """The blocks before a member's bytes (POSIX pax interchange format).
+
+    Nearly all members differ in name and size only, and are made from one template.
+    """
+    name, prefix = key.encode(), b""
+    if len(name) > 100:
+        cut = name.rfind(b"/", 0, 156)
+        if cut > 0:
+            prefix, name = name[:cut], name[cut + 1 :]
+    if len(name) > 100 or size > _MAX_PLAIN_SIZE or not key.isascii():
+        info = tarfile.TarInfo(key)
+        info.size = size
+        return info.tobuf(tarfile.PAX_FORMAT)
+    digits = b"%011o\0" % size
+    total = _BLANK_SUM + sum(name) + sum(prefix) + sum(digits)
+    return b"".join(
+        (
+            name.ljust(100, b"\0"),
+            _ORDINARY[100:124],
+            digits,
+            _ORDINARY[136:148],
+            b"%06o\0 " % total,
+            _ORDINARY[156:345],
+            prefix.ljust(155, b"\0"),
+            _ORDINARY[500:],
+        )
+    )
+
+
+class ItarStore:
+    """An ``.itar`` file, written as a stream: what is kept in memory does not grow with it."""
+
+    def __init__(self, path: Path, *, digest: bool = False, disk: Disk | None = None) -> None:
+        """Create the file; StorageError where there is one already.
+
+        Args:
+            path: of the new file.
+            digest: compute its MD5 while it is written, in a thread.
+            disk: what does the writing.
+        """
+        self.path = path
+        self.md5: str | None = None
+        with storage_errors(path):
+            self._file = (disk or PosixDisk()).create(path)
+        self._parts: list[Buffer] = []
+        self._gathered = 0
+        self._hash = _FollowingMd5(path) if digest else None
+        self._index = _Index(path.parent)
+        self._length = 0
+        self._closed = False
+
+    def put(self, key: str, data: Buffer) -> None:
+        size = buffer_size(data)
+        self._begin(key, size)
+        self._append(data)
+        self._pad(size)
+
+    def put_parts(self, key: str, size: int, parts: Iterable[Buffer]) -> None:
+        self._begin(key, size)
+        end = self._length + size
+        for part in parts:
+            self._append(part)
+        if self._length != end:
+            raise FormatError(f"{self.path}: {key} is {self._length - end} bytes too long")
+        self._pad(size)
+
+    def _begin(self, key: str, size: int) -> None:
+        header = member_header(key, size)
+        self._append(header)
+        self._index.add(key, self._length, size)
+
+    def _append(self, data: Buffer) -> None:
+        size = buffer_size(data)
+        self._parts.append(data)
+        self._gathered += size
+        self._length += size
+        if self._gathered >= GATHER_BYTES:
+            self._flush()
+
+    def _pad(self, size: int) -> None:
+        if size % BLOCK:
+            self._append(_PADDING[: -size % BLOCK])
+
+    def _flush(self) -> None:
+        parts, self._parts, self._gathered = self._parts, [], 0
+        with storage_errors(self.path):
+            for part in parts:
+                self._file.append(part)
+            self._file.flush()
+        if self._hash is not None:
+            self._hash.grown(self._length)
+
+    def close(self) -> None:
+        end = 2 * BLOCK
+        self._append(bytes(end + -(self._length + end) % tarfile.RECORDSIZE))
+        offset, size = self._length, 0
+        for part in self._index.encode():
+            self._append(part)
+            size += len(part)
+        if size >= 1 << 32:
+            raise FormatError(f"{self.path}: its index of {size} bytes is more than itar can hold")
+        self._pad(size)
+        end_block = END_FORMAT.pack(END_MAGIC, END_TYPE_CBOR_XZ, offset, size)
+        self._append(end_block.ljust(BLOCK, b"\0"))
+        self._flush()
+        with storage_errors(self.path):
+            self._file.sync()
+            self._file.close()
+        self._closed = True
+        self._index.close()
+        if self._hash is not None:
+            self.md5 = self._hash.finish()
+
+    def discard(self) -> None:
+        self._parts.clear()
+        self._index.close()
+        if self._hash is not None:
+            self._hash.abandon()
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(OSError):  # what it could not write is not wanted
+                self._file.close()
+        with storage_errors(self.path):
+            remove(self.path)
+
+
+class _Index:
+    """Collects the index in three spools, since it is written key by key and read list by list."""
+
+    def __init__(self, folder: Path) -> None:
+        self._count = 0
+        self._spools = [Spool(folder) for _ in range(3)]  # items, offset_datas, sizes
+
+    def add(self, key: str, offset: int, size: int) -> None:
+        text = key.encode()
+        self._count += 1
+        items, offsets, sizes = self._spools
+        items.write(cbor.head(cbor.TEXT, len(text)) + text)
+        offsets.write(cbor.head(cbor.UNSIGNED, offset))
+        sizes.write(cbor.head(cbor.UNSIGNED, size))
+
+    def encode(self) -> Iterator[bytes]:
+        """The index as an xz stream, in parts."""
+        compressor = lzma.LZMACompressor(preset=_INDEX_PRESET)
+        yield compressor.compress(cbor.head(cbor.MAP, 3))
+        for name, values in zip(("items", "offset_datas", "sizes"), self._spools, strict=True):
+            yield compressor.compress(cbor.dump_cbor(name) + cbor.head(cbor.LIST, self._count))
+            for part in values.parts():
+                yield compressor.compress(part)
+        yield compressor.flush()
+
+    def close(self) -> None:
+        for values in self._spools:
+            values.close()
+
+
+class _FollowingMd5:
+    """MD5 of a file that grows, in a thread that reads it behind its writer.
+
+    It may fall behind without bound: nothing is held for it but what the system caches.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._changed = threading.Condition()
+        self._length = 0
+        self._ended = False
+        self._result: Future[str] = Future()
+        # A daemon: a store that nobody finished must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="md5", daemon=True)
+        self._thread.start()
+
+    def grown(self, length: int) -> None:
+        """Tell how long the file is by now."""
+        with self._changed:
+            self._length = length
+            self._changed.notify()
+
+    def _run(self) -> None:
+        try:
+            self._result.set_result(self._follow())
+        except OSError as error:
+            self._result.set_exception(error)
+
+    def _follow(self) -> str:
+        with contextlib.suppress(OSError):  # the writer goes first where processors are few
+            nice = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice + 5)
+        digest = hashlib.md5(usedforsecurity=False)
+        done = 0
+        with self._path.open("rb", buffering=0) as file:
+            while (length := self._wait(done)) > done:
+                while done < length:
+                    part = file.read(min(length - done, COPY_BYTES))
+                    if not part:
+                        raise OSError(errno.EIO, "is shorter than what was written", self._path)
+                    digest.update(part)
+                    done += len(part)
+        return digest.hexdigest()
+
+    def _wait(self, done: int) -> int:
+        """The file's length, once there is more of it, or no more to come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._length > done or self._ended)
+            return self._length
+
+    def finish(self) -> str:
+        """The digest of everything."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        self._thread.join()
+        with storage_errors(self._path):
+            return self._result.result()
+
+    def abandon(self) -> None:
+        """Stop without one."""
+        with self._changed:
+            self._length, self._ended = 0, True
+            self._changed.notify()
+        self._thread.join()

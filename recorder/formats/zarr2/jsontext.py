@@ -1,0 +1,92 @@
+"""JSON documents whose long lists are never in memory as a whole.
+
+A document is what `json` takes, and besides that numpy arrays, `ArrayParts` and `LazyRows` as
+values of dictionaries: all come out as lists, in parts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+PART_ROWS = 4096
+"""Rows of an array that are text at a time."""
+
+
+@dataclass(frozen=True)
+class ArrayParts:
+    """The rows of a long array, part after part; made anew for each writing.
+
+    Attributes:
+        length: how many rows there are.
+        parts: gives arrays that hold them, none of them empty.
+    """
+
+    length: int
+    parts: Callable[[], Iterator[npt.NDArray[Any]]]
+
+    @classmethod
+    def of(cls, array: npt.NDArray[Any]) -> ArrayParts:
+        """An array in parts that are text without taking much memory."""
+        starts = range(0, len(array), PART_ROWS)
+        return cls(len(array), lambda: (array[at : at + PART_ROWS] for at in starts))
+
+
+@dataclass(frozen=True)
+class LazyRows:
+    """A list that is made while it is written, and made anew for each writing.
+
+    Attributes:
+        length: how many items there are.
+        items: gives them from the first on.
+    """
+
+    length: int
+    items: Callable[[], Iterator[Any]]
+
+
+def is_lazy(value: object) -> bool:
+    """Whether a document holds an array or `LazyRows` anywhere that `json_parts` looks."""
+    if isinstance(value, Mapping):
+        return any(is_lazy(item) for item in value.values())
+    return isinstance(value, np.ndarray | ArrayParts | LazyRows)
+
+
+def dump_json(value: object) -> bytes:
+    """A plain document as compact JSON; FormatError for what JSON has no form for, NaN too."""
+    try:
+        return _ENCODER.encode(value).encode()
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"metadata that JSON cannot hold: {error}") from None
+
+
+def json_parts(value: object) -> Iterator[bytes]:
+    """A document as compact JSON, in parts."""
+    if isinstance(value, Mapping):
+        yield b"{"
+        for position, (key, item) in enumerate(value.items()):
+            yield (b"," if position else b"") + dump_json(key) + b":"
+            yield from json_parts(item)
+        yield b"}"
+    elif isinstance(value, np.ndarray):
+        yield from json_parts(ArrayParts.of(value))
+    elif isinstance(value, ArrayParts):
+        yield b"["
+        for position, part in enumerate(value.parts()):
+            yield (b"," if position else b"") + dump_json(part.tolist())[1:-1]
+        yield b"]"
+    elif isinstance(value, LazyRows):
+        yield b"["
+        for position, item in enumerate(value.items()):
+            yield (b"," if position else b"") + dump_json(item)
+        yield b"]"
+    else:
+        yield dump_json(value)

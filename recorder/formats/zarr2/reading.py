@@ -1,0 +1,141 @@
+"""Stores read back: for extending one, and for holding one against what went in."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import lzma
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError
+from recorder.formats.zarr2 import cbor
+from recorder.formats.zarr2.codecs import require_numcodecs
+from recorder.formats.zarr2.itar import BLOCK, END_FORMAT, END_MAGIC, END_TYPE_CBOR_XZ
+from recorder.formats.zarr2.stores import storage_errors
+
+METADATA_KEY = ".zmetadata.cbor.xz"
+
+
+class StoreReader(Protocol):
+    """A store's keys and their bytes."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def __contains__(self, key: object) -> bool: ...
+
+    def __getitem__(self, key: str) -> bytes:
+        """The bytes of a key; KeyError where there is none."""
+
+
+def open_store(path: Path) -> StoreReader:
+    """A folder store or an ``.itar``; FormatError or StorageError where it is neither."""
+    return _FolderReader(path) if path.is_dir() else _ItarReader(path)
+
+
+class _FolderReader:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[str]:
+        for folder, _, names in os.walk(self.path):
+            for name in names:
+                yield (Path(folder) / name).relative_to(self.path).as_posix()
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and (self.path / key).is_file()
+
+    def __getitem__(self, key: str) -> bytes:
+        with storage_errors(self.path):
+            try:
+                return (self.path / key).read_bytes()
+            except FileNotFoundError:
+                raise KeyError(key) from None
+
+
+class _ItarReader:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with storage_errors(path), path.open("rb") as file:
+            length = file.seek(0, os.SEEK_END)
+            if length < BLOCK:
+                raise FormatError(f"{path}: not an itar, it has {length} bytes")
+            file.seek(length - BLOCK)
+            magic, kind, offset, size = END_FORMAT.unpack(file.read(END_FORMAT.size))
+            if magic != END_MAGIC or kind != END_TYPE_CBOR_XZ or offset + size > length - BLOCK:
+                raise FormatError(f"{path}: not an itar, or cut: its last block is no index's")
+            file.seek(offset)
+            index = load_cbor_xz(file.read(size), str(path))
+        try:
+            columns = index["items"], index["offset_datas"], index["sizes"]
+            places = {key: (at, size) for key, at, size in zip(*columns, strict=True)}
+        except (KeyError, TypeError, ValueError):
+            raise FormatError(f"{path}: its index has another form") from None
+        self._places: dict[str, tuple[int, int]] = places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def __getitem__(self, key: str) -> bytes:
+        offset, size = self._places[key]
+        with storage_errors(self.path), self.path.open("rb") as file:
+            file.seek(offset)
+            data = file.read(size)
+        if len(data) != size:
+            raise FormatError(f"{self.path}: {key} reaches beyond its end")
+        return data
+
+
+def load_cbor_xz(data: bytes, where: str) -> Any:
+    """A CBOR document in an xz stream."""
+    try:
+        return cbor.load_cbor(lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(data))
+    except (lzma.LZMAError, EOFError) as error:
+        raise FormatError(f"{where}: {error}") from None
+
+
+def read_metadata(store: StoreReader) -> dict[str, Any]:
+    """The parsed metadata of a store by key, from its consolidated form where it has one."""
+    if METADATA_KEY in store:
+        document = load_cbor_xz(store[METADATA_KEY], f"{store.path}: {METADATA_KEY}")
+        metadata: dict[str, Any] = document["metadata"]
+        return metadata
+    names = (".zgroup", ".zarray", ".zattrs")
+    return {key: json.loads(store[key]) for key in store if key.rpartition("/")[2] in names}
+
+
+def read_array(store: StoreReader, path: str) -> npt.NDArray[Any]:
+    """An array as a whole; KeyError where there is none."""
+    metadata = json.loads(store[f"{path}/.zarray"])
+    dtype = decode_dtype(metadata["dtype"])
+    shape, chunks = tuple(metadata["shape"]), tuple(metadata["chunks"])
+    compressor = metadata["compressor"]
+    codec = None if compressor is None else require_numcodecs().get_codec(compressor)
+    array = np.zeros(shape, dtype)
+    counts = [-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)]
+    for index in itertools.product(*map(range, counts)):
+        key = f"{path}/{'.'.join(map(str, index)) or '0'}"
+        data = store[key] if codec is None else codec.decode(store[key])
+        chunk = np.frombuffer(data, dtype).reshape(chunks, order=metadata["order"])
+        place = tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunks, strict=True))
+        inside = array[place].shape
+        array[place] = chunk[tuple(slice(0, size) for size in inside)]
+    return array
+
+
+def decode_dtype(encoded: Any) -> np.dtype[Any]:
+    """The inverse of `encode_dtype`."""
+    if isinstance(encoded, str):
+        return np.dtype(encoded)
+    fields = [(name, decode_dtype(base), *map(tuple, shape)) for name, base, *shape in encoded]
+    return np.dtype(fields)

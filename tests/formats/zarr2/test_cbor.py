@@ -1,0 +1,108 @@
+"""CBOR: RFC 8949's own examples, round trips, damage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recorder.contract.errors import FormatError
+from recorder.formats.zarr2.cbor import cbor_parts, dump_cbor, load_cbor
+from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
+
+# RFC 8949, appendix A; floats as doubles, as other writers have them.
+EXAMPLES: list[tuple[Any, str]] = [
+    (0, "00"),
+    (23, "17"),
+    (24, "1818"),
+    (1000, "1903e8"),
+    (1_000_000, "1a000f4240"),
+    (18446744073709551615, "1bffffffffffffffff"),
+    (-1, "20"),
+    (-1000, "3903e7"),
+    (-18446744073709551616, "3bffffffffffffffff"),
+    (1.1, "fb3ff199999999999a"),
+    (False, "f4"),
+    (True, "f5"),
+    (None, "f6"),
+    (b"\x01\x02", "420102"),
+    ("", "60"),
+    ("ü", "62c3bc"),
+    ([1, [2, 3], [4, 5]], "8301820203820405"),
+    ({"a": 1, "b": [2, 3]}, "a26161016162820203"),
+]
+
+
+@pytest.mark.parametrize(("value", "encoded"), EXAMPLES)
+def test_examples_of_the_rfc(value: Any, encoded: str) -> None:
+    assert dump_cbor(value).hex() == encoded
+    assert load_cbor(bytes.fromhex(encoded)) == value
+
+
+@pytest.mark.parametrize(
+    ("encoded", "value"),
+    [
+        ("bf61610161629f0203ffff", {"a": 1, "b": [2, 3]}),
+        ("9fff", []),
+        ("f93e00", 1.5),
+        ("fa47c35000", 100000.0),
+    ],
+)
+def test_forms_that_are_only_read(encoded: str, value: Any) -> None:
+    assert load_cbor(bytes.fromhex(encoded)) == value
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**64), 2**64 - 1) | st.floats(allow_nan=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(JSON)
+def test_round_trip(value: Any) -> None:
+    assert load_cbor(dump_cbor(value)) == value
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u8", "i8", "u1", "?"])
+@pytest.mark.parametrize("shape", [(0,), (3,), (30, 2), (5000, 4, 4), (2, 300, 1)])
+def test_arrays_are_lists(dtype: str, shape: tuple[int, ...]) -> None:
+    array = (np.random.default_rng(1).random(shape) * 200).astype(dtype)
+    assert load_cbor(dump_cbor({"a": array})) == {"a": array.tolist()}
+
+
+def test_long_things_come_in_parts() -> None:
+    rows = LazyRows(3, lambda: iter([{"a": 1}, [], None]))
+    parts = ArrayParts(4, lambda: iter([np.arange(3.0), np.arange(1.0)]))
+    assert load_cbor(dump_cbor({"r": rows, "p": parts})) == {
+        "r": [{"a": 1}, [], None],
+        "p": [0.0, 1.0, 2.0, 0.0],
+    }
+    assert max(map(len, cbor_parts(np.zeros((100_000, 4))))) < 200_000
+
+
+@given(st.binary(max_size=60))
+def test_bytes_are_a_document_or_an_error(data: bytes) -> None:
+    try:
+        load_cbor(data)
+    except FormatError:
+        return
+
+
+def test_every_cut_is_noticed() -> None:
+    whole = dump_cbor({"items": ["a", "bc"], "sizes": [1, 70000], "x": 2.5})
+    for length in range(len(whole)):
+        with pytest.raises(FormatError):
+            load_cbor(whole[:length])
+    with pytest.raises(FormatError, match="behind the document"):
+        load_cbor(whole + b"\0")
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, 2**64, np.float32(1)])
+def test_other_types_are_refused(value: Any) -> None:
+    with pytest.raises(FormatError, match="CBOR cannot hold"):
+        dump_cbor([value])

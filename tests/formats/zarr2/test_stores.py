@@ -1,0 +1,278 @@
+"""Folder and itar stores: tar programs, the index, consolidated metadata, damage, full disks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.contract.errors import FormatError, StorageError
+from recorder.formats.disk import AppendFile, PosixDisk
+from recorder.formats.zarr2 import (
+    ArrayParts,
+    FolderStore,
+    Hierarchy,
+    ItarStore,
+    LazyRows,
+    Spool,
+    open_store,
+    read_metadata,
+)
+from recorder.formats.zarr2.cbor import load_cbor
+from recorder.formats.zarr2.itar import member_header
+from tests.formats.zarr2.kit import keys_of
+
+STORES = {"folder": FolderStore, "itar": ItarStore}
+LONG = "x" * 90 + "/" + "y" * 140
+
+
+def fill(hierarchy: Hierarchy) -> None:
+    """Keys of all kinds, long names among them."""
+    group = hierarchy.root.group("sensor", {"poses": np.arange(32.0).reshape(2, 4, 4)})
+    for number in range(20):
+        frame = group.group(f"frame{number}", {"n_rays": number, "name": "ü"})
+        frame.array("direction", np.full((50, 3), number, np.float32))
+        frame.text("image", bytes([number + 1]) * (500 + number))
+    first, second = LONG.split("/")
+    hierarchy.root.group(first).group(second).array("z" * 20, np.arange(3))
+
+
+def write_itar(path: Path, **options: Any) -> ItarStore:
+    """An itar with those keys."""
+    store = ItarStore(path, **options)
+    with Hierarchy(store, consolidation="cbor.xz", attributes={"a": 1}) as hierarchy:
+        fill(hierarchy)
+    return store
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("consolidation", ["cbor.xz", "json"])
+def test_consolidated_metadata_is_all_metadata(
+    tmp_path: Path, kind: str, consolidation: Any
+) -> None:
+    path = tmp_path / "s"
+    with Hierarchy(STORES[kind](path), consolidation=consolidation) as hierarchy:
+        fill(hierarchy)
+        hierarchy.root.group("lazy", {"rows": LazyRows(2, lambda: iter([{"b": 1.5}, 7]))})
+    keys = keys_of(path)
+    plain = {k: json.loads(v) for k, v in keys.items() if k.rpartition("/")[2].startswith(".z")
+             and not k.startswith(".zmetadata")}  # fmt: skip
+    if consolidation == "json":
+        document = json.loads(keys[".zmetadata"])
+    else:
+        document = load_cbor(lzma.decompress(keys[".zmetadata.cbor.xz"]))
+    assert document == {"zarr_consolidated_format": 1, "metadata": plain}
+    assert plain["lazy/.zattrs"] == {"rows": [{"b": 1.5}, 7]}
+    assert plain["sensor/.zattrs"]["poses"][1][3] == [28.0, 29.0, 30.0, 31.0]
+    assert read_metadata(open_store(path)) == plain
+
+
+def test_both_stores_hold_the_same(tmp_path: Path) -> None:
+    write_itar(tmp_path / "a.itar")
+    with Hierarchy(
+        FolderStore(tmp_path / "a"), consolidation="cbor.xz", attributes={"a": 1}
+    ) as hierarchy:
+        fill(hierarchy)
+    assert keys_of(tmp_path / "a.itar") == keys_of(tmp_path / "a")
+    for path in (tmp_path / "a.itar", tmp_path / "a"):
+        store = open_store(path)
+        assert {key: store[key] for key in store} == keys_of(path)
+        assert "nothing" not in store
+        with pytest.raises(KeyError):
+            store["nothing"]
+
+
+def test_the_index_is_as_ncore_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.itar"
+    store = write_itar(path, digest=True)
+    data = path.read_bytes()
+    assert store.md5 == hashlib.md5(data, usedforsecurity=False).hexdigest()
+    assert len(data) % 512 == 0
+    magic, kind, offset, size = struct.unpack_from("<4sIQI", data, len(data) - 512)
+    assert (magic, kind, offset % 512) == (b"itar", 1, 0)
+    assert len(data) == offset + size + -size % 512 + 512
+    index = load_cbor(lzma.decompress(data[offset : offset + size]))
+    assert list(index) == ["items", "offset_datas", "sizes"]
+    assert index["offset_datas"] == sorted(index["offset_datas"])
+    assert dict(zip(index["items"], index["sizes"], strict=True)) == {
+        key: len(value) for key, value in keys_of(path).items()
+    }
+    with tarfile.open(path) as tar:
+        assert [member.offset_data for member in tar] == index["offset_datas"]
+
+
+def test_a_store_that_nobody_finished_does_not_keep_the_process(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from recorder.formats.zarr2 import ItarStore
+store = ItarStore(Path({str(tmp_path)!r}, "s"), digest=True)
+store.put("a", bytes(3_000_000))
+raise SystemExit(7)
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 7
+
+
+def test_md5_of_a_file_that_was_cut_is_one_error(tmp_path: Path) -> None:
+    cut = ItarStore(tmp_path / "s", digest=True)
+    assert cut._hash is not None
+    cut._hash.grown(1000)
+    with pytest.raises(StorageError, match="shorter than what was written"):
+        cut._hash.finish()
+    cut.discard()
+
+
+def test_gnu_tar_lists_and_extracts(tmp_path: Path) -> None:
+    if shutil.which("tar") is None:
+        pytest.skip("there is no tar program")
+    path = tmp_path / "a.itar"
+    write_itar(path)
+    (tmp_path / "out").mkdir()
+    ran = subprocess.run(
+        ["tar", "-xvf", path, "-C", tmp_path / "out"], capture_output=True, text=True, check=True
+    )
+    assert ran.stderr == ""
+    assert keys_of(tmp_path / "out") == keys_of(path)
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 8**11 - 1, 8**11, 1 << 40])
+@pytest.mark.parametrize(
+    "key", ["a", "a" * 100, "a" * 101, LONG, f"{LONG}/{'z' * 99}", "d/" * 120 + "e", "ü/b"]
+)
+def test_headers(key: str, size: int) -> None:
+    header = BytesIO(member_header(key, size) + bytes(1024))
+    with tarfile.open(fileobj=header, mode="r:") as tar:
+        read = tar.next()
+    assert read is not None
+    assert (read.name, read.size, read.type, read.mode) == (key, size, tarfile.REGTYPE, 0o644)
+
+
+@pytest.mark.parametrize("length", [0, 511, 512, 5000, -512, -1])
+def test_a_cut_itar_is_named(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "a.itar"
+    write_itar(path)
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(FormatError, match=r"a\.itar: not an itar"):
+        open_store(path)
+
+
+def test_a_damaged_index_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.itar"
+    write_itar(path)
+    data = bytearray(path.read_bytes())
+    _, _, offset, size = struct.unpack_from("<4sIQI", data, len(data) - 512)
+    for at in range(offset, offset + size, 7):
+        damaged = data.copy()
+        damaged[at] ^= 0x55
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError):
+            open_store(path)
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_that_is_there_is_not_touched(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "s"
+    with Hierarchy(STORES[kind](path)) as hierarchy:
+        fill(hierarchy)
+    before = keys_of(path)
+    with pytest.raises(StorageError, match="exists"):
+        STORES[kind](path)
+    assert keys_of(path) == before
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_nothing_is_left_of_a_block_that_fails(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "s"
+    with (
+        pytest.raises(RuntimeError),
+        Hierarchy(STORES[kind](path), consolidation="cbor.xz") as hierarchy,
+    ):
+        fill(hierarchy)
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+class FullDisk(PosixDisk):
+    """Takes `room` bytes, then ENOSPC."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def create(self, path: Path) -> AppendFile:
+        file = super().create(path)
+        write = file.flush
+
+        def flush() -> None:
+            if file.length > self.room:
+                raise OSError(28, "No space left on device")
+            write()
+
+        file.flush = flush  # type: ignore[method-assign]
+        return file
+
+
+def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StorageError, match=r"s: No space left"),
+        Hierarchy(ItarStore(tmp_path / "s", digest=True, disk=FullDisk(3 << 20))) as hierarchy,
+    ):
+        for number in range(100):
+            hierarchy.root.text(f"t{number}", bytes(100_000) + b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_value_of_another_size_is_noticed(tmp_path: Path) -> None:
+    for name, kind in STORES.items():
+        store = kind(tmp_path / name)
+        with pytest.raises(FormatError, match=f"{name}: a"):
+            store.put_parts("a", 3, [b"ab", b"cd"])
+        store.discard()
+
+
+def test_spools_give_back_what_they_took(tmp_path: Path) -> None:
+    for count in (0, 3, 200_000):
+        spool = Spool(tmp_path)
+        lines = [b"%d" % number for number in range(count)]
+        for line in lines:
+            spool.write(line + b"\n")
+        assert spool.size == sum(map(len, lines)) + count
+        assert b"".join(spool.parts()) == b"".join(spool.parts())
+        assert list(spool.lines()) == lines
+        spool.close()
+
+
+def test_long_attributes_take_no_memory(tmp_path: Path) -> None:
+    """Their text is 7.5 MB, their numbers as Python's 13 MB."""
+    code = f"""
+import resource, sys
+from pathlib import Path
+import numpy as np
+from recorder.formats.zarr2 import ArrayParts, Hierarchy, ItarStore
+parts = ArrayParts(25_000, lambda: (np.random.rand(1000, 4, 4) for _ in range(25)))
+def write(name, attributes):
+    with Hierarchy(ItarStore(Path({str(tmp_path)!r}, name)), consolidation="cbor.xz") as h:
+        h.root.set_attributes(attributes)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(write("a", {{"p": np.zeros((5000, 4, 4))}}), write("b", {{"p": parts}}))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    small, large = map(int, ran.stdout.split())
+    assert large - small < 6_000  # kB
+    assert (tmp_path / "b").stat().st_size > 7e6
+
+
+def test_parts_of_an_array_are_its_rows() -> None:
+    array = np.arange(10_000)
+    parts = list(ArrayParts.of(array).parts())
+    assert len(parts) == 3
+    assert np.array_equal(np.concatenate(parts), array)
