@@ -22,13 +22,12 @@ from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorC
 from drivers._kit.runner import main
 from drivers._protocols.jpeg import parse_jpeg
 from drivers.sim.camera import SimulatedCamera
+from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
 from recorder.contract.errors import ProtocolError, SourceError
 from recorder.contract.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 CHANNEL = "video.avi"
-SIM_SIZE = 1280, 720
-SIM_FPS = 30.0
 _ASSUMED_FPS = 25.0  # for stamps alone, where a container gives neither stamps nor a rate
 _BYTES_PER_PIXEL = 0.35  # of a JPEG at quality 90 of a street scene, from above
 _DECODE_ATTEMPTS = 8  # failed reads in a row that make the end of a file
@@ -39,7 +38,7 @@ Image = npt.NDArray[np.uint8]
 
 
 class CameraDriver(Driver):
-    """Plays a video file, or draws a moving picture.
+    """Plays a video file, or draws the simulated world.
 
     Stamps are the container's presentation times of the frames' starts, in ns from the first
     frame; where a container gives none, or one that does not increase, they go on by 1/fps.
@@ -70,10 +69,10 @@ class CameraDriver(Driver):
             "int", 90, "JPEG quality of frames that are encoded here, not of JPEG sources",
             minimum=1, maximum=100,
         ),
-        "seed": Option("int", 0, "of the simulated picture", minimum=0, maximum=2**32 - 1),
+        **SIM_CAMERA_OPTIONS,
     }  # fmt: skip
     schemes: ClassVar = {
-        "sim": "a moving picture with its frame number in it",
+        "sim": "the simulated world, with the frame's number in the picture",
         "file": "a video that OpenCV opens, or a pattern of numbered images (img_%04d.jpg)",
     }
 
@@ -95,9 +94,10 @@ class CameraDriver(Driver):
         if self.sensor.scheme == "sim":
             size = _wanted_size(options, SIM_SIZE) or SIM_SIZE
             self._fps = options["fps"] or SIM_FPS
-            self._simulated = SimulatedCamera(*size, seed=options["seed"])
+            self._simulated = simulated_camera(self.sensor.name, options, size, self._fps)
             self._index = 0
-            return [self._spec(size, self._fps, finite=False, settings={"seed": options["seed"]})]
+            settings = {"scene": options["scene"], "seed": options["seed"]}
+            return [self._spec(size, self._fps, finite=False, settings=settings)]
         self._video = video = VideoFile(self.sensor, options["fps"])
         try:
             video.open()

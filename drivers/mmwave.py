@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +23,11 @@ import numpy.typing as npt
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig
 from drivers._kit.runner import main
 from drivers._protocols.chirp import DEVICES, IQ_ORDERS, ChirpConfig
+from drivers.sim.later import LaterData
 from drivers.sim.radar import SimulatedRadar
+from drivers.sim.seeds import noise_seed
+from drivers.sim.world import SCENE_OPTION, World
+from drivers.sim.world.mounts import MOUNT_OPTION, RADAR, mount_of
 from recorder.contract.errors import ConfigError, SourceError
 from recorder.contract.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -35,13 +40,13 @@ SIM_CHIRP = ChirpConfig(
     idle_time=6.0,
     adc_start_time=5.7,
     ramp_end_time=34.0,
-    freq_slope=67.012,
+    freq_slope=30.0,
     adc_samples=256,
     sample_rate=10_000,
     frame_length=64,
     frame_period=50.0,
 )
-"""What ``sim:`` takes where ``radar`` names nothing else: 15.7 MB/s, 22 m, +-8 m/s."""
+"""What ``sim:`` takes where ``radar`` names nothing else: 15.7 MB/s, 50 m, +-8 m/s."""
 
 _CHIRP_OPTIONS = {
     "device": Option("str", None, "TI's name of the device", choices=tuple(DEVICES)),
@@ -77,9 +82,10 @@ _CAPTURE_OPTIONS = {
 
 
 class MmwaveDriver(Driver):
-    """Plays a raw capture of a DCA1000, or simulates point targets.
+    """Plays a raw capture of a DCA1000, or simulates one.
 
-    Frame k is stamped k * frame_period.  A file's last frame that is not whole is counted as one
+    Frame k of a file is stamped k * frame_period, that of the simulation by the end of its chirps,
+    which is the frame's time later.  A file's last frame that is not whole is counted as one
     lost sample; it is not recorded, since its missing values would be made up.
 
     >>> driver = MmwaveDriver(sensor)
@@ -99,10 +105,15 @@ class MmwaveDriver(Driver):
         ),
         "radar": Option("map", None, "the chirp configuration", keys=_CHIRP_OPTIONS),
         "capture": Option("map", None, "the capture card", keys=_CAPTURE_OPTIONS),
-        "seed": Option("int", 0, "of the simulated targets", minimum=0, maximum=2**32 - 1),
+        "seed": Option("int", 0, "sim: of the world and the noise", minimum=0),
+        "scene": SCENE_OPTION,
+        "noise": Option(
+            "float", 1.0, "sim: scale of the thermal noise; 0: none", minimum=0, maximum=1000
+        ),
+        "mount": MOUNT_OPTION,
     }
     schemes: ClassVar = {
-        "sim": "a few moving point targets in noise",
+        "sim": "a drive past houses, vehicles, people and poles",
         "file": "raw IQ as a DCA1000 writes it: frames of int16 back to back, in one file or in "
         "the numbered .bin files of a folder; needs the chirp configuration",
     }
@@ -113,6 +124,11 @@ class MmwaveDriver(Driver):
         self._capture: CaptureFiles | None = None
         self._index = 0
         self._chirp = SIM_CHIRP
+
+    @property
+    def origin_ns(self) -> int | None:
+        """Simulated: the start of the world, where the first frame begins."""
+        return 0 if self.sensor.scheme == "sim" else None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source.
@@ -125,7 +141,14 @@ class MmwaveDriver(Driver):
         self._chirp = chirp = self._chirp_config(options["radar"])
         self._index = 0
         if self.sensor.scheme == "sim":
-            self._simulated = SimulatedRadar(chirp, options["iq_order"], options["seed"])
+            self._simulated = SimulatedRadar(
+                chirp,
+                options["iq_order"],
+                noise_seed(options["seed"], self.sensor.name, "radar"),
+                World(options["scene"], options["seed"]),
+                mount_of(self.sensor.name, options["mount"], RADAR),
+                options["noise"],
+            )
         else:
             self._capture = CaptureFiles(self.sensor, chirp)
         return [self._spec(chirp)]
@@ -137,24 +160,24 @@ class MmwaveDriver(Driver):
             EndOfSource: the last frame was given.
             SourceError: the file cannot be read any further.
         """
-        frame: Frame | Truncated
-        if self._simulated is not None:
-            frame = self._simulated.frame(self._index)
-        elif self._capture is not None:
-            frame = self._capture.read()
-        else:
-            raise SourceError(f"{self.sensor.name}: read before open")
-        t_ns = round(self._index * self._chirp.frame_period * 1e6)
+        index, name = self._index, self.sensor.name
         self._index += 1
+        if self._simulated is not None:
+            t_ns = self._simulated.end_ns(index)
+            later = LaterData(partial(_simulated, self._simulated, index))
+            return Sample(name, np.array([t_ns], np.int64), later)
+        if self._capture is None:
+            raise SourceError(f"{name}: read before open")
+        frame = self._capture.read()
+        t_ns = round(index * self._chirp.frame_period * 1e6)
         if isinstance(frame, Truncated):
             detail = {
                 "file": frame.path.name,
                 "bytes": frame.bytes,
                 "frame_bytes": self._chirp.frame_bytes,
             }
-            return Lost(self.sensor.name, t_ns, "truncated", 1, detail=detail)
-        data: dict[str, npt.NDArray[Any]] = {"iq": frame[None], "valid": np.ones(1, np.uint8)}
-        return Sample(self.sensor.name, np.array([t_ns], np.int64), data)
+            return Lost(name, t_ns, "truncated", 1, detail=detail)
+        return Sample(name, np.array([t_ns], np.int64), _data(frame))
 
     def close(self) -> None:
         if self._capture is not None:
@@ -200,6 +223,14 @@ class MmwaveDriver(Driver):
                 "capture": dict(options["capture"]),
             },
         )
+
+
+def _data(frame: Frame) -> dict[str, npt.NDArray[Any]]:
+    return {"iq": frame[None], "valid": np.ones(1, np.uint8)}
+
+
+def _simulated(radar: SimulatedRadar, index: int) -> dict[str, npt.NDArray[Any]]:
+    return _data(radar.frame(index))
 
 
 class Truncated:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +30,11 @@ from drivers._protocols.ouster_frames import (
     packet_fields,
     stream_specs,
 )
+from drivers.sim.later import LaterData
+from drivers.sim.lidar import START_NS, LidarScene, default_info
+from drivers.sim.seeds import noise_seed
+from drivers.sim.world import SCENE_OPTION, World
+from drivers.sim.world.mounts import LIDAR, MOUNT_OPTION, mount_of
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.options import Option
 from recorder.contract.streams import StreamSpec
@@ -85,11 +91,14 @@ class OusterDriver(Driver):
             choices=("512x10", "512x20", "1024x10", "1024x20", "2048x10", "4096x5"),
         ),
         "beams": Option("int", 128, "sim without metadata: number of beams", choices=(32, 64, 128)),
-        "seed": Option("int", 0, "sim: same seed, same data", minimum=0),
+        "seed": Option("int", 0, "sim: of the world and the noise", minimum=0),
+        "scene": SCENE_OPTION,
+        "noise": Option("float", 1.0, "sim: scale of all noise; 0: none", minimum=0, maximum=100),
+        "mount": MOUNT_OPTION,
     }
     stream_suffixes = ("_imu",)
     schemes = {
-        "sim": "a flat yard with a wall and a circling box",
+        "sim": "a drive past houses, vehicles, people and poles",
         "pcap": "a network capture, pcap or pcapng",
         "osf": "a file of ouster-sdk",
     }
@@ -98,6 +107,11 @@ class OusterDriver(Driver):
         super().__init__(sensor)
         self._source: _Source | None = None
         self._items: Iterator[Item] = iter(())
+
+    @property
+    def origin_ns(self) -> int | None:
+        """Simulated: the start of the world, which is not the end of any sweep."""
+        return START_NS if self.sensor.scheme == "sim" else None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; SourceError names the file and what is wrong with it."""
@@ -423,40 +437,50 @@ _OSF_IMU = ("IMU_ACC", "IMU_GYRO", "IMU_TIMESTAMP", "IMU_STATUS", "IMU_PACKET_TI
 
 
 class _SimSource:
-    """The simulated lidar, endless; times begin at one second of its own clock."""
+    """The simulated lidar, endless; its clock starts one second before the source."""
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config
 
     def open(self) -> Sequence[StreamSpec]:
-        from drivers.sim.lidar import LidarScene, default_info
-
         core, options = _load_sdk(), self._config.options
         info, text = default_info(core, options["mode"], options["beams"]), ""
         if options["metadata"]:
             info, text = _load_info(core, Path(options["metadata"]))
+        mount = mount_of(self._config.name, options["mount"], LIDAR)
+        world = World(options["scene"], options["seed"])
         try:
-            self._scene = LidarScene(core, info, options["seed"])
+            seed = noise_seed(options["seed"], self._config.name, "lidar")
+            self._scene = LidarScene(core, info, world, mount, seed, options["noise"])
+            self._imu_hz = imu_rate_hz(info)
         except _SDK_ERRORS as error:
             raise SourceError(f"{options['metadata']}: is of no use: {_one_line(error)}") from None
         fields: Fields = {name: (dtype, ()) for name, dtype in self._scene.fields.items()}
         self._sensor = _Sensor(core, self._config, info, fields)
-        return self._sensor.specs(text, with_imu=True, finite=False)
+        return self._sensor.specs(text, with_imu=self._imu_hz is not None, finite=False)
 
     def items(self) -> Iterator[Item]:
         scene, name = self._scene, self._config.name
-        names, shape = scene.fields, (scene.beams, scene.columns)
-        imu_index = 0
+        imu_count = 0
         for sweep_index in itertools.count():
-            t_col, end_ns = scene.column_times(sweep_index)
-            while self._config.options["imu"] and (t_ns := scene.imu_time(imu_index)) <= end_ns:
-                stamp = np.array([t_ns], np.int64)
-                yield Sample(name + "_imu", stamp, scene.imu(imu_index), stamp.copy())
-                imu_index += 1
-            data = channel_arrays(scene.sweep(sweep_index).__getitem__, names, shape)
-            data["t_col"] = t_col[None]
+            end_ns = scene.end_time(sweep_index)
+            if self._config.options["imu"] and self._imu_hz:
+                due = scene.imu_count(end_ns, self._imu_hz)
+                times = scene.imu_times(imu_count, due - imu_count, self._imu_hz)
+                batch = LaterData(partial(scene.imu, imu_count, len(times), self._imu_hz))
+                for k, t_ns in enumerate(times.tolist()):
+                    stamp = np.array([t_ns], np.int64)
+                    yield Sample(name + "_imu", stamp, batch.row(k), stamp.copy())
+                imu_count = due
             stamp = np.array([end_ns], np.int64)
-            yield Sample(name, stamp, data, stamp.copy())
+            yield Sample(name, stamp, LaterData(partial(self._sweep, sweep_index)), stamp.copy())
+
+    def _sweep(self, index: int) -> Mapping[str, npt.NDArray[Any]]:
+        scene = self._scene
+        shape = (scene.beams, scene.columns)
+        data = channel_arrays(scene.sweep(index).__getitem__, scene.fields, shape)
+        data["t_col"] = scene.column_times(index)[None]
+        return data
 
     def close(self) -> None:
         """Nothing is held open."""

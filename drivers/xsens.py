@@ -23,6 +23,7 @@ from drivers._protocols.mtdata2 import MtData2, data_name, decode_mtdata2
 from drivers._protocols.mti_clock import TICK_NS, Gap, SampleClock
 from drivers._protocols.xbus import MID_MTDATA2, XbusMessage, XbusParser
 from drivers.sim.imu import SimulatedImu
+from drivers.sim.rig import SIM_IMU_OPTIONS, simulated_imu
 from recorder.contract.errors import RecorderError, SourceError, StreamChangedError
 from recorder.contract.options import Option, OptionTable
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -56,11 +57,11 @@ class XsensDriver(Driver):
         "batch_ms": Option(
             "float", 10.0, "stream time in one batch of samples, in ms", minimum=0.0, maximum=1000.0
         ),
-        "seed": Option("int", 0, "sim: seed of the noise", minimum=0),
+        **SIM_IMU_OPTIONS,
     }
     schemes: ClassVar[dict[str, str]] = {
         "file": "a log of an MTi's serial byte stream, with MTData2 messages",
-        "sim": "a simulated IMU in a gently turning vehicle, endless",
+        "sim": "an IMU on the vehicle of the simulated world, endless",
     }
 
     def __init__(self, sensor: SensorConfig) -> None:
@@ -89,11 +90,17 @@ class _SimSource:
 
     def __init__(self, sensor: SensorConfig) -> None:
         rate_hz = float(sensor.options["rate"])
-        self._imu = SimulatedImu(rate_hz, int(sensor.options["seed"]))
+        self._imu: SimulatedImu = simulated_imu(sensor.name, sensor.options, rate_hz)
         self._batch = _batch_size(sensor, 1e9 / rate_hz)
         self._made = self._imu.samples(0, 0)
         self._first = self._next = 0
-        self.spec = _stream(sensor, False, (), {"simulated": True, "coordinates": "ENU"}, "all")
+        settings = {
+            "simulated": True,
+            "coordinates": "ENU",
+            "scene": sensor.options["scene"],
+            "seed": sensor.options["seed"],
+        }
+        self.spec = _stream(sensor, False, (), settings, "all")
 
     def read(self) -> Item:
         if self._next == self._first + len(self._made.t_ns):

@@ -19,22 +19,51 @@ SPEED_OF_LIGHT = 299_792_458.0  # m/s
 IQ_ORDERS = ("qqii", "iiqq")
 
 
+_ROW = tuple((float(k), 0.0) for k in range(4))
+
+
 @dataclass(frozen=True, slots=True)
 class RadarDevice:
-    """What a device's captures look like: antennas used, and whether samples are complex."""
+    """What a device's captures look like, and where the antennas of its evaluation board are.
+
+    Attributes:
+        tx, rx: antennas used.
+        complex_samples: whether samples have I and Q.
+        tx_places, rx_places: (to the left, up) of each antenna in half waves at `design_ghz`, in
+            the order of the chirps and of the receivers, as seen looking out from the radar.
+        tx_turns: what is added to a transmitter's phase, in turns.
+        design_ghz: the frequency for which the board is spaced.
+    """
 
     tx: int
     rx: int
     complex_samples: bool
+    tx_places: tuple[tuple[float, float], ...]
+    rx_places: tuple[tuple[float, float], ...] = _ROW
+    tx_turns: tuple[float, ...] = ()
+    design_ghz: float = 77.0
+
+    def antennas_m(self) -> dict[str, list[list[float]]]:
+        """``tx_m`` and ``rx_m``: (x forward, y left, z up) in m of each antenna."""
+        unit = SPEED_OF_LIGHT / (2e9 * self.design_ghz)
+        return {
+            "tx_m": [[0.0, unit * left, unit * up] for left, up in self.tx_places],
+            "rx_m": [[0.0, unit * left, unit * up] for left, up in self.rx_places],
+        }
 
 
 DEVICES: Mapping[str, RadarDevice] = {
-    "AWR1642": RadarDevice(2, 4, True),
-    "AWR1843": RadarDevice(3, 4, True),
-    "AWR1843L": RadarDevice(2, 4, True),  # an AWR1843 without its raised, middle antenna
-    "AWR2944": RadarDevice(4, 4, False),
-    "AWRL6844": RadarDevice(4, 4, False),
-}
+    "AWR1642": RadarDevice(2, 4, True, ((0, 0), (4, 0))),
+    "AWR1843": RadarDevice(3, 4, True, ((0, 0), (2, 1), (4, 0))),
+    # an AWR1843 without its raised, middle antenna
+    "AWR1843L": RadarDevice(2, 4, True, ((0, 0), (4, 0))),
+    "AWR2944": RadarDevice(4, 4, False, ((0, 0), (2, 1.6), (4, 0), (8, 0))),
+    "AWRL6844": RadarDevice(
+        4, 4, False, ((2, 0), (0, 0), (0, -2), (2, -2)), ((0, 0), (0, -1), (1, -1), (1, 0)),
+        tx_turns=(0.0, 0.5, 0.0, 0.5), design_ghz=60.0,
+    ),
+}  # fmt: skip
+"""Layouts as the boards' guides show them: AWR1642BOOST, AWR1843BOOST, AWR2944EVM, AWRL6844EVM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +183,19 @@ class ChirpConfig:
 
         ``shape`` is that of the cube in samples, as red-rover writes it, ``raw_shape`` that of the
         channel ``iq``; ``iq_order`` is null where samples are real.
+
+        After Fourier transforms along samples and chirps, cell b of the range is at
+        ``b * range_resolution`` m and cell d of the speed at ``d * doppler_resolution`` m/s,
+        positive where the range grows, both going round at ``max_range`` and (from - to +)
+        ``max_doppler``.  The phase grows by one turn with a ``wavelength`` of the way from
+        transmitter to target to receiver.  ``antennas`` has their places: ``tx_m`` and ``rx_m``
+        [antennas][x forward, y left, z up] in m in the order of axes 1 and 2 of ``iq``, and
+        ``tx_turns``, what is to be taken off a transmitter's phase.  Transmitters take turns:
+        that of number i is ``i * chirp_time / tx`` us late, by which a target has moved on.
+        ``chirp_time`` (us) is from a transmitter's chirp to its next, ``frame_time`` (ms) that of
+        all chirps, which end at the stamp of a simulated sample.
         """
+        device = self.antennas
         return {
             "shape": list(self.cube_shape),
             "raw_shape": list(self.shape),
@@ -163,7 +204,13 @@ class ChirpConfig:
             "max_range": self.max_range,
             "max_doppler": self.max_doppler,
             "wavelength": self.wavelength,
-            "iq_order": iq_order if self.antennas.complex_samples else None,
+            "chirp_time": self.chirp_time,
+            "frame_time": self.frame_time,
+            "antennas": {
+                **device.antennas_m(),
+                "tx_turns": list(device.tx_turns or (0.0,) * device.tx),
+            },
+            "iq_order": iq_order if device.complex_samples else None,
             **asdict(self),
         }
 

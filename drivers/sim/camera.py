@@ -1,8 +1,8 @@
-"""A camera that needs no hardware: a moving picture, the same for the same seed.
+"""A camera that needs no hardware: pictures of the simulated world, the same for the same seed.
 
-Each picture carries its own number twice: in digits for people, and as a strip of 32 dark and
-bright blocks that survives JPEG, so that a recording can be checked for missing or repeated
-frames (`read_frame_number`).
+Each picture carries its own number twice: in digits for people, with its time below, and as a
+strip of 32 dark and bright blocks that survives JPEG, so that a recording can be checked for
+missing or repeated frames (`read_frame_number`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from drivers.sim.backdrop import BONNET_COLOUR, Backdrop, bonnet, brighter, palette
+from drivers.sim.lens import Lens
+from drivers.sim.outlines import SHIFT, Outlines
+from drivers.sim.world import World, mounts, portable
+
 Image = npt.NDArray[np.uint8]
 
-SCROLL_PX = 3  # per frame, of the background
-BAR_PX = 7  # per frame, of the bright bar
+BLUR_INSTANTS = 4
+"""Pictures of which a long exposure is the mean."""
+
+_NOISE_SIGMA = 1.5
+_NOISE_SPARE = 1 << 16
 _STRIP_BITS = 32
 _DARK, _BRIGHT = 16, 235
 _DIGITS = (  # 3 columns by 5 rows, one row a number, the left column in the highest bit
@@ -27,58 +35,123 @@ _DIGITS = (  # 3 columns by 5 rows, one row a number, the left column in the hig
     (7, 1, 1, 2, 2),
     (7, 5, 7, 5, 7),
     (7, 5, 7, 1, 7),
+    (0, 0, 0, 0, 2),
 )
+_POINT = 10
 
 
 class SimulatedCamera:
     """Draws picture `k` of an endless sequence; any `k` at any time, without state.
 
-    A textured gradient scrolls, a bar sweeps over it and a box bounces around.  All that does not
-    change is drawn once, so that a picture costs little more than a copy.
+    Picture k ends at world time k / fps: that is when its last row has been read.  With a rolling
+    shutter row v of `height` is taken ``readout_s * (height - 1 - v) / height`` earlier; an
+    exposure begins `exposure_s` before that.
 
-    >>> camera = SimulatedCamera(320, 240, seed=0)
+    >>> camera = SimulatedCamera(World("drive", seed=0), Lens.default(320, 240))
     >>> image = camera.frame(17)        # uint8 [240, 320, 3], BGR; the caller may keep it
     >>> read_frame_number(image)
     17
 
     Args:
-        width, height: of the picture in pixels, 32 at least.
-        seed: of colours, texture and the box's path.
+        world: what is seen.
+        lens: how it is seen; its size is the picture's.
+        mount: from where; z forward, x right, y down.
+        fps: pictures a second.
+        readout_s: of the rolling shutter, from first to last row; 0: all rows at once.
+        exposure_s: what moves is blurred by so much; 0: not at all.
+        gain: brightness, 1 is normal.
+        noise: scale of the pixels' noise, 0 for none.
+        seed: of the noise; the world's unless given.
     """
 
-    def __init__(self, width: int, height: int, seed: int = 0) -> None:
-        self.width = width
-        self.height = height
-        rng = np.random.default_rng(seed)
-        self._background = _background(width, height, rng)
-        self._box_colour = rng.integers(0, 256, 3, dtype=np.uint8)
-        self._box_size = max(4, height // 6), max(4, width // 8)
-        self._box_speed = rng.integers(3, 9, 2)
-        self._glyphs = _glyphs(max(1, height // 72))
+    def __init__(
+        self,
+        world: World,
+        lens: Lens,
+        mount: mounts.Mount = mounts.CAMERA,
+        fps: float = 30.0,
+        readout_s: float = 0.0,
+        exposure_s: float = 0.0,
+        gain: float = 1.0,
+        noise: float = 0.0,
+        seed: int | None = None,
+    ) -> None:
+        self.lens = lens
+        self.fps = fps
+        self._readout_s = readout_s
+        self._exposure_s = exposure_s
+        self._gain = gain
+        self._palette = palette(gain)[:, None]
+        self._seed = world.seed if seed is None else seed
+        self.outlines = Outlines(world, lens, mount, readout_s)  # refuses a bad lens at once
+        self._backdrop = Backdrop(world, lens, mount)
+        self.bonnet = bonnet(lens, mount)
+        self._glyphs = _glyphs(max(1, lens.height // 180))
+        self._noise = _noise(self._seed, noise, 3 * lens.width * lens.height) if noise else None
 
-    def frame(self, index: int) -> Image:
-        """Picture `index` (0 and up): uint8 [height, width, 3], BGR, newly made."""
-        offset = index * SCROLL_PX % self.width
-        image = self._background[:, offset : offset + self.width].copy()
-        bar = index * BAR_PX % self.width
-        image[:, bar : bar + max(2, self.width // 64)] = _BRIGHT
-        rows, columns = self._box_size
-        top = _bounce(index * int(self._box_speed[0]), self.height - rows)
-        left = _bounce(index * int(self._box_speed[1]), self.width - columns)
-        image[top : top + rows, left : left + columns] = self._box_colour
+    def frame(self, index: int, without: frozenset[int] = frozenset()) -> Image:
+        """Picture `index` (0 and up): uint8 [height, width, 3], BGR, newly made.
+
+        Args:
+            index: its number.
+            without: numbers of targets (in `World.targets`) that are left out.
+        """
+        t_s = index / self.fps
+        if not self._exposure_s:
+            image = self._instant(t_s, without)
+        else:
+            total = np.zeros((self.lens.height, self.lens.width, 3), np.uint16)
+            for k in range(BLUR_INSTANTS):
+                share = (k + 0.5) / BLUR_INSTANTS
+                total += self._instant(t_s - share * self._exposure_s, without)
+            image = ((total + BLUR_INSTANTS // 2) // BLUR_INSTANTS).astype(np.uint8)
+        if self._noise is not None:
+            self._add_noise(image, index)
         self._number(image, index)
         return image
 
+    def _instant(self, t_s: float, without: frozenset[int]) -> Image:
+        import cv2
+
+        height = self.lens.height
+        times = np.array([t_s])
+        if self._readout_s:
+            times = t_s - self._readout_s * (height - 1 - np.arange(height)) / height
+        image = cv2.applyColorMap(self._backdrop.codes(times), self._palette)
+        for polygon in self.outlines.at(t_s, without):
+            colour = polygon.colour if self._gain == 1.0 else brighter(polygon.colour, self._gain)
+            cv2.fillConvexPoly(image, polygon.points, colour, cv2.LINE_8, SHIFT)
+        if len(self.bonnet):
+            colour = brighter(BONNET_COLOUR, self._gain)
+            cv2.fillPoly(image, [self.bonnet], colour, cv2.LINE_8, SHIFT)
+        return np.asarray(image, np.uint8)
+
+    def _add_noise(self, image: Image, index: int) -> None:
+        import cv2
+
+        assert self._noise is not None
+        shift = int(portable.bits(self._seed, "shift", index, 1)[0]) % _NOISE_SPARE
+        noise = self._noise[:, shift : shift + image.size].reshape(2, *image.shape)
+        cv2.add(image, noise[0], image)
+        cv2.subtract(image, noise[1], image)
+
     def _number(self, image: Image, index: int) -> None:
-        block = strip_block_px(self.width)
+        block = strip_block_px(self.lens.width)
         bits = (index >> np.arange(_STRIP_BITS)) & 1
         levels = np.where(bits, _BRIGHT, _DARK).astype(np.uint8)
         image[:block, : _STRIP_BITS * block] = np.repeat(levels, block)[:, None]
+        milliseconds = round(index * 1000 / self.fps)
+        self._write(image, 2 * block, str(index))
+        text = f"{milliseconds // 1000}.{milliseconds % 1000:03d}"
+        self._write(image, 2 * block + self._glyphs.shape[1], text)
+
+    def _write(self, image: Image, top: int, text: str) -> None:
         rows, columns = self._glyphs.shape[1:]
-        for place, digit in enumerate(str(index)):
-            left = block + place * columns
-            target = image[2 * block : 2 * block + rows, left : left + columns]
-            target[...] = self._glyphs[int(digit), : target.shape[0], : target.shape[1], None]
+        for place, letter in enumerate(text):
+            left = strip_block_px(self.lens.width) + place * columns
+            target = image[top : top + rows, left : left + columns]
+            glyph = self._glyphs[_POINT if letter == "." else int(letter)]
+            target[...] = glyph[: target.shape[0], : target.shape[1], None]
 
 
 def strip_block_px(width: int) -> int:
@@ -97,28 +170,16 @@ def read_frame_number(image: Image) -> int:
     return int(sum(1 << bit for bit in np.flatnonzero(levels > 128).tolist()))
 
 
-def _background(width: int, height: int, rng: np.random.Generator) -> Image:
-    """Two copies side by side, [height, 2 * width, 3]: any scroll offset is then one slice."""
-    # A triangle wave along the row: its ends meet, so that scrolling shows no seam.
-    across = np.abs(np.arange(width) * 2 / width - 1)[None, :, None]
-    down = np.linspace(0, 1, height)[:, None, None]
-    low, high = rng.uniform(30, 90, 3), rng.uniform(130, 220, 3)
-    texture = rng.integers(-6, 7, (height, width, 1))
-    picture = low + (high - low) * (0.6 * across + 0.4 * down) + texture
-    return np.tile(np.clip(picture, 0, 255).astype(np.uint8), (1, 2, 1))
+def _noise(seed: int, scale: float, values: int) -> npt.NDArray[np.uint8]:
+    """What is added to and taken from a picture's values, u1 [2, values + _NOISE_SPARE]."""
+    sigma = scale * _NOISE_SIGMA
+    noise = np.rint(sigma * portable.normal(seed, "pixels", 0, values + _NOISE_SPARE))
+    return np.stack([np.clip(noise, 0, 255), np.clip(-noise, 0, 255)]).astype(np.uint8)
 
 
 def _glyphs(scale: int) -> Image:
-    """Digits 0 to 9, uint8 [10, 7 * scale, 5 * scale]: bright on dark, with a margin of one."""
+    """Digits and a point, uint8 [11, 7 * scale, 5 * scale]: bright on dark, with a margin."""
     bits = np.array(_DIGITS, np.uint8)[..., None] >> np.array([2, 1, 0], np.uint8) & 1
     cells = np.pad(bits, ((0, 0), (1, 1), (1, 1)))
     levels = np.where(cells, _BRIGHT, _DARK).astype(np.uint8)
     return levels.repeat(scale, axis=1).repeat(scale, axis=2)
-
-
-def _bounce(distance: int, room: int) -> int:
-    """A position in 0..room that runs to and fro."""
-    if room <= 0:
-        return 0
-    place = distance % (2 * room)
-    return min(place, 2 * room - place)

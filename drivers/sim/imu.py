@@ -1,8 +1,7 @@
-"""What an IMU in a gently turning vehicle measures, as a function of the sample's number alone.
+"""What an IMU feels on the simulated vehicle, as a function of the sample's number alone.
 
-The vehicle drives on a plane at 8 to 12 m/s along winding curves and leans a little in roll and
-pitch; acceleration, rate of turn and orientation are derivatives of one motion and fit together.
-White noise of an MTi's size lies on acceleration and rate of turn.
+Specific force and rate of turn are those of the world's trajectory at the sensor's own place, in
+its own axes; on them lie a bias and white noise of an MTi's size.
 """
 
 from __future__ import annotations
@@ -12,21 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-GRAVITY = 9.81
+from drivers.sim.world import GRAVITY_M_S2, World, mounts, portable
+
 TICK_NS = 100_000
 """Tick of the device clock, that of an MTi's SampleTimeFine."""
 
 _BOOT_NS = 60_000_000_000  # the device has been running for a minute when the source starts
 _NOISE_BLOCK = 1024
-_ACC_NOISE = 0.004
-_AVEL_NOISE = 0.0012
-
-# Angles and speed are sums of sines: (amplitude in rad or m/s, period in s)
-_YAW = ((1.2, 60.0), (0.3, 17.0))
-_PITCH = ((0.03, 5.3),)
-_ROLL = ((0.04, 7.1),)
-_SPEED = ((2.0, 23.0),)
-_MEAN_SPEED = 10.0
+_POLE = 1e-9  # so near to straight up or down, roll and yaw are one
+ACC_NOISE, AVEL_NOISE = 0.004, 0.0012
+"""Standard deviations of white noise per sample, m/s^2 and rad/s."""
+ACC_BIAS, AVEL_BIAS = 0.02, 0.0006
+"""Standard deviations from device to device of the constant biases, m/s^2 and rad/s."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,11 +32,12 @@ class ImuSamples:
     """Consecutive samples.
 
     Attributes:
-        t_ns: int64 [n], time since the start of the source.
+        t_ns: int64 [n], world time.
         t_dev_ns: int64 [n], the device's own clock, in ticks of 100 us.
-        acc: float32 [n, 3], specific force in m/s^2, sensor frame (x forward, y left, z up).
-        avel: float32 [n, 3], rate of turn in rad/s, sensor frame.
-        rot: float32 [n, 3], roll, pitch, yaw in rad, sensor to a local frame with z up.
+        acc: float32 [n, 3], specific force in m/s^2, in the sensor's axes.
+        avel: float32 [n, 3], rate of turn in rad/s, in the sensor's axes.
+        rot: float32 [n, 3], roll, pitch, yaw in rad, sensor to world (x east, y north, z up):
+            R = Rz(yaw) Ry(pitch) Rx(roll).
     """
 
     t_ns: npt.NDArray[np.int64]
@@ -55,82 +52,88 @@ class SimulatedImu:
 
     Usage::
 
-        imu = SimulatedImu(rate_hz=100.0, seed=0)
+        imu = SimulatedImu(100.0, World("drive", seed=0))
         batch = imu.samples(first=0, count=10)
 
     Args:
         rate_hz: samples a second, at most 10000 (the device clock's ticks tell them apart).
-        seed: seed of the noise; the motion is the same for all seeds.
+        world: what the vehicle does.
+        mount: where the sensor sits.
+        noise: scale of bias and noise; 0 for none.
+        seed: of bias and noise; the world's unless given.
+
+    Attributes:
+        bias: f8 [6], constant error of acc and avel.
     """
 
-    def __init__(self, rate_hz: float, seed: int = 0) -> None:
+    def __init__(
+        self,
+        rate_hz: float,
+        world: World | None = None,
+        mount: mounts.Mount = mounts.IMU,
+        noise: float = 1.0,
+        seed: int | None = None,
+    ) -> None:
+        self._world = world = world or World()
+        self._seed = world.seed if seed is None else seed
         self._rate_hz = rate_hz
-        self._seed = seed
+        self._rotation = mount.rotation
+        self._lever_m = mount.translation
+        self._sigma = noise * np.array([ACC_NOISE] * 3 + [AVEL_NOISE] * 3)
+        spread = noise * np.array([ACC_BIAS] * 3 + [AVEL_BIAS] * 3)
+        self.bias: Floats = spread * portable.normal(self._seed, "imu bias", 0, 6)
         self._block = -1
-        self._noise: npt.NDArray[np.float32] = np.empty((0, 6), np.float32)
+        self._noise: Floats = np.empty((0, 6))
 
     def samples(self, first: int, count: int) -> ImuSamples:
-        """Samples `first` to `first + count - 1`."""
+        """Samples `first` to `first + count - 1`; sample 0 is at world time 0."""
         t_ns = np.rint(np.arange(first, first + count) * (1e9 / self._rate_hz)).astype(np.int64)
-        t = t_ns * 1e-9
-        (yaw, yaw_rate), (pitch, pitch_rate), (roll, roll_rate), (swing, thrust) = (
-            _sines(t, terms) for terms in (_YAW, _PITCH, _ROLL, _SPEED)
-        )
-        sin_pitch, cos_pitch, sin_roll, cos_roll = (
-            np.sin(pitch),
-            np.cos(pitch),
-            np.sin(roll),
-            np.cos(roll),
-        )
-        # Acceleration less gravity in the level frame that turns with yaw, then into the sensor.
-        sideways = (_MEAN_SPEED + swing) * yaw_rate
-        level = thrust * sin_pitch + GRAVITY * cos_pitch
-        acc = np.stack(
+        motion = self._world.trajectory.motion(t_ns / 1e9)
+        turn = motion.angular_rate_rad_s
+        force = motion.acceleration_m_s2 + np.array([0.0, 0.0, GRAVITY_M_S2])
+        # The sensor does not sit in the rig's origin: it is thrown outwards, and swings.
+        swing = portable.cross(motion.angular_acceleration_rad_s2, self._lever_m)
+        outwards = portable.cross(turn, portable.cross(turn, self._lever_m))
+        in_rig = portable.rotate_back(motion.rotation, force) + swing + outwards
+        values = np.concatenate(
             [
-                thrust * cos_pitch - GRAVITY * sin_pitch,
-                sideways * cos_roll + level * sin_roll,
-                level * cos_roll - sideways * sin_roll,
+                portable.rotate_back(self._rotation, in_rig),
+                portable.rotate_back(self._rotation, turn),
             ],
             axis=1,
         )
-        avel = np.stack(
-            [
-                roll_rate - yaw_rate * sin_pitch,
-                pitch_rate * cos_roll + yaw_rate * cos_pitch * sin_roll,
-                yaw_rate * cos_pitch * cos_roll - pitch_rate * sin_roll,
-            ],
-            axis=1,
-        )
-        noise = self._noise_of(first, count)
+        values = (values + self.bias + self._sigma * self._noise_of(first, count)).astype("<f4")
         return ImuSamples(
             t_ns=t_ns,
             t_dev_ns=(t_ns + _BOOT_NS) // TICK_NS * TICK_NS,
-            acc=acc.astype("<f4") + np.float32(_ACC_NOISE) * noise[:, :3],
-            avel=avel.astype("<f4") + np.float32(_AVEL_NOISE) * noise[:, 3:],
-            rot=np.stack([roll, pitch, yaw], axis=1).astype("<f4"),
+            acc=values[:, :3].copy(),
+            avel=values[:, 3:].copy(),
+            rot=_angles(portable.product(motion.rotation, self._rotation)).astype("<f4"),
         )
 
-    def _noise_of(self, first: int, count: int) -> npt.NDArray[np.float32]:
-        """Noise by sample number: each block of samples has a generator of its own."""
-        parts = [np.empty((0, 6), np.float32)]
+    def _noise_of(self, first: int, count: int) -> Floats:
+        """Noise by sample number: each block of samples has numbers of its own."""
+        parts = [np.empty((0, 6))]
         stop = first + count
         while first < stop:
             block, start = divmod(first, _NOISE_BLOCK)
             if block != self._block:
-                generator = np.random.Generator(np.random.PCG64([self._seed, block]))
-                self._noise = generator.standard_normal((_NOISE_BLOCK, 6), np.float32)
-                self._block = block
+                flat = portable.normal(self._seed, "imu", block, 6 * _NOISE_BLOCK)
+                self._noise, self._block = flat.reshape(_NOISE_BLOCK, 6), block
             part = self._noise[start : start + stop - first]
             parts.append(part)
             first += len(part)
         return np.concatenate(parts)
 
 
-def _sines(t: Floats, terms: tuple[tuple[float, float], ...]) -> tuple[Floats, Floats]:
-    """A sum of sines and its derivative at the times `t` in s."""
-    value, rate = np.zeros_like(t), np.zeros_like(t)
-    for amplitude, period in terms:
-        omega = 2.0 * np.pi / period
-        value += amplitude * np.sin(omega * t)
-        rate += amplitude * omega * np.cos(omega * t)
-    return value, rate
+def _angles(rotation: Floats) -> Floats:
+    """Roll, pitch, yaw in rad, [n, 3], of rotations [n, 3, 3]; looking straight up, roll is 0."""
+    r = rotation
+    level = np.sqrt(r[:, 0, 0] * r[:, 0, 0] + r[:, 1, 0] * r[:, 1, 0])
+    pole = level < _POLE
+    roll = np.where(pole, 0.0, portable.atan2(r[:, 2, 1], r[:, 2, 2]))
+    pitch = portable.atan2(-r[:, 2, 0], level)
+    yaw = portable.atan2(
+        np.where(pole, -r[:, 0, 1], r[:, 1, 0]), np.where(pole, r[:, 1, 1], r[:, 0, 0])
+    )
+    return np.stack([roll, pitch, yaw], axis=1)

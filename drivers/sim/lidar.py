@@ -1,8 +1,12 @@
-"""What a simulated Ouster sees: a flat yard, a wall around it, and a box that circles the sensor.
+"""What a simulated Ouster sees of the world: ranges, reflectivity, near infrared, and its IMU.
 
-Deterministic in (sensor, seed): the k-th sweep never depends on the one before.  The directions of
-the beams are those of the sensor's metadata, so that a point cloud made of the ranges is right to
-the millimetre of their noise.
+Every column is cast at its own time: vehicle and targets move while the sensor turns.  Column c of
+sweep k is measured at world time ``(k + c / columns) * period``; the device's clock shows one
+second more.  The k-th sweep never depends on the one before.
+
+The frame of the mount (``T_sensor_rig``) is Ouster's *sensor frame*, the one in which ouster-sdk's
+``XYZLut(info)`` gives its points.  An extrinsic matrix in the metadata (``sensor_to_body``) is
+not applied here, so points made with ``use_extrinsics=True`` lie elsewhere.
 """
 
 from __future__ import annotations
@@ -13,17 +17,23 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-_GROUND_M: Final = -1.7
-_WALL_M: Final = (70.0, 6.0)  # radius, height above the ground; beyond the u2 range of 65.535 m
-_LIMIT_M: Final = 120.0
-_BOX_M: Final = (4.2, 1.9, 1.6)
-_BOX_RADIUS_M: Final = 12.0
-_BOX_RAD_PER_S: Final = 0.35
+from drivers.sim.beams import Beams
+from drivers.sim.lidar_view import HORIZON_M, Seen, View
+from drivers.sim.world import GRAVITY_M_S2, World, portable
+from drivers.sim.world.mounts import LIDAR, Mount
+
+START_NS: Final = 1_000_000_000
+"""The device's clock at world time 0."""
+
 _NOISE_MM: Final = 8.0
-_NOISE_PERIOD: Final = 251  # columns by which the noise is wider than a sweep; prime
-_IMU_PERIOD_NS: Final = 10_000_000
-_IMU_NOISE: Final = 1009
-_START_NS: Final = 1_000_000_000
+_NOISE_UNIT: Final = 16  # parts of a millimetre
+_NOISE_SPARE: Final = 1 << 16
+_REACH: Final = {"OS-0": 22.0, "OS-1": 55.0, "OS-2": 100.0}  # m, of a diffuse surface of 10 %
+_DIVERGENCE: Final = {"OS-0": 3.1e-3, "OS-1": 1.6e-3, "OS-2": 0.8e-3}  # rad, half of the beam
+_RFL_NOISE, _NIR_NOISE = 1.5, 12.0
+_SUNLIGHT, _SKYLIGHT, _SKY_NIR = 900.0, 500.0, 260.0
+_IMU_BLOCK: Final = 128
+_ACC_NOISE, _AVEL_NOISE = 0.03, 0.002
 
 Image = npt.NDArray[Any]
 
@@ -55,116 +65,181 @@ def default_info(core: Any, mode: str, beams: int) -> Any:
 
 
 class LidarScene:
-    """Sweeps and IMU samples of one sensor.
+    """Sweeps and IMU samples of one sensor in the world.
 
-    >>> scene = LidarScene(core, default_info(core, "1024x10", 128), seed=0)
+    >>> scene = LidarScene(core, default_info(core, "1024x10", 128), World("drive", seed=0))
     >>> scene.sweep(0)["RANGE"].shape
     (128, 1024)
 
+    Ranges are rounded to what the sensor's profile can carry (8 mm with RNG15_RFL8_NIR8, else
+    1 mm); where nothing is met, or too little light comes back, they are 0.  Of a profile with
+    two returns the first is the nearer one; there is a second where a beam grazes the outline of
+    a target, so that a part of it goes on to what is behind.
+
     Args:
         core: the module ouster.sdk.core.
-        info: the sensor's SensorInfo; its profile says whether there are second returns.
-        seed: of the noise and of the ground's texture.
+        info: the sensor's SensorInfo; its profile says which fields there are.
+        world: what is there to be seen.
+        mount: where the sensor sits in the rig.
+        seed: of the noise.
+        noise: its scale; 0 means none.  1 stands for 8 mm of range.
+
+    Attributes:
+        fields: dtypes of the sweeps' fields, by ouster-sdk's names.
+        beams, columns: shape of a sweep.
+        rays: the rays' geometry.
     """
 
-    def __init__(self, core: Any, info: Any, seed: int) -> None:
+    def __init__(
+        self,
+        core: Any,
+        info: Any,
+        world: World,
+        mount: Mount = LIDAR,
+        seed: int = 0,
+        noise: float = 1.0,
+    ) -> None:
         self.beams, self.columns = int(info.h), int(info.w)
-        self.period_ns = round(1e9 / (info.format.fps or 10))
-        dual = "RANGE2" in core.PacketFormat(info).fields
-        self.fields = {"RANGE": "u4", "REFLECTIVITY": "u1", "NEAR_IR": "u2"}
-        if dual:
-            self.fields |= {"RANGE2": "u4", "REFLECTIVITY2": "u1"}
-        shape = (self.beams, self.columns)
-        lut = core.XYZLut(info, False)
-        at_1m, at_2m = (np.asarray(lut(np.full(shape, r, np.uint32))) for r in (1000, 2000))
-        # A beam starts beside the sensor's origin: points are offset + metres * direction.
-        self._direction = np.moveaxis(at_2m - at_1m, -1, 0).astype("f4").copy()
-        self._offset = np.moveaxis(2 * at_1m - at_2m, -1, 0).astype("f4").copy()
-        middle = self.beams // 2
-        self._azimuth = np.arctan2(self._direction[1, middle], self._direction[0, middle])
-        self._spread = np.deg2rad(np.ptp(info.beam_azimuth_angles))
-        rng = np.random.default_rng(seed)
-        wide = (self.beams, self.columns + _NOISE_PERIOD)
-        self._noise_mm = rng.normal(0, _NOISE_MM, wide).round().astype("<i4")
-        self._noise_u1 = rng.integers(0, 5, wide, "u1")
-        self._imu_noise = rng.normal(0, 1, (_IMU_NOISE, 6)).astype("<f4")
-        self._fixed_scene(rng)
-
-    def _fixed_scene(self, rng: np.random.Generator) -> None:
-        direction, offset = self._direction.astype("f8"), self._offset.astype("f8")
-        with np.errstate(divide="ignore"):
-            ground = (_GROUND_M - offset[2]) / np.where(direction[2] < 0, direction[2], -0.0)
-        wall = _WALL_M[0] / np.hypot(direction[0], direction[1])
-        on_wall = (wall < ground) & (wall * direction[2] + offset[2] < _GROUND_M + _WALL_M[1])
-        metres = np.where(on_wall, wall, np.where(ground < wall, ground, 0.0))
-        metres[metres > _LIMIT_M] = 0.0
-        self._hit = metres > 0
-        self._base_mm = np.round(metres * 1000).astype("<i4")
-        texture = rng.integers(0, 12, (self.beams, self.columns), "u1")
-        self._base_rfl = np.where(on_wall, 110, 24).astype("u1") + texture
-        self._base_rfl[~self._hit] = 0
-        sky = np.linspace(900, 300, self.beams)[:, None] + 200 * np.cos(self._azimuth)
-        self._base_nir = np.where(self._hit, 250 + 4.0 * self._base_rfl, sky).astype("<u2")
+        layout = core.PacketFormat(info)
+        sent = set(layout.fields)
+        dtypes = {
+            "RANGE": "u4", "REFLECTIVITY": "u1", "NEAR_IR": "u2", "RANGE2": "u4",
+            "REFLECTIVITY2": "u1",
+        }  # fmt: skip
+        self.fields = {name: dtype for name, dtype in dtypes.items() if name in sent}
+        masks = {name: int(layout.field_value_mask(name)) for name in self.fields}
+        self._units = {name: (mask & -mask, mask) for name, mask in masks.items()}
+        self._units.setdefault("NEAR_IR", (1, 0xFFFF))
+        self.rays = Beams(info)
+        self.world, self.mount = world, mount
+        self.period_ns = self.rays.period_ns
+        family = str(info.prod_line)[:4]
+        self._reach_m = _REACH.get(family, _REACH["OS-1"])
+        divergence = _DIVERGENCE.get(family, _DIVERGENCE["OS-1"])
+        materials = np.array([target.reflectivity for target in world.targets])
+        beam = divergence if "RANGE2" in sent else None
+        self._view = View(world, mount, self.rays, beam, self._reach_m * np.sqrt(10 * materials))
+        self._seed, self._noise = seed, noise
+        # Each sweep's noise is the sum of two cuts of this, as good as new every time.
+        pixels = self.beams * self.columns + _NOISE_SPARE
+        scale = _NOISE_MM * _NOISE_UNIT * noise / float(np.sqrt(2.0))
+        drawn = portable.normal(seed, "lidar", 0, pixels) * scale
+        self._drawn = np.rint(np.clip(drawn, -16000, 16000)).astype(np.int16)
+        place = np.asarray(info.imu_to_sensor_transform, np.float64)
+        self._arm_m = portable.rotate(mount.rotation, place[:3, 3] * 1e-3) + mount.translation
+        self._imu_block = -1, np.empty((0, 6))
+        self._imu_to_rig = portable.product(mount.rotation, place[:3, :3])
 
     def sweep(self, index: int) -> Mapping[str, Image]:
         """The sweep's fields by ouster-sdk's names, each [beams, columns], ranges in mm."""
-        at = index * 97 % _NOISE_PERIOD
-        noise_mm = self._noise_mm[:, at : at + self.columns]
-        noise_u1 = self._noise_u1[:, at : at + self.columns]
-        ranges = self._base_mm + noise_mm
-        ranges *= self._hit
-        rfl = self._base_rfl + noise_u1
-        nir = self._base_nir + noise_u1
-        fields = {"RANGE": ranges.view("<u4"), "REFLECTIVITY": rfl, "NEAR_IR": nir}
-        behind_mm = np.zeros_like(ranges) if "RANGE2" in self.fields else None
-        columns, box_m = self._box((index + 0.5) * self.period_ns * 1e-9)
-        hit = np.isfinite(box_m)
-        box_mm = np.where(hit, box_m * 1000, 0).astype("<i4") + noise_mm[:, columns]
-        hit &= (ranges[:, columns] == 0) | (box_mm < ranges[:, columns])
-        if behind_mm is not None:  # a beam that grazes the box also sees what is behind it
-            behind_mm[:, columns] = np.where(hit, ranges[:, columns], 0)
-            behind_rfl = np.where(behind_mm > 0, rfl, 0).astype("u1")
-            fields |= {"RANGE2": behind_mm.view("<u4"), "REFLECTIVITY2": behind_rfl}
-        ranges[:, columns] = np.where(hit, box_mm, ranges[:, columns])
-        rfl[:, columns] = np.where(hit, 180 + noise_u1[:, columns], rfl[:, columns])
-        return fields
+        first, second = self._view.look(index * self.period_ns * 1e-9)
+        fields = self._returns(first, index, "", 1.0)
+        if second is not None:
+            second.distance[fields["RANGE"] == 0] = np.inf
+            fields |= self._returns(second, index, "2", 0.5)
+        fields["NEAR_IR"] = self._ambient(first, index)
+        if len(self.rays.columns) < self.columns:
+            unseen = np.ones(self.columns, bool)
+            unseen[self.rays.columns] = False
+            for values in fields.values():
+                values[:, unseen] = 0
+        return {name: fields[name] for name in self.fields}
 
-    def _box(self, seconds: float) -> tuple[npt.NDArray[np.intp], Image]:
-        """Columns that may see the box, and per beam the metres to it; inf where it is missed."""
-        angle = _BOX_RAD_PER_S * seconds
-        centre = np.array([np.cos(angle), np.sin(angle), 0.0]) * _BOX_RADIUS_M
-        centre[2] = _GROUND_M + _BOX_M[2] / 2
-        half = np.array(_BOX_M) / 2
-        reach = np.arctan(np.hypot(half[0], half[1]) / (_BOX_RADIUS_M - half[0])) + self._spread
-        apart = np.abs((self._azimuth - angle + np.pi) % (2 * np.pi) - np.pi)
-        columns = np.flatnonzero(apart < reach)
-        near = np.zeros((self.beams, len(columns)), "f4")
-        far = np.full_like(near, np.inf)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            for axis in range(3):  # the slab method, on an axis-aligned box
-                inverse = 1 / self._direction[axis][:, columns]
-                offset = self._offset[axis][:, columns]
-                sides = [(centre[axis] + s * half[axis] - offset) * inverse for s in (-1, 1)]
-                near = np.fmax(near, np.fmin(*sides))
-                far = np.fmin(far, np.fmax(*sides))
-        return columns, np.where((near <= far) & (near > 0), near, np.inf)
+    def _returns(self, seen: Seen, index: int, suffix: str, share: float) -> dict[str, Image]:
+        """Range and reflectivity of what sends back enough of the `share` of light it gets."""
+        distance = seen.distance
+        dim = np.float32(10 * share * self._reach_m * self._reach_m)
+        bright = seen.reflectivity * seen.cosine
+        bright *= dim
+        lit = (distance * distance <= bright) & (distance < HORIZON_M)
+        step, top = self._units["RANGE" + suffix]
+        mm = np.where(lit, distance, 0)
+        mm += np.float32(self.rays.offset_m)
+        mm *= np.float32(1000.0)
+        reflectivity = seen.reflectivity * np.float32(100.0)
+        if self._noise:
+            mm += self._cut(index, 0) * np.float32(1 / _NOISE_UNIT)
+            reflectivity += self._cut(index, 1) * np.float32(_RFL_NOISE / _NOISE_MM / _NOISE_UNIT)
+        counts = np.rint(mm * np.float32(1 / step), out=mm).astype(np.int32)
+        counts *= lit
+        counts[(counts < 0) | (counts > top // step)] = 0
+        counts *= step
+        np.clip(np.rint(reflectivity, out=reflectivity), 0, 255, out=reflectivity)
+        reflectivity *= counts > 0
+        return {
+            "RANGE" + suffix: counts.view("<u4"),
+            "REFLECTIVITY" + suffix: reflectivity.astype("u1"),
+        }
 
-    def column_times(self, index: int) -> tuple[npt.NDArray[np.uint64], int]:
-        """Device time u8 ns of each column's end, [columns], and of the sweep's end."""
-        start_ns = _START_NS + index * self.period_ns
-        steps = np.arange(1, self.columns + 1, dtype="<u8") * np.uint64(self.period_ns)
-        times = np.uint64(start_ns) + steps // np.uint64(self.columns)
-        return times, start_ns + self.period_ns
+    def _ambient(self, seen: Seen, index: int) -> Image:
+        """Near infrared light of sun and sky, also from where no return comes."""
+        light = seen.sunlight * np.float32(_SUNLIGHT)
+        light += np.float32(_SKYLIGHT)
+        light *= seen.reflectivity
+        light[seen.distance == np.inf] = _SKY_NIR
+        if self._noise:
+            light += self._cut(index, 2) * np.float32(_NIR_NOISE / _NOISE_MM / _NOISE_UNIT)
+        _, top = self._units["NEAR_IR"]
+        np.clip(light, 0, top, out=light)
+        return light.astype("<u2") & np.uint16(top)
 
-    def imu_time(self, index: int) -> int:
-        """Device time in ns of the IMU's k-th sample; 100 Hz."""
-        return _START_NS + (index + 1) * _IMU_PERIOD_NS
+    def _cut(self, index: int, which: int) -> npt.NDArray[np.int16]:
+        """Noise of a sweep, int16 [beams, columns], in 1 / _NOISE_UNIT mm."""
+        starts = portable.bits(self._seed, "lidarcut", index, 6)[2 * which : 2 * which + 2]
+        pixels = self.beams * self.columns
+        one, two = (int(start) % _NOISE_SPARE for start in starts)
+        drawn = self._drawn[one : one + pixels] + self._drawn[two : two + pixels]
+        return np.asarray(drawn).reshape(self.beams, self.columns)
 
-    def imu(self, index: int) -> dict[str, Image]:
-        """``acc`` f4 [1, 3] m/s^2 and ``avel`` f4 [1, 3] rad/s: a car that sways at a stand."""
-        seconds = (index + 1) * _IMU_PERIOD_NS * 1e-9
-        noise = self._imu_noise[index % _IMU_NOISE]
-        sway = np.sin(2 * np.pi * 0.5 * seconds)
-        acc = np.array([0.2 * sway, 0.1 * sway, 9.80665]) + 0.03 * noise[:3]
-        avel = np.array([0.02 * sway, 0.01 * sway, 0.05 * sway]) + 0.002 * noise[3:]
-        return {"acc": acc[None].astype("<f4"), "avel": avel[None].astype("<f4")}
+    def column_times(self, index: int) -> npt.NDArray[np.uint64]:
+        """Device time u8 ns of each column, [columns]; 0 for columns that are not measured."""
+        times = np.zeros(self.columns, "<u8")
+        at = (self.rays.columns * self.period_ns + self.columns // 2) // self.columns
+        times[self.rays.columns] = (START_NS + index * self.period_ns + at).astype("<u8")
+        return times
+
+    def end_time(self, index: int) -> int:
+        """Device time in ns of the sweep's last measured column."""
+        last = int(self.rays.columns[-1])
+        at = (last * self.period_ns + self.columns // 2) // self.columns
+        return START_NS + index * self.period_ns + at
+
+    def imu_count(self, until_ns: int, rate_hz: float) -> int:
+        """How many IMU samples have a device time up to `until_ns`."""
+        count = int((until_ns - START_NS) * rate_hz / 1e9) + 2
+        while round((count - 1) * (1e9 / rate_hz)) + START_NS > until_ns:
+            count -= 1
+        return count
+
+    def imu_times(self, first: int, count: int, rate_hz: float) -> npt.NDArray[np.int64]:
+        """Device time in ns of the IMU's samples `first` to `first + count - 1`."""
+        numbers = np.arange(first, first + count)
+        return np.asarray(START_NS + np.rint(numbers * (1e9 / rate_hz)).astype(np.int64))
+
+    def imu(self, first: int, count: int, rate_hz: float) -> dict[str, Image]:
+        """The built-in IMU's samples `first` to `first + count - 1`, in its own axes.
+
+        ``acc`` f4 [count, 3], specific force in m/s^2; ``avel`` f4 [count, 3], rate of turn in
+        rad/s.
+        """
+        t_ns = self.imu_times(first, count, rate_hz) - START_NS
+        motion = self.world.trajectory.motion(t_ns * 1e-9)
+        rate, arm = motion.angular_rate_rad_s, self._arm_m
+        swing = portable.cross(motion.angular_acceleration_rad_s2, arm)
+        swing = swing + portable.cross(rate, portable.cross(rate, arm))
+        force = motion.acceleration_m_s2 + np.array([0.0, 0.0, GRAVITY_M_S2])
+        force = portable.rotate_back(motion.rotation, force) + swing
+        acc = portable.rotate_back(self._imu_to_rig, force)
+        avel = portable.rotate_back(self._imu_to_rig, rate)
+        if self._noise:
+            noise = np.array([self._imu_noise_of(k) for k in range(first, first + count)])
+            noise = self._noise * noise.reshape(count, 6)
+            acc, avel = acc + _ACC_NOISE * noise[:, :3], avel + _AVEL_NOISE * noise[:, 3:]
+        return {"acc": acc.astype("<f4"), "avel": avel.astype("<f4")}
+
+    def _imu_noise_of(self, index: int) -> npt.NDArray[np.float64]:
+        block, place = divmod(index, _IMU_BLOCK)
+        if block != self._imu_block[0]:
+            drawn = portable.normal(self._seed, "lidarimu", block, 6 * _IMU_BLOCK)
+            self._imu_block = block, drawn.reshape(_IMU_BLOCK, 6)
+        return np.asarray(self._imu_block[1][place])

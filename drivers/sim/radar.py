@@ -1,154 +1,218 @@
-"""A radar that needs no hardware: point targets as beat tones, in the layout of a raw capture.
+"""What a simulated mmWave radar receives from the world, in the layout of a raw capture.
 
-All phases are integers, 65536 to a turn, and tones come from tables, so that a frame is the same
-on every machine and costs an addition and a table look-up per value and target.
+Frame k begins at world time ``k * frame_period`` with the idle time of its first chirp, and ends,
+as its stamp says, ``frame_time`` later with the ramp of its last.
+
+A target sends back most from the point of its surface that is nearest to the radar, a little from
+its upright edges.  The strength follows the radar equation with the values of an AWR1843BOOST
+(12 dBm, two antennas of 10 dB, 30 dB from there to the converter, noise figure 15 dB).  What lies
+beyond ``max_range`` is held back by the filter before the converter.  Nothing hides behind
+anything, and the ground sends nothing back.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from drivers._protocols.chirp import ChirpConfig, lane_columns
+from drivers._protocols.chirp import ChirpConfig
+from drivers.sim.fmcw import NOISE_UNIT, BeatSignal, Floats, Frame, Scatterers
+from drivers.sim.world import World, portable
+from drivers.sim.world.mounts import RADAR, Mount
 
-Frame = npt.NDArray[np.int16]
+_NOISE_SPARE: Final = 1 << 18  # by how much a frame's cuts of the noise may be shifted
+_NOISE_LIMIT: Final = 16_000.0
 
-_TURN = 1 << 16
-_NOISE_SIGMA = 6.0
-_NOISE_SPARE = 1 << 16  # by how much a frame's cut of the noise may be shifted
-_AMPLITUDES = (1600, 1000, 700, 450)
+_POWER_W: Final = 0.016  # transmitted
+_ANTENNA: Final = 10.0  # gain of each of both, straight ahead
+_RECEIVER: Final = 1000.0  # gain, in power
+_OHM: Final = 50.0
+_STEP_V: Final = 1.0 / 65536  # of the converter, over +-0.5 V
+_KT_W_HZ: Final = 4.0e-21  # thermal noise at 290 K
+_NOISE_FIGURE: Final = 31.6
+
+_NEAR_SHARE, _EDGE_SHARE = 0.8, 0.06  # of a target's cross section
+_EDGED_M: Final = 1.0  # what is shorter has no edges of its own
+_FAINT: Final = 0.02  # of a step of the converter: left out
+_NEAREST_M: Final = 0.2
+_FASTEST_M_S: Final = 300.0  # whatever is faster was put elsewhere in the middle of a frame
+_BEAM_UP: Final = 0.376  # sine of the elevation at which an antenna has a quarter of its gain
 
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """A target as one frame sees it.
+    """A target as a frame sees it in its middle: its nearest point, in the radar's frame.
 
     Attributes:
-        range_m: at the frame's first chirp.
+        track: the target's identity, as in the world.
+        range_m: from the radar.
         velocity_mps: radial, positive where the range grows.
-        azimuth_rad: from broadside.
-        amplitude: of its tone, in units of the ADC.
+        azimuth_rad: to the left.
+        elevation_rad: up.
+        amplitude: of its tone, in steps of the ADC.
     """
 
+    track: str
     range_m: float
     velocity_mps: float
     azimuth_rad: float
-    amplitude: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Swings about a range: r(t) = centre + swing * sin(2 pi t / period + phase)."""
-
-    centre_m: float
-    swing_m: float
-    period_s: float
-    phase_rad: float
-    azimuth_rad: float
-    amplitude: int
-
-    def at(self, t_s: float) -> TargetState:
-        turn = 2 * math.pi / self.period_s
-        angle = turn * t_s + self.phase_rad
-        return TargetState(
-            self.centre_m + self.swing_m * math.sin(angle),
-            self.swing_m * turn * math.cos(angle),
-            self.azimuth_rad,
-            self.amplitude,
-        )
+    elevation_rad: float
+    amplitude: float
 
 
 class SimulatedRadar:
     """Synthesizes frame `k` of an endless sequence; any `k` at any time, without state.
 
-    A target at range bin b (range / range_resolution) and Doppler bin d (velocity /
-    doppler_resolution) turns by b / adc_samples from sample to sample and by d / frame_length
-    from loop to loop, and by its angle from one virtual antenna to the next (half a wavelength
-    apart, in the order tx, rx).  The beat does not change within a frame.
-
     >>> radar = SimulatedRadar(chirp, "qqii", seed=0)
     >>> frame = radar.frame(0)           # int16 chirp.shape; the caller may keep it
-    >>> radar.targets(0)[0].range_m      # what it shows
+    >>> radar.targets(0)[0].range_m      # what it shows, the strongest first
 
     Args:
         chirp: the configuration; fixes shape and resolutions.
         iq_order: order of the lanes, see `drivers._protocols.chirp.lane_columns`.
-        seed: of the targets and of the noise.
+        seed: of the noise, and of the world unless that is given.
+        world: what is there; the scene ``drive`` unless given.
+        mount: where the radar sits in the rig: x forward, y left, z up.
+        noise: scale of the thermal noise; 0: none.
     """
 
-    def __init__(self, chirp: ChirpConfig, iq_order: str, seed: int = 0) -> None:
+    def __init__(
+        self,
+        chirp: ChirpConfig,
+        iq_order: str,
+        seed: int = 0,
+        world: World | None = None,
+        mount: Mount = RADAR,
+        noise: float = 1.0,
+    ) -> None:
         self.chirp = chirp
-        rng = np.random.default_rng(seed)
-        self._targets = [_target(chirp, rng, amplitude) for amplitude in _AMPLITUDES]
-        angles = np.arange(_TURN) * (2 * math.pi / _TURN)
-        self._tables = [
-            np.round(t.amplitude * np.cos(angles)).astype(np.int16) for t in self._targets
-        ]
-        count = math.prod(chirp.shape) + _NOISE_SPARE
-        noise = rng.standard_normal(count, np.float32) * np.float32(_NOISE_SIGMA)
-        self._noise = np.round(noise).astype(np.int16)
-        self._shifts = rng.integers(0, _NOISE_SPARE, 1021).tolist()
-        # For every value of a chirp the number of its sample, and a quarter turn back for Q.
-        samples = np.arange(chirp.adc_samples)
-        if chirp.antennas.complex_samples:
-            i, q = lane_columns(chirp.adc_samples, iq_order)
-            self._sample_of = np.empty(chirp.shape[3], np.int64)
-            self._sample_of[i] = self._sample_of[q] = samples
-            self._offset = np.zeros(chirp.shape[3], np.uint16)
-            self._offset[q] = 3 * _TURN // 4
-        else:
-            self._sample_of, self._offset = samples, np.zeros(len(samples), np.uint16)
+        self.world = world if world is not None else World("drive", seed)
+        self._signal = BeatSignal(chirp, iq_order)
+        self._seed, self._rotation, self._translation = seed, mount.rotation, mount.translation
+        shapes = self.world.targets
+        self._half = self.world.sizes_m / 2
+        self._rcs = np.array([target.rcs_m2 for target in shapes])
+        self._poles = np.array([target.kind == "pole" for target in shapes])
+        self._edged = (self._half[:, 0] > _EDGED_M / 2) & ~self._poles
+        wave = chirp.wavelength
+        four_pi = 4.0 * portable.PI
+        received = _POWER_W * _ANTENNA * _ANTENNA * wave * wave / (four_pi * four_pi * four_pi)
+        self._loudness = math.sqrt(2 * _OHM * _RECEIVER * received) / _STEP_V
+        hertz = chirp.sample_rate * 1e3
+        power = _KT_W_HZ * hertz * _NOISE_FIGURE * _RECEIVER
+        self.noise_steps = noise * math.sqrt(_OHM * power) / _STEP_V
+        # Each frame's noise is the sum of two cuts of this, as good as new every time.
+        self._drawn: npt.NDArray[np.int16] | None = None
+        if noise:
+            count = math.prod(chirp.shape) + _NOISE_SPARE
+            scale = self.noise_steps * NOISE_UNIT / math.sqrt(2.0)
+            drawn = portable.normal(seed, "radar", 0, count) * scale
+            self._drawn = np.rint(np.clip(drawn, -_NOISE_LIMIT, _NOISE_LIMIT)).astype(np.int16)
+
+    def end_ns(self, index: int) -> int:
+        """World time at which frame `index` ends, ns."""
+        return round((index * self.chirp.frame_period + self.chirp.frame_time) * 1e6)
 
     def targets(self, index: int) -> list[TargetState]:
-        """The targets as frame `index` shows them, the strongest first."""
-        t_s = index * self.chirp.frame_period / 1e3
-        return [target.at(t_s) for target in self._targets]
+        """The targets that frame `index` shows, the strongest first."""
+        points, owners, main = self._scatterers(index)
+        place, velocity = points.place_m, points.velocity_m_s
+        distance = np.sqrt((place * place).sum(axis=1))
+        radial = (place * velocity).sum(axis=1) / distance
+        flat = np.hypot(place[:, 0], place[:, 1])
+        azimuth, elevation = np.arctan2(place[:, 1], place[:, 0]), np.arctan2(place[:, 2], flat)
+        states = [
+            TargetState(
+                self.world.targets[owners[k]].track, float(distance[k]), float(radial[k]),
+                float(azimuth[k]), float(elevation[k]), float(points.amplitude[k]),
+            )
+            for k in np.flatnonzero(main)
+        ]  # fmt: skip
+        return sorted(states, key=lambda state: -state.amplitude)
 
     def frame(self, index: int) -> Frame:
         """Frame `index` (0 and up): int16 [chirps, tx, rx, values], newly made."""
-        shift = self._shifts[index % len(self._shifts)]
+        return self._signal.frame(self._scatterers(index)[0], self._noise(index))
+
+    def _noise(self, index: int) -> npt.NDArray[np.int16] | None:
+        if self._drawn is None:
+            return None
         size = math.prod(self.chirp.shape)
-        frame = self._noise[shift : shift + size].reshape(self.chirp.shape).copy()
-        for table, target in zip(self._tables, self.targets(index), strict=True):
-            # uint16 wraps at a turn by itself, and is in the table's range whatever its value.
-            phases = self._slow(target)[..., None] + self._fast(target)
-            frame += table.take(phases, mode="clip")
-        return frame
+        one, two = (
+            int(start) % _NOISE_SPARE for start in portable.bits(self._seed, "radarcut", index, 2)
+        )
+        noise = self._drawn[one : one + size] + self._drawn[two : two + size]
+        return np.asarray(noise).reshape(self._signal.noise_shape)
 
-    def _fast(self, target: TargetState) -> npt.NDArray[np.uint16]:
-        """Phases of a chirp's values, uint16 [values]."""
-        step = target.range_m / self.chirp.range_resolution / self.chirp.adc_samples
-        return _phase(step * self._sample_of) + self._offset
+    def _scatterers(
+        self, index: int
+    ) -> tuple[Scatterers, npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+        """The points in view, whose they are, and which are a target's nearest."""
+        chirp = self.chirp
+        half_s = 0.5e-3 * chirp.frame_time
+        middle_s = index * chirp.frame_period * 1e-3 + half_s
+        times = middle_s + np.array([-half_s, 0.0, half_s])
+        states = self.world.states(times)
+        position, rotation = self.world.trajectory.pose(times)
+        position = position + portable.rotate(rotation, self._translation)
+        rotation = portable.product(rotation, self._rotation)
+        cosine, sine = states.cos_yaw, states.sin_yaw
 
-    def _slow(self, target: TargetState) -> npt.NDArray[np.uint16]:
-        """Phases of a frame's chirps at its antennas, uint16 [chirps, tx, rx]."""
-        chirp, antennas = self.chirp, self.chirp.antennas
-        loops = np.arange(chirp.frame_length)[:, None, None]
-        tx = np.arange(antennas.tx)[:, None]
-        rx = np.arange(antennas.rx)
-        per_loop = target.velocity_mps / chirp.doppler_resolution / chirp.frame_length
-        start = 2 * target.range_m / chirp.wavelength
-        angle = 0.5 * math.sin(target.azimuth_rad) * (tx * antennas.rx + rx)
-        return _phase(start + per_loop * (loops + tx / antennas.tx) + angle)
+        # Where the radar is in each target's axes, and with that the points, in the middle.
+        away = position[1] - states.centre_m[:, 1]
+        c, s = cosine[:, 1], sine[:, 1]
+        seen = np.stack(
+            [c * away[:, 0] + s * away[:, 1], c * away[:, 1] - s * away[:, 0], away[:, 2]], axis=1
+        )
+        nearest = np.clip(seen, -self._half, self._half)
+        level = np.sqrt(seen[:, 0] * seen[:, 0] + seen[:, 1] * seen[:, 1])
+        rim = self._half[:, :1] * seen[:, :2] / np.maximum(level, 1e-9)[:, None]
+        nearest[self._poles, :2] = rim[self._poles]
+        local, owners, shares = [nearest], [np.arange(len(nearest))], [_NEAR_SHARE]
+        for ahead in (-1.0, 1.0):
+            for left in (-1.0, 1.0):
+                edge = np.stack(
+                    [ahead * self._half[:, 0], left * self._half[:, 1], nearest[:, 2]], axis=1
+                )
+                shown = (ahead * seen[:, 0] > self._half[:, 0]) | (
+                    left * seen[:, 1] > self._half[:, 1]
+                )
+                these = np.flatnonzero(shown & self._edged)
+                local.append(edge[these])
+                owners.append(these)
+                shares.append(_EDGE_SHARE)
+        point, owner = np.concatenate(local), np.concatenate(owners)
+        share = np.repeat(shares, [len(o) for o in owners])
 
+        # The same points of the targets at the three times, in the radar's frame.
+        c, s = cosine[owner], sine[owner]
+        x, y = point[:, :1], point[:, 1:2]
+        world = np.stack([c * x - s * y, s * x + c * y, np.repeat(point[:, 2:], 3, axis=1)], axis=2)
+        world += states.centre_m[owner] - position
+        at = portable.rotate_back(rotation, world)
+        velocity = (at[:, 2] - at[:, 0]) * (0.5 / half_s)
+        acceleration = (at[:, 2] + at[:, 0] - 2 * at[:, 1]) * (1.0 / (half_s * half_s))
+        amplitude = self._amplitudes(at[:, 1], share * self._rcs[owner])
+        amplitude *= np.abs(velocity).max(axis=1) < _FASTEST_M_S
+        kept = amplitude > _FAINT
+        points = Scatterers(at[kept, 1], velocity[kept], acceleration[kept], amplitude[kept])
+        main = np.arange(len(point)) < len(nearest)
+        return points, owner[kept], main[kept]
 
-def _phase(turns: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint16]:
-    return np.round(turns % 1.0 * _TURN).astype(np.uint32).astype(np.uint16)
-
-
-def _target(chirp: ChirpConfig, rng: np.random.Generator, amplitude: int) -> _Target:
-    """A target that stays well within the unambiguous range and speed."""
-    period_s = float(rng.uniform(8, 20))
-    fastest = 0.6 * chirp.max_doppler * period_s / (2 * math.pi)
-    return _Target(
-        centre_m=float(rng.uniform(0.25, 0.75)) * chirp.max_range,
-        swing_m=min(0.15 * chirp.max_range, fastest),
-        period_s=period_s,
-        phase_rad=float(rng.uniform(0, 2 * math.pi)),
-        azimuth_rad=float(rng.uniform(-0.8, 0.8)),
-        amplitude=amplitude,
-    )
+    def _amplitudes(self, place: Floats, rcs_m2: Floats) -> Floats:
+        """Amplitude in steps of the ADC by the radar equation, antennas and filter included."""
+        x, y, z = place[:, 0], place[:, 1], place[:, 2]
+        level = x * x + y * y
+        square = level + z * z
+        distance = np.sqrt(square)
+        up = z / (np.maximum(distance, _NEAREST_M) * _BEAM_UP)
+        lobe = 1.0 + up * up
+        gain = (x * x / np.maximum(level, 1e-12)) / (lobe * lobe)
+        room = np.clip((1.0 - distance / self.chirp.max_range) * 10.0, 0.0, 1.0)
+        gain *= room * room * (3.0 - 2.0 * room)
+        amplitude = self._loudness * np.sqrt(rcs_m2) / np.maximum(square, 1e-6) * gain
+        return np.asarray(np.where((x > 0) & (distance > _NEAREST_M), amplitude, 0.0))

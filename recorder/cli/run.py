@@ -83,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
             for number, handler in previous.items():
                 signal.signal(number, handler)
     if outcome.sealed is None:
+        if any(sensor.scheme == "sim" for sensor in config.sensors):
+            _add_truth(outcome.session)
         _checksums(outcome.session)
     if why := outcome.sealed or outcome.full:
         note(f"recorder run: {why}")
@@ -108,6 +110,13 @@ def _recover_all(root: Path) -> None:
             note(f"recovered {path}: {kept} samples kept ({report.cause})")
         except (RecorderError, OSError) as error:
             note(f"not recovered: {error}")
+
+
+def _add_truth(session: Path) -> None:
+    """Write what the simulated world knows beside what its sensors saw (docs/labels.md)."""
+    command = [sys.executable, "-m", "drivers.sim", "annotate", str(session)]
+    if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
+        note(f"{session}: the simulation's labels could not be written")
 
 
 def _checksums(session: Path) -> None:

@@ -20,13 +20,15 @@ from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig
 from drivers._protocols.jpeg import parse_jpeg
 from drivers.camera import CameraDriver, FrameClock
 from drivers.sim.camera import SimulatedCamera, read_frame_number
+from drivers.sim.lens import Lens
+from drivers.sim.world import World
 from recorder.contract.errors import ConfigError, ProtocolError, SourceError
 from recorder.contract.options import check_options
 from recorder.contract.streams import StreamSpec
 
 Image = npt.NDArray[np.uint8]
 WIDTH, HEIGHT = 320, 240
-PICTURES = SimulatedCamera(WIDTH, HEIGHT, seed=1)
+PICTURES = SimulatedCamera(World(seed=1), Lens.default(WIDTH, HEIGHT))
 
 
 def driver(
@@ -525,8 +527,12 @@ def test_sim_defaults() -> None:
     assert spec.channel("video.avi").shape == (360, 640, 3)
 
 
+def small(seed: int = 0, size: tuple[int, int] = (WIDTH, HEIGHT)) -> SimulatedCamera:
+    return SimulatedCamera(World(seed=seed), Lens.default(*size))
+
+
 def test_sim_is_the_same_for_the_same_seed() -> None:
-    first, again, other = (SimulatedCamera(WIDTH, HEIGHT, seed) for seed in (7, 7, 8))
+    first, again, other = small(7), small(7), small(8)
     pictures = [first.frame(k) for k in (0, 1, 1000)]
     for index, picture in zip((1000, 0, 1), [pictures[2], *pictures[:2]], strict=True):
         np.testing.assert_array_equal(again.frame(index), picture)
@@ -535,17 +541,20 @@ def test_sim_is_the_same_for_the_same_seed() -> None:
 
 
 def test_sim_frames_are_the_callers() -> None:
-    camera = SimulatedCamera(WIDTH, HEIGHT)
+    camera = small()
     kept = camera.frame(3)
     copy = kept.copy()
     kept[:] = 0
     np.testing.assert_array_equal(camera.frame(3), copy)
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([(160, 120), (1280, 720), (333, 77)]))
+SIZED = {size: small(size=size) for size in ((160, 120), (1280, 720), (333, 77))}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(list(SIZED)))
 def test_the_frame_number_survives_jpeg(index: int, size: tuple[int, int]) -> None:
-    image = SimulatedCamera(*size).frame(index)
+    image = SIZED[size].frame(index)
     assert image.shape == (size[1], size[0], 3)
     assert read_frame_number(image) == index
     data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 50])[1]
@@ -554,10 +563,53 @@ def test_the_frame_number_survives_jpeg(index: int, size: tuple[int, int]) -> No
 
 @pytest.mark.parametrize("size", [(32, 32), (32, 18), (4000, 32), (33, 1000)])
 def test_sim_takes_odd_sizes(size: tuple[int, int]) -> None:
-    camera = SimulatedCamera(*size)
+    camera = small(size=size)
     for index in (0, 12, 9_999_999):
         assert camera.frame(index).shape == (size[1], size[0], 3)
         assert read_frame_number(camera.frame(index)) == index
+
+
+def test_sim_options_show_in_the_picture() -> None:
+    def picture(**options: Any) -> Image:
+        camera = driver("", "sim", width=160, height=120, **options)
+        camera.open()
+        for _ in range(4):
+            item = camera.read()
+        camera.close()
+        return frame(item)
+
+    plain = picture()
+    np.testing.assert_array_equal(picture(), plain)
+    for options in (
+        {"seed": 5},
+        {"scene": "straight"},
+        {"noise": 1.0},
+        {"mount": {"translation_m": [1.7, 0.3, 1.45]}},
+        {"focal_px": 200.0},
+        {"distortion": [0.0] * 5},
+        {"readout_ms": 20.0},
+        {"exposure_ms": 15.0},
+        {"gain": 0.5},
+    ):
+        assert (picture(**options) != plain).any(), options
+    assert picture(gain=0.5)[50:].mean() == pytest.approx(plain[50:].mean() / 2, abs=1.0)
+    noise = picture(noise=2.0)[50:].astype(int) - plain[50:]
+    assert noise.std() == pytest.approx(3.0, abs=0.2)
+    assert abs(noise.mean()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"distortion": [0.1, 0.2]}, "rear: distortion: 2 numbers instead of 5"),
+        ({"distortion": [-3.0, 0, 0, 0, 0]}, "rear: distortion: .* folds"),
+        ({"mount": {"translation_m": [1.0]}}, "rear: mount.translation_m: 1 numbers instead of 3"),
+        ({"mount": {"quaternion_xyzw": [0, 0, 0, 2]}}, "rear: mount.quaternion_xyzw: of length 2"),
+    ],
+)
+def test_sim_refuses_what_is_no_camera(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        driver("", "sim", name="rear", **options).open()
 
 
 # Options

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from drivers._kit.driver import EndOfSource, Lost, Sample, SensorConfig
-from drivers._protocols.chirp import ChirpConfig, to_complex
+from drivers._protocols.chirp import ChirpConfig
 from drivers.mmwave import SIM_CHIRP, MmwaveDriver
 from drivers.sim.radar import SimulatedRadar
 from recorder.contract.errors import ConfigError, SourceError
@@ -258,115 +258,97 @@ def test_red_rovers_keys_are_all_known() -> None:
     assert checked["capture"] == capture
 
 
-# The simulated radar
+# The simulated radar; tests/sim has what it shows
 
 
-def peak(cube: npt.NDArray[np.complex64]) -> tuple[int, int]:
-    """(Doppler bin, range bin) of the strongest cell over all antennas."""
-    spectrum = np.abs(np.fft.fft2(cube, axes=(0, 3))).sum(axis=(1, 2))
-    doppler, bin_ = np.unravel_index(int(spectrum.argmax()), spectrum.shape)
-    return int(doppler), int(bin_)
+def played(count: int, **options: Any) -> list[Sample]:
+    radar = driver("", "sim", **options)
+    radar.open()
+    items = [radar.read() for _ in range(count)]
+    radar.close()
+    return [item for item in items if isinstance(item, Sample)]
 
 
-@pytest.mark.parametrize("order", ["qqii", "iiqq"])
-@pytest.mark.parametrize("index", [0, 37, 200])
-@pytest.mark.parametrize("seed", [0, 5])
-def test_the_strongest_target_is_where_it_should_be(order: str, index: int, seed: int) -> None:
-    radar = SimulatedRadar(SIM_CHIRP, order, seed)
-    target = radar.targets(index)[0]
-    doppler, bin_ = peak(to_complex(radar.frame(index), order))
-    assert abs(bin_ - target.range_m / SIM_CHIRP.range_resolution) <= 0.6
-    expected = target.velocity_mps / SIM_CHIRP.doppler_resolution
-    signed = (doppler + 32) % 64 - 32
-    assert abs(signed - expected) <= 0.6
+def test_sim_is_the_same_for_the_same_options() -> None:
+    def first(**options: Any) -> list[bytes]:
+        samples = played(4, radar={**SMALL, "adc_samples": 64}, **options)
+        return [np.asarray(sample.data["iq"]).tobytes() for sample in samples]
 
-
-@pytest.mark.parametrize("index", [0, 37])
-def test_the_wrong_order_mirrors_the_range(index: int) -> None:
-    # I and Q in each other's places conjugate the tones (times j): bin b appears at N - b.
-    radar = SimulatedRadar(SIM_CHIRP, "qqii")
-    bin_ = peak(to_complex(radar.frame(index), "qqii"))[1]
-    assert peak(to_complex(radar.frame(index), "iiqq"))[1] == 256 - bin_
-
-
-def test_both_orders_show_the_same_targets() -> None:
-    a = to_complex(SimulatedRadar(SIM_CHIRP, "qqii").frame(3), "qqii")
-    b = to_complex(SimulatedRadar(SIM_CHIRP, "iiqq").frame(3), "iiqq")
-    assert np.corrcoef(a.real.ravel(), b.real.ravel())[0, 1] > 0.99
-    assert np.corrcoef(a.imag.ravel(), b.imag.ravel())[0, 1] > 0.99
-
-
-def test_all_targets_stand_out_of_the_noise() -> None:
-    radar = SimulatedRadar(SIM_CHIRP, "qqii")
-    cube = to_complex(radar.frame(0), "qqii")
-    window = np.hanning(64)[:, None, None, None] * np.hanning(256)
-    spectrum = np.abs(np.fft.fft2(cube * window, axes=(0, 3))).sum(axis=(1, 2))
-    floor = np.median(spectrum)
-    for target in radar.targets(0):
-        bin_ = round(target.range_m / SIM_CHIRP.range_resolution)
-        doppler = round(target.velocity_mps / SIM_CHIRP.doppler_resolution) % 64
-        assert spectrum[doppler, bin_] > 30 * floor
-
-
-def test_the_strongest_target_is_at_its_angle() -> None:
-    radar = SimulatedRadar(SIM_CHIRP, "qqii")
-    target = radar.targets(0)[0]
-    cube = to_complex(radar.frame(0), "qqii")
-    spectrum = np.fft.fft2(cube, axes=(0, 3))
-    doppler, bin_ = peak(cube)
-    receivers = spectrum[doppler, 0, :, bin_]  # one transmitter: no motion between antennas
-    step = np.angle((receivers[1:] * receivers[:-1].conj()).sum())
-    expected = np.pi * np.sin(target.azimuth_rad)
-    assert abs((step - expected + np.pi) % (2 * np.pi) - np.pi) < 0.05
-
-
-def test_targets_move_by_their_velocity() -> None:
-    radar = SimulatedRadar(SIM_CHIRP, "qqii")
-    for index in (0, 50, 111):
-        for now, then in zip(radar.targets(index), radar.targets(index + 1), strict=True):
-            mean = (now.velocity_mps + then.velocity_mps) / 2
-            assert then.range_m - now.range_m == pytest.approx(mean * 0.05, abs=1e-4)
-            assert 0 < now.range_m < SIM_CHIRP.max_range
-            assert abs(now.velocity_mps) < SIM_CHIRP.max_doppler
-
-
-@pytest.mark.parametrize("device", ["AWR2944", "AWRL6844"])
-def test_real_samples_show_the_target_too(device: str) -> None:
-    chirp = ChirpConfig(**{**SMALL, "device": device, "adc_samples": 128, "frame_length": 32})
-    radar = SimulatedRadar(chirp, "qqii")
-    frame = radar.frame(0)
-    assert frame.shape == (32, 4, 4, 128)
-    spectrum = np.abs(np.fft.rfft(frame.astype(float), axis=3)).sum(axis=(0, 1, 2))
-    bin_ = radar.targets(0)[0].range_m / chirp.range_resolution
-    assert abs(int(spectrum.argmax()) - bin_) <= 0.6
-
-
-def test_sim_is_the_same_for_the_same_seed() -> None:
-    def first(seed: int) -> list[bytes]:
-        radar = driver("", "sim", seed=seed)
-        radar.open()
-        items = [radar.read() for _ in range(4)]
-        radar.close()
-        return [np.asarray(i.data["iq"]).tobytes() for i in items if isinstance(i, Sample)]
-
-    assert len(set(first(3))) == 4
-    assert first(3) == first(3)
-    assert set(first(3)).isdisjoint(first(4))
+    assert len(set(first(seed=3))) == 4
+    assert first(seed=3) == first(seed=3)
+    for other in ({"seed": 4}, {"scene": "parked"}, {"noise": 0.5}, {"iq_order": "iiqq"}):
+        assert set(first(seed=3)).isdisjoint(first(**{"seed": 3, **other}))
+    aside = first(seed=3, mount={"translation_m": [3.7, 0.5, 0.6]})
+    assert set(first(seed=3)).isdisjoint(aside)
 
 
 def test_sim_stream_and_stamps() -> None:
+    """A frame is stamped when its last chirp ends; the world begins at 0."""
     radar = driver("", "sim", radar={"frame_period": 40.0})
     (spec,) = radar.open()
-    assert not spec.finite
+    assert not spec.finite and radar.origin_ns == 0
     assert spec.rate_hz == 25.0
     assert spec.channel("iq").shape == SIM_CHIRP.shape
     for _ in range(2):  # a second open starts afresh
         samples = [radar.read() for _ in range(3)]
-        assert [np.asarray(s.t_ns).tolist() for s in samples] == [[0], [40_000_000], [80_000_000]]
+        assert [np.asarray(s.t_ns).tolist() for s in samples] == [
+            [7_680_000], [47_680_000], [87_680_000],
+        ]  # fmt: skip
         for sample in samples:
             assert isinstance(sample, Sample)
             values = np.asarray(sample.data["iq"])
             assert (values.shape, values.dtype) == ((1, *SIM_CHIRP.shape), np.dtype("<i2"))
-            assert np.abs(values).max() < 8000
+            assert np.asarray(sample.data["valid"]).tolist() == [1]
+            assert 50 < np.abs(values.astype(int)).max() < 32767
         radar.close()
         radar.open()
+
+
+def test_sim_skips_what_is_not_looked_at() -> None:
+    """A driver that comes back after an hour is there at once: 72000 frames would take minutes."""
+    radar = driver("", "sim")
+    radar.open()
+    for _ in range(72_000):
+        last = radar.read()
+    assert isinstance(last, Sample) and int(last.t_ns[0]) == 71_999 * 50_000_000 + 7_680_000
+    expected = SimulatedRadar(SIM_CHIRP, "qqii").frame(71_999)
+    np.testing.assert_array_equal(np.asarray(last.data["iq"])[0], expected)
+
+
+def test_two_simulated_radars_have_their_own_noise() -> None:
+    def first(name: str, noise: float) -> npt.NDArray[np.int16]:
+        radar = driver("", "sim", name=name, seed=2, noise=noise)
+        radar.open()
+        item = radar.read()
+        assert isinstance(item, Sample)
+        return np.asarray(item.data["iq"])
+
+    np.testing.assert_array_equal(first("left", 0.0), first("right", 0.0))
+    still = first("left", 0.0).astype(float).ravel()
+    left, right = (first(name, 1.0).ravel() - still for name in ("left", "right"))
+    assert left.std() > 10 and abs(np.corrcoef(left, right)[0, 1]) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("mount", "message"),
+    [
+        ({"translation_m": [1.0, 2.0]}, "radar: mount.translation_m: 2 numbers instead of 3"),
+        ({"quaternion_xyzw": [1.0, 1.0, 0.0, 0.0]}, r"radar: mount\.quaternion_xyzw: of length"),
+    ],
+)
+def test_a_mount_that_is_none(mount: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        driver("", "sim", mount=mount).open()
+
+
+def test_radar_json_says_where_antennas_and_times_are() -> None:
+    radar = driver("", "sim")
+    (spec,) = radar.open()
+    described = json.loads(spec.files["radar.json"])
+    half_wave = 299_792_458.0 / 77e9 / 2
+    assert described["antennas"]["tx_m"] == [
+        [0.0, 0.0, 0.0], [0.0, 2 * half_wave, half_wave], [0.0, 4 * half_wave, 0.0],
+    ]  # fmt: skip
+    assert described["antennas"]["rx_m"] == [[0.0, k * half_wave, 0.0] for k in range(4)]
+    assert described["antennas"]["tx_turns"] == [0.0, 0.0, 0.0]
+    assert described["chirp_time"] == 120.0 and described["frame_time"] == pytest.approx(7.68)

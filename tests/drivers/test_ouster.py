@@ -11,6 +11,8 @@ import pytest
 from ouster.sdk import core, osf
 
 from drivers._kit.driver import Lost, Sample, State
+from drivers.sim.lidar import LidarScene, default_info
+from drivers.sim.world import World
 from recorder.contract.errors import SourceError
 from tests.drivers.ouster_rig import (
     BEAMS,
@@ -381,44 +383,91 @@ def test_open_and_close_repeat(tmp_path: Path) -> None:
 
 
 def test_simulation_is_deterministic_and_moves(tmp_path: Path) -> None:
-    options = {"mode": "512x10", "beams": 32}
+    options = {"mode": "512x10", "beams": 32, "scene": "straight"}
     specs, first = play(driver_for("sim", "", seed=3, **options), 44)
     assert_same_items(play(driver_for("sim", "", seed=3, **options), 44)[1], first)
-    other = play(driver_for("sim", "", seed=4, **options), 44)[1]
-    assert not np.array_equal(samples(other)[0].data["rng"], samples(first)[0].data["rng"])
+    for other in ({"seed": 4}, {"scene": "parked"}, {"noise": 0.0}):
+        changed = play(driver_for("sim", "", **{"seed": 3, **options, **other}), 11)[1]
+        assert not np.array_equal(samples(changed)[0].data["rng"], samples(first)[0].data["rng"])
     assert not any(s.finite for s in specs) and [s.rate_hz for s in specs] == [10.0, 100.0]
-    sweeps = samples(first)
-    assert len(sweeps) == 4 and len(samples(first, "lidar_imu")) == 40
+    sweeps, imu = samples(first), samples(first, "lidar_imu")
+    assert len(sweeps) == 4 and len(imu) == 40
     assert np.diff([s.t_ns[0] for s in sweeps]).tolist() == [SWEEP_NS] * 3
+    # The world begins with the IMU's first sample, and with the first column.
+    origin = driver_for("sim", "").origin_ns
+    assert imu[0].t_ns[0] == origin == sweeps[0].data["t_col"][0, 0]
     for sweep in sweeps:
-        assert sweep.data["t_col"].all() and sweep.data["t_col"][0, -1] == sweep.t_dev_ns[0]
+        columns = sweep.data["t_col"][0].astype(np.int64)
+        assert columns[-1] == sweep.t_dev_ns[0] == sweep.t_ns[0]
+        assert np.abs(np.diff(columns) - SWEEP_NS / 512).max() <= 1
         assert sweep.data["rng"].max() == 65535 and sweep.data["rng_far"].any()
-    # Its points, made by ouster-sdk from the stored metadata, lie on ground, wall and box.
+        assert np.linalg.norm(imu[0].data["acc"]) == pytest.approx(9.8, abs=0.3)
+    # Its points, made by ouster-sdk from the stored metadata, lie on the ground or above it.
     lut = core.XYZLut(core.SensorInfo(specs[0].files["lidar.json"]), False)
-    centres = []
+    heights = []
     for sweep in sweeps:
         ranges = sweep.data["rng"][0] + sweep.data["rng_far"][0]
         points = np.asarray(lut(ranges))[ranges > 0]
-        on_box = np.asarray(sweep.data["rfl"][0] >= 180)[ranges > 0]
-        radius = np.hypot(points[:, 0], points[:, 1])
-        ground = ~on_box & (radius < 60)
-        assert ground.sum() > 2000 and np.abs(points[ground, 2] + 1.7).max() < 0.05
-        assert np.abs(radius[radius > 65] - 70).max() < 0.1
-        assert on_box.sum() > 20
-        centres.append(points[on_box].mean(axis=0))
-    assert np.linalg.norm(np.diff(centres, axis=0), axis=1).min() > 0.05
+        height = points[:, 2] + 1.95
+        assert height.min() > -0.05 and np.mean(np.abs(height) < 0.05) > 0.1
+        heights.append(height)
+    assert max(map(np.max, heights)) > 5
+    assert not np.array_equal(sweeps[0].data["rng"], sweeps[1].data["rng"])
 
 
 def test_simulation_of_a_given_sensor(tmp_path: Path) -> None:
-    info = make_info("RNG19_RFL8_SIG16_NIR16_DUAL")
+    info = make_info("RNG19_RFL8_SIG16_NIR16_DUAL", imu="ACCEL32_GYRO32_NMEA")
     (tmp_path / "a.json").write_text(info.to_json_string())
-    specs, items = play(driver_for("sim", "", metadata=str(tmp_path / "a.json"), imu=False), 3)
-    assert [s.name for s in specs] == ["lidar"]
+    driver = driver_for("sim", "", metadata=str(tmp_path / "a.json"))
+    specs, items = play(driver, 30)
+    assert [s.name for s in specs] == ["lidar", "lidar_imu"]
     assert specs[0].files["lidar.json"] == info.to_json_string()
     data = samples(items)[0].data
     assert data["rng"].shape == (1, BEAMS, COLUMNS)
-    behind = data["rng2"] > 0
-    assert behind.any() and (data["rng2"] > data["rng"])[behind].all()
+    assert {"rng2", "rng2_far", "rfl2"} <= set(data)
+    # As many IMU samples as this sensor's metadata says.
+    assert specs[1].rate_hz == 80.0
+    stamps = [s.t_ns[0] for s in samples(items, "lidar_imu")]
+    assert np.diff(stamps).tolist() == [12_500_000] * (len(stamps) - 1)
+
+
+def test_simulation_has_second_returns(tmp_path: Path) -> None:
+    info = default_info(core, "1024x10", 64)
+    layout = info.format
+    layout.udp_profile_lidar = core.UDPProfileLidar.from_string("RNG19_RFL8_SIG16_NIR16_DUAL")
+    info.format = layout
+    (tmp_path / "a.json").write_text(info.to_json_string())
+    _, items = play(driver_for("sim", "", metadata=str(tmp_path / "a.json"), imu=False), 2)
+    for sample in samples(items):
+        first, second = (
+            sample.data[name].astype("u4") + sample.data[name + "_far"] for name in ("rng", "rng2")
+        )
+        behind = second > 0
+        assert behind.sum() > 20 and (first > 0)[behind].all()
+        # With noise of 8 mm, a second surface is where it is to a few of these.
+        assert (second.astype(int) - first)[behind].min() > -60
+
+
+def test_simulation_without_an_imu_keeps_the_worlds_time() -> None:
+    options = {"mode": "512x10", "beams": 32, "imu": False}
+    driver = driver_for("sim", "", **options)
+    specs, items = play(driver, 2)
+    assert [s.name for s in specs] == ["lidar"]
+    first = samples(items)[0].t_ns[0]
+    assert first - (driver.origin_ns or 0) == round(511 / 512 * SWEEP_NS)
+
+
+def test_simulation_skips_what_is_not_looked_at() -> None:
+    """A driver that comes back after an hour is there at once: its sweeps would take minutes."""
+    driver = driver_for("sim", "", mode="512x10", beams=32, imu=False, seed=1)
+    driver.open()
+    for _ in range(36_000):
+        last = driver.read()
+    world = World("drive", 1)
+    scene = LidarScene(core, default_info(core, "512x10", 32), world, seed=1)
+    assert isinstance(last, Sample)
+    expected = scene.sweep(35_999)["REFLECTIVITY"]
+    np.testing.assert_array_equal(np.asarray(last.data["rfl"])[0], expected)
 
 
 def test_an_imu_alone(tmp_path: Path) -> None:

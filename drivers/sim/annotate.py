@@ -1,0 +1,281 @@
+"""Writes the truth into a finished session of simulated sensors (docs/labels.md).
+
+Usage::
+
+    written = annotate(Path("sessions/demo_2026_01_01_10_00_00"))
+    written["_cuboids/truth.jsonl"]        # lines in it, without the header
+
+The session's own config says which world it was; the stamps are those that were recorded.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers.sim import truth
+from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, simulated_camera
+from drivers.sim.world import SCENE_OPTION, World
+from recorder.contract.errors import SessionError
+from recorder.contract.options import check_options
+from recorder.contract.yaml_lines import read_yaml
+
+CUBOIDS: Final = "_cuboids/truth.jsonl"
+POSE: Final = "_pose"
+POSE_PERIOD_NS: Final = 10_000_000
+
+_FRAMED: Final = ("video.avi", "rng", "iq")  # channels of sensors that give a frame at a time
+
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSensor:
+    """A sensor of the session whose source is ``sim:``.
+
+    Attributes:
+        name: its name, and that of its folder.
+        entry: its entry in the config.
+        channels: its folder's ``meta.json``.
+        t_ns: int64 [n], world times of its samples.
+    """
+
+    name: str
+    entry: Mapping[str, Any]
+    channels: Mapping[str, Any]
+    t_ns: Times
+
+    @property
+    def world(self) -> tuple[str, int]:
+        """Scene and seed."""
+        return self.entry.get("scene") or SCENE_OPTION.default, self.entry.get("seed") or 0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSession:
+    """What is needed of a session.
+
+    Attributes:
+        path: its folder.
+        start_ns: epoch ns of world time 0.
+        start_mono_ns: monotonic ns of world time 0.
+        sensors: those with a ``sim:`` source and samples, in the config's order.
+    """
+
+    path: Path
+    start_ns: int
+    start_mono_ns: int
+    sensors: tuple[SimulatedSensor, ...]
+
+
+def annotate(session: Path) -> dict[str, int]:
+    """Write labels and the true trajectory into a session; the same again if called again.
+
+    Written are ``_cuboids/truth.jsonl``, for each camera ``_labels/CAMERA.jsonl`` and
+    ``_masks/CAMERA/ego.png``, for each camera, lidar and radar ``_NAME/pose.npz``, and ``_pose/``.
+    Each file comes into place whole.
+
+    Returns:
+        By file, the number of labels (masks: 1, poses: samples) in it.
+
+    Raises:
+        SessionError: it is no finished session, has no simulated sensor with samples, or its
+            sensors saw different worlds.
+    """
+    read = read_session(session)
+    scene, seed = _common_world(read)
+    world = World(scene, seed)
+    cameras = [sensor for sensor in read.sensors if "video.avi" in sensor.channels]
+    lidars = [sensor for sensor in read.sensors if "rng" in sensor.channels]
+    written: dict[str, int] = {}
+    radars = [sensor for sensor in read.sensors if "iq" in sensor.channels]
+    timed = (lidars or cameras or radars)[:1]
+    if timed:
+        t_ns = timed[0].t_ns
+        header = {
+            "format": "recorder-cuboids",
+            "version": 1,
+            "source": "simulated",
+            "times_of": timed[0].name,
+        }
+        lines = truth.cuboids(world, t_ns, (t_ns + read.start_ns).tolist())
+        written[CUBOIDS] = _write_lines(read.path / CUBOIDS, header, lines)
+    for camera in cameras:
+        _annotate_camera(read, world, camera, written)
+    for sensor in read.sensors:
+        if not sensor.channels.keys().isdisjoint(_FRAMED):
+            _write_sensor_poses(read, world, sensor, written)
+    _write_poses(read, world, written)
+    return written
+
+
+def read_session(path: Path) -> SimulatedSession:
+    """The simulated sensors of a finished session.
+
+    Raises:
+        SessionError: see `annotate`.
+    """
+    try:
+        header = json.loads((path / "_recorder" / "session.json").read_bytes())
+        state, start_ns = header["state"], int(header["start_ns"])
+        start_mono_ns = int(header["start_mono_ns"])
+    except FileNotFoundError:
+        raise SessionError(f"{path}: not a session of the recorder (no session.json)") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SessionError(f"{path}: session.json is of no use: {error!r}") from None
+    if state == "recording":
+        raise SessionError(f"{path}: is not finished (state {state}); try `recorder recover`")
+    config = read_yaml(path / "config.yaml").values
+    entries = config.get("sensors")
+    sensors = []
+    for name, entry in (entries if isinstance(entries, dict) else {}).items():
+        if isinstance(entry, dict) and str(entry.get("source", "")).startswith("sim:"):
+            try:
+                channels = json.loads((path / name / "meta.json").read_bytes())
+                t_mono = np.fromfile(path / name / "t_mono", "<u8").astype(np.int64)
+            except OSError:
+                continue  # it never gave a sample
+            except ValueError as error:
+                raise SessionError(f"{path / name}: meta.json is of no use: {error}") from None
+            if len(t_mono):
+                sensors.append(SimulatedSensor(name, entry, channels, t_mono - start_mono_ns))
+    if not sensors:
+        raise SessionError(f"{path}: has no sensor with samples from a simulated source")
+    return SimulatedSession(path, start_ns, start_mono_ns, tuple(sensors))
+
+
+def _common_world(session: SimulatedSession) -> tuple[str, int]:
+    worlds: dict[tuple[str, int], str] = {}
+    for sensor in session.sensors:
+        worlds.setdefault(sensor.world, sensor.name)
+    if len(worlds) > 1:
+        told = ", ".join(f"{name}: scene {w[0]}, seed {w[1]}" for w, name in worlds.items())
+        raise SessionError(f"{session.path}: its sensors saw different worlds ({told})")
+    return next(iter(worlds))
+
+
+def _annotate_camera(
+    session: SimulatedSession, world: World, sensor: SimulatedSensor, written: dict[str, int]
+) -> None:
+    name = sensor.name
+    chosen = {key: value for key, value in sensor.entry.items() if key in SIM_CAMERA_OPTIONS}
+    options = check_options(SIM_CAMERA_OPTIONS, chosen, f"sensors.{name}")
+    height, width, _ = sensor.channels["video.avi"]["shape"]
+    # The look does not matter here, and the rate is in the stamps.
+    options |= {"noise": 0.0}
+    camera = simulated_camera(name, options, (width, height), SIM_FPS, world)
+    shift_s = options["exposure_ms"] / 2e3
+    lines = (
+        truth.box_line(world, box, frame, t_ns + session.start_ns)
+        for frame, t_ns in enumerate(sensor.t_ns.tolist())
+        for box in truth.boxes(camera, t_ns / 1e9 - shift_s)
+    )
+    header = {
+        "format": "recorder-boxes",
+        "version": 1,
+        "source": "simulated",
+        "camera": name,
+        "resolution": [width, height],
+    }
+    file = f"_labels/{name}.jsonl"
+    written[file] = _write_lines(session.path / file, header, lines)
+    mask = f"_masks/{name}/ego.png"
+    _write(session.path / mask, _png(truth.ego_mask(camera)))
+    written[mask] = 1
+
+
+def _write_poses(session: SimulatedSession, world: World, written: dict[str, int]) -> None:
+    """The virtual sensor ``_pose``: 100 Hz from the start until behind the last sample."""
+    last_ns = max(int(sensor.t_ns[-1]) for sensor in session.sensors)
+    t_ns = np.arange(max(last_ns, 0) // POSE_PERIOD_NS + 2, dtype=np.int64) * POSE_PERIOD_NS
+    texts = {
+        "ts": "time, epoch seconds",
+        "t_mono": "time on the host's monotonic clock, ns",
+        "pos": "position of the rig in the world, m",
+        "rot": "rotation matrix, rig to world",
+        "vel": "velocity of the rig in the world, m/s",
+        "acc": "acceleration of the rig in the world, without gravity, m/s^2",
+    }
+    values: dict[str, npt.NDArray[Any]] = {
+        "ts": ((t_ns + session.start_ns) / 1e9).astype("<f8"),
+        "t_mono": (t_ns + session.start_mono_ns).astype("<u8"),
+        **truth.poses(world, t_ns),
+    }
+    meta = {
+        name: {
+            "format": "raw",
+            "type": array.dtype.str[1:],
+            "shape": list(array.shape[1:]),
+            "desc": texts[name],
+        }
+        for name, array in values.items()
+    }
+    folder = session.path / POSE
+    for name, array in values.items():
+        _write(folder / name, array.tobytes())
+    # Last: a folder with a meta.json is a sensor.
+    _write(folder / "meta.json", json.dumps(meta, indent=2).encode())
+    written[POSE] = len(t_ns)
+
+
+def _write_sensor_poses(
+    session: SimulatedSession, world: World, sensor: SimulatedSensor, written: dict[str, int]
+) -> None:
+    """``_NAME/pose.npz``, the rig's pose at a sensor's stamps: what roverd's Pose reads."""
+    poses = truth.poses(world, sensor.t_ns)
+    bundle = io.BytesIO()
+    t_s = (sensor.t_ns + session.start_ns) / 1e9
+    np.savez(bundle, t=t_s, pos=poses["pos"], rot=poses["rot"], vel=poses["vel"], acc=poses["acc"])
+    file = f"_{sensor.name}/pose.npz"
+    _write(session.path / file, bundle.getvalue())
+    written[file] = len(t_s)
+
+
+def _png(image: npt.NDArray[np.uint8]) -> bytes:
+    import cv2
+
+    done, data = cv2.imencode(".png", image)
+    if not done:
+        raise SessionError("the mask cannot be encoded as PNG")
+    return bytes(data.data)
+
+
+def _write_lines(path: Path, header: Mapping[str, Any], lines: Iterable[str]) -> int:
+    """Write a header and lines; returns how many lines."""
+    count = 0
+    part = _part(path)
+    with part.open("w", encoding="ascii") as file:
+        file.write(json.dumps(header) + "\n")
+        for line in lines:
+            file.write(line + "\n")
+            count += 1
+        _settle(file.fileno(), file.flush)
+    part.replace(path)
+    return count
+
+
+def _write(path: Path, data: bytes) -> None:
+    part = _part(path)
+    with part.open("wb") as file:
+        file.write(data)
+        _settle(file.fileno(), file.flush)
+    part.replace(path)
+
+
+def _part(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f".{path.name}.part")
+
+
+def _settle(descriptor: int, flush: Any) -> None:
+    flush()
+    os.fchmod(descriptor, 0o640)  # as all files of a session
+    os.fsync(descriptor)

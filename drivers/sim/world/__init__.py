@@ -1,0 +1,88 @@
+"""One world that every simulated sensor sees: a vehicle's drive, targets, and the ground.
+
+World frame: x east, y north, z up.  Rig frame: x forward, y left, z up, origin on the ground below
+the middle of the rear axle.  World time 0 is the start of the source; of a recorded sample it is
+``t_mono`` less the session's ``start_mono_ns``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers.sim.world.ground import Ground
+from drivers.sim.world.path import Path
+from drivers.sim.world.scenes import SCENES
+from drivers.sim.world.targets import Fleet, Target, TargetStates
+from drivers.sim.world.trajectory import Motion, Trajectory
+from recorder.contract.options import Option
+
+__all__ = ["SCENES", "SCENE_OPTION", "Ground", "Motion", "Path", "Target", "TargetStates",
+           "Trajectory", "World"]  # fmt: skip
+
+GRAVITY_M_S2 = 9.80665
+
+SCENE_OPTION = Option("str", "drive", "sim: what happens", choices=tuple(SCENES))
+"""The option ``scene`` of every simulated sensor."""
+
+
+class World:
+    """A scene, the same for the same seed on every machine; every state at any time, exactly.
+
+    >>> world = World("drive", seed=0)
+    >>> position_m, rotation = world.trajectory.pose(np.array([1.5]))     # rig to world
+    >>> centre_m, yaw_rad = world.targets[0].pose(np.array([1.5]))
+    >>> world.states(np.array([1.5])).centre_m                            # of all at once
+
+    Args:
+        scene: ``drive`` (everything), ``straight`` (constant speed) or ``parked`` (the vehicle
+            stands).
+        seed: of the ground and of what is beside the road; the drive and the traffic are the
+            scene's own.
+
+    Attributes:
+        trajectory: the vehicle's motion.
+        targets: what can be met, in the order of `states`.
+        ground: the plane z = 0.
+    """
+
+    def __init__(self, scene: str = "drive", seed: int = 0) -> None:
+        made = SCENES[scene](seed)
+        self.scene, self.seed = scene, seed
+        self.trajectory = made.trajectory
+        shapes = [shape for shape, _ in made.placed]
+        courses = [course for _, course in made.placed]
+        self._fleet = Fleet(self.trajectory, shapes, courses)
+        counts: dict[str, int] = {}
+        targets = []
+        for number, (shape, course) in enumerate(made.placed):
+            place = counts[shape.kind] = counts.get(shape.kind, 0) + 1
+            standing = not (course.speed or course.follows or course.circle_m)
+            targets.append(
+                Target(
+                    f"{shape.kind}_{place:02d}", number, shape.kind, shape.size_m,
+                    shape.reflectivity, shape.rcs_m2, shape.colour, standing, self._fleet,
+                )
+            )  # fmt: skip
+        self.targets: tuple[Target, ...] = tuple(targets)
+        self.sizes_m = np.array([target.size_m for target in targets])
+
+    @cached_property
+    def ground(self) -> Ground:
+        """The plane z = 0; made when it is first asked for."""
+        return _ground(self.scene, self.seed)
+
+    def states(
+        self, t_s: npt.ArrayLike, which: Sequence[int] | slice | None = None
+    ) -> TargetStates:
+        """States of targets (all, or the numbers `which`) at the times [n], arrays [m, n, ...]."""
+        return self._fleet.states(np.asarray(t_s, np.float64), which)
+
+
+@lru_cache(maxsize=2)
+def _ground(scene: str, seed: int) -> Ground:
+    made = SCENES[scene](seed)
+    return Ground(made.trajectory.path, made.tile_m, seed)
