@@ -71,7 +71,9 @@ class CameraDriver(Driver):
         ),
         **SIM_CAMERA_OPTIONS,
     }  # fmt: skip
+    vrs_kind = "camera"
     schemes: ClassVar = {
+        "vrs": "PATH[#STREAM]: a camera's stream of a VRS file",
         "sim": "the simulated world, with the frame's number in the picture",
         "file": "a video that OpenCV opens, or a pattern of numbered images (img_%04d.jpg)",
     }

@@ -59,7 +59,9 @@ class XsensDriver(Driver):
         ),
         **SIM_IMU_OPTIONS,
     }
+    vrs_kind = "imu"
     schemes: ClassVar[dict[str, str]] = {
+        "vrs": "PATH[#STREAM]: an IMU's stream of a VRS file",
         "file": "a log of an MTi's serial byte stream, with MTData2 messages",
         "sim": "an IMU on the vehicle of the simulated world, endless",
     }

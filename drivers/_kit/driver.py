@@ -135,12 +135,14 @@ class Driver(ABC):
         schemes: source schemes that it takes, with one line each for people.
         live_schemes: those of devices; all others are played: paced by the kit on the session's
             timeline.
+        vrs_kind: what a source ``vrs:`` may be for it (see `drivers._kit.vrs_source`); "" for none.
         stream_suffixes: what further streams add to the sensor's name (``_imu``).
     """
 
     options: ClassVar[OptionTable] = {}
     schemes: ClassVar[Mapping[str, str]] = {}
     live_schemes: ClassVar[frozenset[str]] = frozenset()
+    vrs_kind: ClassVar[str] = ""
     stream_suffixes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, sensor: SensorConfig) -> None:

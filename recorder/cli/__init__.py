@@ -29,6 +29,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("list", "recorder.cli.list_", "the sessions below a folder"),
     ("validate", "recorder.cli.validate", "hold a session against its format"),
     ("recover", "recorder.cli.recover", "make sessions whole whose writer died"),
+    ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
     ("replay", "recorder.cli.replay", "play a session's streams onto the tap"),
     ("completion", "recorder.cli.completion", "print a script for the shell's completion"),
 )

@@ -95,4 +95,10 @@ def _text(summary: dict[str, Any]) -> str:
             ]
         )
     headers = ["stream", "samples", "rate [Hz]", "first [s]", "last [s]", "size", "lost"]
-    return "\n".join(lines) + "\n\n" + format_table(headers, rows, right=range(1, 6))
+    text = "\n".join(lines) + "\n\n" + format_table(headers, rows, right=range(1, 6))
+    if (vrs := summary["record_format"]) is not None:
+        data = [f"{n} {s['data']}" for n, s in vrs["streams"].items() if s["data"]]
+        text += f"\n\nsession.vrs  {vrs['records']} records, {human_bytes(vrs['bytes'])}; data: "
+        text += ", ".join(data) or "none"
+        text += "" if vrs["indexed"] else "; without an index"
+    return text

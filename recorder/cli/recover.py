@@ -85,6 +85,11 @@ def _table(report: RecoveryReport) -> str:
         lost = stream.damaged or ("what came after, uncounted" if stream.interval_lost else "-")
         cut = sum(stream.cut_bytes.values())
         rows.append([name, stream.kept, stream.committed, human_bytes(cut) if cut else "-", lost])
-    return format_table(
+    text = format_table(
         ["stream", "kept", "committed", "to salvage", "lost"], rows, right=(1, 2, 3)
     )
+    if report.vrs is not None:
+        salvaged = human_bytes(report.vrs.cut_bytes) if report.vrs.cut_bytes else "nothing"
+        text += f"\nsession.vrs: {salvaged} to salvage; filled up from what was kept"
+        text += f"; damaged: {report.vrs.damaged}" if report.vrs.damaged else ""
+    return text

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record; 0, 3 with loss or a full disk, 1 where the disk failed, 2 where it cannot begin."""
+    from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.live import LiveView
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import StorageError
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     for sentence in config.not_yet():
         note(sentence)
+    steps = [] if args.no_finalize else configured_steps(config)
     session = config.session
     name = args.name or render_name(
         session.name, platform.node(), datetime.now(UTC), session.metadata
@@ -63,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         sync_interval_ms=config.storage.sync_interval_ms,
         min_free_gb=config.storage.min_free_gb,
         duration_s=args.duration,
+        record_format=list(config.record_format.streams) if config.record_format.enabled else None,
     )
     root = check_root(Path(plan.root), config.storage)
     if root.problem is not None:
@@ -88,8 +91,17 @@ def run(args: argparse.Namespace) -> int:
         _checksums(outcome.session)
     if why := outcome.sealed or outcome.full:
         note(f"recorder run: {why}")
-    emit(_result(outcome), args, lambda _: _text(outcome))
-    return outcome.exit_code
+    packed = None
+    if steps and outcome.sealed is None:
+        packed = finalize_session(outcome.session, steps)
+    emit(
+        _result(outcome) | {"archives": packed or []},
+        args,
+        lambda _: "\n".join(
+            [_text(outcome), *(f"archive {a['archive']}: {a['files'][-1]}" for a in packed or [])]
+        ),
+    )
+    return 1 if steps and packed is None and not outcome.exit_code else outcome.exit_code
 
 
 def _recover_all(root: Path) -> None:

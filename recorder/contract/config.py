@@ -47,7 +47,8 @@ __all__ = ["FILE_SCHEMES", "Config", "DriverSchema", "SchemaOf", "SensorEntry", 
 SchemaOf = Callable[[str], DriverSchema]
 """Gives the schema of a driver by its name; ConfigError where there is no such driver."""
 
-FILE_SCHEMES = frozenset({"file", "pcap", "osf", "vrs", SESSION_SCHEME})
+VRS_SCHEME = "vrs"
+FILE_SCHEMES = frozenset({"file", "pcap", "osf", VRS_SCHEME, SESSION_SCHEME})
 """Schemes whose address is a path, relative to the config, that must exist."""
 
 _DRIVER = re.compile(r"[a-z][a-z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
@@ -59,9 +60,6 @@ _NOT_YET: Mapping[str, str] = {
     "session.split.gb": "sessions are not split",
     "retention.gb": "nothing is deleted",
     "retention.days": "nothing is deleted",
-    "record_format.enabled": "no session.vrs is written",
-    "record_format.streams": "no session.vrs is written",
-    "finalize": "no archives are packed",
     "control.socket": "there is no control socket",
     "control.tcp": "there is no control socket",
     "control.curve_keys": "there is no control socket",
@@ -306,6 +304,8 @@ class _Reader:
         if scheme not in FILE_SCHEMES:
             return scheme, address
         path, hash_mark, sensor = address, "", ""
+        if scheme == VRS_SCHEME and "#" in address and not self.path(key, address).exists():
+            path, hash_mark, sensor = address.rpartition("#")
         if scheme == SESSION_SCHEME and "#" in address:
             path, hash_mark, sensor = address.rpartition("#")
             if not STREAM_NAME.fullmatch(sensor):
@@ -338,6 +338,10 @@ class _Reader:
         self, values: Mapping[str, Any], sensors: Iterable[SensorEntry]
     ) -> RecordFormatSettings:
         names = [entry.name for entry in sensors]
+        written = self.document.values.get("record_format") or {}
+        if written.get("streams") is None:  # the default is for those who have such a sensor
+            streams = tuple(name for name in values["streams"] if name in names)
+            return RecordFormatSettings(values["enabled"], streams)
         for index, stream in enumerate(values["streams"]):
             if not any(stream == name or stream.startswith(name + "_") for name in names):
                 raise self.document.fail(

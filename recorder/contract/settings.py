@@ -56,7 +56,7 @@ SECTIONS: Mapping[str, Option] = {
         "map",
         keys={
             "enabled": Option("bool", True, "write session.vrs"),
-            "streams": Option("list", [], "streams whose data goes into it", items="str"),
+            "streams": Option("list", ["imu"], "streams whose data goes into it", items="str"),
         },
     ),
     "calibration": Option("path", None, "calibration file, copied into each session"),

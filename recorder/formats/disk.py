@@ -82,6 +82,9 @@ class Disk(Protocol):
     def rename(self, source: Path, target: Path) -> None:
         """Rename within one file system, durable on return; never replaces anything."""
 
+    def remove(self, path: Path) -> None:
+        """Remove a file that nobody needs any more; whether that is durable does not matter."""
+
     def sync_folder(self, path: Path) -> None:
         """Make the folder's entries durable."""
 
@@ -245,6 +248,9 @@ class PosixDisk:
         self.sync_folder(target.parent)
         if source.parent != target.parent:
             self.sync_folder(source.parent)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
 
     def sync_files(self, files: Sequence[AppendFile]) -> None:
         own = [file for file in files if isinstance(file, _PosixAppendFile)]

@@ -29,6 +29,9 @@ EVENTS = "events.jsonl"
 LOG = "log.jsonl"
 LOCK = "lock"
 SALVAGE = "salvage"
+VRS = "session.vrs"
+VRS_INDEX = "session.vrs.index"
+"""Entries of the index of ``session.vrs``, in ``_recorder`` until it is closed."""
 
 RECORDING, CLEAN, SEALED, RECOVERED = "recording", "clean", "sealed", "recovered"
 
@@ -47,6 +50,7 @@ class SessionPlan:
         sensors: by sensor name: driver, source, names of streams.
         sync_interval_ms, min_free_gb: see the config's ``storage``.
         duration_s: samples beyond this time are not wanted; None: no end is set.
+        record_format: streams whose data go into ``session.vrs``; None: there is no such file.
     """
 
     root: str
@@ -59,6 +63,7 @@ class SessionPlan:
     sync_interval_ms: float = 200.0
     min_free_gb: float = 0.0
     duration_s: float | None = None
+    record_format: list[str] | None = None
 
 
 def private(session: Path, name: str = "") -> Path:
@@ -101,6 +106,9 @@ def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str,
         "min_free_gb": plan.min_free_gb,
         "duration_s": plan.duration_s,
         "sensors": plan.sensors,
+        "record_format": (
+            None if plan.record_format is None else {"streams": list(plan.record_format)}
+        ),
         "streams": {},
     }
 

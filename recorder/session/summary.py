@@ -13,6 +13,7 @@ from recorder.contract.errors import FormatError, SessionError
 from recorder.session.accounts import losses, lost_events
 from recorder.session.layout import LOG, RECORDING, private
 from recorder.session.reader import Session
+from recorder.session.record_format import describe_vrs
 from recorder.session.stream import BATCH_SAMPLES, Stream
 
 
@@ -34,6 +35,8 @@ def summarize(session: Session) -> dict[str, Any]:
           ``{samples, columns_missing}``: a lidar's sweeps that lack columns (from ``log.jsonl``),
           a radar's frames whose ``valid`` is 0 (there is no ``columns_missing`` then).  They are
           no losses in the sense of ``lost``; empty where nothing is missing;
+        - ``record_format``: what ``session.vrs`` holds, ``{bytes, records, indexed, streams}``
+          (see `describe_vrs`); null where the session has none;
         - ``problems``: what could not be read, one message each.  Where a stream is damaged its
           numbers are null.
     """
@@ -69,6 +72,11 @@ def summarize(session: Session) -> dict[str, Any]:
         start_ns, end_ns = session.start_ns, session.end_ns
     except FormatError:  # told above, by the stream that has it
         start_ns = end_ns = None
+    record_format = None
+    try:
+        record_format = describe_vrs(session)
+    except FormatError as error:
+        problems.append(str(error))
     last_ns = max(
         (s["last_ns"] for s in streams.values() if s["last_ns"] is not None), default=None
     )
@@ -88,6 +96,7 @@ def summarize(session: Session) -> dict[str, Any]:
         "duration_s": duration_s,
         "bytes": folder_bytes(session.path),
         "metadata": dict(session.metadata),
+        "record_format": record_format,
         "problems": problems,
     }
 

@@ -18,6 +18,7 @@ from recorder.session.accounts import balance, lost_events
 from recorder.session.checks import StreamCheck
 from recorder.session.layout import CLEAN, PRIVATE, RECORDING, RECOVERED, SEALED
 from recorder.session.reader import Session
+from recorder.session.record_format import check_vrs
 from recorder.session.records import check_checksums, check_journal, checksum_ticks
 from recorder.session.report import Report
 from recorder.session.stream import Stream
@@ -119,6 +120,7 @@ def _check_streams(session: Session, report: Report, deep: bool, progress: Progr
         _check_unwritten(session, report, lost)
     if session.recorded:
         check_journal(session, report)
+        check_vrs(session, report, deep)
     if closed_by_us:
         check_checksums(session, report, deep, advance)
 

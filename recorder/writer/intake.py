@@ -6,8 +6,10 @@ No sockets and no files; the drivers' half is `drivers._kit.outbox`.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from recorder.contract.errors import ProtocolError
 from recorder.contract.wire import Kind, Message
@@ -66,6 +68,12 @@ class Position:
     ended: str | None = None
     past: set[int] = field(default_factory=set)
     _told: bool = False
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Position:
+        """Where a stream of a session goes on; `state` as `SessionWriter.positions` has it."""
+        past = set(state["past"])
+        return cls(state["epoch"], state["number"], state["seq"], state["ended"], past)
 
     def judge(self, message: Message) -> Verdict:
         """Accept the expected message, and only that one.

@@ -31,8 +31,10 @@ from recorder.session.events import make_event
 from recorder.session.journal import JournalWriter, decode_line, read_journal
 from recorder.session.lock import boot_id, lock_is_held, lock_session
 from recorder.writer.disk_policy import DISK
+from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.tail import damaged_losses, take_tail
+from recorder.writer.vrs_recovery import INDEX, VrsReport, measure_vrs, refill
 
 RECOVERY = "recovery"
 """Type of the event that says a session was recovered."""
@@ -67,12 +69,14 @@ class RecoveryReport:
         action: ``none`` (it was closed), ``recovered``, ``would recover``.
         cause: ``killed`` (same boot), ``power`` (an earlier boot), or ``disk`` (sealed).
         streams: by stream.
+        vrs: ``session.vrs``; None where the session has none.
     """
 
     session: Path
     action: str
     cause: str = ""
     streams: dict[str, StreamReport] = field(default_factory=dict)
+    vrs: VrsReport | None = None
 
     @property
     def lost(self) -> bool:
@@ -106,6 +110,7 @@ def recover(
         recovery = _Recovery(path, disk, clock, values, boot)
         if recovery.closed:
             recovery.seal_journal()
+            remove_leftovers(disk, path)
             return recovery.report("none")
         report = recovery.report("recovered")
         recovery.salvage()
@@ -131,6 +136,7 @@ class _Recovery:
         self._same_boot = self._journal.boot_id == (boot or boot_id())
         self.closed = values["state"] in (layout.CLEAN, layout.RECOVERED)
         self._reports: dict[str, StreamReport] = {}
+        self._vrs: VrsReport | None = None
         self._dropped: list[Path] = []
         self._events_missing = 0
         self._told: dict[str, list[dict[str, Any]]] = {}  # losses that no event tells of yet
@@ -145,7 +151,7 @@ class _Recovery:
         cause = "killed" if self._same_boot else "power"
         if self._values["state"] == layout.SEALED:
             cause = DISK
-        return RecoveryReport(self._path, action, cause, self._reports)
+        return RecoveryReport(self._path, action, cause, self._reports, self._vrs)
 
     def seal_journal(self) -> None:
         """A session that was closed but for the journal's last record gets that record."""
@@ -183,11 +189,21 @@ class _Recovery:
                 self._journal.files[f"{name}/{file}"] = length
             self._set_position(name, folder, samples)
         self._keep_events()
+        if self._values.get("record_format"):
+            self._measure_vrs()
         for name, report in self._reports.items():
             self._account(name, report)
         for name, position in self._journal.positions.items():
             if name not in self._reports and position.get("ended") is None:  # it has no sample
                 self._reports[name] = StreamReport(interval_lost=True)
+
+    def _measure_vrs(self) -> None:
+        files = self._journal.files
+        self._vrs = measure_vrs(self._path, files)
+        self._journal.files = {n: v for n, v in files.items() if n not in (layout.VRS, INDEX)}
+        self._journal.files |= self._vrs.lengths
+        if not self._vrs.lengths:
+            self._values["record_format"] = None  # the session goes on without it
 
     def _folder(self, name: str) -> Path | None:
         """A stream's folder, also where an earlier recovery that was killed has moved it."""
@@ -282,10 +298,15 @@ class _Recovery:
     def salvage(self) -> None:
         """Copy all that will be cut, durably, before anything is cut."""
         for file, length in self._journal.files.items():
-            self._set_aside(self._path / file, length)
+            if file == layout.VRS:
+                self._set_aside_vrs(length)
+            elif file != INDEX:  # which is made from the other at any time
+                self._set_aside(self._path / file, length)
         self._set_aside(layout.private(self._path, layout.JOURNAL), self._journal.length)
         for folder in self._dropped:
             self._move(folder, folder.name)
+        if self._vrs is not None and not self._vrs.lengths and (self._path / layout.VRS).exists():
+            self._move(self._path / layout.VRS, layout.VRS)
         for folder in layout.private(self._path).glob("*.tmp"):
             if folder.is_dir():  # a file is one of ours that was never finished: written again
                 self._move(folder, folder.name)
@@ -293,7 +314,8 @@ class _Recovery:
     def _set_aside(self, path: Path, length: int) -> None:
         if not path.exists() or path.stat().st_size <= length:
             return
-        folder = self._salvage_folder(path.parent.name)
+        # What lies in the session's own folder has none in salvage either.
+        folder = self._salvage_folder("" if path.parent == self._path else path.parent.name)
         with path.open("rb") as source:
             source.seek(length)
             while part := source.read(_PART_BYTES):
@@ -304,6 +326,22 @@ class _Recovery:
                 if not target.exists():
                     self._disk.write_file(target, part)
                 length += len(part)
+
+    def _set_aside_vrs(self, length: int) -> None:
+        """What an earlier recovery, killed while it filled the file up, has written is not kept.
+
+        So its part in salvage is made in any case, empty or not: where it is, one was here.
+        """
+        if self._is_told():  # an earlier recovery has come as far as its commit
+            return
+        path = self._path / layout.VRS
+        marker = self._salvage_folder() / f"{layout.VRS}@{length}"
+        if path.stat().st_size > length + _PART_BYTES:
+            self._set_aside(path, length)
+        elif not marker.exists():
+            with path.open("rb") as source:
+                source.seek(length)
+                self._disk.write_file(marker, source.read())
 
     def _salvage_folder(self, name: str = "") -> Path:
         salvage = layout.private(self._path, layout.SALVAGE)
@@ -328,12 +366,40 @@ class _Recovery:
 
     def close(self, writer: SessionWriter, report: RecoveryReport) -> None:
         """Say what was lost, finish every format."""
-        told = any(event["type"] == RECOVERY for event in self._all_events())
+        if writer.vrs is not None:
+            self._refill(writer.vrs)
+        told = self._is_told()
         end_ns = self._end_ns()
         if not told:  # an earlier recovery that was cut short has said it already
             for event in self._losses(end_ns, report):
                 writer.record_event(event)
         writer.close(layout.RECOVERED, end_ns)
+
+    def _refill(self, vrs: SessionVrs) -> None:
+        """What is kept beyond the last commit goes into ``session.vrs`` as well."""
+        offset_ns = int(self._values["start_ns"]) - int(self._values["start_mono_ns"])
+        for name, report in self._reports.items():
+            if not vrs.wants(name) or report.kept <= report.committed:
+                continue
+            runs = self._journal.epochs.get(name, ())
+            new = {index: epoch for epoch, index in runs if index >= report.committed}
+            before = [epoch for epoch, index in runs if index < report.committed]
+            refill(
+                vrs,
+                self._path / name,
+                self._journal.specs[name],
+                report.committed,
+                report.kept,
+                new,
+                before[-1] if before else 0,
+                offset_ns,
+            )
+        for event in self._events:
+            vrs.event(event)
+
+    def _is_told(self) -> bool:
+        """Whether an earlier recovery that was cut short has said all."""
+        return any(event["type"] == RECOVERY for event in self._all_events())
 
     def _all_events(self) -> Iterator[dict[str, Any]]:
         yield from _lines(self._before)

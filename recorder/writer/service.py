@@ -7,9 +7,7 @@ makes them durable every sync interval, and only what is durable is acknowledged
 
 from __future__ import annotations
 
-import queue
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,58 +20,15 @@ from recorder.formats.disk import Disk
 from recorder.session.layout import SessionPlan
 from recorder.writer.disk_policy import DISK, Floor, ending, ending_of, what_failed
 from recorder.writer.intake import Position, Verdict, check_told
+from recorder.writer.opened import Finishing, Opened, Peer, acknowledgement, hello, share_out
 from recorder.writer.rest import REST_S, Rest
 from recorder.writer.session_writer import SessionWriter
-
-WINDOW_BYTES = 32_000_000
-"""Bytes that may be under way from all drivers together: bounds the writer's memory."""
 
 _POLL_S = 0.5
 _COMMITS_PER_BUFFER = 4
 """Much that waits in the drivers' rings is committed before its interval is over."""
 _DROPPED_PEERS = 64
 _FULL_GRACE_NS = 10_000_000_000  # for drivers, when the disk's floor ends a session
-
-
-@dataclass(slots=True)
-class _Peer:
-    sensor: str
-    specs: dict[str, StreamSpec]
-    window_bytes: int = 0
-    buffer_bytes: int = 0
-    unreported: int = 0  # bytes appended since its last ack
-    finish_told: bool = False
-
-
-@dataclass(slots=True)
-class _Finishing:
-    """A session that was told to end: who asked, whose drivers live, when patience ends."""
-
-    peer: bytes | None  # nobody: its disk is full
-    request: int
-    live: set[str]
-    deadline_ns: int
-
-
-@dataclass(slots=True)
-class _Open:
-    """The open session and its threads."""
-
-    writer: SessionWriter
-    interval_s: float
-    until_ns: int | None
-    positions: dict[str, Position] = field(default_factory=dict)
-    last_ns: dict[str, int] = field(default_factory=dict)
-    inbox: queue.SimpleQueue[tuple[bytes, Message] | None] = field(
-        default_factory=queue.SimpleQueue
-    )
-    stop: threading.Event = field(default_factory=threading.Event)
-    commit_due: threading.Event = field(default_factory=threading.Event)
-    uncommitted: int = 0  # bytes appended since the last commit began
-    threads: list[threading.Thread] = field(default_factory=list)
-    failure: Exception | None = None
-    full: str | None = None  # why it has to end: the disk's floor is reached
-    finishing: _Finishing | None = None
 
 
 class WriterService:
@@ -99,9 +54,9 @@ class WriterService:
         self._buffer_bytes = buffer_bytes
         self._clock = clock
         self._disk = disk
-        self._peers: dict[bytes, _Peer] = {}
+        self._peers: dict[bytes, Peer] = {}
         self._strangers: set[bytes] = set()
-        self._open: _Open | None = None
+        self._open: Opened | None = None
         self._quit = False
         self._ended: dict[str, Any] | None = None  # how the last session did
         self._rest = Rest(clock)
@@ -201,60 +156,22 @@ class WriterService:
             elif known.sensor != sensor and (both := known.specs.keys() & {s.name for s in specs}):
                 raise ProtocolError(f"{sensor} and {known.sensor} both declare {min(both)!r}")
         self._strangers.discard(peer)
-        self._peers[peer] = _Peer(sensor, {s.name: s for s in specs})
+        self._peers[peer] = Peer(sensor, {s.name: s for s in specs})
         if self._open is not None:
             for spec in specs:
                 self._open.writer.declare(spec)
                 state = self._open.writer.positions()[spec.name]
-                self._open.positions.setdefault(spec.name, _position(state))
+                self._open.positions.setdefault(spec.name, Position.of(state))
         self._share_out()
         for other in self._peers:
             self._hello(other)
         self._tell_finish(peer)
 
     def _share_out(self) -> None:
-        """Split buffer and window: half evenly, half by expected bytes per second."""
-        rates = {
-            peer: sum(s.bytes_per_second for s in known.specs.values())
-            for peer, known in self._peers.items()
-        }
-        for peer, known in self._peers.items():
-            share = 0.5 / len(rates) + 0.5 * rates[peer] / sum(rates.values())
-            known.buffer_bytes = round(self._buffer_bytes * share)
-            known.window_bytes = round(min(WINDOW_BYTES, self._buffer_bytes) * share)
+        share_out(self._peers.values(), self._buffer_bytes)
 
     def _hello(self, peer: bytes) -> None:
-        known = self._peers[peer]
-        session = None
-        positions = {}
-        if (current := self._open) is not None:
-            last = [current.last_ns[s] for s in known.specs if s in current.last_ns]
-            session = {
-                "key": current.writer.key,
-                "start_ns": current.writer.start_mono_ns,
-                "until_ns": current.until_ns,
-                "last_ns": max(last) if last else None,
-            }
-            for name in known.specs:
-                position = current.positions[name]
-                epoch, appended = current.writer.appended.get(name, (0, 0))
-                positions[name] = (
-                    position.epoch,
-                    position.number,
-                    appended if epoch == position.epoch else 0,
-                )
-        self._socket.send(
-            peer,
-            Message(
-                Kind.HELLO,
-                values={
-                    "session": session,
-                    "positions": positions,
-                    "buffer_bytes": known.buffer_bytes,
-                    "window_bytes": known.window_bytes,
-                },
-            ),
-        )
+        self._socket.send(peer, hello(self._peers[peer], self._open))
 
     def _take(self, peer: bytes, message: Message) -> None:
         current = self._open
@@ -297,12 +214,7 @@ class WriterService:
             return
         known = self._peers[peer]
         known.unreported = 0
-        positions = {}
-        for name in known.specs:
-            epoch, appended = current.writer.appended.get(name, (0, 0))
-            of_epoch, durable = current.writer.durable.get(name, (0, 0))
-            positions[name] = (epoch, durable if of_epoch == epoch else 0, appended)
-        self._socket.send(peer, Message(Kind.ACK, values={"positions": positions}))
+        self._socket.send(peer, acknowledgement(known, current))
 
     def _command(self, peer: bytes, message: Message) -> None:
         values = message.values
@@ -368,14 +280,14 @@ class WriterService:
             self._begin(writer, writer.sync_interval_s, writer.until_ns)
 
     def _begin(self, writer: SessionWriter, interval_s: float, until_ns: int | None) -> None:
-        current = self._open = _Open(writer, interval_s, until_ns)
+        current = self._open = Opened(writer, interval_s, until_ns)
         for known in self._peers.values():
             known.finish_told = False
             for spec in known.specs.values():
                 writer.declare(spec)
                 current.positions[spec.name] = Position()
         for name, state in writer.positions().items():
-            current.positions[name] = _position(state)
+            current.positions[name] = Position.of(state)
             if state["samples"]:
                 current.last_ns[name] = state["last_ns"]
         current.threads = [
@@ -385,7 +297,7 @@ class WriterService:
         for thread in current.threads:
             thread.start()
 
-    def _append_all(self, current: _Open) -> None:
+    def _append_all(self, current: Opened) -> None:
         while (item := current.inbox.get()) is not None:
             peer, message = item
             if current.failure is not None:
@@ -406,7 +318,7 @@ class WriterService:
                     self._acks_due.add(peer)
                     self._waker.wake()
 
-    def _sync_all(self, current: _Open) -> None:
+    def _sync_all(self, current: Opened) -> None:
         writer = current.writer
         floor = Floor(self._disk, writer.path, writer.reserve_bytes, self._clock, writer.bytes)
         while not current.stop.is_set():
@@ -424,13 +336,13 @@ class WriterService:
             self._ack_due.set()
             self._waker.wake()
 
-    def _fail(self, current: _Open, error: Exception) -> None:
+    def _fail(self, current: Opened, error: Exception) -> None:
         current.failure = error
         current.stop.set()
         current.commit_due.set()
         self._waker.wake()
 
-    def _seal(self, current: _Open) -> None:
+    def _seal(self, current: Opened) -> None:
         """The disk failed: nothing more is promised of this session, and it is said so."""
         self._join_threads(current)
         assert current.failure is not None
@@ -439,7 +351,7 @@ class WriterService:
         current.writer.seal(reason)
         self._over(current, sealed=reason)
 
-    def _over(self, current: _Open, sealed: str | None = None) -> None:
+    def _over(self, current: Opened, sealed: str | None = None) -> None:
         """The session is closed: tell the drivers, and whoever asked for its end."""
         self._open = None
         writer = current.writer
@@ -449,12 +361,12 @@ class WriterService:
         if (asked := current.finishing) is not None and asked.peer is not None:
             self._reply(asked.peer, asked.request, **self._ended)
 
-    def _end_full(self, current: _Open, why: str) -> None:
+    def _end_full(self, current: Opened, why: str) -> None:
         """The disk's floor is reached: the session ends as if it had been told to."""
         current.writer.event(DISK, cause="floor", detail=why)
         live = {known.sensor for known in self._peers.values()}
         deadline = self._clock.monotonic_ns() + _FULL_GRACE_NS
-        current.finishing = _Finishing(None, 0, live, deadline)
+        current.finishing = Finishing(None, 0, live, deadline)
         for identity in self._peers:
             self._tell_finish(identity)
 
@@ -467,7 +379,7 @@ class WriterService:
         deadline = self._clock.monotonic_ns() + round(grace_s * 1e9)
         if current.finishing is not None:
             deadline = current.finishing.deadline_ns
-        current.finishing = _Finishing(peer, message.number, live, deadline)
+        current.finishing = Finishing(peer, message.number, live, deadline)
         for identity, known in list(self._peers.items()):
             if not known.finish_told:
                 self._tell_finish(identity)
@@ -478,7 +390,7 @@ class WriterService:
             values = {"session": self._open.writer.key}
             self._socket.send(peer, Message(Kind.FINISH, values=values))
 
-    def _finish(self, current: _Open) -> None:
+    def _finish(self, current: Opened) -> None:
         """Close once every live driver's streams have ended, or when the grace is over."""
         asked = current.finishing
         assert asked is not None
@@ -510,16 +422,9 @@ class WriterService:
             self._acknowledge(identity)
         self._over(current)
 
-    def _join_threads(self, current: _Open) -> None:
+    def _join_threads(self, current: Opened) -> None:
         current.stop.set()
         current.commit_due.set()
         current.inbox.put(None)
         for thread in current.threads:
             thread.join()
-
-
-def _position(state: dict[str, Any]) -> Position:
-    """Where a stream of the session goes on."""
-    return Position(
-        state["epoch"], state["number"], state["seq"], state["ended"], set(state["past"])
-    )

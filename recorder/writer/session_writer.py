@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import threading
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,14 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout
-from recorder.session.events import ClockWatch, EventLog, make_event
+from recorder.session.events import ClockWatch, make_event
 from recorder.session.journal import JournalState, JournalWriter, read_journal
 from recorder.session.lock import boot_id, lock_session
+from recorder.writer.chronicle import Chronicle
 from recorder.writer.disk_policy import Fuse, append_events, events_of_seal
+from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.stream_store import StreamStore, check_same
-from recorder.writer.track import Track, first_time, last_time, may_begin
-
-NORMAL_ENDS = ("eof", "stopped", "duration")
+from recorder.writer.track import Track, may_begin
 
 
 class SessionWriter:
@@ -66,16 +65,13 @@ class SessionWriter:
         self._values = values
         self._lock_fd = lock_fd
         self._tracks: dict[str, Track] = {}
-        self._incoming: deque[dict[str, Any]] = deque()
         self._restored = JournalState()
         self._names: dict[Path, str] = {}  # of files, relative to the session
         self._committed = ""
         self._last: dict[str, Any] = {"files": {}, "streams": {}}  # what the last commit holds
         self._clock_watch = ClockWatch(clock)
         self._unbroken = Fuse(path)  # an error leaves channels that differ in length
-        self._log: AppendFile
-        self._events: EventLog
-        self._journal: JournalWriter
+        self._told: Chronicle
 
     @classmethod
     def create(cls, disk: Disk, plan: layout.SessionPlan, clock: Clock) -> SessionWriter:
@@ -89,7 +85,11 @@ class SessionWriter:
 
         def begin(folder: Path) -> None:
             writer = cls(disk, folder, clock, values, lock_session(folder))
-            writer._begin(layout.private(folder))
+            try:
+                writer._told = Chronicle.create(disk, folder, values, clock)
+            except BaseException:
+                os.close(writer._lock_fd)
+                raise
             begun.append(writer)
 
         try:
@@ -99,9 +99,9 @@ class SessionWriter:
                 writer.abandon()
             raise
         (writer,) = begun
-        writer.path = path
+        folder, writer.path = writer.path, path
         for file in writer._files():  # descriptors stay valid across the rename, names do not
-            file.path = layout.private(path, file.path.name)
+            file.path = path / file.path.relative_to(folder)
         return writer
 
     @classmethod
@@ -120,7 +120,7 @@ class SessionWriter:
             if journal.closed is not None or values["state"] != layout.RECORDING:
                 raise SessionError(f"{path}: is closed; a writer cannot go on with it")
             writer = cls.reopen(disk, path, clock, values, lock_fd, journal)
-            writer._journal.append("resume")
+            writer._told.journal.append("resume")
             undo.pop_all()
         writer.event("writer", cause="restarted")
         return writer
@@ -194,39 +194,40 @@ class SessionWriter:
         if (step_ns := self._clock_watch.step_ns()) is not None:
             self.event("clock", cause="step", step_ns=step_ns)
         with self.lock, self._unbroken:
-            while self._incoming:
-                self._events.add(self._incoming.popleft())
-            self._events.write_due(self._now_ns())
+            self._told.take_incoming()
+            self._told.events.write_due(self._told.now_ns())
+            if self._told.vrs is not None:
+                self._told.vrs.drain()
             lengths, dirty = self._flush()
             positions = dict(self._restored.positions)  # of what is not declared again yet
             positions |= {name: t.position() for name, t in list(self._tracks.items())}
-            content = {"files": lengths, "streams": positions, "events": self._events.pending}
+            content = {"files": lengths, "streams": positions, "events": self._told.events.pending}
             body = json.dumps(content)  # a copy too: the append thread goes on changing its parts
             if body == self._committed:
                 return
         self._disk.sync_files(dirty)
         committed = json.loads(body)
         with self.lock:
-            self._journal.commit(t_ns=self._clock.monotonic_ns(), **committed)
-        self._journal.sync()
+            self._told.journal.commit(t_ns=self._clock.monotonic_ns(), **committed)
+        self._told.journal.sync()
         self._committed, self._last = body, committed
-        self._events.uncommitted.clear()
+        self._told.events.uncommitted.clear()
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
     def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Log an event of now; never waits for the disk."""
-        self.record_event(make_event(kind, self._now_ns(), stream, cause, **more))
+        self.record_event(make_event(kind, self._told.now_ns(), stream, cause, **more))
 
     def record_event(self, event: dict[str, Any]) -> None:
         """Log an event as it stands; never waits for the disk."""
-        self._incoming.append(event)
+        self._told.incoming.append(event)
 
     def lose_tail(self, stream: str) -> None:
         """A driver was gone before it could say how its stream ended: an interval of loss."""
         with self.lock:
             track = self._tracks[stream]
             self._release(track)
-            self._lose_interval(track, self._clock.monotonic_ns())
+            self._told.lose_interval(track, self._clock.monotonic_ns())
 
     def close(self, state: str, end_ns: int | None = None) -> None:
         """End the session: formats finished, everything durable, state written.
@@ -239,14 +240,17 @@ class SessionWriter:
             for track in self._tracks.values():
                 self._release(track)
                 track.store.finish()
-            while self._incoming:
-                self._events.add(self._incoming.popleft())
-            self._events.write_due()
+            self._told.take_incoming()
+            self._told.events.write_due()
+            if self._told.vrs is not None:
+                self._told.vrs.finish()
         self.commit()
         self._describe(state, self._end_ns() if end_ns is None else end_ns)
-        self._journal.append("close", state=state)
-        self._journal.sync()
+        self._told.journal.append("close", state=state)
+        self._told.journal.sync()
         self.abandon()
+        with contextlib.suppress(OSError):  # whoever recovers the session will do it
+            remove_leftovers(self._disk, self.path)
 
     def abandon(self) -> None:
         """Close descriptors and let go of the lock; writes nothing of its own."""
@@ -254,7 +258,7 @@ class SessionWriter:
         os.close(self._lock_fd)
 
     def _close_files(self) -> None:
-        files: list[AppendFile | JournalWriter] = [*self._files(), self._journal]
+        files: list[AppendFile | JournalWriter] = [*self._files(), self._told.journal]
         for file in files:
             with contextlib.suppress(OSError):
                 file.close()
@@ -264,17 +268,29 @@ class SessionWriter:
         # Where even this fails the journal still ends at the last commit: recovery goes by that.
         self._close_files()
         now_ns = self._clock.monotonic_ns()
-        losses = events_of_seal(self._tracks, self._last, reason, self._now_ns(), now_ns)
-        told = [*self._events.uncommitted, *self._events.pending, *self._incoming]
+        losses = events_of_seal(self._tracks, self._last, reason, self._told.now_ns(), now_ns)
+        told = [*self._told.events.uncommitted, *self._told.events.pending, *self._told.incoming]
         append_events(self._disk, self.path, self._last, [*told, *losses])
         with contextlib.suppress(OSError):
             self._values["sealed"] = reason
-            self._describe(layout.SEALED, self._now_ns())
+            self._describe(layout.SEALED, self._told.now_ns())
         os.close(self._lock_fd)
 
     @property
+    def until_ns(self) -> int | None:
+        """Samples at or after this CLOCK_MONOTONIC time are not wanted."""
+        return self._told.until_ns
+
+    @property
+    def vrs(self) -> SessionVrs | None:
+        """``session.vrs``; None where none is written."""
+        return self._told.vrs
+
+    @property
     def bytes(self) -> int:
-        return sum(track.store.bytes for _, track in self._written())
+        """Bytes of all streams and of ``session.vrs``, with what closing that will take."""
+        vrs = 0 if self._told.vrs is None else self._told.vrs.size
+        return vrs + sum(track.store.bytes for _, track in self._written())
 
     def positions(self) -> dict[str, dict[str, Any]]:
         """By stream, how far appending has come (with samples, losses, bytes).
@@ -292,16 +308,18 @@ class SessionWriter:
             track.held.append(message)
             return
         if message.epoch != track.epoch:
-            self._new_epoch(track, message)
+            self._told.new_epoch(track, message)
         match message.kind:
             case Kind.DATA:
-                store.append(message)
+                t_mono, ts = store.append(message)
+                if (vrs := self._told.vrs) is not None:
+                    vrs.data(store.spec, message, t_mono, ts)
             case Kind.LOST:
-                self._lose(track, message)
+                self._told.lose(track, message)
             case Kind.STATE:
-                self._write_log(message)
+                self._told.state(track, message)
             case Kind.END:
-                self._end(track, message)
+                self._told.end(track, message)
         track.number = message.number + 1
         track.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
 
@@ -316,78 +334,8 @@ class SessionWriter:
             self._append(track, message)
 
     def _declare_durably(self, spec: StreamSpec) -> None:
-        self._journal.append("stream", spec=spec.to_wire())
-        self._journal.sync()
-
-    def _new_epoch(self, track: Track, message: Message) -> None:
-        name = track.store.spec.name
-        if track.epoch:
-            track.past.append(track.epoch)
-            if track.ended is None:  # the driver died: what it had not sent, nobody can count
-                self._lose_interval(track, first_time(message) or self._clock.monotonic_ns())
-        track.epoch, track.ended = message.epoch, None
-        track.epochs.append((message.epoch, track.store.samples))
-        self._journal.append("epoch", stream=name, epoch=message.epoch, sample=track.store.samples)
-
-    def _lose_interval(self, track: Track, until_ns: int) -> None:
-        """Log a loss that nobody can count, from the stream's last sample to `until_ns`."""
-        if self.until_ns is not None:
-            until_ns = min(until_ns, self.until_ns)
-        since, rate = track.store.last_ns, track.store.spec.rate_hz
-        gap = max(0, until_ns - (since if since >= 0 else self.start_mono_ns))
-        estimate = max(0, round(gap * rate / 1e9) - 1) if rate else None
-        if track.epoch:
-            self._tell_end(track, None, "gone")
-        track.unknown_losses += 1
-        self._events.add(
-            make_event(
-                "lost",
-                self._now_ns(),
-                track.store.spec.name,
-                "driver",
-                duration_ns=gap,
-                first_seq=track.seq,
-                epoch=track.epoch,
-                estimate=estimate,
-            )
-        )
-
-    def _lose(self, track: Track, message: Message) -> None:
-        values = dict(message.values)
-        cause = str(values.pop("cause", "unknown"))
-        if message.count is None:
-            track.unknown_losses += 1
-            last_seq = None
-        else:
-            track.lost[cause] = track.lost.get(cause, 0) + message.count
-            last_seq = message.next_seq - 1
-        t_ns = last_time(message) + self.start_ns - self.start_mono_ns
-        known = {
-            "first_seq": message.seq,
-            "last_seq": last_seq,
-            "count": message.count,
-            "epoch": message.epoch,
-        }
-        event = make_event("lost", t_ns, message.stream, cause, **values)
-        self._events.add(event | known)
-
-    def _end(self, track: Track, message: Message) -> None:
-        track.ended = str(message.values.get("reason", "ended"))
-        self._tell_end(track, message.seq, track.ended)
-        if track.ended not in NORMAL_ENDS:
-            detail = message.values.get("detail", "")
-            name = message.stream
-            self._events.add(make_event("fault", self._now_ns(), name, track.ended, detail=detail))
-
-    def _tell_end(self, track: Track, sent: int | None, reason: str) -> None:
-        name, epoch = track.store.spec.name, track.epoch
-        track.ends[epoch] = (sent, reason)
-        self._journal.append("end", stream=name, epoch=epoch, sent=sent, reason=reason)
-
-    def _write_log(self, message: Message) -> None:
-        t_ns = last_time(message) + self.start_ns - self.start_mono_ns
-        line = {"t_ns": t_ns, "stream": message.stream, "state": message.values}
-        self._log.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._told.journal.append("stream", spec=spec.to_wire())
+        self._told.journal.sync()
 
     def _describe(self, state: str, end_ns: int) -> None:
         """Write ``session.json`` with all that is known at a session's end."""
@@ -404,7 +352,7 @@ class SessionWriter:
 
     def _files(self) -> list[AppendFile]:
         stores = [f for _, track in self._written() for f in track.store.files]
-        return [self._events.file, self._log, *stores]
+        return [*self._told.files, *stores]
 
     def _flush(self) -> tuple[dict[str, int], list[AppendFile]]:
         lengths, dirty = {}, []
@@ -419,40 +367,8 @@ class SessionWriter:
                 file.dirty = False
         return lengths, dirty
 
-    def _begin(self, folder: Path) -> None:
-        with contextlib.ExitStack() as undo:
-            undo.callback(os.close, self._lock_fd)
-            files = []
-            for name in (layout.EVENTS, layout.LOG, layout.JOURNAL):
-                files.append(self._disk.create(folder / name))
-                undo.callback(files[-1].close)
-            events, self._log, journal = files
-            self._events, self._journal = EventLog(events), JournalWriter(journal)
-            self._open_journal()
-            self._disk.sync_folder(folder)
-            undo.pop_all()
-
-    def _open_journal(self) -> None:
-        self._journal.append(
-            "open",
-            boot_id=self._values["boot_id"],
-            start_mono_ns=self.start_mono_ns,
-            start_ns=self.start_ns,
-            t_ns=self._clock.monotonic_ns(),
-        )
-        self._journal.sync()
-
     def _resume(self, journal: JournalState) -> None:
-        folder = layout.private(self.path)
-        file = self._disk.reopen(folder / layout.JOURNAL, journal.length)
-        self._journal = JournalWriter(file, journal.commits)
-        events = self._disk.reopen(
-            folder / layout.EVENTS, journal.files.get(f"{layout.PRIVATE}/{layout.EVENTS}", 0)
-        )
-        self._events = EventLog(events, journal.events)
-        self._log = self._disk.reopen(
-            folder / layout.LOG, journal.files.get(f"{layout.PRIVATE}/{layout.LOG}", 0)
-        )
+        self._told = Chronicle.reopen(self._disk, self.path, self._values, self._clock, journal)
         for name, spec in journal.specs.items():
             store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
             lengths = {
@@ -472,7 +388,7 @@ class SessionWriter:
         for name, position in journal.positions.items():
             self.durable[name] = (position["epoch"], position["number"])
             self.appended[name] = self.durable[name]
-        self._open_journal()
+        self._told.open_journal()
 
     def _set_aside(self, name: str) -> None:
         """Move a folder that was made after the last commit out of the way of its successor."""
@@ -482,16 +398,7 @@ class SessionWriter:
                 number = sum(1 for _ in salvage.iterdir())
                 self._disk.rename(folder, salvage / f"{name}.{number}")
 
-    @property
-    def until_ns(self) -> int | None:
-        """Samples at or after this CLOCK_MONOTONIC time are not wanted."""
-        duration = self._values["duration_s"]
-        return None if duration is None else self.start_mono_ns + round(duration * 1e9)
-
     def _end_ns(self) -> int:
         """Now; later where a source that plays faster than time has come further."""
         latest = max((t.store.last_ns for t in self._tracks.values()), default=0)
-        return max(self._now_ns(), latest + self.start_ns - self.start_mono_ns)
-
-    def _now_ns(self) -> int:
-        return self._clock.monotonic_ns() + self.start_ns - self.start_mono_ns
+        return max(self._told.now_ns(), latest + self.start_ns - self.start_mono_ns)

@@ -99,8 +99,12 @@ class StreamStore:
         self.last_ns = last_ns
         self._last_ts = self._to_ts(np.array([last_ns]))[0] if self.samples else -np.inf
 
-    def append(self, message: Message) -> None:
-        """Append a data message's samples; the message was checked when it came in."""
+    def append(self, message: Message) -> tuple[TimeArray, Stamps]:
+        """Append a data message's samples; the message was checked when it came in.
+
+        Returns:
+            Their times as stored: ``t_mono`` in ns, and ``ts``.
+        """
         t_mono, ts = self._increasing(message)
         count = len(t_mono)
         self._times["ts"].append(ts.tobytes())
@@ -120,6 +124,7 @@ class StreamStore:
             channel.append(frame, count, next(sizes) if spec.variable else None)
         self.samples += count
         self.last_ns = int(t_mono[-1])
+        return t_mono, ts
 
     def finish(self) -> None:
         """Give every channel the end that its format wants."""

@@ -105,6 +105,13 @@ def test_defaults(rig: Path) -> None:
     assert config.not_yet() == []
 
 
+def test_an_imus_data_go_into_session_vrs_unless_said_otherwise(rig: Path) -> None:
+    imu = SMALL + "  imu: {driver: camera, source: 'sim:'}\n"
+    assert load(rig, imu).record_format.streams == ("imu",)
+    assert load(rig, imu + "record_format: {enabled: true}\n").record_format.streams == ("imu",)
+    assert load(rig, imu + "record_format: {streams: []}\n").record_format.streams == ()
+
+
 def test_sections_may_be_left_empty(rig: Path) -> None:
     text = (
         SMALL + "session:\n  metadata:\n  split:\nstorage:\nfinalize:\ncalibration:\nmetrics: ~\n"
@@ -133,9 +140,6 @@ def test_what_is_not_acted_on_yet_is_named(rig: Path) -> None:
         "session.split.minutes",
         "session.split.gb",
         "retention.gb",
-        "record_format.enabled",
-        "record_format.streams",
-        "finalize",
         "control.socket",
         "control.tcp",
         "control.curve_keys",

@@ -255,8 +255,8 @@ def _hold_salvage(before: Tree, after: Tree) -> None:
     salvage = "_recorder/salvage/"
     old, new = dict(before.walk()), dict(after.walk())
     for path, data in old.items():
-        if data is None or path.startswith("_recorder/") or path.endswith(".avi"):
-            continue  # a video is longer after it was cut: its index has been appended
+        if data is None or path.startswith("_recorder/") or path.endswith((".avi", ".vrs")):
+            continue  # these are longer after they were cut: an index has been appended
         left = new.get(path)
         if left is None and path.partition("/")[0] in new:
             raise CrashError(f"{path}: is gone")

@@ -121,6 +121,10 @@ def _enter(folders: dict[int, dict[str, int]], ops: list[Op]) -> None:
             folders.setdefault(op.node, {})
         if op.kind == "move" and folders.setdefault(op.source, {}).get(op.old) == op.node:
             del folders[op.source][op.old]
+        if op.kind == "remove":
+            if folders.setdefault(op.parent, {}).get(op.name) == op.node:
+                del folders[op.parent][op.name]
+            continue
         folders.setdefault(op.parent, {})[op.name] = op.node
 
 

@@ -15,9 +15,12 @@ import numpy as np
 from recorder.contract.streams import ChannelSpec
 from recorder.contract.wire import Buffer, Kind, buffer_size
 from recorder.formats.disk import AppendFile
+from recorder.formats.vrs import LayoutBlock, RecordType, StreamId, VrsReader
 from recorder.session.layout import RECOVERED
+from recorder.session.record_format import open_vrs, vrs_streams
 from recorder.session.validation import validate
 from recorder.writer.recovery import RECOVERY
+from recorder.writer.vrs_records import StateData
 from tests.crash.scenario import (
     SEGMENT_BYTES,
     SPECS,
@@ -58,6 +61,7 @@ class Oracle:
         self._histories = recording.histories
         self._sound: set[bytes] = set()
         self._sent: dict[tuple[int, str], _Sent] = {}
+        self._vrs_states: dict[str, list[int]] = {}  # by stream, of the session looked at last
 
     def look(self, folder: Path, session: Tree, life: int, force: bool = False) -> Found:
         """Read a session; all that is in it must have been sent, in order, and be sound.
@@ -69,12 +73,14 @@ class Oracle:
             force: validate also what was found sound before.
         """
         files = {path: data for path, data in session.walk() if data is not None}
+        self._vrs_states.clear()
         events = [json.loads(line) for line in files[PRIVATE + "events.jsonl"].splitlines()]
         self._validate(folder, files, events, force)
         recovered = json.loads(files[PRIVATE + "session.json"])["state"] == RECOVERED
         told = sum(event["type"] == RECOVERY for event in events)
         if told != recovered:
             raise CrashError(f"{told} events tell of the recovery")
+        self._vrs(folder, events)
         samples = {}
         for name in SPECS:
             mine = {p.partition("/")[2]: d for p, d in files.items() if p.startswith(name + "/")}
@@ -88,6 +94,43 @@ class Oracle:
             if event["type"] == "lost" and event["count"] is not None:
                 lost[event["stream"]] += event["count"]
         return Found(samples, states, dict(lost))
+
+    def _vrs(self, folder: Path, events: list[dict[str, Any]]) -> None:
+        """``session.vrs`` tells what the streams' files, the log and the event log tell.
+
+        That its data records are as many as the samples, validation checks.
+        """
+        with open_vrs(folder) as vrs:
+            names = vrs_streams({s: v.tags for s, v in vrs.streams.items()})
+            told: Counter[tuple[str, str]] = Counter()
+            for name, stream in names.items():
+                made, last_s = [], -np.inf
+                for record in vrs.records(stream):
+                    if record.record_type is RecordType.STATE:
+                        state = record.layout(StateData)
+                        told[name, state.kind] += 1
+                        if state.kind == "state":
+                            made.append(json.loads(state.values)["made"])
+                    elif record.record_type is RecordType.CONFIGURATION:
+                        last_s = record.timestamp_s
+                    elif last_s == -np.inf:
+                        raise CrashError(f"session.vrs: {name}: data before its configuration")
+                if name in SPECS:
+                    self._vrs_data(folder / name, vrs, stream)
+                    self._vrs_states[name] = made
+        for event in events:
+            if not told[event["stream"] or "", event["type"]] + told["", event["type"]]:
+                raise CrashError(f"session.vrs: no record of {event}")
+
+    def _vrs_data(self, folder: Path, vrs: VrsReader, stream: StreamId) -> None:
+        """Every record's number, times and first small channel are the sample's."""
+        layouts = [r.blocks()[0] for r in vrs.records(stream, RecordType.DATA)]
+        for name, dtype in (("seq", "<u8"), ("t_mono_ns", "<i8")):
+            path = folder / name.removesuffix("_ns")
+            stored = np.fromfile(path, dtype).tolist() if path.exists() else []
+            found = [block[name] for block in layouts if isinstance(block, LayoutBlock)]
+            if found[: len(stored)] != stored:
+                raise CrashError(f"session.vrs: {folder.name}: {name} {found}, stored: {stored}")
 
     def hold(self, found: Found, mark: Mark) -> None:
         """Everything that was promised must be there."""
@@ -104,6 +147,8 @@ class Oracle:
                 raise CrashError(
                     f"{name}: states {found.states[name]} in the log, {states} acknowledged"
                 )
+            if self._vrs_states.get(name, [])[: len(states)] != states:
+                raise CrashError(f"session.vrs: {name}: {self._vrs_states.get(name)}, not {states}")
             lost = sum(m.count or 0 for m in promised if m.kind is Kind.LOST)
             if found.lost.get(name, 0) < lost:
                 raise CrashError(

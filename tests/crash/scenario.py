@@ -185,6 +185,7 @@ class Scenario:
             True,
             config_text="version: 1\nsensors: {}\n",
             calibration_text="sensors: {}\n",
+            record_format=sorted(SPECS),
         )
         self._writer = self._observed(self.writer_class).create(self.disk, plan, self.clock)
         lives = self.random.choice((1, 2, 2, 3))

@@ -41,8 +41,8 @@ class Op:
 
     Attributes:
         kind: ``write`` (node, at, data), ``cut`` (node, at), ``sync`` (node), ``folder`` (node:
-            sync of that folder), ``link`` and ``mkdir`` (parent, name, node), ``move`` (source,
-            old, parent, name, node).
+            sync of that folder), ``link``, ``mkdir`` and ``remove`` (parent, name, node), ``move``
+            (source, old, parent, name, node).
         node: number of the file or folder.
         at: offset, or length to cut to.
         parent, name: folder and name under which the node is found afterwards.
@@ -217,6 +217,13 @@ class SimulatedDisk:
         self.sync_folder(target.parent)
         if source.parent != target.parent:
             self.sync_folder(source.parent)
+
+    def remove(self, path: Path) -> None:
+        name = self._name(path)
+        number, parent = self._number(path), self._number(path.parent)
+        self.record(Op("remove", number, parent=parent, name=path.name))
+        del self._names[name]
+        path.unlink()
 
     def sync_files(self, files: Sequence[AppendFile]) -> None:
         for file in files:

@@ -15,6 +15,7 @@ from recorder.formats.disk import AppendFile
 from recorder.session import journal
 from recorder.session.journal import JournalWriter
 from recorder.writer.recovery import _Recovery
+from recorder.writer.session_vrs import SessionVrs
 from recorder.writer.session_writer import SessionWriter
 from tests.crash import campaign
 from tests.crash.oracle import CrashError
@@ -78,6 +79,22 @@ class NeverSyncsData(SessionWriter):
     def _flush(self) -> tuple[dict[str, int], list[AppendFile]]:
         lengths, dirty = super()._flush()
         return lengths, [file for file in dirty if file.path.name != "seq"]
+
+
+class NeverSyncsVrs(SessionWriter):
+    """Forgets to sync ``session.vrs`` in a commit."""
+
+    def _flush(self) -> tuple[dict[str, int], list[AppendFile]]:
+        lengths, dirty = super()._flush()
+        return lengths, [file for file in dirty if file.path.name != "session.vrs"]
+
+
+class AcknowledgesTheWindow(SessionWriter):
+    """Commits while records still wait to be put in order."""
+
+    def commit(self) -> None:
+        with mock.patch.object(SessionVrs, "drain", lambda self: None):
+            super().commit()
 
 
 class NoFolderSync(SimulatedDisk):
@@ -192,7 +209,14 @@ def _found_out(**broken: Any) -> str:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(
-    "writer_class", [CommitsBeforeSync, AcknowledgesBeforeCommit, NeverSyncsData]
+    "writer_class",
+    [
+        CommitsBeforeSync,
+        AcknowledgesBeforeCommit,
+        NeverSyncsData,
+        NeverSyncsVrs,
+        AcknowledgesTheWindow,
+    ],
 )
 def test_a_broken_writer_is_found_out(writer_class: type[SessionWriter]) -> None:
     assert _found_out(writer_class=writer_class)

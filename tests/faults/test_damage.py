@@ -34,7 +34,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("killed")
     clock = ManualClock(5_000_000_000)
     writer = SessionWriter.create(
-        PosixDisk(), SessionPlan(str(root), "s", True, "version: 1\n"), clock
+        PosixDisk(),
+        SessionPlan(str(root), "s", True, "version: 1\n", record_format=["a", "b"]),
+        clock,
     )
     for spec in (A, B):
         writer.declare(spec)

@@ -29,7 +29,9 @@ A = stream("a", 100.0, ("raw", "lzmaf"))
 def begun(root: Path, name: str, ended: bool = False) -> SessionWriter:
     """A session with ten committed samples and one that is not."""
     clock = ManualClock(5_000_000_000)
-    writer = SessionWriter.create(PosixDisk(), SessionPlan(str(root), name, True, "v: 1\n"), clock)
+    writer = SessionWriter.create(
+        PosixDisk(), SessionPlan(str(root), name, True, "v: 1\n", record_format=["a"]), clock
+    )
     writer.declare(A)
     for number in range(11):
         if number == 10 and not ended:

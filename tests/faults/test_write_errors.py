@@ -42,7 +42,7 @@ class Scenario:
         self._clock = ManualClock(5_000_000_000)
         self._samples: dict[str, list[int]] = {"a": [], "b": []}  # samples before each message
         self._seq = {"a": 0, "b": 0}
-        plan = SessionPlan(str(root), "s", True, "version: 1\n")
+        plan = SessionPlan(str(root), "s", True, "version: 1\n", record_format=["a", "b"])
         try:
             writer = SessionWriter.create(PosixDisk(), plan, self._clock)
         except RecorderError as error:

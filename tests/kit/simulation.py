@@ -28,7 +28,8 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
 from recorder.session.layout import SessionPlan
 from recorder.writer import service as service_module
-from recorder.writer.service import WriterService, _Open
+from recorder.writer.opened import Opened
+from recorder.writer.service import WriterService
 from tests.kit.actors import UP_MARK, Actor, Pipe, SimDisk, current
 
 START_NS = 5_000_000_000
@@ -241,7 +242,9 @@ class Plane:
                 plane.pause_for(lambda: self._actor.done, None)
 
         inbox: Any = Inbox
-        monkeypatch.setattr(service_module, "_Open", lambda w, i, u: _Open(w, i, u, inbox=inbox()))
+        monkeypatch.setattr(
+            service_module, "Opened", lambda w, i, u: Opened(w, i, u, inbox=inbox())
+        )
         threads = SimpleNamespace(Thread=Thread, Event=threading.Event)
         monkeypatch.setattr(service_module, "threading", threads)
         monkeypatch.setattr(service_module, "Waker", Waker)
@@ -442,7 +445,9 @@ class Plane:
         """What a test lets happen while the supervisor waits."""
 
     def start_session(self) -> None:
-        plan = SessionPlan(str(self.root), "sim", False, "version: 1\n")
+        plan = SessionPlan(
+            str(self.root), "sim", False, "version: 1\n", record_format=["cam", "imu"]
+        )
         reply = self.ask(op="start", plan=asdict(plan))
         self.session = Path(reply["session"])
 

@@ -31,7 +31,7 @@ from recorder.formats.vrs.record_format import (
     RecordFormat,
 )
 from recorder.formats.vrs.recordables import RecordableType
-from recorder.formats.vrs.resume import whole_records_end
+from recorder.formats.vrs.resume import check_resumable, description_end, whole_records_end
 from recorder.formats.vrs.rewrite import rewrite_vrs
 from recorder.formats.vrs.streams import RecordLayout, StreamSpec, VrsStream
 from recorder.formats.vrs.writer import StreamWriter, VrsWriter, default_index_path
@@ -68,7 +68,9 @@ __all__ = [
     "VrsRecord",
     "VrsStream",
     "VrsWriter",
+    "check_resumable",
     "default_index_path",
+    "description_end",
     "rewrite_vrs",
     "whole_records_end",
 ]

@@ -231,6 +231,9 @@ class DataLayout:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for name in vars(cls).keys() & vars(DataLayout).keys():
+            if isinstance(vars(cls)[name], _Member):
+                raise FormatError(f"{cls.__name__}: {name!r} is a name of DataLayout's own")
         members = dict(cls._members)
         members.update({k: v for k, v in vars(cls).items() if isinstance(v, _Member)})
         cls._members = members

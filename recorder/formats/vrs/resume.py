@@ -70,6 +70,11 @@ def find_resume_point(
         file.close()
 
 
+def check_resumable(path: Path, index_path: Path, length: int, index_length: int | None) -> None:
+    """Whether `VrsWriter.resume` can go on at a length; its errors where it cannot."""
+    find_resume_point(path, index_path, length, index_length)
+
+
 def _beginning(
     file: ChunkedFile, length: int
 ) -> tuple[FileHeader, dict[StreamId, StreamTags], int, int]:
@@ -173,6 +178,20 @@ def _take_tags(file: ChunkedFile, at: int, record: RecordHeader, point: ResumePo
     except FormatError as error:
         raise FormatError(f"{file.path}: tags at byte {at}: {error}") from None
     point.streams[record.stream] = StreamTags(tags.vrs_tags, tags.user_tags)
+
+
+def description_end(path: Path) -> tuple[int, int]:
+    """Where the records of a file begin, and bytes of the description record before them.
+
+    Raises:
+        FormatError, StorageError: the file is no VRS file of this writer, or is cut before there.
+    """
+    file = ChunkedFile(path, [path])
+    try:
+        _, _, first, size = _beginning(file, file.size)
+        return first, size
+    finally:
+        file.close()
 
 
 def whole_records_end(path: Path, start: int, previous_size: int) -> tuple[int, int, str | None]:

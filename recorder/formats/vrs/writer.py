@@ -8,12 +8,16 @@ is made again from the file where it is missing or wrong.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.wire import Buffer, buffer_size
@@ -34,13 +38,24 @@ from recorder.formats.vrs.headers import (
     RecordType,
     StreamId,
 )
-from recorder.formats.vrs.index import ENTRY, ENTRY_BYTES, index_prelude
+from recorder.formats.vrs.index import ENTRY, ENTRY_BYTES, ENTRY_DTYPE, index_prelude
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.resume import ResumePoint, find_resume_point
 from recorder.formats.vrs.streams import RecordLayout, Records, StreamSpec, records_in
 from recorder.formats.vrs.tags import StreamTags, TagsRecord, pack_description
 
 INDEX_SUFFIX = ".index"
+_HEADER_FIELDS = [
+    ("size", "<u4"),
+    ("previous_size", "<u4"),
+    ("type_id", "<i4"),
+    ("version", "<u4"),
+    ("timestamp_s", "<f8"),
+    ("instance", "<u2"),
+    ("record_type", "u1"),
+    ("compression", "u1"),
+    ("uncompressed_size", "<u4"),
+]
 _SPILL_BYTES = 1 << 20
 _SMALL_BYTES = 2048
 
@@ -326,6 +341,47 @@ class VrsWriter:
         self.last_size = size
         self.count += 1
 
+    def put_many(
+        self,
+        stream: StreamId,
+        record_type: RecordType,
+        version: int,
+        timestamps_s: npt.NDArray[np.float64],
+        rows: npt.NDArray[np.uint8],
+    ) -> None:
+        """Append records of one size, in one piece: the bytes are those of as many `put`.
+
+        Args:
+            stream, record_type, version: of all of them.
+            timestamps_s: f8 [n].
+            rows: u1 [n, bytes of a record's data].
+        """
+        count, size = rows.shape
+        if count == 1:
+            parts = [rows.tobytes()]
+            self.put(stream, record_type, version, float(timestamps_s[0]), parts)
+            return
+        if not np.isfinite(timestamps_s).all():
+            raise FormatError(f"stream {stream}: a timestamp is no number")
+        if self._finished:
+            raise ValueError(f"{self._file.path}: finished already")
+        if not count:
+            return
+        records = np.zeros(count, _record_dtype(size))
+        records["size"] = records["previous_size"] = RECORD_HEADER_BYTES + size
+        records["previous_size"][0] = self.last_size
+        records["type_id"], records["instance"] = stream
+        records["version"], records["record_type"] = version, record_type
+        records["timestamp_s"] = timestamps_s
+        records["data"] = np.ascontiguousarray(rows).view(f"V{size}")[:, 0]
+        entries = np.empty(count, ENTRY_DTYPE)
+        for name in ENTRY_DTYPE.names or ():
+            entries[name] = records[name]
+        self._file.append(records.tobytes())
+        self._index.append(entries.tobytes())
+        self.last_size = RECORD_HEADER_BYTES + size
+        self.count += count
+
     def finish(self) -> None:
         """Append the index and tell the header where it is; a second call does nothing.
 
@@ -359,6 +415,12 @@ class VrsWriter:
                 left -= len(block)
         self._file.flush()
         self._file.patch(INDEX_OFFSET_AT, offset.to_bytes(8, "little"))
+
+
+@functools.lru_cache(64)
+def _record_dtype(size: int) -> np.dtype[Any]:
+    """A record with `size` bytes of data."""
+    return np.dtype([*_HEADER_FIELDS, ("data", f"V{size}")])
 
 
 def _open_index(path: Path, disk: Disk, length: int) -> AppendFile:

@@ -1,0 +1,360 @@
+"""The source ``vrs:PATH[#STREAM]``: a camera's or an IMU's stream of any VRS file, played.
+
+The kit puts `VrsSource` in the place of drivers that say what they are (`Driver.vrs_kind`).
+JPEGs go on as they lie in the file; raw and PNG images are encoded by the kit.  An IMU's values
+are found by the names that layouts usually give them, those of Project Aria among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._kit.driver import Driver, Encoded, EndOfSource, Item, Lost, Sample, SensorConfig
+from drivers._protocols.jpeg import jpeg_size
+from recorder.contract.errors import FormatError, SourceError
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.formats.vrs import (
+    DataBlock,
+    ImageContent,
+    LayoutBlock,
+    PixelFormat,
+    RecordType,
+    StreamId,
+    VrsReader,
+    VrsRecord,
+    VrsStream,
+)
+
+CAMERA, IMU = "camera", "imu"
+"""What a driver may take from a VRS file."""
+
+_PIECES: Mapping[str, tuple[str, ...]] = {
+    "acc": ("acc", "accelerometer", "acceleration", "accel", "accels_msec2", "linear_acceleration"),
+    "avel": ("avel", "gyroscope", "gyro", "angular_velocity", "gyros_radsec"),
+    "rot": ("rot",),
+    "mag": ("mag", "magnetometer", "magnetic_field", "mag_tesla"),
+}
+"""Labels under which layouts have an IMU's values, three numbers each."""
+_VALID = {"acc": "accelerometer_valid", "avel": "gyroscope_valid", "mag": "magnetometer_valid"}
+_ABOUT = {
+    "acc": ("acceleration, gravity included", "m/s^2"),
+    "avel": ("rate of turn", "rad/s"),
+    "rot": ("Euler angles; NaN where the file has none", "rad"),
+    "mag": ("magnetic field, in the file's own unit", ""),
+}
+_DEVICE_TIMES = ("t_dev_ns", "capture_timestamp_ns")
+_USUAL = {CAMERA: 214, IMU: 241}  # type ids of the plain classes: RGB camera, IMU
+_GREYS = {
+    PixelFormat.GREY8: 0,
+    PixelFormat.GREY10: 2,
+    PixelFormat.GREY12: 4,
+    PixelFormat.GREY16: 8,
+}
+_BATCH_NS = 8_000_000
+
+
+class VrsSource(Driver):
+    """Plays one stream of a VRS file.
+
+    Which one is said by its id (``#214-1``), its type's number, its flavor or its name; where
+    nothing is said, the file must have one that fits, or one of the plain class.  Stamps count
+    from the earliest data of the whole file, so that several streams played from it keep their
+    relative times.  What does not decode is `Lost` of cause ``corrupt``; a file that was cut
+    ends with an interval of cause ``truncated``.
+    """
+
+    _vrs: VrsReader | None = None
+    _records: Iterator[VrsRecord] = iter(())
+    _held: VrsRecord | None = None
+    _origin_ns: int | None = None
+
+    def __init__(self, sensor: SensorConfig, kind: str) -> None:
+        """A source for a driver of that kind, `CAMERA` or `IMU`."""
+        super().__init__(sensor)
+        self._kind = kind
+        self._channels: tuple[ChannelSpec, ...] = ()
+        self._device_time = ""
+        self._clock_offset_ns: int | None = None
+
+    @property
+    def origin_ns(self) -> int | None:
+        return self._origin_ns
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Open the file, choose the stream, declare it by its first record.
+
+        Raises:
+            SourceError: no such file, no VRS file, no such stream, or none that this driver takes.
+        """
+        self.close()
+        try:
+            return [self._open()]
+        except OSError as error:
+            self.close()
+            raise self._fault(error.strerror or str(error)) from None
+        except FormatError as error:
+            self.close()
+            raise self._fault(str(error)) from None
+
+    def _open(self) -> StreamSpec:
+        path, wanted = self._address()
+        vrs = self._vrs = VrsReader(path)
+        stream, first = self._choose(vrs, wanted)
+        blocks = first.blocks()
+        layout = _layout(blocks)
+        labels = set(layout.as_dict()) if layout is not None else set()
+        self._device_time = next((n for n in _DEVICE_TIMES if n in labels), "")
+        offset = vrs.tags.get("clock_offset_ns", "")
+        exact = "t_mono_ns" in labels and offset.lstrip("-").isdecimal()
+        self._clock_offset_ns = int(offset) if exact else None
+        times = vrs.timestamps_s(types=RecordType.DATA)
+        self._origin_ns = round(float(times[0]) * 1e9)
+        own = vrs.timestamps_s(stream.id, RecordType.DATA)
+        settings: dict[str, Any] = {"vrs_stream": str(stream.id), "vrs_flavor": stream.flavor}
+        settings |= {f"vrs_tag.{key}": value for key, value in stream.tags.items()}
+        if self._kind == CAMERA:
+            self._channels = (self._video(blocks, first),)
+            settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
+        else:
+            self._channels = tuple(
+                ChannelSpec(name, "raw", "f4", (3,), *_ABOUT[name]) for name in _values(layout)
+            )
+        self._records = vrs.records(stream.id, RecordType.DATA)
+        self._held = None
+        return StreamSpec(
+            self.sensor.name,
+            self._channels,
+            rate_hz=_rate_hz(vrs, stream.id, own),
+            device_clock=bool(self._device_time),
+            finite=True,
+            settings=settings,
+            bytes_per_sample=first.size if self._kind == CAMERA else 0,
+        )
+
+    def _address(self) -> tuple[Path, str]:
+        """The file, and what stands behind the ``#``."""
+        whole = Path(self.sensor.address)
+        if whole.is_file():  # a file may have a # in its name
+            return whole, ""
+        path, mark, stream = self.sensor.address.rpartition("#")
+        return (Path(path), stream) if mark else (whole, "")
+
+    def _choose(self, vrs: VrsReader, wanted: str) -> tuple[VrsStream, VrsRecord]:
+        fitting: dict[StreamId, VrsRecord] = {}
+        for stream in vrs.streams:
+            record = next(vrs.records(stream, RecordType.DATA), None)
+            if record is not None and self._fits(record):
+                fitting[stream] = record
+        known = ", ".join(f"{s} ({vrs.streams[s].name}, {vrs.streams[s].flavor})" for s in fitting)
+        there = f"its {self._kind} streams: {known or 'none'}"
+        found = [s for s in fitting if not wanted or _is_named(vrs.streams[s], wanted)]
+        if len(found) > 1 and not wanted:
+            found = [s for s in found if s.type_id == _USUAL[self._kind]]
+        if not found and wanted:
+            raise FormatError(f"{vrs.path}: no {self._kind} stream is {wanted!r}; {there}")
+        if not fitting:
+            raise FormatError(f"{vrs.path}: has no stream that a {self._kind} could be")
+        if len(found) != 1:
+            raise FormatError(
+                f"{vrs.path}: say which stream, as in #{next(iter(fitting))}; {there}"
+            )
+        return vrs.streams[found[0]], fitting[found[0]]
+
+    def _fits(self, record: VrsRecord) -> bool:
+        try:
+            if self._kind == CAMERA:
+                return _image(record.blocks()) is not None
+            return {"acc", "avel"} <= _values(_layout(record.blocks())).keys()
+        except FormatError:
+            return False
+
+    def _video(self, blocks: Sequence[LayoutBlock | DataBlock], first: VrsRecord) -> ChannelSpec:
+        picture = _picture(blocks, first)
+        size = jpeg_size(picture) if isinstance(picture, bytes) else picture.shape[:2]
+        if size is None:
+            raise FormatError(f"{self.sensor.address}: its first picture is no JPEG")
+        return ChannelSpec("video.avi", "mjpg", "u1", (*size, 3), "pictures", "")
+
+    def read(self) -> Item:
+        """The next picture, or the IMU's values of the next few ms.
+
+        Raises:
+            EndOfSource: the stream's last record was read.
+        """
+        if self._vrs is None:
+            raise SourceError(f"{self.sensor.name}: read before open")
+        record = self._next()
+        if record is None:
+            return self._end(self._vrs)
+        try:
+            if self._kind == CAMERA:
+                blocks = record.blocks()
+                picture = _picture(blocks, record)
+                data: npt.NDArray[Any] | Encoded
+                data = [picture] if isinstance(picture, bytes) else picture[None]
+                t_ns, t_dev_ns = self._times(record, _layout(blocks))
+                return self._sample([t_ns], [t_dev_ns], {self._channels[0].name: data})
+            return self._batch(record)
+        except FormatError as error:
+            t_ns = round(record.timestamp_s * 1e9)
+            detail = {"reason": str(error)}
+            return Lost(self.sensor.name, t_ns, "corrupt", 1, detail=detail)
+
+    def _batch(self, first: VrsRecord) -> Sample:
+        rows: list[dict[str, npt.NDArray[np.float32]]] = []
+        times: list[int] = []
+        device: list[int] = []
+        record: VrsRecord | None = first
+        until_s = first.timestamp_s + _BATCH_NS / 1e9
+        while record is not None and record.timestamp_s < until_s:
+            try:
+                layout = _layout(record.blocks())
+                values = _values(layout)
+                t_ns, t_dev_ns = self._times(record, layout)
+            except FormatError:
+                if not rows:
+                    raise
+                break
+            rows.append(values)
+            times.append(t_ns)
+            device.append(t_dev_ns)
+            record = self._next()
+        self._held = record
+        nothing = np.full(3, np.nan, np.float32)
+        data = {
+            c.name: np.array([row.get(c.name, nothing) for row in rows], np.float32)
+            for c in self._channels
+        }
+        return self._sample(times, device, data)
+
+    def _sample(
+        self,
+        times: Sequence[int],
+        device: Sequence[int],
+        data: Mapping[str, npt.NDArray[Any] | Encoded],
+    ) -> Sample:
+        t_dev_ns = np.array(device, np.int64) if self._device_time else None
+        return Sample(self.sensor.name, np.array(times, np.int64), data, t_dev_ns)
+
+    def _times(self, record: VrsRecord, layout: LayoutBlock | None) -> tuple[int, int]:
+        """A record's own time and the device's, in ns."""
+        t_ns, t_dev_ns = round(record.timestamp_s * 1e9), 0
+        values = layout.as_dict() if layout is not None else {}
+        if self._clock_offset_ns is not None and "t_mono_ns" in values:
+            t_ns = int(values["t_mono_ns"]) + self._clock_offset_ns
+        if self._device_time:
+            t_dev_ns = max(0, int(values.get(self._device_time, 0)))
+        return t_ns, t_dev_ns
+
+    def _next(self) -> VrsRecord | None:
+        held, self._held = self._held, None
+        return held if held is not None else next(self._records, None)
+
+    def _end(self, vrs: VrsReader) -> Item:
+        if vrs.tail is None or self._origin_ns is None:
+            raise EndOfSource
+        detail, vrs.tail = {"reason": vrs.tail}, None
+        last_s = float(vrs.timestamps_s(types=RecordType.DATA)[-1])
+        return Lost(self.sensor.name, round(last_s * 1e9), "truncated", None, detail=detail)
+
+    def _fault(self, text: str) -> SourceError:
+        return SourceError(f"{self.sensor.name}: vrs:{self.sensor.address}: {text}")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._records = iter(())
+        if self._vrs is not None:
+            self._vrs.close()
+            self._vrs = None
+
+
+def _is_named(stream: VrsStream, wanted: str) -> bool:
+    names = (str(stream.id), str(stream.id.type_id), stream.flavor, stream.name)
+    return wanted.lower() in (name.lower() for name in names)
+
+
+def _layout(blocks: Sequence[LayoutBlock | DataBlock]) -> LayoutBlock | None:
+    return next((block for block in blocks if isinstance(block, LayoutBlock)), None)
+
+
+def _image(blocks: Sequence[LayoutBlock | DataBlock]) -> DataBlock | None:
+    for block in blocks:
+        if isinstance(block, DataBlock) and isinstance(block.content, ImageContent):
+            return block
+    return None
+
+
+def _picture(
+    blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord
+) -> bytes | npt.NDArray[np.uint8]:
+    """A JPEG as it is, or the pixels: u1 [height, width, 3], BGR."""
+    block = _image(blocks)
+    if block is None:
+        raise FormatError(f"{record.reader.where(record)}: has no image")
+    content = block.content
+    assert isinstance(content, ImageContent)
+    if block.data[:2] == b"\xff\xd8" and content.format != "raw":
+        return block.data
+    if content.format in ("png", "jpg"):
+        import cv2
+
+        decoded = cv2.imdecode(np.frombuffer(block.data, np.uint8), cv2.IMREAD_COLOR)
+        if decoded is None:
+            raise FormatError(f"{record.reader.where(record)}: its {content.format} is damaged")
+        return np.asarray(decoded, np.uint8)
+    if content.format != "raw":
+        raise FormatError(f"{record.reader.where(record)}: cannot decode images '{content}'")
+    return _bgr(block.array(), content.pixel_format, record)
+
+
+def _bgr(
+    pixels: npt.NDArray[Any], pixel_format: PixelFormat, record: VrsRecord
+) -> npt.NDArray[np.uint8]:
+    if pixel_format in _GREYS:
+        grey = (pixels >> _GREYS[pixel_format]).astype(np.uint8)
+        return np.repeat(grey[..., None], 3, axis=2)
+    match pixel_format:
+        case PixelFormat.BGR8:
+            return pixels
+        case PixelFormat.RGB8 | PixelFormat.RGBA8:
+            return np.ascontiguousarray(pixels[..., 2::-1])
+    where = record.reader.where(record)
+    raise FormatError(f"{where}: pixels of format {pixel_format.text} are no picture to encode")
+
+
+def _values(layout: LayoutBlock | None) -> dict[str, npt.NDArray[np.float32]]:
+    """What an IMU has measured, f4 [3] each; NaN where the record says that it is not valid."""
+    there = layout.as_dict() if layout is not None else {}
+    found = {}
+    for name, labels in _PIECES.items():
+        for label in labels:
+            value = np.asarray(there.get(label, ()))
+            if value.shape == (3,) and value.dtype.kind in "fi":
+                valid = there.get(_VALID.get(name, ""), True)
+                found[name] = value.astype(np.float32) if valid else np.full(3, np.nan, np.float32)
+                break
+    if "mag" in found and not np.isfinite(found["mag"]).any():
+        del found["mag"]
+    if {"acc", "avel"} <= found.keys():
+        found.setdefault("rot", np.full(3, np.nan, np.float32))
+    return {name: found[name] for name in _PIECES if name in found}
+
+
+def _rate_hz(vrs: VrsReader, stream: StreamId, times: npt.NDArray[np.float64]) -> float | None:
+    """What the configuration says, else what the stamps say."""
+    for record in vrs.records(stream, RecordType.CONFIGURATION):
+        try:
+            layout = _layout(record.blocks())
+        except FormatError:
+            continue
+        rate = layout.as_dict().get("nominal_rate") if layout is not None else None
+        if isinstance(rate, float) and 0 < rate < 1e6:
+            return rate
+    steps = np.diff(times)
+    middle = float(np.median(steps)) if len(steps) else 0.0
+    return 1 / middle if middle > 1e-6 else None

@@ -1,0 +1,335 @@
+"""A session as an NCore V4 sequence.
+
+``NAME.ncore4.zarr.itar`` (or the folder ``NAME.ncore4.zarr``) and ``NAME.json``.  The sequence's
+interval is that of everything packed.  docs/archives.md says what becomes what.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+import recorder
+from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.ncore.frames import FrameWriter
+from recorder.archives.ncore.packer_labels import (
+    pack_clouds,
+    pack_cuboids,
+    pack_masks,
+    pack_segments,
+)
+from recorder.archives.ncore.packer_sensors import (
+    Camera,
+    Lidar,
+    Radar,
+    Sensor,
+    is_generic,
+    pack_generic,
+    ticks_of,
+)
+from recorder.archives.ncore.sequence import SequenceWriter
+from recorder.contract.errors import FormatError, SessionError
+from recorder.contract.options import Option, OptionTable
+from recorder.formats.zarr2 import require_numcodecs
+from recorder.processing.frames import kind_of, last_stamp_ns
+from recorder.processing.labels import box_files
+from recorder.processing.odometry import LidarOdometry, require_odometry
+from recorder.processing.poses import Cover, PoseSource, find_poses
+from recorder.session.accounts import losses, lost_events
+from recorder.session.layout import RECOVERED
+from recorder.session.stream import Stream
+
+_KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar": Radar}
+_ODOMETRY = "kiss-icp"
+_HELD_NS = 100_000_000  # poses held for longer than this are worth a word
+_GAP_NS = 1_000_000_000
+
+
+class NcorePacker(Packer):
+    """Packs a session as NCore V4."""
+
+    name: ClassVar[str] = "ncore"
+    options: ClassVar[OptionTable] = {
+        "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
+        "poses": Option("str", "auto", f"auto, imu, identity, {_ODOMETRY}, or a sensor's name"),
+        "second_returns": Option(
+            "str", "shared", "on the first return's ray, or on their own", choices=("shared", "own")
+        ),
+        "radar_threshold_db": Option("float", 12.0, "above the noise [dB]", minimum=3, maximum=60),
+        "radar_limit": Option("int", 256, "detections of a frame", minimum=1, maximum=10_000),
+    }
+
+    def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        checked = super().check(options)
+        require_numcodecs()
+        if checked["poses"] == _ODOMETRY:
+            require_odometry()
+        return checked
+
+    def ticks(self, job: Job) -> float:
+        streams = [s for s in job.session.streams.values() if not s.name.startswith("_")]
+        total = sum(ticks_of(stream) for stream in streams)
+        if job.options["poses"] == _ODOMETRY:
+            total += sum(len(s) for s in streams if kind_of(s) == "lidar")
+        return total
+
+    def pack(self, job: Job) -> Packed:
+        return _SessionPacker(job).pack()
+
+
+PACKER = NcorePacker()
+
+
+class _SessionPacker:
+    """Packs one session."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._sensors: list[Sensor] = []
+        self._generic: list[Stream] = []
+        self._counts: dict[str, int] = {}
+        self._writers: list[FrameWriter] = []
+
+    def pack(self) -> Packed:
+        job = self._job
+        name = job.session.name
+        self._look()
+        interval_ns = self._interval()
+        with SequenceWriter(
+            job.folder,
+            name,
+            interval_ns=interval_ns,
+            metadata=self._metadata(),
+            store=job.options["store"],
+        ) as sequence:
+            self._place(sequence)
+            self._pack_trajectory(sequence)
+            self._pack_sensors(sequence)
+            self._pack_labels(sequence)
+            self._tell(sequence)
+        assert sequence.packed is not None
+        stores = [path.name for path in sequence.packed.stores]
+        other = ".zarr" if job.options["store"] == "itar" else ".zarr.itar"
+        return Packed(
+            (*stores, sequence.packed.meta.name),
+            (f"{name}.ncore4{other}",),
+            {"sequence": name, "frames": self._counts, "poses": self._pose_text},
+        )
+
+    def _look(self) -> None:
+        """Find what there is to pack."""
+        job, session = self._job, self._job.session
+        for name, fault in session.broken.items():
+            job.notes.say(f"cannot be read, left out: {fault}", name)
+        for name in sorted(
+            session.declared.keys() - session.streams.keys() - session.broken.keys()
+        ):
+            job.notes.say("no sample was recorded", name)
+        boxes = box_files(session.path)
+        for name, stream in session.streams.items():
+            if name.startswith("_"):
+                continue
+            with job.at(name):
+                if not stream.has_times:
+                    job.notes.say("has no times: left out", name)
+                elif not len(stream):
+                    job.notes.say("no sample was recorded", name)
+                elif (kind := kind_of(stream)) in _KINDS:
+                    sensor = _KINDS[kind](job, stream)
+                    if isinstance(sensor, Camera):
+                        sensor.boxes = boxes.get(name)
+                    self._sensors.append(sensor)
+                elif is_generic(stream):
+                    self._generic.append(stream)
+                else:
+                    job.notes.say("is of no kind that is packed: left out", name)
+        for camera in sorted(boxes.keys() - {sensor.name for sensor in self._sensors}):
+            job.notes.say("labels of a camera that is not packed: left out", f"_labels/{camera}")
+
+    def _interval(self) -> tuple[int, int]:
+        """Start and stop of the sequence, ns; said is who begins late or ends early."""
+        job = self._job
+        spans: dict[str, tuple[int, int]] = {}
+        for sensor in self._sensors:
+            with job.at(sensor.name, 0):
+                first = int(sensor.stream.times(0, 1)[0])
+                last = last_stamp_ns(sensor.stream)
+                assert last is not None
+                spans[sensor.name] = sensor.start_ns(0, first), last
+        for stream in self._generic:
+            with job.at(stream.name, 0):
+                first = int(stream.times(0, 1)[0])
+                last = last_stamp_ns(stream)
+                assert last is not None
+                spans[stream.name] = first, last
+        if not spans:
+            raise SessionError(f"{job.session.path}: has no sample to pack")
+        start_ns = min(start for start, _ in spans.values())
+        last_ns = max(last for _, last in spans.values())
+        for name, (start, last) in spans.items():
+            slack_ns = self._slack_ns(name)
+            if start - start_ns > slack_ns:
+                job.notes.say(f"begins {(start - start_ns) / 1e9:.3f} s after the first", name)
+            if last_ns - last > slack_ns:
+                job.notes.say(f"ends {(last_ns - last) / 1e9:.3f} s before the last", name)
+        if start_ns < 0:
+            raise FormatError(f"{job.session.path}: begins before 1970: {start_ns} ns")
+        # Two poses are the least that the format has.
+        return start_ns, max(last_ns + 1, start_ns + 2_000)
+
+    def _slack_ns(self, name: str) -> int:
+        """By how much streams may begin and end apart before it is odd: two samples, or 0.2 s."""
+        spec = self._job.session.streams[name].spec
+        rate = spec.rate_hz if spec is not None else None
+        return max(200_000_000, round(2e9 / rate) if rate else 0)
+
+    def _metadata(self) -> dict[str, Any]:
+        """The sequence's generic metadata."""
+        session, calibration = self._job.session, self._job.calibration
+        header = session.header or {}
+        lost: dict[str, Any] = {}
+        for name, events in lost_events(session.events()).items():
+            counted, intervals = losses(events)
+            lost[name] = {"counted": dict(counted), "uncounted_intervals": len(intervals)}
+            parts = [f"{n} ({cause})" for cause, n in counted.items()]
+            if intervals:
+                parts.append(f"{len(intervals)} intervals that nobody counted")
+            self._job.notes.say("lost samples: " + ", ".join(parts), name)
+        if session.state == RECOVERED:
+            self._job.notes.say("recovered: its writer died, or its disk failed", "session")
+        return {
+            "session": session.name,
+            "session_state": session.state,
+            "session_metadata": dict(session.metadata),
+            "start_ns": session.start_ns,
+            "end_ns": session.end_ns,
+            "hostname": header.get("hostname"),
+            "lost": lost,
+            "calibration_sha256": calibration.sha256,
+            "packed_by": f"recorder {recorder.__version__}",
+        }
+
+    def _place(self, sequence: SequenceWriter) -> None:
+        """Static poses of the sensors, and the cameras' models."""
+        job, poses = self._job, sequence.poses()
+        if job.calibration.path is None:
+            job.notes.say("has no calibration: sensors stand in the rig's origin", "session")
+        for sensor in self._sensors:
+            pose = job.calibration.of(sensor.name).pose
+            if pose is None:
+                if job.calibration.path is not None:
+                    job.notes.say("not in the calibration: stands in the rig's origin", sensor.name)
+                pose = np.eye(4)
+            poses.static_pose(sensor.name, "rig", pose)
+            if isinstance(sensor, Camera):
+                model = sensor.model()
+                if model is None:
+                    sequence.intrinsics().placeholder(sensor.name, sensor.size)
+                else:
+                    sequence.intrinsics().camera(sensor.name, model)
+        for stream in self._generic:
+            pose = job.calibration.of(stream.name).pose
+            if pose is not None:
+                poses.static_pose(stream.name, "rig", pose)
+
+    def _pack_trajectory(self, sequence: SequenceWriter) -> None:
+        job, interval = self._job, sequence.interval
+        source = self._pose_source()
+        cover = Cover(source, interval.start_ns, interval.last_ns)
+        trajectory = sequence.poses().trajectory("rig", "world")
+        with job.at(f"poses from {source.name}"):
+            for t_ns, matrices in cover.blocks():
+                trajectory.append(t_ns, matrices)
+        text = source.describe()
+        sequence.poses().metadata["trajectory"] = text | cover.describe()
+        self._pose_text = text["source"]
+        if not text["measured"]:
+            job.notes.say(text.get("note", text["source"]), "poses")
+        for held_ns, where in (
+            (cover.held_before_ns, "before the first"),
+            (cover.held_after_ns, "after the last"),
+        ):
+            if held_ns > _HELD_NS:
+                job.notes.say(f"held for {held_ns / 1e9:.3f} s {where} of {source.name}", "poses")
+        if cover.longest_gap_ns > _GAP_NS:
+            job.notes.say(
+                f"{cover.longest_gap_ns / 1e9:.3f} s without one are interpolated", "poses"
+            )
+        if left_out := text.get("poses_left_out"):
+            job.notes.say(f"{left_out} left out: no rotations, or times that go back", "poses")
+
+    def _pose_source(self) -> PoseSource:
+        job = self._job
+        wanted = job.options["poses"]
+        if wanted != _ODOMETRY:
+            return find_poses(job.session, job.calibration, wanted)
+        for sensor in self._sensors:
+            if isinstance(sensor, Lidar):
+                pose = job.calibration.of(sensor.name).pose
+                return LidarOdometry(
+                    sensor.stream, sensor.optics, np.eye(4) if pose is None else pose, job.advance
+                )
+        raise SessionError(f"{job.session.path}: has no lidar for odometry")
+
+    def _pack_sensors(self, sequence: SequenceWriter) -> None:
+        job = self._job
+        self._ends: dict[str, _Ends] = {}
+        for sensor in self._sensors:
+            ends = self._ends[sensor.name] = _Ends()
+            with job.at(sensor.name):
+                sensor.ends = ends
+                writer = sensor.pack(sequence)
+            self._writers.append(writer)
+            self._counts[sensor.name] = writer.frame_count
+            if not writer.frame_count:
+                job.notes.say("no frame could be packed", sensor.name)
+        known = {}
+        for stream in self._generic:
+            with job.at(stream.name):
+                known[stream.name] = pack_generic(job, sequence, stream)
+            self._counts[stream.name] = len(stream)
+        if known:
+            sequence.poses().metadata["generic_streams"] = known
+
+    def _pack_labels(self, sequence: SequenceWriter) -> None:
+        job = self._job
+        cameras = {s.name: s for s in self._sensors if isinstance(s, Camera)}
+        packed = {name for name, count in self._counts.items() if count}
+        frames = {s.name for s in self._sensors} & packed | {"rig", "world"}
+        counts = {
+            "cuboids": pack_cuboids(job, sequence, frames),
+            "masks": pack_masks(job, sequence, {n: c.size for n, c in cameras.items()}),
+            "point clouds": pack_clouds(job, sequence, frames),
+            "camera labels": sum(
+                pack_segments(job, sequence, camera.stream, self._ends[name].of)
+                for name, camera in cameras.items()
+            ),
+        }
+        self._counts |= {name: count for name, count in counts.items() if count}
+
+    def _tell(self, sequence: SequenceWriter) -> None:
+        """Everything odd goes into the archive, too, beside what it is about."""
+        for writer in self._writers:
+            if told := self._job.notes.of(writer.instance):
+                writer.metadata["notes"] = told
+        sequence.poses().metadata["notes"] = list(self._job.notes.lines)
+
+
+class _Ends:
+    """Ends of the frames that a camera's samples became; 16 bytes a frame."""
+
+    def __init__(self) -> None:
+        self._index, self._end_ns = array("q"), array("q")
+
+    def add(self, index: int, end_ns: int) -> None:
+        self._index.append(index)
+        self._end_ns.append(end_ns)
+
+    def of(self, index: int) -> int | None:
+        at = int(np.searchsorted(np.frombuffer(self._index, np.int64), index))
+        if at == len(self._index) or self._index[at] != index:
+            return None
+        return self._end_ns[at]

@@ -1,0 +1,212 @@
+"""What stands beside a session's streams, as NCore components: cuboids, masks, labels, clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+
+from recorder.archives.base import Job
+from recorder.archives.ncore.cuboids import Cuboid, LabelSource, euler_xyz
+from recorder.archives.ncore.labels import (
+    CameraLabelsWriter,
+    ImageEncoded,
+    LabelDescriptor,
+    LabelType,
+)
+from recorder.archives.ncore.point_clouds import Attribute
+from recorder.archives.ncore.sequence import SequenceWriter
+from recorder.contract.errors import FormatError
+from recorder.processing.frames import NS_PER_US
+from recorder.processing.labels import (
+    MANUAL,
+    SIMULATED,
+    cloud_folders,
+    cuboid_files,
+    mask_files,
+    numbers,
+    text,
+)
+from recorder.session.stream import Stream
+
+SEGMENT = "segment"
+"""Channel of the virtual sensor ``_CAMERA`` that holds a class per pixel, as roverd has it."""
+
+
+def label_source(source: str) -> LabelSource:
+    """NCore's word for who made labels."""
+    if source == SIMULATED:
+        return "GT_SYNTHETIC"
+    return "GT_ANNOTATION" if source == MANUAL else "AUTOLABEL"
+
+
+def pack_cuboids(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
+    """Every set of ``_cuboids``; returns how many cuboids."""
+    count = 0
+    sets = {}
+    for file in cuboid_files(job.session.path):
+        outside = unknown = 0
+        source = label_source(file.source)
+        with job.at(f"_cuboids/{file.path.name}"):
+            for where, label in file.lines():
+                frame = text(label, "frame", where)
+                if frame not in frames:
+                    unknown += 1
+                    continue
+                if not sequence.interval.holds(label["t_ns"] // NS_PER_US):
+                    outside += 1
+                    continue
+                sequence.cuboids().add([_cuboid(label, frame, source, file.source, where)])
+                count += 1
+        subject = f"_cuboids/{file.path.name}"
+        if outside:
+            job.notes.say(f"{outside} cuboids lie outside of the recording: left out", subject)
+        if unknown:
+            job.notes.say(f"{unknown} cuboids are relative to no sensor packed: left out", subject)
+        sets[file.name] = dict(file.header)
+    if sets:
+        sequence.cuboids().metadata["sets"] = sets
+    return count
+
+
+def _cuboid(
+    label: Mapping[str, Any], frame: str, source: LabelSource, version: str, where: str
+) -> Cuboid:
+    x, y, z, w = numbers(label, "quaternion_xyzw", 4, where)
+    try:
+        rotation = euler_xyz((x, y, z, w))
+    except ValueError as error:
+        raise FormatError(f"{where}: quaternion_xyzw: {error}") from None
+    center, size = numbers(label, "center_m", 3, where), numbers(label, "size_m", 3, where)
+    return Cuboid(
+        text(label, "track", where),
+        text(label, "class", where),
+        label["t_ns"],
+        frame,
+        label["t_ns"],
+        (center[0], center[1], center[2]),
+        (size[0], size[1], size[2]),
+        rotation,
+        source,
+        version,
+    )
+
+
+def pack_masks(job: Job, sequence: SequenceWriter, cameras: Mapping[str, tuple[int, int]]) -> int:
+    """Masks of the cameras (name: width and height); returns how many masks."""
+    count = 0
+    for camera, files in mask_files(job.session.path).items():
+        if camera not in cameras:
+            job.notes.say("masks of a camera that is not packed: left out", f"_masks/{camera}")
+            continue
+        images = {}
+        for name, path in files.items():
+            with job.at(f"_masks/{camera}/{path.name}"):
+                data = path.read_bytes()
+                mask = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+                if mask is None:
+                    raise FormatError("is no picture")
+                size = (mask.shape[1], mask.shape[0])
+                if size != cameras[camera]:
+                    wanted = cameras[camera]
+                    raise FormatError(
+                        f"has {size[0]}x{size[1]} pixels, the camera {wanted[0]}x{wanted[1]}"
+                    )
+                images[name] = data
+        sequence.masks().camera(camera, images)
+        count += len(images)
+    return count
+
+
+def pack_segments(
+    job: Job, sequence: SequenceWriter, camera: Stream, times: Callable[[int], int | None]
+) -> int:
+    """A class per pixel, from the virtual sensor ``_CAMERA``; returns how many labels.
+
+    Args:
+        job: what it is packed for.
+        sequence: where to.
+        camera: the camera's stream.
+        times: end (ns) of the frame that a sample of the camera became; None where it became none.
+    """
+    virtual = job.session.streams.get(f"_{camera.name}")
+    if virtual is None or SEGMENT not in virtual.meta:
+        return 0
+    entry = virtual.meta[SEGMENT]
+    if np.dtype(entry["type"]) != np.uint8 or len(entry["shape"]) != 2:
+        job.notes.say(f"{SEGMENT} is not u1 [height, width]: left out", virtual.name)
+        return 0
+    if not virtual.has_times and len(virtual) != len(camera):
+        job.notes.say(
+            f"{SEGMENT} has no times, and {len(virtual)} samples, not {len(camera)}: left out",
+            virtual.name,
+        )
+        return 0
+    descriptor = LabelDescriptor(
+        camera.name,
+        LabelType("SEGMENTATION", "semantic", "UNITLESS"),
+        ImageEncoded("uint8"),
+        "AUTOLABEL",
+    )
+    labels: CameraLabelsWriter | None = None
+    count = left_out = 0
+    last = -1
+    for index in range(len(virtual)):
+        with job.at(virtual.name, index):
+            at = index
+            if virtual.has_times:
+                t_ns = int(virtual.times(index, index + 1)[0])
+                at = camera.at(t_ns)
+            end_ns = times(at)
+            if end_ns is None or at <= last:
+                left_out += 1
+                continue
+            last = at
+            if labels is None:
+                labels = sequence.camera_labels(
+                    descriptor, metadata={"description": entry.get("desc", "")}
+                )
+            image = virtual.sample(index, [SEGMENT])[SEGMENT]
+            done, encoded = cv2.imencode(".png", np.ascontiguousarray(image))
+            assert done
+            labels.label(end_ns, bytes(encoded.data), metadata={"sample": index})
+            count += 1
+    if left_out:
+        job.notes.say(f"{left_out} labels belong to no packed picture: left out", virtual.name)
+    return count
+
+
+def pack_clouds(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
+    """Every set of ``_point_clouds``; returns how many clouds."""
+    count = 0
+    for folder in cloud_folders(job.session.path):
+        subject = f"_point_clouds/{folder.name}"
+        writer = None
+        left_out = 0
+        with job.at(subject):
+            for cloud in folder.clouds():
+                inside = sequence.interval.holds(cloud.t_ns // NS_PER_US)
+                if not inside or cloud.frame not in frames:
+                    left_out += 1
+                    continue
+                if writer is None:
+                    schema = {
+                        name: Attribute(str(values.dtype), values.shape[1:])
+                        for name, values in cloud.attributes.items()
+                    }
+                    writer = sequence.point_clouds(
+                        folder.name,
+                        attributes=schema,
+                        metadata={"header": dict(folder.index.header)},
+                    )
+                with job.at(cloud.path.name):
+                    writer.cloud(cloud.t_ns, cloud.frame, cloud.xyz, cloud.attributes)
+                count += 1
+        if left_out:
+            job.notes.say(
+                f"{left_out} clouds lie outside of the recording, or in no frame packed: left out",
+                subject,
+            )
+    return count

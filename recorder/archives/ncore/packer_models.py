@@ -1,0 +1,169 @@
+"""Calibrations as NCore's models of cameras and lidars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from recorder.archives import ArchiveError
+from recorder.archives.ncore.models import (
+    BivariateWindshield,
+    CameraModel,
+    FTheta,
+    OpenCvFisheye,
+    OpenCvPinhole,
+    RowOffsetSpinning,
+    Shutter,
+)
+from recorder.contract.options import Option, OptionTable, check_options
+from recorder.processing.calibration import Calibration, SensorCalibration
+from recorder.processing.lidar import OusterOptics
+
+_HALF_PIXEL = 0.5
+"""In calibrations the middle of the first pixel is (0, 0), as in OpenCV; in NCore's pinhole and
+fisheye models it is (0.5, 0.5), and in its F-theta (0, 0) again."""
+
+_SHUTTERS = {
+    "global": "GLOBAL",
+    "rolling-top-to-bottom": "ROLLING_TOP_TO_BOTTOM",
+    "rolling-bottom-to-top": "ROLLING_BOTTOM_TO_TOP",
+    "rolling-left-to-right": "ROLLING_LEFT_TO_RIGHT",
+    "rolling-right-to-left": "ROLLING_RIGHT_TO_LEFT",
+}
+_WINDSHIELD: OptionTable = {
+    "horizontal": Option("list", None, "polynomial", items="float", required=True),
+    "vertical": Option("list", None, "polynomial", items="float", required=True),
+    "horizontal_inverse": Option("list", None, "polynomial", items="float", required=True),
+    "vertical_inverse": Option("list", None, "polynomial", items="float", required=True),
+    "reference": Option("str", "FORWARD", "exact direction", choices=("FORWARD", "BACKWARD")),
+}
+_COMMON: OptionTable = {
+    "shutter": Option("str", "global", "order of exposure", choices=tuple(_SHUTTERS)),
+    "windshield": Option("map", None, "distortion outside of the camera"),
+}
+_LENS = {name: Option("float", None, "pixels", required=True) for name in ("fx", "fy", "cx", "cy")}
+
+
+def _terms(*names: str) -> dict[str, Option]:
+    return {name: Option("float", 0.0, "distortion") for name in names}
+
+
+_PINHOLE_TERMS = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4")
+_FISHEYE_TERMS = ("k1", "k2", "k3", "k4")
+_TABLES: Mapping[str, OptionTable] = {
+    "opencv-pinhole": _LENS | _terms(*_PINHOLE_TERMS) | dict(_COMMON),
+    "opencv-fisheye": _LENS
+    | _terms(*_FISHEYE_TERMS)
+    | {"max_angle": Option("float", None, "rad")}
+    | dict(_COMMON),
+    "ftheta": {
+        "cx": Option("float", None, "pixels", required=True),
+        "cy": Option("float", None, "pixels", required=True),
+        "pixel_to_angle": Option("list", [], "polynomial, degree 0 first", items="float"),
+        "angle_to_pixel": Option("list", [], "polynomial, degree 0 first", items="float"),
+        "reference": Option(
+            "str", "pixel_to_angle", "exact one", choices=("pixel_to_angle", "angle_to_pixel")
+        ),
+        "max_angle": Option("float", None, "rad", required=True),
+        "linear_cde": Option("list", [1.0, 0.0, 0.0], "matrix [c, d; e, 1]", items="float"),
+        **_COMMON,
+    },
+}
+
+
+def camera_model(calibration: Calibration, name: str) -> CameraModel | None:
+    """The model of a camera; None where the calibration has none.
+
+    Raises:
+        ConfigError: a parameter is missing, unknown or wrong; names file and key.
+    """
+    sensor = calibration.of(name)
+    if sensor.model is None:
+        return None
+    key = f"sensors.{name}.parameters"
+    fail = calibration.error
+    values = check_options(_TABLES[sensor.model], sensor.parameters, key, fail)
+    outside = None
+    if values["windshield"] is not None:
+        outside = BivariateWindshield(
+            **check_options(_WINDSHIELD, values["windshield"], f"{key}.windshield", fail)
+        )
+    shutter: Any = _SHUTTERS[values["shutter"]]
+    try:
+        model = _MAKERS[sensor.model](sensor, values, shutter, outside)
+        model.attributes()
+    except ArchiveError as error:
+        raise fail(key, str(error)) from None
+    return model
+
+
+def _resolution(sensor: SensorCalibration) -> tuple[int, int]:
+    assert sensor.resolution is not None
+    return sensor.resolution
+
+
+def _pinhole(
+    sensor: SensorCalibration, v: Mapping[str, Any], shutter: Shutter, outside: Any
+) -> CameraModel:
+    return OpenCvPinhole(
+        _resolution(sensor),
+        shutter,
+        outside,
+        (v["fx"], v["fy"]),
+        (v["cx"] + _HALF_PIXEL, v["cy"] + _HALF_PIXEL),
+        tuple(v[name] for name in ("k1", "k2", "k3", "k4", "k5", "k6")),
+        (v["p1"], v["p2"]),
+        tuple(v[name] for name in ("s1", "s2", "s3", "s4")),
+    )
+
+
+def _fisheye(
+    sensor: SensorCalibration, v: Mapping[str, Any], shutter: Shutter, outside: Any
+) -> CameraModel:
+    return OpenCvFisheye(
+        _resolution(sensor),
+        shutter,
+        outside,
+        (v["fx"], v["fy"]),
+        (v["cx"] + _HALF_PIXEL, v["cy"] + _HALF_PIXEL),
+        tuple(v[name] for name in _FISHEYE_TERMS),
+        v["max_angle"],
+    )
+
+
+def _ftheta(
+    sensor: SensorCalibration, v: Mapping[str, Any], shutter: Shutter, outside: Any
+) -> CameraModel:
+    to_angle = v["reference"] == "pixel_to_angle"
+    return FTheta(
+        _resolution(sensor),
+        shutter,
+        outside,
+        (v["cx"], v["cy"]),
+        v["pixel_to_angle"],
+        v["angle_to_pixel"],
+        "PIXELDIST_TO_ANGLE" if to_angle else "ANGLE_TO_PIXELDIST",
+        v["max_angle"],
+        v["linear_cde"],
+    )
+
+
+_MAKERS: Mapping[str, Callable[..., CameraModel]] = {
+    "opencv-pinhole": _pinhole,
+    "opencv-fisheye": _fisheye,
+    "ftheta": _ftheta,
+}
+
+
+def lidar_model(optics: OusterOptics, frequency_hz: float) -> RowOffsetSpinning | None:
+    """The spinning model of a lidar; None where its beams do not fit that model."""
+    model = optics.model()
+    if model is None:
+        return None
+    return RowOffsetSpinning(
+        frequency_hz,
+        model.direction,
+        model.row_elevations_rad,
+        model.column_azimuths_rad,
+        model.row_azimuth_offsets_rad,
+    )

@@ -1,0 +1,454 @@
+"""A session's sensors as NCore components: cameras, lidars, radars, and what is no picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives.base import Job
+from recorder.archives.ncore.frames import FrameWriter
+from recorder.archives.ncore.models import CameraModel
+from recorder.archives.ncore.packer_models import camera_model, lidar_model
+from recorder.archives.ncore.sequence import SequenceWriter
+from recorder.contract.errors import FormatError
+from recorder.processing.frames import (
+    FrameGate,
+    SweepTimes,
+    image_channel,
+    kind_of,
+    mean_period_ns,
+    sweep_times,
+)
+from recorder.processing.labels import LabelFile
+from recorder.processing.lidar import OusterOptics
+from recorder.processing.radar import RadarGeometry, RadarProcessor
+from recorder.session.reader import lidar_range_mm
+from recorder.session.stream import Stream
+
+GENERIC_BYTES = 4096
+"""Up to so many bytes a sample, a stream that is no camera, lidar or radar is packed as rows."""
+_ROWS = 4096
+
+Boxes = Mapping[int, list[dict[str, Any]]]
+
+
+class Ends(Protocol):
+    """Wants to know which samples became frames, and when those end."""
+
+    def add(self, index: int, end_ns: int) -> None:
+        """A sample that is packed."""
+
+
+@dataclass
+class Sensor:
+    """A stream that becomes a component.
+
+    Attributes:
+        job: what it is packed for.
+        stream: its samples.
+    """
+
+    job: Job
+    stream: Stream
+    gate: FrameGate = field(default_factory=FrameGate)
+
+    @property
+    def name(self) -> str:
+        return self.stream.name
+
+    @property
+    def nominal_hz(self) -> float | None:
+        """The declared rate."""
+        return None if self.stream.spec is None else self.stream.spec.rate_hz
+
+    def start_ns(self, _index: int, end_ns: int, /) -> int:
+        """When the sample's measurement began."""
+        raise NotImplementedError
+
+    def pack(self, sequence: SequenceWriter) -> FrameWriter:
+        """Write all frames; returns the component."""
+        raise NotImplementedError
+
+    def say(self, sentence: str) -> None:
+        """Tell of an oddity of this stream."""
+        self.job.notes.say(sentence, self.name)
+
+    def metadata(self) -> dict[str, Any]:
+        """What the session knows of the stream, for the component's generic metadata."""
+        known: dict[str, Any] = {"stream": self.name}
+        spec = self.stream.spec
+        if spec is not None:
+            known |= {"description": spec.description, "rate_hz": spec.rate_hz}
+            known["settings"] = dict(spec.settings)
+        calibrated = self.job.calibration.of(self.name)
+        known["pose_calibrated"] = calibrated.pose is not None
+        if calibrated.calibrated_at is not None:
+            known["calibrated_at"] = calibrated.calibrated_at
+        return known
+
+    def samples(self) -> Iterator[tuple[int, int, int]]:
+        """Index, start and end (ns) of the samples that are packed."""
+        gate = self.gate
+        numbers = self._numbers()
+        for index, end_ns, seq in numbers:
+            with self.job.at(self.name, index):
+                times = gate.admit(index, self.start_ns(index, end_ns), end_ns)
+                self.seq = seq
+            if times is not None:
+                if self.ends is not None:
+                    self.ends.add(index, times[1])
+                yield index, *times
+            self.job.advance(1)
+        for sentence in gate.told():
+            self.say(sentence)
+
+    def _numbers(self) -> Iterator[tuple[int, int, int | None]]:
+        has_seq = "seq" in self.stream.meta
+        for at in range(0, len(self.stream), _ROWS):
+            stop = min(at + _ROWS, len(self.stream))
+            with self.job.at(self.name, at):
+                times = self.stream.times(at, stop).tolist()
+                seqs: Iterable[int | None] = [None] * len(times)
+                if has_seq:
+                    seqs = self.stream.read(at, stop, ["seq"])["seq"].tolist()
+            yield from zip(range(at, stop), times, seqs, strict=True)
+
+    seq: int | None = None
+    """The number of the sample that `samples` is at."""
+    ends: Ends | None = None
+    """Is told of the frames."""
+
+    def frame_metadata(self, index: int) -> dict[str, Any]:
+        """Of one frame: where it stands in the session."""
+        return {"sample": index} if self.seq is None else {"sample": index, "seq": self.seq}
+
+    def read_text(self, name: str) -> tuple[str, str]:
+        """Path and text of an intrinsics file; FormatError where there is none."""
+        path = self.stream.path / name
+        try:
+            return str(path), path.read_text("utf-8")
+        except (OSError, ValueError) as error:
+            raise FormatError(f"{path}: cannot be read: {error}") from None
+
+
+@dataclass
+class Camera(Sensor):
+    """JPEGs, their bytes untouched.
+
+    How long a picture was exposed is known only where the driver says so (``exposure_ms``); else
+    start and end of a frame are the same.
+    """
+
+    boxes: LabelFile | None = None
+
+    def __post_init__(self) -> None:
+        channel = image_channel(self.stream)
+        assert channel is not None
+        self._channel = channel
+        settings = self.stream.spec.settings if self.stream.spec is not None else {}
+        self._exposure_ns = round(float(settings.get("exposure_ms") or 0) * 1e6)
+
+    def start_ns(self, _index: int, end_ns: int) -> int:
+        return end_ns - self._exposure_ns
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        height, width = self.stream.meta[self._channel]["shape"][:2]
+        return width, height
+
+    def model(self) -> CameraModel | None:
+        """The calibrated model, if it fits the pictures."""
+        model = camera_model(self.job.calibration, self.name)
+        if model is not None and tuple(model.resolution) != self.size:
+            self.say(
+                "calibrated for {}x{}, but the pictures have {}x{}: placeholder intrinsics".format(
+                    *model.resolution, *self.size
+                )
+            )
+            return None
+        if model is None:
+            self.say("no intrinsics in the calibration: placeholder intrinsics")
+        return model
+
+    def pack(self, sequence: SequenceWriter) -> FrameWriter:
+        writer = sequence.camera(
+            self.name,
+            metadata=self.metadata()
+            | {"exposure": "known" if self._exposure_ns else "unknown; frames start at their end"},
+        )
+        pictures = self.stream.channels[self._channel]
+        boxes = BoxReader(self)
+        for index, start_ns, end_ns in self.samples():
+            with self.job.at(self.name, index):
+                metadata = self.frame_metadata(index)
+                if self.boxes is not None:
+                    metadata["boxes"] = boxes.at(index)
+                image = pictures.encoded(index)
+                writer.frame(start_ns, end_ns, image, "jpeg", metadata=metadata)
+        if self.boxes is not None:
+            writer.metadata["boxes"] = dict(self.boxes.header)
+        return writer
+
+
+class BoxReader:
+    """Boxes of a camera's pictures, which stand in a file in order of time."""
+
+    def __init__(self, camera: Camera) -> None:
+        self._camera = camera
+        self._lines = iter(()) if camera.boxes is None else camera.boxes.lines()
+        self._next: tuple[int, dict[str, Any]] | None = None
+
+    def at(self, index: int) -> list[dict[str, Any]]:
+        """The boxes of a sample; to be asked in order."""
+        found = []
+        while self._advance() and self._next is not None and self._next[0] <= index:
+            if self._next[0] == index:
+                found.append(self._next[1])
+            self._next = None
+        return found
+
+    def _advance(self) -> bool:
+        if self._next is None:
+            where_label = next(self._lines, None)
+            if where_label is None:
+                return False
+            where, label = where_label
+            frame = label.get("frame")
+            if not isinstance(frame, int):
+                frame = self._camera.stream.at(label["t_ns"])
+            kept = {key: value for key, value in label.items() if key not in ("t_ns", "frame")}
+            if not isinstance(kept.get("class"), str):
+                raise FormatError(f"{where}: class: needs a text")
+            self._next = frame, kept
+        return True
+
+
+@dataclass
+class Lidar(Sensor):
+    """Ouster sweeps as rays, both returns."""
+
+    def __post_init__(self) -> None:
+        where, text = self.read_text("lidar.json")
+        self.optics = OusterOptics.of_metadata(text, where)
+        shape = (self.optics.beams, self.optics.columns)
+        found = tuple(self.stream.meta["rng"]["shape"])
+        if found != shape:
+            raise FormatError(f"{where}: has {shape} beams and columns, the channel rng {found}")
+        self._period_ns = mean_period_ns(self.stream, self.optics.frequency_hz or self.nominal_hz)
+        self._returns = [
+            (number, rfl)
+            for number, rng, rfl in ((1, "rng", "rfl"), (2, "rng2", "rfl2"))
+            if rng in self.stream.meta
+        ]
+        self._sweep: SweepTimes | None = None
+        self._second_error_m = 0.0
+
+    def start_ns(self, index: int, end_ns: int) -> int:
+        t_col = None
+        if "t_col" in self.stream.meta:
+            t_col = self.stream.sample(index, ["t_col"])["t_col"]
+        self._sweep = sweep_times(t_col, self.optics.columns, end_ns, self._period_ns)
+        if not self._sweep.measured:
+            self.say("sweeps without column times of the device: spread evenly over the sweep")
+        return self._sweep.start_ns
+
+    def pack(self, sequence: SequenceWriter) -> FrameWriter:
+        writer = sequence.lidar(self.name, metadata=self.metadata() | {"sensor": self._facts()})
+        beams, columns = self.optics.beams, self.optics.columns
+        place = elements = None
+        own_rays = self._own_rays
+        frequency = self.optics.frequency_hz or 1e9 / self._period_ns
+        spinning = self.optics.model()
+        model = lidar_model(self.optics, frequency)
+        if spinning is None or model is None:
+            self.say("its beams fit no spinning model: no lidar intrinsics, no model elements")
+        else:
+            sequence.intrinsics().lidar(self.name, model)
+            rows = np.repeat(spinning.row_of_beam, columns)
+            place = np.stack([rows, np.tile(np.arange(columns), beams)], 1).astype(np.uint16)
+            elements = writer.constant(place)
+        no_reflectivity = np.zeros((beams, columns), np.uint8)
+        ambient = "nir" in self.stream.meta and not self._no_ambient()
+        names = [rfl for _, rfl in self._returns if rfl in self.stream.meta]
+        for index, start_ns, end_ns in self.samples():
+            with self.job.at(self.name, index):
+                assert self._sweep is not None
+                ranges = [lidar_range_mm(self.stream, index, n) for n, _ in self._returns]
+                data = self.stream.sample(index, [*names, "nir"] if ambient else names)
+                rays = self.optics.rays(
+                    ranges,
+                    [data.get(rfl, no_reflectivity) for _, rfl in self._returns],
+                    own_rays=own_rays,
+                )
+                more = rays.beam_of_ray
+                self._second_error_m = max(self._second_error_m, rays.second_error_m)
+                times = np.tile(np.clip(self._sweep.columns_ns, start_ns, end_ns), beams)
+                element: Any = elements
+                if len(more):
+                    times = np.concatenate([times, times[more]])
+                    if place is not None:
+                        element = np.concatenate([place, place[more]])
+                writer.frame(
+                    start_ns,
+                    end_ns,
+                    direction=rays.direction,
+                    t_ns=times,
+                    distance_m=rays.distance_m,
+                    intensity=rays.intensity,
+                    model_element=element,
+                    data={"near_ir": data["nir"].reshape(-1)} if ambient else None,
+                    metadata=self.frame_metadata(index),
+                )
+        if len(self._returns) > 1:
+            writer.metadata["second_return_error_m"] = round(self._second_error_m, 6)
+        if len(self._returns) > 1 and not own_rays:
+            self.say(
+                "second returns share the direction of the first: up to "
+                f"{self._second_error_m * 1e3:.1f} mm beside their true place"
+            )
+        return writer
+
+    @property
+    def _own_rays(self) -> bool:
+        return bool(self.job.options["second_returns"] == "own")
+
+    def _no_ambient(self) -> bool:
+        return "all zero" in str(self.stream.meta["nir"].get("desc", ""))
+
+    def _facts(self) -> dict[str, Any]:
+        second = "none recorded"
+        if len(self._returns) > 1:
+            second = "on the ray of the first return, at the point nearest to the true one"
+            if self._own_rays:
+                second = "on rays of their own, behind the others, where they are off the first's"
+        return {
+            **self.optics.settings,
+            "beams": self.optics.beams,
+            "columns": self.optics.columns,
+            "returns": len(self._returns),
+            "intensity": "calibrated reflectivity / 255",
+            "second_returns": second,
+        }
+
+
+@dataclass
+class Radar(Sensor):
+    """Detections made of the raw samples."""
+
+    def __post_init__(self) -> None:
+        where, text = self.read_text("radar.json")
+        raw_shape = tuple(self.stream.meta["iq"]["shape"])
+        self.geometry = RadarGeometry.of_metadata(text, where, raw_shape)
+        options = self.job.options
+        self._processor = RadarProcessor(
+            self.geometry, options["radar_threshold_db"], options["radar_limit"]
+        )
+        if self.geometry.tx_m is None:
+            self.say("radar.json has no antennas: detections have no direction but straight ahead")
+
+    def start_ns(self, _index: int, end_ns: int) -> int:
+        return end_ns - round(self.geometry.frame_time * 1e9)
+
+    def pack(self, sequence: SequenceWriter) -> FrameWriter:
+        writer = sequence.radar(
+            self.name,
+            metadata=self.metadata()
+            | {
+                "radar": self.geometry.document,
+                "processing": {
+                    "method": "windowed range and Doppler transforms, log CFAR, "
+                    "matched phases over the virtual array",
+                    "threshold_db": self.job.options["radar_threshold_db"],
+                    "limit": self.job.options["radar_limit"],
+                    "velocity": "positive where the range grows; aliases resolved over the array",
+                    "max_velocity_m_s": self.geometry.max_velocity,
+                },
+            },
+        )
+        has_valid = "valid" in self.stream.meta
+        names = ["iq", "valid"] if has_valid else ["iq"]
+        incomplete = 0
+        for index, start_ns, end_ns in self.samples():
+            with self.job.at(self.name, index):
+                data = self.stream.sample(index, names)
+                metadata = self.frame_metadata(index)
+                if has_valid and not data["valid"]:
+                    incomplete += 1
+                    metadata["incomplete"] = True
+                found = self._processor.detect(data["iq"])
+                writer.frame(
+                    start_ns,
+                    end_ns,
+                    direction=found.direction,
+                    t_ns=np.full(len(found), (start_ns + end_ns) // 2, np.int64),
+                    distance_m=found.range_m[None],
+                    returns={
+                        "radial_velocity_m_s": found.velocity_m_s[None],
+                        "power_db": found.power_db[None],
+                        "snr_db": found.snr_db[None],
+                    },
+                    metadata=metadata,
+                )
+        if incomplete:
+            self.say(f"{incomplete} frames lack packets; they are packed, and say so")
+        return writer
+
+
+def is_generic(stream: Stream) -> bool:
+    """Whether a stream is packed as rows of generic data."""
+    return (
+        kind_of(stream) in ("imu", "other")
+        and stream.has_times
+        and stream.sample_bytes <= GENERIC_BYTES
+    )
+
+
+def pack_generic(job: Job, sequence: SequenceWriter, stream: Stream) -> dict[str, Any]:
+    """A stream's samples as generic data of the poses: ``NAME.t_ns`` and ``NAME.CHANNEL``.
+
+    Returns:
+        What the metadata of the component says of it.
+    """
+    poses = sequence.poses()
+    channels = stream.data_channels
+    rows = {"t_ns": poses.generic_rows(f"{stream.name}.t_ns", np.int64)}
+    for name in channels:
+        entry = stream.meta[name]
+        rows[name] = poses.generic_rows(
+            f"{stream.name}.{name}", entry["type"], tuple(entry["shape"])
+        )
+    backward, last = 0, -1
+    for at in range(0, len(stream), _ROWS):
+        stop = min(at + _ROWS, len(stream))
+        with job.at(stream.name, at):
+            t_ns: npt.NDArray[np.int64] = stream.times(at, stop)
+            data = stream.read(at, stop, channels) if channels else {}
+            rows["t_ns"].append(t_ns)
+            for name in channels:
+                rows[name].append(data[name])
+        steps = np.diff(t_ns, prepend=last)
+        backward += int(np.count_nonzero(steps <= 0))
+        last = int(t_ns[-1])
+        job.advance((stop - at) / _ROWS)
+    if backward:
+        job.notes.say(f"{backward} samples with equal or backward times, packed", stream.name)
+    spec = stream.spec
+    units = {} if spec is None else {c.name: c.unit for c in spec.channels if c.unit}
+    known: dict[str, Any] = {
+        "kind": kind_of(stream),
+        "samples": len(stream),
+        "channels": {name: {"unit": units.get(name, "")} for name in channels},
+    }
+    if spec is not None:
+        known |= {"description": spec.description, "settings": dict(spec.settings)}
+    return known
+
+
+def ticks_of(stream: Stream) -> float:
+    """Work that a stream is, as `Job.advance` counts it."""
+    return len(stream) / _ROWS if is_generic(stream) else len(stream)

@@ -1,0 +1,210 @@
+"""``recorder finalize SESSION... --to ncore,...``: pack archives again, or later."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.output import (
+    add_format,
+    emit,
+    human_bytes,
+    human_seconds,
+    note,
+    plain,
+    progress,
+)
+
+if TYPE_CHECKING:
+    from recorder.contract.config import Config
+    from recorder.finalizer import Finalized, Step
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the sessions, the archives, and what is set about them."""
+    parser.add_argument(
+        "sessions", type=Path, nargs="+", metavar="SESSION", help="folders of finished sessions"
+    )
+    parser.add_argument(
+        "--to", required=True, metavar="NAMES", help="archives to pack, as in ncore,l5kit"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="pack into DIR, not into the session's _archives"
+    )
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="use this calibration, not the session's"
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME.KEY=V",
+        help="set an archive's option, as in ncore.store=folder; may be repeated",
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Pack; 0, or 1 where an archive could not be (the other sessions' are packed)."""
+    from recorder.contract.errors import RecorderError, UsageError
+    from recorder.finalizer import be_idle, finalize, prepare
+
+    steps = parse_steps(args.to, args.option)
+    prepare(steps)
+    names = [path.resolve().name for path in args.sessions]
+    if args.out is not None and len(set(names)) < len(names):
+        raise UsageError("--out: two of the sessions have the same name")
+    be_idle()
+    results: list[Finalized] = []
+    failed = 0
+    with _terminable():
+        for path in args.sessions:
+            try:
+                with _bar(path, len(steps)) as show:
+                    for result in finalize(
+                        path, steps, out=args.out, calibration=args.calibration, progress=show
+                    ):
+                        results.append(result)
+            except UsageError:
+                raise
+            except RecorderError as error:
+                if len(args.sessions) == 1:
+                    raise
+                note(f"recorder finalize: {error}")
+                failed += 1
+    emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
+    return 1 if failed else 0
+
+
+def parse_steps(names: str, options: list[str]) -> list[Step]:
+    """The archives to pack, from ``--to`` and ``--option``.
+
+    Raises:
+        UsageError: an archive stands there twice, or an option is not of the form NAME.KEY=V.
+    """
+    import yaml
+
+    from recorder.contract.errors import UsageError
+    from recorder.finalizer import Step
+
+    chosen: dict[str, dict[str, Any]] = {}
+    for name in names.split(","):
+        if not name.strip() or name.strip() in chosen:
+            raise UsageError(f"--to: {names!r} names no archive, or one twice")
+        chosen[name.strip()] = {}
+    for option in options:
+        path, equals, value = option.partition("=")
+        name, dot, key = path.partition(".")
+        if not (equals and dot and key):
+            raise UsageError(f"--option: {option!r} is not of the form NAME.KEY=V")
+        if name not in chosen:
+            raise UsageError(f"--option: {option!r} is about an archive that --to does not name")
+        try:
+            chosen[name][key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            chosen[name][key] = value
+    return [Step(name, values) for name, values in chosen.items()]
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the work as Ctrl-C does: nothing half-made is left."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], None]]:
+    """A bar for all archives of a session; each is an equal part of it."""
+    with progress(f"packing {path.name}", total=1.0) as advance:
+        shown = 0.0
+        begun: list[str] = []
+
+        def show(archive: str, done: float, total: float) -> None:
+            nonlocal shown
+            if archive not in begun:
+                begun.append(archive)
+            share = min(1.0, done / total) if total else 1.0
+            at = (len(begun) - 1 + share) / archives
+            if at - shown >= 0.002:
+                advance(at - shown)
+                shown = at
+
+        yield show
+
+
+def configured_steps(config: Config) -> list[Step]:
+    """The archives that a config asks for, their options checked before anything is recorded.
+
+    Raises:
+        ConfigError: an option is wrong, or something is not installed.
+    """
+    from recorder.archives.base import available
+    from recorder.contract.errors import UsageError
+    from recorder.finalizer import Step, prepare
+
+    steps = []
+    for number, step in enumerate(config.finalize):
+        if step.archive not in available():
+            note(f"finalize[{number}]: {step.archive}: accepted, but not acted on yet")
+            continue
+        try:
+            prepare([Step(step.archive, step.options)])
+        except UsageError as error:
+            raise config.error(f"finalize[{number}]", str(error)) from None
+        steps.append(Step(step.archive, step.options))
+    return steps
+
+
+def finalize_session(session: Path, steps: list[Step]) -> list[dict[str, Any]] | None:
+    """Pack a session that has just been recorded, in a process of its own that gives way.
+
+    Returns:
+        What ``--format json`` prints of the archives; None where it failed (it has said why).
+    """
+    command = [sys.executable, "-m", "recorder", "finalize", str(session), "--format", "json"]
+    command += ["--to", ",".join(step.archive for step in steps)]
+    for step in steps:
+        for key, value in step.options.items():
+            command += ["--option", f"{step.archive}.{key}={json.dumps(value)}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        note(f"{session}: recorded, but its archives could not be packed; see `recorder finalize`")
+        return None
+    archives: list[dict[str, Any]] = json.loads(done.stdout)["archives"]
+    for archive in archives:
+        for text in archive["notes"]:
+            note(f"{archive['archive']}: {text}")
+    return archives
+
+
+def _entry(result: Finalized) -> dict[str, Any]:
+    entry: dict[str, Any] = plain(result)
+    return entry
+
+
+def _text(results: list[Finalized]) -> str:
+    lines = []
+    for result in results:
+        size, seconds = human_bytes(result.bytes), human_seconds(result.seconds)
+        lines.append(f"{result.session}: {result.archive}: {size} in {seconds}")
+        lines += [f"  {path}" for path in result.files]
+        frames = result.summary.get("frames")
+        if frames:
+            lines.append("  " + ", ".join(f"{name} {count}" for name, count in frames.items()))
+        lines += [f"  note: {text}" for text in result.notes]
+    return "\n".join(lines)

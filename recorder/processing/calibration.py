@@ -1,0 +1,138 @@
+"""The calibration file: where sensors sit, and how cameras project (DESIGN, section 5).
+
+::
+
+    sensors:
+      camera:
+        T_sensor_rig: {translation_m: [1.7, 0.0, 1.45], quaternion_xyzw: [-0.5, 0.5, -0.5, 0.5]}
+        model: opencv-pinhole
+        parameters: {fx: 960.0, fy: 960.0, cx: 639.5, cy: 359.5, k1: -0.12}
+        resolution: [1280, 720]
+        calibrated_at: "2026-01-01"
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recorder.contract.options import Option, check_options
+from recorder.contract.yaml_lines import Document, read_yaml
+from recorder.processing.geometry import Floats, rotation_of_quaternion, transform
+
+MODELS = ("opencv-pinhole", "opencv-fisheye", "ftheta")
+
+_SENSOR = {
+    "T_sensor_rig": Option(
+        "map",
+        keys={
+            "translation_m": Option("list", None, "x, y, z in the rig", items="float"),
+            "quaternion_xyzw": Option("list", None, "sensor to rig", items="float"),
+        },
+    ),
+    "model": Option("str", None, "camera model", choices=MODELS),
+    "parameters": Option("map", {}, "of the model"),
+    "resolution": Option("list", None, "width, height in pixels", items="int"),
+    "calibrated_at": Option("str", None, "date"),
+}
+
+
+@dataclass(frozen=True)
+class SensorCalibration:
+    """What is known of a sensor.
+
+    Attributes:
+        pose: ``T_sensor_rig``, f8 [4, 4]; None where it was not given.
+        model: camera model, one of `MODELS`; None where none was given.
+        parameters: of the model, as they stand in the file.
+        resolution: width and height that the model is for, in pixels.
+        calibrated_at: date.
+    """
+
+    pose: Floats | None = None
+    model: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    resolution: tuple[int, int] | None = None
+    calibrated_at: str | None = None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A calibration file.
+
+    Attributes:
+        path: the file; None where there is none.
+        sha256: of its bytes.
+        sensors: by name.
+    """
+
+    path: Path | None = None
+    sha256: str | None = None
+    sensors: Mapping[str, SensorCalibration] = field(default_factory=dict)
+    document: Document | None = None
+
+    def of(self, name: str) -> SensorCalibration:
+        """A sensor's calibration, empty where the file has none."""
+        return self.sensors.get(name) or SensorCalibration()
+
+    def error(self, key: str, message: str) -> Exception:
+        """A `ConfigError` about a key of the file."""
+        assert self.document is not None
+        return self.document.fail(key, message)
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Read a calibration file.
+
+    Raises:
+        ConfigError: what is wrong, with file, line and key path.
+    """
+    document = read_yaml(path)
+    values = document.values
+    for key in values:
+        if key != "sensors":
+            raise document.fail(str(key), "unknown key; a calibration has 'sensors'")
+    entries = values.get("sensors")
+    if not isinstance(entries, Mapping):
+        raise document.fail("sensors", "needs a mapping of sensors")
+    sensors = {str(name): _sensor(document, str(name), entry) for name, entry in entries.items()}
+    sha256 = hashlib.sha256(document.text.encode()).hexdigest()
+    return Calibration(path, sha256, sensors, document)
+
+
+def _sensor(document: Document, name: str, entry: Any) -> SensorCalibration:
+    key = f"sensors.{name}"
+    if isinstance(entry, Mapping) and "calibrated_at" in entry:
+        entry = {**entry, "calibrated_at": str(entry["calibrated_at"])}  # YAML makes it a date
+    values = check_options(_SENSOR, entry, key, document.fail)
+    resolution = values["resolution"]
+    if resolution is not None and (len(resolution) != 2 or min(resolution) < 1):
+        raise document.fail(f"{key}.resolution", "needs width and height in pixels")
+    if values["model"] is not None and resolution is None:
+        raise document.fail(f"{key}.resolution", "missing; a camera model is for one resolution")
+    pose = None
+    if "T_sensor_rig" in entry:
+        pose = _pose(document, f"{key}.T_sensor_rig", values["T_sensor_rig"])
+    return SensorCalibration(
+        pose,
+        values["model"],
+        values["parameters"],
+        None if resolution is None else (resolution[0], resolution[1]),
+        values["calibrated_at"],
+    )
+
+
+def _pose(document: Document, key: str, values: Mapping[str, Any]) -> Floats:
+    parts = []
+    for name, length in (("translation_m", 3), ("quaternion_xyzw", 4)):
+        if values[name] is None or len(values[name]) != length:
+            raise document.fail(f"{key}.{name}", f"needs {length} numbers")
+        parts.append(np.array(values[name], np.float64))
+    if abs(float(np.linalg.norm(parts[1])) - 1) > 1e-3:
+        raise document.fail(f"{key}.quaternion_xyzw", "has not length 1")
+    return transform(rotation_of_quaternion(parts[1]), parts[0])

@@ -1,0 +1,164 @@
+"""What kind of sensor a stream is, and from when to when its frames last.
+
+A sample's stamp is the end of its measurement.  Archives want starts and ends that rise strictly,
+to the microsecond: `FrameGate` lets those through that do, and counts the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.session.stream import Stream
+
+Kind = Literal["camera", "lidar", "radar", "imu", "other"]
+Times = npt.NDArray[np.int64]
+
+NS_PER_US = 1000
+WINDOW = 65_536
+"""Samples of a window of times: half a megabyte."""
+_LONGEST_SWEEP_NS = 2_000_000_000
+
+
+def kind_of(stream: Stream) -> Kind:
+    """What a stream is, by its channels, as roverd's typed readers tell."""
+    meta = stream.meta
+    if image_channel(stream) is not None:
+        return "camera"
+    for channel, kind in (("rng", "lidar"), ("iq", "radar")):
+        if channel in meta:
+            return kind  # type: ignore[return-value]
+    return "imu" if {"acc", "avel"} <= meta.keys() else "other"
+
+
+def image_channel(stream: Stream) -> str | None:
+    """The channel that holds a camera's JPEGs; None where there is none."""
+    for name, entry in stream.meta.items():
+        if entry["format"] in ("mjpg", "jpg"):
+            return name
+    return None
+
+
+def time_windows(stream: Stream, size: int = WINDOW) -> Iterator[tuple[int, Times]]:
+    """Index of the first sample and stamps (int64 ns) of consecutive windows of a stream."""
+    for at in range(0, len(stream), size):
+        yield at, stream.times(at, min(at + size, len(stream)))
+
+
+def last_stamp_ns(stream: Stream) -> int | None:
+    """The latest stamp of a stream, wherever it stands; None where it has no sample."""
+    return max((int(times.max()) for _, times in time_windows(stream)), default=None)
+
+
+class FrameGate:
+    """Lets frames through whose times rise.
+
+    Attributes:
+        repeated: frames left out because they end in the same microsecond as the one before.
+        backward: frames left out because they end before that.
+        moved: frames that began at or before the one before them, and got a later start.
+        first_bad: index of the first frame that was left out.
+    """
+
+    def __init__(self) -> None:
+        self.repeated = self.backward = self.moved = 0
+        self.first_bad: int | None = None
+        self._start_us = self._end_us = -1
+
+    def admit(self, index: int, start_ns: int, end_ns: int) -> tuple[int, int] | None:
+        """Start and end of a frame, or None where it has to be left out."""
+        end_us = end_ns // NS_PER_US
+        if end_us <= self._end_us:
+            self.repeated += end_us == self._end_us
+            self.backward += end_us < self._end_us
+            self.first_bad = index if self.first_bad is None else self.first_bad
+            return None
+        start_ns = min(start_ns, end_ns)
+        if start_ns // NS_PER_US <= self._start_us:
+            self.moved += 1
+            start_ns = (self._start_us + 1) * NS_PER_US
+        self._start_us, self._end_us = start_ns // NS_PER_US, end_us
+        return start_ns, end_ns
+
+    def told(self) -> list[str]:
+        """What was odd, one sentence each."""
+        sentences = []
+        for count, text in ((self.repeated, "the same"), (self.backward, "an earlier")):
+            if count:
+                sentences.append(
+                    f"{count} samples left out: {text} microsecond as or than before"
+                    if text == "the same"
+                    else f"{count} samples left out: their times go backward"
+                )
+        if sentences:
+            sentences[-1] += f" (first: sample {self.first_bad})"
+        if self.moved:
+            sentences.append(
+                f"{self.moved} samples began before the one before them; their starts were moved"
+            )
+        return sentences
+
+
+@dataclass(frozen=True)
+class SweepTimes:
+    """Times of a sweep's columns on the session's clock.
+
+    Attributes:
+        start_ns: of the first column.
+        columns_ns: int64 [columns].
+        measured: whether the device told them; else they are spread evenly.
+    """
+
+    start_ns: int
+    columns_ns: Times
+    measured: bool
+
+
+def sweep_times(
+    t_col: npt.NDArray[np.uint64] | None, columns: int, end_ns: int, period_ns: int
+) -> SweepTimes:
+    """Place a sweep's columns on the session's clock: the last one is at the sweep's stamp.
+
+    Args:
+        t_col: u8 [columns], device time of each, 0 where it is missing; None where none was
+            recorded.
+        columns: of a sweep.
+        end_ns: the sweep's stamp.
+        period_ns: from sweep to sweep, for columns without device times.
+
+    Columns that are missing lie evenly between their neighbours.
+    """
+    if t_col is not None:
+        present = np.flatnonzero(t_col)
+        device = t_col[present].astype(np.int64)
+        rising = len(present) > 1 and bool((np.diff(device) > 0).all())
+        if rising and int(device[-1] - device[0]) < _LONGEST_SWEEP_NS:
+            relative = device - device[-1]
+            all_columns = np.arange(columns)
+            placed = np.interp(all_columns, present, relative.astype(np.float64))
+            pace = (relative[-1] - relative[0]) / (present[-1] - present[0])
+            before, after = all_columns < present[0], all_columns > present[-1]
+            placed[before] = relative[0] + (all_columns[before] - present[0]) * pace
+            placed[after] = 0.0  # never measured, and not after the sweep's own stamp
+            times = np.rint(placed).astype(np.int64) + end_ns
+            times[present] = relative + end_ns
+            return SweepTimes(int(times.min()), times, True)
+    spread = np.arange(columns, dtype=np.int64) - (columns - 1)
+    times = end_ns + spread * period_ns // columns
+    return SweepTimes(int(times[0]), times, False)
+
+
+def mean_period_ns(stream: Stream, nominal_hz: float | None) -> int:
+    """From sample to sample: as declared, else the mean, else a tenth of a second."""
+    if nominal_hz:
+        return round(1e9 / nominal_hz)
+    length = len(stream)
+    if length > 1:
+        first, last = stream.times(0, 1)[0], stream.times(length - 1, length)[0]
+        if last > first:
+            return int((last - first) // (length - 1))
+    return 100_000_000

@@ -1,0 +1,200 @@
+"""Labels, masks and point clouds beside a session's streams (docs/labels.md, docs/archives.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError
+
+CUBOIDS, BOXES, MASKS, CLOUDS = "_cuboids", "_labels", "_masks", "_point_clouds"
+SIMULATED = "simulated"
+MANUAL = "manual"
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """A file of labels: a header, then one label a line.
+
+    Attributes:
+        path: the file.
+        header: its first line.
+    """
+
+    path: Path
+    header: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The file's name without its ending."""
+        return self.path.stem
+
+    @property
+    def source(self) -> str:
+        """Who made the labels: ``simulated``, ``manual``, or the name of a program."""
+        return str(self.header.get("source") or "unknown")
+
+    def lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Place (``FILE:LINE``) and label of every line.
+
+        Raises:
+            FormatError: a line is not a JSON mapping, or has no ``t_ns``.
+        """
+        with self.path.open("rb") as file:
+            next(file)
+            for number, line in enumerate(file, start=2):
+                if line.strip():
+                    where = f"{self.path}:{number}"
+                    label = _mapping(line, where)
+                    if not isinstance(label.get("t_ns"), int):
+                        raise FormatError(f"{where}: t_ns: needs a whole number of nanoseconds")
+                    yield where, label
+
+
+def cuboid_files(session: Path) -> list[LabelFile]:
+    """``_cuboids/NAME.jsonl``, sorted by name; FormatError where a header is none."""
+    return _files(session / CUBOIDS, "recorder-cuboids")
+
+
+def box_files(session: Path) -> dict[str, LabelFile]:
+    """``_labels/CAMERA.jsonl`` by camera; FormatError where a header is none."""
+    files = _files(session / BOXES, "recorder-boxes")
+    return {str(file.header.get("camera") or file.name): file for file in files}
+
+
+def mask_files(session: Path) -> dict[str, dict[str, Path]]:
+    """``_masks/CAMERA/NAME.png``: by camera and name."""
+    masks: dict[str, dict[str, Path]] = {}
+    for path in sorted((session / MASKS).glob("*/*.png")):
+        if not path.name.startswith("."):
+            masks.setdefault(path.parent.name, {})[path.stem] = path
+    return masks
+
+
+def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tuple[float, ...]:
+    """A list of numbers of a label.
+
+    Raises:
+        FormatError: it is none; names `where` and key.
+    """
+    values = label.get(key)
+    if (
+        not isinstance(values, list)
+        or len(values) != length
+        or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        or not np.isfinite(values).all()
+    ):
+        raise FormatError(f"{where}: {key}: needs {length} numbers, not {values!r:.60}")
+    return tuple(float(v) for v in values)
+
+
+def text(label: Mapping[str, Any], key: str, where: str) -> str:
+    """A text of a label; FormatError where it is none, or empty."""
+    value = label.get(key)
+    if not isinstance(value, str) or not value:
+        raise FormatError(f"{where}: {key}: needs a text, not {value!r:.60}")
+    return value
+
+
+@dataclass(frozen=True)
+class CloudFolder:
+    """``_point_clouds/NAME``: an index and an array file per cloud (docs/archives.md).
+
+    Attributes:
+        index: ``index.jsonl``: lines with ``t_ns``, ``file``, and ``frame`` where the header has
+            none.
+    """
+
+    index: LabelFile
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.index.path.parent.name
+
+    def clouds(self) -> Iterator[Cloud]:
+        """Every cloud, one at a time.
+
+        Raises:
+            FormatError: a file is missing or is none of numpy's; names it.
+        """
+        for where, line in self.index.lines():
+            name = text(line, "file", where)
+            frame = line.get("frame", self.index.header.get("frame"))
+            if not isinstance(frame, str):
+                raise FormatError(f"{where}: frame: needs the name of a sensor, rig or world")
+            path = self.index.path.parent / name
+            if Path(name).name != name:
+                raise FormatError(f"{where}: file: {name!r} is no name of a file in this folder")
+            try:
+                with path.open("rb") as file, np.load(file, allow_pickle=False) as bundle:
+                    arrays = {key: bundle[key] for key in bundle.files}
+                xyz = arrays.pop("xyz").astype(np.float32)
+            except KeyError:
+                raise FormatError(f"{path}: has no array xyz") from None
+            except (OSError, ValueError, BadZipFile) as error:
+                raise FormatError(f"{path}: cannot be read: {error}") from None
+            if xyz.ndim != 2 or xyz.shape[1] != 3:
+                raise FormatError(f"{path}: xyz has shape {xyz.shape}, not (n, 3)")
+            for key, values in arrays.items():
+                if len(values) != len(xyz):
+                    raise FormatError(f"{path}: {key} has {len(values)} rows, xyz {len(xyz)}")
+            yield Cloud(line["t_ns"], frame, xyz, arrays, path)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """One point cloud.
+
+    Attributes:
+        t_ns: of the frame.
+        frame: a sensor, ``rig`` or ``world``.
+        xyz: f4 [n, 3], m.
+        attributes: further arrays [n, ...].
+        path: its file.
+    """
+
+    t_ns: int
+    frame: str
+    xyz: npt.NDArray[np.float32]
+    attributes: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    path: Path = Path()
+
+
+def cloud_folders(session: Path) -> list[CloudFolder]:
+    """``_point_clouds/NAME/index.jsonl``, sorted; FormatError where a header is none."""
+    paths = sorted((session / CLOUDS).glob("*/index.jsonl"))
+    return [CloudFolder(_file(path, "recorder-point-clouds")) for path in paths]
+
+
+def _files(folder: Path, format_: str) -> list[LabelFile]:
+    paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith("."))
+    return [_file(path, format_) for path in paths]
+
+
+def _file(path: Path, format_: str) -> LabelFile:
+    try:
+        with path.open("rb") as file:
+            header = _mapping(file.readline(), f"{path}:1")
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    if header.get("format") != format_ or header.get("version") != 1:
+        raise FormatError(f"{path}:1: is no header of {format_}, version 1")
+    return LabelFile(path, header)
+
+
+def _mapping(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise FormatError(f"{where}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise FormatError(f"{where}: a {type(value).__name__}, not a mapping")
+    return value

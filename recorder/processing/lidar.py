@@ -1,0 +1,280 @@
+"""Ouster sweeps as rays: where each beam points, and where its light came back from.
+
+The geometry is that of Ouster's "Firmware User Manual", section "Lidar Range to XYZ", in the
+sensor's frame (x forward, z up), without extrinsics.  A sweep is staggered, as recorded: row r of
+column c is beam r at the time of column c.
+
+::
+
+    optics = OusterOptics.of_metadata(text, where="lidar/lidar.json")
+    rays = optics.rays([range_mm], [reflectivity])
+    points = rays.direction * rays.distance_m[0][:, None]
+
+Beams do not begin in the sensor's origin, but some centimetres from it.  A ray that does has the
+direction of its first return, ``xyz / |xyz|``, which differs from the beam's, and a length of
+``|xyz|``.  A second return shares the direction of the first; its distance is such that the point
+is as near to the true one as can be, and `Rays.second_error_m` is how near.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError
+
+Float32 = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+
+_LIDAR_TO_SENSOR = (-1, 0, 0, 0, 0, -1, 0, 0, 0, 0, 1, 36.18, 0, 0, 0, 1)
+_REFLECTIVITY_RANGE = 255.0
+_OWN_RAY_M = 5e-4
+
+
+@dataclass(frozen=True)
+class Rays:
+    """One sweep, N = beams * columns rays, row by row, and perhaps further ones behind them.
+
+    Attributes:
+        direction: f4 [N, 3], unit vectors; those of the beams where nothing came back.
+        distance_m: f4 [returns, N], NaN where nothing came back.
+        intensity: f4 [returns, N], 0 to 1, NaN likewise.
+        second_error_m: how far second returns are from where they should be, at most; 0 where
+            there are none.
+        beam_of_ray: int [rays - N], for each further ray which of the N it repeats.
+    """
+
+    direction: Float32
+    distance_m: Float32
+    intensity: Float32
+    second_error_m: float = 0.0
+    beam_of_ray: npt.NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+
+
+@dataclass(frozen=True)
+class SpinningModel:
+    """Rows by descending elevation, columns along the spin.
+
+    Attributes:
+        direction: of the spin, seen from above.
+        row_of_beam: int [beams], the model's row of each beam.
+        row_elevations_rad, row_azimuth_offsets_rad: f8 [beams], in the order of the rows.
+        column_azimuths_rad: f8 [columns], from x.
+    """
+
+    direction: Literal["cw", "ccw"]
+    row_of_beam: npt.NDArray[np.intp]
+    row_elevations_rad: Floats
+    row_azimuth_offsets_rad: Floats
+    column_azimuths_rad: Floats
+
+
+@dataclass(frozen=True)
+class OusterOptics:
+    """The beams of one sensor.
+
+    Attributes:
+        beams, columns: shape of a sweep.
+        altitude_rad, azimuth_rad: f8 [beams] or, where each column has its own, [beams, columns].
+        settings: what else the metadata says: product, serial number, mode.
+    """
+
+    beams: int
+    columns: int
+    altitude_rad: Floats
+    azimuth_rad: Floats
+    beam_to_lidar_m: Floats
+    lidar_to_sensor_m: Floats
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        direction, offset = self._look_up()
+        set_ = object.__setattr__
+        set_(self, "_direction", direction.astype(np.float32))
+        set_(self, "_offset", offset.astype(np.float32))
+        set_(self, "_along", np.sum(direction * offset, axis=0).astype(np.float32))
+        set_(self, "_square", np.sum(offset * offset, axis=0).astype(np.float32))
+
+    @classmethod
+    def of_metadata(cls, text: str, where: str) -> OusterOptics:
+        """From the sensor's metadata (``lidar.json``), in sections or in the flat older form.
+
+        Raises:
+            FormatError: it is no JSON, or lacks what the geometry needs; names `where`.
+        """
+        try:
+            document = json.loads(text)
+            flat: dict[str, Any] = dict(document)
+            for section in ("beam_intrinsics", "lidar_intrinsics", "sensor_info", "config_params"):
+                flat |= document.get(section) or {}
+            layout = document.get("lidar_data_format") or document.get("data_format") or {}
+            altitude = np.radians(np.array(flat["beam_altitude_angles"], np.float64))
+            azimuth = np.radians(np.array(flat["beam_azimuth_angles"], np.float64))
+            beams = int(layout.get("pixels_per_column") or len(altitude))
+            mode = str(flat.get("lidar_mode") or "")
+            columns = int(layout.get("columns_per_frame") or mode.split("x")[0])
+            origin_mm = float(flat.get("lidar_origin_to_beam_origin_mm") or 0.0)
+            beam = np.eye(4)
+            beam[0, 3] = origin_mm
+            if flat.get("beam_to_lidar_transform"):
+                beam = np.array(flat["beam_to_lidar_transform"], np.float64).reshape(4, 4)
+            mounting = flat.get("lidar_to_sensor_transform") or _LIDAR_TO_SENSOR
+            sensor = np.array(mounting, np.float64).reshape(4, 4)
+            if azimuth.shape != altitude.shape or altitude.shape[0] != beams:
+                raise ValueError(f"{altitude.shape[0]} beam angles for {beams} beams")
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            text = f"{type(error).__name__}: {error}"
+            raise FormatError(f"{where}: is no Ouster metadata of use: {text}") from None
+        beam[:3, 3] *= 1e-3
+        sensor[:3, 3] *= 1e-3
+        keys = ("prod_line", "prod_pn", "prod_sn", "lidar_mode", "image_rev", "build_rev")
+        settings = {key: str(flat[key]) for key in keys if flat.get(key)}
+        if profile := layout.get("udp_profile_lidar"):
+            settings["udp_profile_lidar"] = str(profile)
+        return cls(beams, columns, altitude, azimuth, beam, sensor, settings)
+
+    @property
+    def frequency_hz(self) -> float | None:
+        """Sweeps a second, of the mode (``1024x10``); None where the metadata does not say."""
+        _, _, rate = self.settings.get("lidar_mode", "").partition("x")
+        return float(rate) if rate.isdigit() and int(rate) else None
+
+    def _look_up(self) -> tuple[Floats, Floats]:
+        """Beams as unit vectors, and where a range of 0 would be: f8 [3, beams * columns], m."""
+        encoder = 2 * np.pi * (1 - np.arange(self.columns) / self.columns)
+        shape = (self.beams, self.columns)
+        altitude = np.broadcast_to(_columnwise(self.altitude_rad), shape)
+        around = encoder - _columnwise(self.azimuth_rad)
+        level = np.cos(altitude)
+        beam = np.stack([np.cos(around) * level, np.sin(around) * level, np.sin(altitude)])
+        out, up = self.beam_to_lidar_m[0, 3], self.beam_to_lidar_m[2, 3]
+        start = np.stack(
+            [
+                np.broadcast_to(np.cos(encoder) * out, shape),
+                np.broadcast_to(np.sin(encoder) * out, shape),
+                np.full(shape, up),
+            ]
+        )
+        # Ranges are measured from the lidar's origin, not from where the beam leaves.
+        start = (start - beam * np.hypot(out, up)).reshape(3, -1)
+        turn, shift = self.lidar_to_sensor_m[:3, :3], self.lidar_to_sensor_m[:3, 3:]
+        return turn @ beam.reshape(3, -1), turn @ start + shift
+
+    def model(self) -> SpinningModel | None:
+        """The spinning model; None where the beams cannot be ordered by their elevation."""
+        if self.altitude_rad.ndim != 1:
+            return None
+        order = np.argsort(-self.altitude_rad, kind="stable")
+        elevations = self.altitude_rad[order]
+        if len(elevations) > 1 and (np.diff(elevations.astype(np.float32)) >= 0).any():
+            return None
+        row_of_beam = np.empty(self.beams, np.intp)
+        row_of_beam[order] = np.arange(self.beams)
+        turn = self.lidar_to_sensor_m[:3, :3]
+        if not np.allclose(turn[2], (0, 0, 1), atol=1e-6):
+            return None  # mounted upside down or tilted within its housing
+        yaw = np.arctan2(turn[1, 0], turn[0, 0])
+        azimuths = yaw - 2 * np.pi * np.arange(self.columns) / self.columns
+        azimuths = np.pi - (np.pi - azimuths) % (2 * np.pi)  # in (-pi, pi]
+        return SpinningModel("cw", row_of_beam, elevations, -self.azimuth_rad[order], azimuths)
+
+    def rays(
+        self,
+        ranges_mm: Sequence[npt.NDArray[Any]],
+        reflectivity: Sequence[npt.NDArray[np.uint8]],
+        *,
+        own_rays: bool = False,
+    ) -> Rays:
+        """A sweep's rays.
+
+        Args:
+            ranges_mm: of each return, u4 [beams, columns], 0 where nothing came back.
+            reflectivity: of each return, u1 [beams, columns].
+            own_rays: second returns more than half a millimetre beside the ray of the first get
+                rays of their own, behind the others.
+        """
+        beam: Float32 = self._direction  # type: ignore[attr-defined]
+        start: Float32 = self._offset  # type: ignore[attr-defined]
+        along: Float32 = self._along  # type: ignore[attr-defined]
+        square: Float32 = self._square  # type: ignore[attr-defined]
+        ranges = [v.reshape(-1).astype(np.float32) * np.float32(1e-3) for v in ranges_mm]
+        hits = [values > 0 for values in ranges]
+        # The first return that there is tells the ray's direction.
+        leading = ranges[0]
+        for values, hit in zip(ranges[1:], hits[1:], strict=True):
+            leading = np.where((leading > 0) | ~hit, leading, values)
+        length = np.sqrt(leading * (leading + 2 * along) + square)
+        some = leading > 0
+        share = np.where(some, leading, np.float32(1)) / np.where(some, length, np.float32(1))
+        rest = np.where(some, 1 / np.maximum(length, np.float32(1e-6)), np.float32(0))
+        direction = np.empty((len(length), 3), np.float32)
+        for axis in range(3):
+            direction[:, axis] = beam[axis] * share + start[axis] * rest
+        distance = np.empty((len(ranges), len(length)), np.float32)
+        intensity = np.empty_like(distance)
+        worst = 0.0
+        nothing = np.float32(np.nan)
+        moved: list[tuple[int, npt.NDArray[np.intp]]] = []
+        for number, (values, hit) in enumerate(zip(ranges, hits, strict=True)):
+            if number == 0:
+                distance[0] = np.where(hit, length, nothing)
+            else:
+                distance[number], error = _project(values, hit, direction, beam, start)
+                if own_rays:
+                    moved.append((number, np.flatnonzero(error > _OWN_RAY_M)))
+                    error[moved[-1][1]] = 0.0
+                worst = max(worst, float(error.max(initial=0.0)))
+            rfl = reflectivity[number].reshape(-1) * np.float32(1 / _REFLECTIVITY_RANGE)
+            intensity[number] = np.where(hit, np.minimum(rfl, np.float32(1)), nothing)
+        made = Rays(direction, distance, intensity, worst)
+        for number, at in moved:
+            points = (beam[:, at] * ranges[number][at] + start[:, at]).T
+            made = _with_own_rays(made, number, at, points)
+        return made
+
+
+def _with_own_rays(
+    rays: Rays, number: int, at: npt.NDArray[np.intp], points: npt.NDArray[np.float32]
+) -> Rays:
+    """Give the returns of that number, of the rays at `at`, rays of their own."""
+    length = np.linalg.norm(points, axis=1).astype(np.float32)
+    shape = (len(rays.distance_m), len(at))
+    distance = np.full(shape, np.nan, np.float32)
+    intensity = distance.copy()
+    distance[number], intensity[number] = length, rays.intensity[number, at]
+    rays.distance_m[number, at] = rays.intensity[number, at] = np.nan
+    return Rays(
+        np.concatenate([rays.direction, points / length[:, None]]),
+        np.concatenate([rays.distance_m, distance], axis=1),
+        np.concatenate([rays.intensity, intensity], axis=1),
+        rays.second_error_m,
+        np.concatenate([rays.beam_of_ray, at]),
+    )
+
+
+def _project(
+    ranges_m: Float32,
+    hit: npt.NDArray[np.bool_],
+    direction: Float32,
+    beam: Float32,
+    start: Float32,
+) -> tuple[Float32, Floats]:
+    """Distances of the rays' points nearest to the true ones, and how far those are from them."""
+    distance = np.full(len(ranges_m), np.nan, np.float32)
+    error = np.zeros(len(ranges_m))
+    at = np.flatnonzero(hit)
+    points = (beam[:, at] * ranges_m[at] + start[:, at]).T.astype(np.float64)
+    ray = direction[at].astype(np.float64)
+    along = np.maximum(np.sum(points * ray, axis=1), 0.0)
+    distance[at] = along
+    error[at] = np.linalg.norm(points - ray * along[:, None], axis=1)
+    return distance, error
+
+
+def _columnwise(angles: Floats) -> Floats:
+    return angles[:, None] if angles.ndim == 1 else angles

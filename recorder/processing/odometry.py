@@ -1,0 +1,116 @@
+"""Lidar odometry with kiss-icp (the extra ``odometry``), only where it is asked for.
+
+An estimate of the trajectory from the sweeps alone: it drifts, and it is no measurement of where
+the vehicle was.  Its world is the rig where the first sweep ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from recorder.contract.errors import UsageError
+from recorder.processing.frames import mean_period_ns, sweep_times
+from recorder.processing.geometry import Floats, apply, invert
+from recorder.processing.lidar import OusterOptics
+from recorder.processing.poses import Block
+from recorder.session.reader import lidar_range_mm
+from recorder.session.stream import Stream
+
+_NEAREST_M, _FARTHEST_M = 1.0, 100.0
+_GROUND_M = 0.25
+
+
+def require_odometry() -> None:
+    """UsageError, which names the extra, where kiss-icp is not installed."""
+    if importlib.util.find_spec("kiss_icp") is None:
+        raise UsageError(
+            "poses from lidar odometry need kiss-icp: pip install 'vehicle-recorder[odometry]'"
+        )
+
+
+class LidarOdometry:
+    """A trajectory from a lidar's sweeps.
+
+    Poses are kept in memory: 136 bytes a sweep.
+
+    Args:
+        stream: the lidar's.
+        optics: its beams.
+        mounting: ``T_lidar_rig``, f8 [4, 4].
+        advance: is told of each sweep.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        optics: OusterOptics,
+        mounting: Floats,
+        advance: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        self.name = stream.name
+        self._stream, self._optics, self._mounting = stream, optics, mounting
+        self._advance = advance
+        self._version = ""
+
+    def blocks(self) -> Iterator[Block]:
+        require_odometry()
+        odometry = self._odometry()
+        period_ns = mean_period_ns(self._stream, self._optics.frequency_hz)
+        to_lidar = invert(self._mounting)
+        times, poses = array("q"), []
+        for index in range(len(self._stream)):
+            end_ns = int(self._stream.times(index, index + 1)[0])
+            points, share = self._points(index, end_ns, period_ns)
+            odometry.register_frame(points, share)
+            if times and end_ns <= times[-1]:
+                continue
+            times.append(end_ns)
+            poses.append(self._mounting @ np.asarray(odometry.last_pose, np.float64) @ to_lidar)
+            self._advance(1)
+        yield np.array(times, np.int64), np.stack(poses)
+
+    def _points(self, index: int, end_ns: int, period_ns: int) -> tuple[Floats, Floats]:
+        """Points f8 [n, 3] of the first return, and when in the sweep (0 to 1) each was."""
+        ranges = lidar_range_mm(self._stream, index)
+        rays = self._optics.rays([ranges], [np.zeros(ranges.shape, np.uint8)])
+        t_col = None
+        if "t_col" in self._stream.meta:
+            t_col = self._stream.sample(index, ["t_col"])["t_col"]
+        sweep = sweep_times(t_col, self._optics.columns, end_ns, period_ns)
+        distance = rays.distance_m[0]
+        hit = (distance > _NEAREST_M) & (distance < _FARTHEST_M)
+        points = rays.direction.astype(np.float64) * distance[:, None]
+        if not np.array_equal(self._mounting, np.eye(4)):
+            # The rings that a sweep draws on even ground stay where they are while the rig moves.
+            with np.errstate(invalid="ignore"):
+                hit &= apply(self._mounting, points)[:, 2] > _GROUND_M
+        points = points[hit]
+        span = max(1, end_ns - sweep.start_ns)
+        share = (sweep.columns_ns - sweep.start_ns) / span
+        return points, np.tile(share, self._optics.beams)[hit]
+
+    def _odometry(self) -> Any:
+        load_config = importlib.import_module("kiss_icp.config").load_config
+        kiss_icp = importlib.import_module("kiss_icp.kiss_icp")
+        self._version = importlib.metadata.version("kiss-icp")
+        config = load_config(None)
+        config.data.max_range, config.data.min_range = _FARTHEST_M, _NEAREST_M
+        config.data.deskew = True
+        if config.mapping.voxel_size is None:
+            config.mapping.voxel_size = _FARTHEST_M / 100
+        return kiss_icp.KissICP(config)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "source": f"lidar odometry of {self.name}",
+            "measured": False,
+            "note": "estimated from the lidar's sweeps by odometry; drifts",
+            "method": f"kiss-icp {self._version}".strip(),
+        }

@@ -1,0 +1,336 @@
+"""Where the rig was: the best trajectory that a session has, and from what it comes.
+
+In order of preference: a pose or odometry sensor of the session (``pos`` and ``rot``), such as
+the virtual sensor ``_pose``; ``_SENSOR/pose.npz`` as roverd's `Pose` reads it; the orientation of
+an IMU, without translation; standing still.  Lidar odometry only where it is asked for
+(`recorder.processing.odometry`).
+
+::
+
+    source = find_poses(session, calibration)
+    cover = Cover(source, start_ns, last_ns)
+    for t_ns, poses in cover.blocks():       # f8 [n, 4, 4], rig to world
+        ...
+    source.describe() | cover.describe()
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError, SessionError
+from recorder.processing.calibration import Calibration
+from recorder.processing.frames import NS_PER_US, WINDOW, kind_of
+from recorder.processing.geometry import (
+    Floats,
+    interpolate_poses,
+    is_rotation,
+    quaternion_of_rotation,
+    rotation_of_quaternion,
+    rotation_of_rpy,
+    transform,
+)
+from recorder.session.reader import Session
+from recorder.session.stream import Stream
+
+Times = npt.NDArray[np.int64]
+Block = tuple[Times, Floats]
+
+_FROM_LOCAL = {  # rows: x, y, z of a frame with z up, in the axes of the IMU's local frame
+    "ENU": np.eye(3),
+    "NWU": np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]),
+    "NED": np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]),
+}
+
+
+class PoseSource(Protocol):
+    """A trajectory of the rig."""
+
+    @property
+    def name(self) -> str:
+        """``_pose``, ``imu``, ``identity``: what it comes from."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Times, int64 [n], strictly rising, and poses, f8 [n, 4, 4], rig to world."""
+
+    def describe(self) -> dict[str, Any]:
+        """For the metadata of an archive: at least ``source`` and ``measured``."""
+
+
+def find_poses(session: Session, calibration: Calibration, wanted: str = "auto") -> PoseSource:
+    """The trajectory of a session.
+
+    Args:
+        session: opened with ``virtual=True``, or virtual sensors are not seen.
+        calibration: where the IMU sits.
+        wanted: ``auto``; ``imu`` for the first IMU that has orientations; ``identity``; or the
+            name of a sensor.
+
+    Raises:
+        SessionError: the session has no such sensor, or it has neither poses nor orientations.
+        FormatError: it cannot be read.
+    """
+    if wanted == "identity":
+        return Identity()
+    if wanted not in ("auto", "imu"):
+        return _named(session, calibration, wanted)
+    if wanted == "auto":
+        found: list[Stream] = [s for s in session.streams.values() if _has_poses(s) and len(s)]
+        if found:
+            # `_pose` is what processing found best; a pose sensor of the vehicle comes next.
+            return StreamPoses(min(found, key=lambda s: (s.name != "_pose", s.name)))
+        for name in ("_pose", "_lidar", "_camera", "_radar"):
+            path = session.path / name / "pose.npz"
+            if path.is_file():
+                return NpzPoses(path)
+        for path in sorted(session.path.glob("_*/pose.npz")):
+            return NpzPoses(path)
+    for stream in session.streams.values():
+        if kind_of(stream) == "imu" and len(stream) and _oriented(stream):
+            return ImuOrientation(stream, calibration)
+    if wanted == "imu":
+        raise SessionError(f"{session.path}: has no IMU with orientations")
+    return Identity()
+
+
+def _named(session: Session, calibration: Calibration, name: str) -> PoseSource:
+    path = session.path / name / "pose.npz"
+    if name not in session.streams and path.is_file():
+        return NpzPoses(path)
+    stream = session.stream(name)
+    if _has_poses(stream):
+        return StreamPoses(stream)
+    if kind_of(stream) == "imu" and _oriented(stream):
+        return ImuOrientation(stream, calibration)
+    raise SessionError(f"{stream.path}: has neither poses (pos, rot) nor orientations")
+
+
+def _has_poses(stream: Stream) -> bool:
+    pos, rot = stream.meta.get("pos"), stream.meta.get("rot")
+    return (
+        stream.has_times
+        and pos is not None
+        and rot is not None
+        and pos["shape"] == [3]
+        and rot["shape"] in ([3, 3], [4], [3])
+    )
+
+
+def _oriented(stream: Stream) -> bool:
+    """Whether an IMU's first samples have an orientation."""
+    if stream.meta.get("rot", {}).get("shape") != [3]:
+        return False
+    first = stream.read(0, min(len(stream), 100), ["rot"])["rot"]
+    return bool(np.isfinite(first).all(axis=1).any())
+
+
+class Identity:
+    """A rig of which nothing is known: it stands in the world's origin."""
+
+    name = "identity"
+
+    def blocks(self) -> Iterator[Block]:
+        yield np.zeros(1, np.int64), np.eye(4)[None]
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": "identity", "measured": False, "note": "no poses known: the rig stands"}
+
+
+class _Rising:
+    """Lets samples through whose times rise and whose poses are some."""
+
+    def __init__(self) -> None:
+        self._last_us = -(1 << 62)
+        self.left_out = 0
+
+    def __call__(self, t_ns: Times, poses: Floats) -> Block:
+        good = is_rotation(poses[:, :3, :3]) & np.isfinite(poses[:, :3, 3]).all(axis=1)
+        t_us = t_ns // NS_PER_US
+        highest = np.maximum.accumulate(np.concatenate([[self._last_us], np.where(good, t_us, 0)]))
+        good &= t_us > highest[:-1]
+        if good.any():
+            self._last_us = int(t_us[good][-1])
+        self.left_out += int(len(good) - np.count_nonzero(good))
+        kept = poses[good]
+        # As orthogonal as float64 can be: stored rotations may be float32.
+        kept[:, :3, :3] = rotation_of_quaternion(quaternion_of_rotation(kept[:, :3, :3]))
+        return t_ns[good], kept
+
+
+class StreamPoses:
+    """A sensor with ``pos`` f[3] (m) and ``rot``: matrix [3, 3], quaternion x y z w [4], or roll,
+    pitch, yaw in rad [3]; all rig to world."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.name = stream.name
+        self._stream = stream
+        self._rising = _Rising()
+
+    def blocks(self) -> Iterator[Block]:
+        self._rising = _Rising()
+        for batch in self._stream.iterate(WINDOW // 8, ["pos", "rot"]):
+            pos, rot = batch.data["pos"], batch.data["rot"].astype(np.float64)
+            if rot.shape[1:] == (4,):
+                rot[~(np.abs(np.linalg.norm(rot, axis=1) - 1) < 1e-2)] = np.nan
+                bad = ~np.isfinite(rot).all(axis=1)
+                rot[bad] = (0, 0, 0, 1)
+                matrix = rotation_of_quaternion(rot)
+                matrix[bad] = np.nan
+            elif rot.shape[1:] == (3,):
+                matrix = _rotations(rot)
+            else:
+                matrix = rot
+            yield self._rising(batch.t_ns, transform(matrix, pos))
+
+    def describe(self) -> dict[str, Any]:
+        text = {"source": f"sensor {self.name}", "measured": True}
+        spec = self._stream.spec
+        if spec is not None and spec.description:
+            text["description"] = spec.description
+        return text | _left_out(self._rising)
+
+
+class NpzPoses:
+    """``pose.npz`` of roverd: ``t`` in s, ``pos`` [n, 3], ``rot`` [n, 3, 3], rig to world."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.parent.name
+        self._path = path
+        self._rising = _Rising()
+
+    def blocks(self) -> Iterator[Block]:
+        self._rising = _Rising()
+        try:
+            with self._path.open("rb") as file, np.load(file, allow_pickle=False) as bundle:
+                t_s, pos, rot = bundle["t"], bundle["pos"], bundle["rot"]
+            whole = np.floor(t_s)
+            t_ns = whole.astype(np.int64) * 1_000_000_000
+            t_ns += np.rint((t_s - whole) * 1e9).astype(np.int64)
+            poses = transform(rot.reshape(-1, 3, 3), pos.reshape(-1, 3))
+            if len(poses) != len(t_ns):
+                raise ValueError(f"{len(poses)} poses have {len(t_ns)} times")
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise FormatError(f"{self._path}: is no trajectory: {error}") from None
+        yield self._rising(t_ns, poses)
+
+    def describe(self) -> dict[str, Any]:
+        text = {"source": f"{self.name}/pose.npz", "measured": True}
+        return text | _left_out(self._rising)
+
+
+class ImuOrientation:
+    """The orientation of an IMU (roll, pitch, yaw), as if the rig turned on the spot."""
+
+    def __init__(self, stream: Stream, calibration: Calibration) -> None:
+        self.name = stream.name
+        self._stream = stream
+        self._mounting = calibration.of(stream.name).pose
+        settings: Mapping[str, Any] = stream.spec.settings if stream.spec is not None else {}
+        self._local = str(settings.get("coordinates") or "ENU")
+        self._rising = _Rising()
+
+    def blocks(self) -> Iterator[Block]:
+        self._rising = _Rising()
+        to_world = _FROM_LOCAL.get(self._local, np.eye(3))
+        of_rig = np.eye(3) if self._mounting is None else self._mounting[:3, :3].T
+        for batch in self._stream.iterate(WINDOW // 4, ["rot"]):
+            rotation = to_world @ _rotations(batch.data["rot"].astype(np.float64)) @ of_rig
+            yield self._rising(batch.t_ns, transform(rotation, np.zeros(3)))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "source": f"orientation of {self.name}",
+            "measured": False,
+            "note": "orientation from the IMU, translation is zero and not known",
+            "local_frame": self._local,
+            "mounting": "identity" if self._mounting is None else "calibration",
+        } | _left_out(self._rising)
+
+
+def _rotations(rpy_rad: Floats) -> Floats:
+    """Rotation matrices of roll, pitch, yaw [n, 3]; NaN where one of them is."""
+    bad = np.asarray(~np.isfinite(rpy_rad).all(axis=1))
+    matrix = rotation_of_rpy(np.where(bad[:, None], 0.0, rpy_rad))
+    matrix[bad] = np.nan
+    return matrix
+
+
+def _left_out(rising: _Rising) -> dict[str, Any]:
+    return {"poses_left_out": rising.left_out} if rising.left_out else {}
+
+
+class Cover:
+    """A trajectory cut and filled so that it covers an interval exactly.
+
+    Attributes:
+        held_before_ns, held_after_ns: for how long the first and the last pose are held, where
+            the source begins later or ends earlier; 0 where it does not.
+        longest_gap_ns: between two poses of the source, inside the interval.
+        count: poses given out.
+    """
+
+    def __init__(self, source: PoseSource, start_ns: int, last_ns: int) -> None:
+        """Both ends are whole microseconds, the last one greater than the first."""
+        self._source, self._start, self._last = source, start_ns, last_ns
+        self.held_before_ns = self.held_after_ns = self.longest_gap_ns = 0
+        self.count = 0
+
+    def blocks(self) -> Iterator[Block]:
+        """Times, strictly rising from the interval's start to its last time, and poses.
+
+        Raises:
+            FormatError: the source has no pose at all.
+        """
+        known: Block | None = None  # the last pose so far
+        begun = False
+        for t_ns, poses in self._source.blocks():
+            if not len(t_ns):
+                continue
+            if known is not None:
+                t_ns, poses = np.concatenate([known[0], t_ns]), np.concatenate([known[1], poses])
+            if not begun and t_ns[-1] >= self._start:
+                begun = True
+                self.held_before_ns = max(0, int(t_ns[0]) - self._start)
+                yield self._give(
+                    np.array([self._start]),
+                    interpolate_poses(t_ns, poses, np.array([self._start])),
+                )
+            if begun:
+                first = 0 if known is None else 1
+                yield from self._inside(t_ns, poses, first)
+            known = t_ns[-1:], poses[-1:]
+            if t_ns[-1] >= self._last:
+                end = np.array([self._last])
+                yield self._give(end, interpolate_poses(t_ns, poses, end))
+                return
+        if known is None:
+            raise FormatError(f"{self._source.name}: holds no pose")
+        for at in ([] if begun else [self._start]) + [self._last]:
+            yield self._give(np.array([at]), known[1])
+        if not isinstance(self._source, Identity):
+            self.held_after_ns = self._last - max(int(known[0][0]), self._start)
+
+    def _inside(self, t_ns: Times, poses: Floats, first: int) -> Iterator[Block]:
+        us = NS_PER_US
+        inside = (t_ns // us > self._start // us) & (t_ns // us < self._last // us)
+        gaps = np.diff(t_ns)[(t_ns[1:] > self._start) & (t_ns[:-1] < self._last)]
+        self.longest_gap_ns = max(self.longest_gap_ns, int(gaps.max(initial=0)))
+        inside[:first] = False
+        if inside.any():
+            yield self._give(t_ns[inside], poses[inside])
+
+    def _give(self, t_ns: Times, poses: Floats) -> Block:
+        self.count += len(t_ns)
+        return t_ns, poses
+
+    def describe(self) -> dict[str, Any]:
+        """For the metadata of an archive, after `blocks` has ended."""
+        held = {"held_before_s": self.held_before_ns, "held_after_s": self.held_after_ns}
+        text: dict[str, Any] = {name: ns / 1e9 for name, ns in held.items() if ns}
+        return {"poses": self.count, "longest_gap_s": self.longest_gap_ns / 1e9, **text}

@@ -1,0 +1,110 @@
+"""Records of several streams in order of time, as far as a small window allows.
+
+Sensors' samples arrive some time after they were measured, a lidar's sweep later than an IMU's
+batch.  What has come in is held for a little while and then written in order of time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.wire import Buffer, buffer_size
+from recorder.formats.vrs import RecordType, StreamId, VrsWriter
+
+WINDOW_BYTES = 4 << 20
+"""Bytes at which everything that is held is written."""
+WINDOW_S = 0.5
+"""Records older than the newest one by this are written: no sensor is later than that."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records of one stream and one size, in order of time: timestamps f8 [n], data u1 [n, k]."""
+
+    stream: StreamId
+    record_type: RecordType
+    timestamps_s: npt.NDArray[np.float64]
+    rows: npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class Single:
+    """One record: its data in parts, which are kept as they are until they are written."""
+
+    stream: StreamId
+    record_type: RecordType
+    timestamp_s: float
+    parts: Sequence[Buffer]
+
+
+class ReorderWindow:
+    """Between those who make records and the file.
+
+    Records of equal time keep the order in which they came; so do those of one stream, since
+    a stream's times never fall.  A batch goes out in one piece unless another stream's record
+    belongs in its middle.
+    """
+
+    def __init__(self, writer: VrsWriter) -> None:
+        """Write to a file."""
+        self._writer = writer
+        self._held: list[tuple[float, int, Batch | Single]] = []
+        self._count = 0
+        self._bytes = 0
+        self._newest_s = -np.inf
+
+    def add(self, records: Batch | Single) -> None:
+        """Take records; writes what is due.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if isinstance(records, Single):
+            first = last = records.timestamp_s
+            self._bytes += sum(map(buffer_size, records.parts))
+        else:
+            first, last = float(records.timestamps_s[0]), float(records.timestamps_s[-1])
+            self._bytes += records.rows.nbytes
+        self._count += 1
+        heapq.heappush(self._held, (first, self._count, records))
+        self._newest_s = max(self._newest_s, last)
+        if self._bytes > WINDOW_BYTES:
+            self.drain()
+        elif self._held[0][0] < self._newest_s - WINDOW_S:
+            self._write(self._newest_s - WINDOW_S)
+
+    def drain(self) -> None:
+        """Write everything that is held."""
+        self._write(np.inf)
+        self._bytes = 0
+
+    def _write(self, until_s: float) -> None:
+        held = self._held
+        while held and held[0][0] <= until_s:
+            _, number, records = heapq.heappop(held)
+            if isinstance(records, Single):
+                self._bytes -= sum(map(buffer_size, records.parts))
+                stream, kind = records.stream, records.record_type
+                self._writer.put(stream, kind, 1, records.timestamp_s, records.parts)
+                continue
+            times, rows = records.timestamps_s, records.rows
+            count = len(times)
+            if times[-1] > until_s:
+                count = int(np.searchsorted(times, until_s, "right"))
+            if held and times[-1] >= held[0][0]:
+                # Of equal times, the one that came first goes first.
+                first = number < held[0][1]
+                before = np.searchsorted(times, held[0][0], "right" if first else "left")
+                count = min(count, int(before))
+            self._bytes -= rows[:count].nbytes
+            self._writer.put_many(
+                records.stream, records.record_type, 1, times[:count], rows[:count]
+            )
+            if count < len(times):
+                rest = Batch(records.stream, records.record_type, times[count:], rows[count:])
+                heapq.heappush(held, (float(times[count]), number, rest))

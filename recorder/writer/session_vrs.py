@@ -1,0 +1,366 @@
+"""``session.vrs`` while a session is written: configuration, state and data records, live.
+
+Configuration and state records of every stream go in, data records of those that the config's
+``record_format.streams`` names.  Timestamps are those of ``ts``: epoch seconds on the session's
+host clock.  Records are put in order of time within a small window (`recorder.writer.reorder`),
+which every commit empties: what is acknowledged is durable here, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import recorder
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message
+from recorder.formats.disk import AppendFile, Disk
+from recorder.formats.vrs import (
+    RecordType,
+    StreamId,
+    VrsWriter,
+    description_end,
+)
+from recorder.session import layout
+from recorder.session.record_format import vrs_streams
+from recorder.writer.reorder import Batch, ReorderWindow, Single
+from recorder.writer.track import first_time
+from recorder.writer.vrs_records import (
+    ConfigurationData,
+    DataRecords,
+    Stamps,
+    StateData,
+    Times,
+    session_stream,
+    told_only,
+    with_data,
+)
+
+TIME_DOMAIN = (
+    "epoch seconds on the session's host clock: CLOCK_MONOTONIC plus clock_offset_ns, which is "
+    "fixed at the session's start; ts of the session's streams"
+)
+
+
+@dataclass(slots=True)
+class _Stream:
+    id: StreamId
+    data: DataRecords | None  # None: its data do not go in
+
+
+class SessionVrs:
+    """The file of one session; its caller holds the session's lock.
+
+    Errors are those of the disk (OSError) or of the format (FormatError, StorageError); after
+    one, the session is sealed, as for any of its files.
+    """
+
+    def __init__(self, session: Path, values: Mapping[str, Any], writer: VrsWriter) -> None:
+        """Use `create` or `reopen`."""
+        self._writer = writer
+        self._window = ReorderWindow(writer)
+        self._finished = False
+        self._name = str(values["name"])
+        self._start_mono_ns = int(values["start_mono_ns"])
+        self._offset_ns = int(values["start_ns"]) - self._start_mono_ns
+        self._with_data = frozenset(values["record_format"]["streams"])
+        self._drivers = _drivers(values.get("sensors") or {})
+        self._streams: dict[str, _Stream] = {}
+        self._known = vrs_streams({s: w.tags.user for s, w in writer.streams.items()})
+        if not writer.count:
+            self._configure_session(session, values)
+
+    @classmethod
+    def create(cls, disk: Disk, session: Path, values: Mapping[str, Any]) -> SessionVrs:
+        """The file of a new session, durable on return but for the names of its two files.
+
+        Args:
+            disk: what writes.
+            session: the session's folder.
+            values: of its ``session.json``.
+        """
+        clock_id = f"{values['boot_id']}/{values['start_mono_ns']}".encode()
+        writer = VrsWriter.create(
+            session / layout.VRS,
+            disk,
+            [session_stream(str(values["name"]))],
+            _file_tags(values),
+            index_path=layout.private(session, layout.VRS_INDEX),
+            # About the time, with low bits that tell copies of a session from others.
+            creation_id=int(values["start_ns"]) & ~0x3FFFFFFF | zlib.crc32(clock_id) & 0x3FFFFFFF,
+        )
+        made = cls(session, values, writer)
+        made.drain()
+        for file in writer.files:
+            file.flush()
+            file.sync()
+        return made
+
+    @classmethod
+    def reopen(
+        cls, disk: Disk, session: Path, values: Mapping[str, Any], lengths: Mapping[str, int]
+    ) -> SessionVrs:
+        """Go on with the file, cut to its committed length.
+
+        Args:
+            disk, session, values: as for `create`.
+            lengths: committed lengths by path, as the journal has them.
+        """
+        path = session / layout.VRS
+        length = lengths.get(layout.VRS)
+        writer = VrsWriter.resume(
+            path,
+            disk,
+            description_end(path)[0] if length is None else length,
+            index_length=lengths.get(f"{layout.PRIVATE}/{layout.VRS_INDEX}"),
+            index_path=layout.private(session, layout.VRS_INDEX),
+        )
+        return cls(session, values, writer)
+
+    @property
+    def files(self) -> list[AppendFile]:
+        """The file and, until it is finished, the one with its index's entries."""
+        return self._writer.files[:1] if self._finished else self._writer.files
+
+    @property
+    def size(self) -> int:
+        """Bytes of both files, and of the index to come."""
+        file, index = self._writer.files
+        return file.length + (0 if self._finished else 2 * index.length)
+
+    def wants(self, stream: str) -> bool:
+        """Whether a stream's data go in."""
+        return stream in self._with_data
+
+    def data(self, spec: StreamSpec, message: Message, t_mono: Times, ts: Stamps) -> None:
+        """A data message's samples, if they are wanted here.
+
+        Args:
+            spec: its stream.
+            message: as it came.
+            t_mono: int64 [n], times as they are stored.
+            ts: f8 [n], the same as epoch seconds.
+        """
+        if spec.name not in self._with_data:
+            return
+        stream = self._stream(spec, message)
+        records = stream.data
+        assert records is not None
+        if records.row_bytes is not None:
+            rows = records.rows(message, t_mono)
+            self._window.add(Batch(stream.id, RecordType.DATA, ts, rows))
+            return
+        for timestamp_s, parts in zip(ts.tolist(), records.records(message, t_mono), strict=True):
+            self._window.add(Single(stream.id, RecordType.DATA, timestamp_s, parts))
+
+    def begin_epoch(self, spec: StreamSpec, message: Message, last_ns: int) -> None:
+        """A driver has started: what is known of its stream.
+
+        Args:
+            spec: the stream.
+            message: the first of the epoch.
+            last_ns: ``t_mono`` of the stream's last sample before; -1 where there is none.
+        """
+        known = spec.name in self._known
+        stream = self._stream(spec, message, last_ns)
+        if known:
+            self._configure(stream.id, spec, message, last_ns)
+        t_ns = first_time(message) + self._offset_ns
+        values = {"first_seq": message.seq}
+        self._tell(stream.id, t_ns, "epoch_begin", message.epoch, message.seq, None, values)
+
+    def end_epoch(
+        self, spec: StreamSpec, epoch: int, sent: int | None, reason: str, t_ns: int
+    ) -> None:
+        """A driver's stream has ended.
+
+        Args:
+            spec: the stream.
+            epoch: which start of the driver.
+            sent: samples that it says it sent; None where it was gone before it could say.
+            reason: why it ended.
+            t_ns: epoch ns.
+        """
+        if (stream := self._known.get(spec.name)) is not None:
+            values = {"sent": sent, "reason": reason}
+            self._tell(stream, t_ns, "epoch_end", epoch, sent or 0, reason, values)
+
+    def state(self, spec: StreamSpec, message: Message, t_ns: int) -> None:
+        """A driver's state, at an epoch time in ns."""
+        stream = self._stream(spec, message).id
+        self._tell(stream, t_ns, "state", message.epoch, message.seq, None, message.values)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """An event of the session's log: into its stream's records, else into the session's."""
+        stream = self._known.get(event.get("stream") or "")
+        if stream is None:
+            stream = self._known[""]
+        seq, epoch = event.get("first_seq"), event.get("epoch")
+        self._tell(
+            stream,
+            event["t_ns"],
+            str(event["type"]),
+            epoch if isinstance(epoch, int) else 0,
+            seq if isinstance(seq, int) else 0,
+            event.get("cause"),
+            event,
+        )
+
+    def drain(self) -> None:
+        """Hand everything to the files."""
+        if not self._finished:
+            self._window.drain()
+
+    def finish(self) -> None:
+        """Write the index, and where it is; the file is then as VRS files are."""
+        self._window.drain()
+        self._writer.finish()
+        self._finished = True
+        self._writer.files[1].close()
+
+    def close(self) -> None:
+        """Close both files."""
+        for file in self.files:
+            file.close()
+
+    def _stream(self, spec: StreamSpec, message: Message, last_ns: int = -1) -> _Stream:
+        stream = self._streams.get(spec.name)
+        if stream is not None:
+            return stream
+        data = DataRecords(spec) if spec.name in self._with_data else None
+        known = self._known.get(spec.name)
+        if known is not None:
+            stream = _Stream(known, data)
+        else:
+            driver = self._drivers.get(spec.name, "")
+            if data is None:
+                declared = told_only(spec.name, driver, spec, self._name)
+            else:
+                declared = with_data(spec.name, driver, spec, self._name, data.layout)
+            stream = _Stream(self._writer.add_stream(declared).id, data)
+            self._known[spec.name] = stream.id
+        self._streams[spec.name] = stream
+        if known is None:
+            self._configure(stream.id, spec, message, last_ns)
+        return stream
+
+    def _configure(
+        self, stream: StreamId, spec: StreamSpec, message: Message, last_ns: int
+    ) -> None:
+        """Before the epoch's first sample in time, and not before the last one of another."""
+        t_mono_ns = last_ns if last_ns >= 0 else min(self._start_mono_ns, first_time(message))
+        wire = spec.to_wire()
+        files, settings = wire.pop("files"), wire.pop("settings")
+        record = ConfigurationData(
+            stream=spec.name,
+            driver=self._drivers.get(spec.name, ""),
+            epoch=message.epoch,
+            t_mono_ns=t_mono_ns,
+            clock_offset_ns=self._offset_ns,
+            rate_hz=spec.rate_hz or 0.0,
+            declaration=_json(wire),
+            settings=_json(settings),
+            files={_text(name): _text(text) for name, text in files.items()},
+        )
+        self._add(stream, RecordType.CONFIGURATION, t_mono_ns, record.encode())
+
+    def _configure_session(self, session: Path, values: Mapping[str, Any]) -> None:
+        files = {}
+        for name in ("config.yaml", "calibration.yaml"):
+            if (session / name).is_file():
+                files[name] = _text((session / name).read_text("utf-8", "replace"))
+        told = {k: v for k, v in values.items() if k not in ("state", "end_ns", "streams")}
+        record = ConfigurationData(
+            t_mono_ns=self._start_mono_ns,
+            clock_offset_ns=self._offset_ns,
+            settings=_json(told),
+            files=files,
+        )
+        stream, kind = self._known[""], RecordType.CONFIGURATION
+        self._add(stream, kind, self._start_mono_ns, record.encode())
+        self._window.drain()
+
+    def _tell(
+        self,
+        stream: StreamId,
+        t_ns: int,
+        kind: str,
+        epoch: int,
+        seq: int,
+        cause: str | None,
+        values: Mapping[str, Any],
+    ) -> None:
+        t_mono_ns = t_ns - self._offset_ns
+        record = StateData(
+            t_mono_ns=t_mono_ns,
+            epoch=max(0, epoch),
+            seq=max(0, seq),
+            kind=_text(kind),
+            cause=_text(cause or ""),
+            numbers=_numbers(values),
+            values=_json(values),
+        )
+        self._add(stream, RecordType.STATE, t_mono_ns, record.encode())
+
+    def _add(self, stream: StreamId, kind: RecordType, t_mono_ns: int, data: bytes) -> None:
+        timestamp_s = (t_mono_ns + self._offset_ns) / 1e9
+        self._window.add(Single(stream, kind, timestamp_s, [data]))
+
+
+def remove_leftovers(disk: Disk, session: Path) -> None:
+    """Remove what a closed session does not need any more: the entries of the index."""
+    path = layout.private(session, layout.VRS_INDEX)
+    if path.exists():
+        disk.remove(path)
+
+
+def _drivers(sensors: Mapping[str, Any]) -> dict[str, str]:
+    """The driver of every stream."""
+    drivers = {}
+    for name, sensor in sensors.items():
+        for stream in (name, *(sensor.get("streams") or ())):
+            drivers[stream] = str(sensor.get("driver") or "")
+    return drivers
+
+
+def _file_tags(values: Mapping[str, Any]) -> dict[str, str]:
+    start_ns, start_mono_ns = int(values["start_ns"]), int(values["start_mono_ns"])
+    tags = {
+        "capture_time_epoch": str(start_ns // 1_000_000_000),
+        "session_id": values["name"],
+        "device_id": values.get("hostname") or platform.node(),
+        "time_domain": TIME_DOMAIN,
+        "start_ns": start_ns,
+        "start_mono_ns": start_mono_ns,
+        "clock_offset_ns": start_ns - start_mono_ns,
+        "recorder_version": values.get("recorder_version") or recorder.__version__,
+    }
+    more = {f"metadata.{k}": v for k, v in (values.get("metadata") or {}).items()}
+    return {
+        _text(str(k)): _text(v if isinstance(v, str) else _json(v))
+        for k, v in (tags | more).items()
+    }
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    found = {}
+    for key, value in values.items():
+        if isinstance(value, (int, float)):
+            with contextlib.suppress(OverflowError):  # an int may be of any size
+                found[_text(str(key))] = float(value)
+    return found
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), default=str)
+
+
+def _text(text: str) -> str:
+    """What UTF-8 can hold of it."""
+    return text.encode("utf-8", "replace").decode()

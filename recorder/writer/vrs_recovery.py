@@ -1,0 +1,153 @@
+"""What recovery makes of ``session.vrs``: cut where its writer had come, and filled up again.
+
+The file is cut at its last commit.  What the streams' own files hold beyond that, under the same
+boot, is put into it anew: so it has a record for every sample that was kept, and no other.
+"""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError, StorageError
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Buffer, Kind, Message
+from recorder.formats.roverd import ChannelReader, open_channel
+from recorder.formats.vrs import check_resumable, description_end, whole_records_end
+from recorder.session import layout
+from recorder.writer.session_vrs import SessionVrs
+
+INDEX = f"{layout.PRIVATE}/{layout.VRS_INDEX}"
+_SAMPLES = 16  # of a stream that are read at once: they may be large
+
+
+@dataclass(slots=True)
+class VrsReport:
+    """What recovery makes of the file.
+
+    Attributes:
+        lengths: what it is cut to, it and the entries of its index, by path; none where not even
+            its description is whole: the session goes without it.
+        cut_bytes: moved to ``salvage``.
+        damaged: it holds less than was committed; None, or what is wrong.
+    """
+
+    lengths: dict[str, int] = field(default_factory=dict)
+    cut_bytes: int = 0
+    damaged: str | None = None
+
+
+def measure_vrs(session: Path, lengths: Mapping[str, int]) -> VrsReport:
+    """How much of the file can be gone on with, of a session whose writer died.
+
+    Args:
+        session: its folder.
+        lengths: committed lengths by path, as the journal has them.
+    """
+    path, index_path = session / layout.VRS, session / INDEX
+    try:
+        start, size = description_end(path)
+    except (OSError, FormatError, StorageError) as error:
+        return VrsReport(damaged=f"{path}: nothing can be read of it: {error}")
+    length, index_length = lengths.get(layout.VRS, start), lengths.get(INDEX)
+    report = VrsReport({layout.VRS: length})
+    try:
+        check_resumable(path, index_path, length, index_length)
+        if index_length is not None and index_path.is_file():
+            report.lengths[INDEX] = min(index_length, index_path.stat().st_size)
+    except (OSError, FormatError, StorageError) as error:
+        end, _, _ = whole_records_end(path, start, size)
+        report.lengths = {layout.VRS: min(end, length)}
+        report.damaged = f"{error}"
+    report.cut_bytes = max(0, path.stat().st_size - report.lengths[layout.VRS])
+    return report
+
+
+def refill(
+    vrs: SessionVrs,
+    folder: Path,
+    spec: StreamSpec,
+    first: int,
+    stop: int,
+    epochs: Mapping[int, int],
+    epoch: int,
+    offset_ns: int,
+) -> None:
+    """Put samples into the file that a stream's own files have and it has not.
+
+    Args:
+        vrs: opened.
+        folder: the stream's.
+        spec: its declaration.
+        first, stop: the samples.
+        epochs: by index of their first sample, the epochs that begin among them.
+        epoch: that of the sample before.
+        offset_ns: epoch ns minus ``t_mono``.
+    """
+    last_ns = -1
+    if first:
+        last_ns = int(_times(folder, "t_mono", first - 1, first)[0])
+    edges = sorted({first, *(at for at in epochs if first < at < stop), stop})
+    channels = [open_channel(folder, c.name, c.meta(), partial=True) for c in spec.channels]
+    for start, end in pairwise(edges):
+        begins = start in epochs
+        epoch = epochs.get(start, epoch)
+        for message in _messages(folder, spec, channels, start, end):
+            message.epoch = epoch
+            t_mono = message.t_mono_ns
+            assert not isinstance(t_mono, int)
+            if begins:
+                vrs.begin_epoch(spec, message, last_ns)
+                begins = False
+            vrs.data(spec, message, t_mono, (t_mono + offset_ns).astype("<f8") / 1e9)
+            last_ns = int(t_mono[-1])
+    for reader in channels:
+        reader.close()
+
+
+def _messages(
+    folder: Path, spec: StreamSpec, readers: Sequence[ChannelReader], first: int, stop: int
+) -> Iterator[Message]:
+    """Samples as messages that are all data; of numbers without a hole each."""
+    seqs = _times(folder, "seq", first, stop)
+    cuts = {first, stop, *range(first, stop, _SAMPLES)}
+    cuts |= {first + 1 + int(at) for at in np.flatnonzero(np.diff(seqs) != 1)}
+    edges = sorted(cuts)
+    for start, end in pairwise(edges):
+        frames: list[Buffer] = []
+        sizes: list[npt.NDArray[np.uint32]] = []
+        for channel, reader in zip(spec.channels, readers, strict=True):
+            data = _encoded(channel, reader, start, end)
+            if channel.variable:
+                sizes.append(np.array([len(d) for d in data], np.uint32))
+            frames.append(b"".join(data))
+        yield Message(
+            Kind.DATA,
+            spec.name,
+            seq=int(seqs[start - first]),
+            count=end - start,
+            t_mono_ns=_times(folder, "t_mono", start, end),
+            t_dev_ns=_times(folder, "t_dev", start, end) if spec.device_clock else None,
+            sizes=tuple(sizes),
+            frames=frames,
+        )
+
+
+def _encoded(channel: ChannelSpec, reader: ChannelReader, start: int, end: int) -> list[bytes]:
+    """As a driver sends it."""
+    if channel.variable:
+        return [bytes(reader.encoded(at)) for at in range(start, end)]
+    values: npt.NDArray[Any] = reader.read(start, end)
+    data = values.astype(channel.np_dtype, copy=False).tobytes()
+    return [lzma.compress(data, preset=0) if channel.format == "lzma" else data]
+
+
+def _times(folder: Path, name: str, first: int, stop: int) -> npt.NDArray[np.int64]:
+    return np.fromfile(folder / name, "<i8", stop - first, offset=8 * first)

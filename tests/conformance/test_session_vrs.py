@@ -1,0 +1,113 @@
+"""pyvrs opens what sessions hold: recorded, and killed and recovered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.contract.clock import ManualClock
+from recorder.contract.wire import Kind
+from recorder.formats.disk import PosixDisk
+from recorder.formats.vrs import RecordType
+from recorder.session.record_format import open_vrs
+from recorder.writer.recovery import recover
+from tests.writer.vrs_session import SPECS, Recording, stream_of
+
+pytestmark = pytest.mark.conformance
+pyvrs = pytest.importorskip("pyvrs", reason="pyvrs (PyPI vrs) is not installed")
+
+
+def recorded(root: Path) -> Recording:
+    recording = Recording(root, list(SPECS))
+    recording.declare()
+    for turn in range(5):
+        recording.data("camera", 2)
+        recording.data("imu", 7)
+        recording.data("lidar")
+        recording.tell(Kind.STATE, "lidar", temperature=40.0 + turn)
+        recording.writer.commit()
+    return recording
+
+
+def hold(path: Path, recording: Recording, acknowledged: dict[str, int]) -> None:
+    """Every field and block of every sample, as it was sent; at least what was acknowledged."""
+    reader = pyvrs.SyncVRSReader(str(path / "session.vrs"))
+    with open_vrs(path) as ours:
+        ids = {name: str(stream_of(ours, name)) for name in SPECS}
+        counts = {
+            (str(stream), kind.name.lower()): count
+            for (stream, kind), count in ours.counts().items()
+        }
+        assert len(reader) == len(ours)
+        assert reader.file_tags == ours.tags
+        assert {str(s) for s in ours.streams} == set(reader.stream_ids)
+    for (stream, kind), count in counts.items():
+        found = reader.filtered_by_fields(stream_ids={stream}, record_types={kind})
+        assert len(found) == count
+    for name, stream in ids.items():
+        records = reader.filtered_by_fields(stream_ids={stream}, record_types={"data"})
+        sent = [(m, at) for m in recording.sent[name] for at in range(m.count or 0)]
+        assert acknowledged[name] <= len(records) <= len(sent)
+        for record, (message, at) in zip(records, sent, strict=False):
+            fields: dict[str, Any] = {}
+            for block in record.metadata_blocks:
+                fields = {**block, **fields}  # the first one's own come first
+            assert (fields["seq"], fields["epoch"]) == (message.seq + at, message.epoch)
+            assert fields["t_mono_ns"] == message.t_mono_ns[at]  # type: ignore[index]
+            if name == "imu":
+                assert fields["t_dev_ns"] == message.t_dev_ns[at]  # type: ignore[index]
+                acc = np.frombuffer(message.frames[0], "<f4").reshape(-1, 3)[at]
+                assert np.asarray(fields["acc"], "<f4").tobytes() == acc.tobytes()
+                turn = np.frombuffer(message.frames[3], "<f8").reshape(-1, 9)[at]
+                assert np.asarray(fields["turn"], "<f8").tobytes() == turn.tobytes()
+            elif name == "camera":
+                start = int(message.sizes[0][:at].sum())
+                jpeg = message.frames[0][start : start + int(message.sizes[0][at])]
+                assert np.asarray(record.image_blocks[0]).tobytes() == jpeg
+            else:
+                start = int(message.sizes[0][:at].sum())
+                sweep = message.frames[0][start : start + int(message.sizes[0][at])]
+                assert np.asarray(record.custom_blocks[0]).tobytes() == sweep
+                assert len(np.asarray(record.custom_blocks[1]).tobytes()) == 8192
+                nir = np.frombuffer(message.frames[3], "<u2").reshape(-1, 64, 128)[at]
+                assert np.array_equal(np.asarray(record.image_blocks[0]).view("<u2"), nir)
+    states = reader.filtered_by_fields(stream_ids={ids["lidar"]}, record_types={"state"})
+    told = [s.metadata_blocks[0] for s in states]
+    heat = [t["numbers"]["temperature"] for t in told if t["kind"] == "state"]
+    assert heat == [40.0, 41.0, 42.0, 43.0, 44.0]
+
+
+def test_a_recorded_session(tmp_path: Path) -> None:
+    recording = recorded(tmp_path)
+    path = recording.end()
+    counts = {n: sum(m.count or 0 for m in messages) for n, messages in recording.sent.items()}
+    hold(path, recording, counts)
+
+
+@pytest.mark.parametrize("boot", [None, "another"])
+def test_a_killed_and_recovered_session(tmp_path: Path, boot: str | None) -> None:
+    recording = recorded(tmp_path)
+    acknowledged = {n: sum(m.count or 0 for m in sent) for n, sent in recording.sent.items()}
+    for name in SPECS:
+        recording.data(name, 3)
+    for file in recording.writer._files():
+        file.flush()
+    recording.writer.abandon()
+    recover(recording.path, PosixDisk(), ManualClock(9_000_000_000), boot=boot)
+    hold(recording.path, recording, acknowledged)
+
+
+def test_a_killed_sessions_file_as_it_lies(tmp_path: Path) -> None:
+    """Without an index, and cut in the middle of a record: every whole record is read."""
+    recording = recorded(tmp_path)
+    recording.writer.abandon()
+    path = recording.path / "session.vrs"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 5)
+    reader = pyvrs.SyncVRSReader(str(path))
+    with open_vrs(recording.path) as ours:
+        assert len(reader) == len(ours) > 50
+        assert len(ours.numbers(types=RecordType.DATA)) >= 5 * 9
