@@ -25,7 +25,7 @@ from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorC
 from drivers._kit.encode import Encoder
 from drivers._kit.link import Link, Session
 from drivers._kit.timeline import Timeline
-from recorder.contract.clock import Clock, SystemClock
+from recorder.contract.clock import Clock, SignalEvent, SystemClock
 from recorder.contract.errors import ConfigError, RecorderError, StreamChangedError
 from recorder.contract.options import check_options
 from recorder.contract.process import die_with_parent, settle
@@ -127,7 +127,7 @@ class Runner:
         self._driver = driver
         self._sensor = driver.sensor
         self._clock = clock
-        self._stop = threading.Event()
+        self._stop = SignalEvent()
         self._run_folder = run_folder
         self._loop_empty = True
 
