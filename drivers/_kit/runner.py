@@ -225,10 +225,13 @@ class Runner:
                 continue
             session = self._link.wait_for_session(0)
             until_ns = session.until_ns if session is not None else None
-            if session is not None and until_ns and _last_ns(item) >= until_ns:
-                self._finish(session, "duration", "")
-                session = None
-            self._publish(item, session)
+            if session is None or until_ns is None or _last_ns(item) < until_ns:
+                self._publish(item, session)
+                continue
+            if isinstance(item, Sample) and int(item.t_ns[0]) < until_ns:
+                _keep(item, item.t_ns < until_ns)
+                self._publish(item, session)
+            self._finish(session, "duration", "")
 
     def _finish(self, session: Session, reason: str, detail: str) -> None:
         if detail:
