@@ -10,6 +10,8 @@ CSTAMP := $(CVENV)/.installed
 # roverd is in no registry.  ROVERD=/path/to/red-rover/format/src holds the recorder against it too.
 ROVERD ?=
 DEMO_S ?= 5
+# Tests that run at a time.
+JOBS ?= 2
 
 .PHONY: demo test test-campaign test-long lint conformance bench clean
 
@@ -23,7 +25,7 @@ endef
 
 $(STAMP): pyproject.toml constraints.txt
 	$(call make_venv,$(VENV))
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives]'
 	@touch $@
 
 $(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
@@ -42,10 +44,10 @@ demo: $(STAMP)
 	    && $(BIN)/recorder info $$session && $(BIN)/recorder list demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(JOBS)
 
 test-campaign: $(STAMP)
-	$(BIN)/python -m pytest -q -m campaign
+	$(BIN)/python -m pytest -q -n $(JOBS) -m campaign tests/crash tests/faults
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -q -m long

@@ -166,7 +166,10 @@ class Link:
         with self._changed:
             outbox = self._outbox
             self._send_gathered()
-            return outbox is None or self._changed.wait_for(lambda: outbox.empty, timeout)
+            if outbox is None:
+                return True
+            self._changed.wait_for(lambda: outbox.empty or self._failure is not None, timeout)
+            return outbox.empty
 
     def _send_gathered(self) -> None:
         if self._gathered:

@@ -25,7 +25,7 @@ from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorC
 from drivers._kit.encode import Encoder
 from drivers._kit.link import Link, Session
 from drivers._kit.timeline import Timeline
-from recorder.contract.clock import Clock, SystemClock
+from recorder.contract.clock import Clock, SignalEvent, SystemClock
 from recorder.contract.errors import ConfigError, RecorderError, StreamChangedError
 from recorder.contract.options import check_options
 from recorder.contract.process import die_with_parent, settle
@@ -132,7 +132,7 @@ class Runner:
         self._driver = driver
         self._sensor = driver.sensor
         self._clock = clock
-        self._stop = threading.Event()
+        self._stop = SignalEvent()
         self._run_folder = run_folder
         self._loop_empty = True
 
@@ -230,10 +230,13 @@ class Runner:
                 continue
             session = self._link.wait_for_session(0)
             until_ns = session.until_ns if session is not None else None
-            if session is not None and until_ns and _last_ns(item) >= until_ns:
-                self._finish(session, "duration", "")
-                session = None
-            self._publish(item, session)
+            if session is None or until_ns is None or _last_ns(item) < until_ns:
+                self._publish(item, session)
+                continue
+            if isinstance(item, Sample) and int(item.t_ns[0]) < until_ns:
+                _keep(item, item.t_ns < until_ns)
+                self._publish(item, session)
+            self._finish(session, "duration", "")
 
     def _finish(self, session: Session, reason: str, detail: str) -> None:
         if detail:

@@ -3,7 +3,8 @@
 Any filter chain is legal, since readers take it from the stream (the .xz file format, 3.1), and so
 is a stream of several blocks (2.2).  Two things come of that: rows of nothing but zeros at an
 array's beginning and end, as sweeps have them, are compressed once and kept; and rows that xz
-would not halve are stored as they are, since noise takes most of its time and gives nearly nothing.
+would not bring below 0.45 of their size are stored as they are, since noise takes most of its time
+and gives little.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _KEPT_BLOCKS = 256
 
 GROUP_ROWS = 16
 """Rows that are packed or stored together."""
-JUDGE_EVERY = 16
+WORTH = 0.45
+"""Size of a group of rows, of what it was, up to which packing it is worth the time."""
+JUDGE_EVERY = 32
 """Arrays from one that is packed group by group, to see which are worth it, to the next."""
 _LEAST_GROUP_BYTES = 4096
 
@@ -110,7 +113,7 @@ class XzCompressor:
         return blocks
 
     def _judge(self, values: npt.NDArray[Any], first: int, stop: int) -> list[_Block]:
-        """Pack every group by itself; what is not halved is not worth it until the next time."""
+        """Pack every group by itself to see which are worth it until the next time."""
         self._worth = []
         blocks = []
         for begin in range(0, len(values), GROUP_ROWS):
@@ -120,7 +123,7 @@ class XzCompressor:
                 continue
             data = rows.data.cast("B")
             block = self._packed(data)
-            self._worth.append(2 * len(block.data) <= len(data))
+            self._worth.append(len(block.data) <= WORTH * len(data))
             blocks.append(block if self._worth[-1] else _stored(data))
         return blocks
 

@@ -10,7 +10,6 @@ import argparse
 import signal
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 from recorder.cli.output import add_format, emit, note
@@ -37,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay to the end, or until SIGINT or SIGTERM; both are a clean end."""
     from recorder.contract.bus import TapPublisher
-    from recorder.contract.clock import SystemClock
+    from recorder.contract.clock import SignalEvent, SystemClock
     from recorder.contract.errors import UsageError
     from recorder.session.reader import Session
     from recorder.session.replay import Replay
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     names = None if args.streams is None else [n for n in args.streams.split(",") if n]
     if names == []:
         raise UsageError(f"--streams {args.streams!r}: names no stream")
-    stop = threading.Event()
+    stop = SignalEvent()
     with Session(args.session) as session, tempfile.TemporaryDirectory(prefix="recorder-") as own:
         replay = Replay(session, names, speed=args.speed)
         endpoint = args.tap or f"ipc://{own}/tap"

@@ -7,6 +7,8 @@ the session on the calendar.
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 import time
 from typing import Protocol
@@ -39,6 +41,37 @@ class SystemClock:
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         return event.wait(max(0.0, seconds))
+
+
+class SignalEvent(threading.Event):
+    """An event that a signal handler may set.
+
+    `threading.Event` takes a lock to be set.  A handler runs in the main thread between two of its
+    bytecodes, which may be holding that very lock in `wait`: it would wait for itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._set = False
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        os.eventfd_write(self._fd, 1)
+
+    def clear(self) -> None:
+        raise NotImplementedError("a signal is not taken back")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._set:
+            select.select([self._fd], [], [], timeout)
+        return self._set
+
+    def __del__(self) -> None:
+        os.close(self._fd)
 
 
 class ManualClock:

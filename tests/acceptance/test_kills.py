@@ -7,20 +7,14 @@ can be held against one that nothing happened to, file by file.
 from __future__ import annotations
 
 import json
-import random
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from recorder.session.reader import Session
 from recorder.session.validation import validate
+from tests.kills import Recording
 
 CONFIG = """
 version: 1
@@ -52,42 +46,8 @@ def payload(session: Path) -> dict[str, bytes]:
     }
 
 
-class Recording:
-    """A `recorder run` whose processes can be killed."""
-
-    def __init__(self, config: Path, name: str) -> None:
-        self.path = config.parent / "sessions" / name
-        command = [sys.executable, "-m", "recorder", "run", str(config), "--name", name]
-        self.process = subprocess.Popen(
-            [*command, "--duration", str(SECONDS)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def kill_at_random(self, seed: int, is_victim: Callable[[str], bool], kills: int) -> int:
-        """Kill so many victims at seeded times once samples are on disk; returns how many."""
-        rng = random.Random(seed)
-        done = 0
-        while not (self.path / "imu" / "ts").exists() and self.process.poll() is None:
-            time.sleep(0.02)
-        for _ in range(kills):
-            time.sleep(rng.uniform(0.05, 0.6))
-            victims = [p for p in self._children() if is_victim(" ".join(p.cmdline()))]
-            if victims:
-                rng.choice(sorted(victims, key=lambda p: p.cmdline())).send_signal(signal.SIGKILL)
-                done += 1
-        return done
-
-    def _children(self) -> list[psutil.Process]:
-        try:
-            return psutil.Process(self.process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-
-    def finish(self) -> tuple[int, str]:
-        _, stderr = self.process.communicate(timeout=120)
-        return self.process.returncode, stderr
+def begin(config: Path, name: str) -> Recording:
+    return Recording(config, name, SECONDS, "imu")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +59,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(config: Path) -> Path:
-    recording = Recording(config, "undisturbed")
+    recording = begin(config, "undisturbed")
     code, stderr = recording.finish()
     assert code == 0, stderr
     with Session(recording.path) as session:
@@ -109,7 +69,7 @@ def undisturbed(config: Path) -> Path:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: int) -> None:
-    recording = Recording(config, f"writer-{seed}")
+    recording = begin(config, f"writer-{seed}")
 
     kills = recording.kill_at_random(seed, lambda line: "recorder.writer" in line, 5)
 
@@ -129,7 +89,7 @@ def test_a_killed_writer_loses_nothing(config: Path, undisturbed: Path, seed: in
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_killed_driver_leaves_an_interval(config: Path, undisturbed: Path, seed: int) -> None:
-    recording = Recording(config, f"driver-{seed}")
+    recording = begin(config, f"driver-{seed}")
 
     kills = recording.kill_at_random(seed + 100, lambda line: "drivers." in line, 3)
 
@@ -160,17 +120,13 @@ def test_a_killed_driver_leaves_an_interval(config: Path, undisturbed: Path, see
 
 
 def test_everything_dies_with_the_supervisor(config: Path) -> None:
-    recording = Recording(config, "supervisor")
-    while not (recording.path / "imu" / "ts").exists() and recording.process.poll() is None:
-        time.sleep(0.02)
-    children = psutil.Process(recording.process.pid).children(recursive=True)
-    assert len(children) == 5
+    recording = begin(config, "supervisor")
+    recording.wait_for_samples()
+    assert len(recording.children()) == 5
 
-    recording.process.kill()
+    recording.kill_supervisor(seed=0, within_s=0.0)
+
     recording.process.communicate(timeout=10)
-
-    _, alive = psutil.wait_procs(children, timeout=10)
-    assert not alive
     with Session(recording.path) as session:  # not closed, but whole samples
         assert session.state == "recording"
         assert not session.live

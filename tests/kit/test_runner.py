@@ -232,6 +232,35 @@ def test_a_duration_may_end_between_two_batches(make_rig: Callable[..., Rig]) ->
     assert account["x"] == list(range(32))
 
 
+class LiveDriver(FakeDriver):
+    """A device that gives one batch of 40 samples, 10 ms apart, once it is told from when on."""
+
+    live_schemes = frozenset({"script"})
+    begin_ns: int | None = None
+
+    def read(self) -> Item | None:
+        if self.begin_ns is None:
+            time.sleep(0.001)
+            return None
+        sample = batch(0, 40)
+        sample.t_ns += self.begin_ns
+        self.begin_ns = None
+        return sample
+
+
+def test_a_devices_batch_across_the_end_is_cut_there(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    driver = LiveDriver(SensorConfig("fake", "script", "", {}, "realtime", False))
+
+    def during() -> None:
+        driver.begin_ns = rig.service_start(rig.root / "s") + 300 * MS
+        rig.until("ended")
+
+    account = rig.record(driver, duration_s=0.33, during=during)
+    assert account["x"] == [0, 1, 2]
+    assert (account["ended"], account["lost"]) == ("duration", {})
+
+
 def test_a_loop_goes_on_without_a_seam(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     driver = rig.driver(batch(0, 5), batch(5, 2), loop=True)

@@ -1,0 +1,30 @@
+"""The injectable clock, and the event that signals may set."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from recorder.contract.clock import SignalEvent, SystemClock
+
+
+def test_a_handler_may_set_what_the_main_thread_waits_for() -> None:
+    """Also at the moment at which the main thread is inside of `wait`."""
+    event = SignalEvent()
+    previous = signal.signal(signal.SIGALRM, lambda *_: event.set())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        assert event.wait(60)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert event.is_set() and event.wait(0) and SystemClock().wait(event, 60)
+
+
+def test_a_signal_event_waits_no_longer_than_told_and_stays_set() -> None:
+    event = SignalEvent()
+    assert not event.wait(0.001) and not event.is_set()
+    event.set()
+    assert event.wait() and event.wait()
+    with pytest.raises(NotImplementedError):
+        event.clear()
