@@ -143,16 +143,20 @@ class Chronicle:
 
     def new_epoch(self, track: Track, message: Message) -> None:
         """A driver has started (again): `message` is its first."""
-        name = track.store.spec.name
         if track.epoch:
             track.past.append(track.epoch)
             if track.ended is None:  # the driver died: what it had not sent, nobody can count
                 self.lose_interval(track, first_time(message) or self._clock.monotonic_ns())
-        track.epoch, track.ended = message.epoch, None
-        track.epochs.append((message.epoch, track.store.samples))
-        self.journal.append("epoch", stream=name, epoch=message.epoch, sample=track.store.samples)
+        self.begin_epoch(track, message.epoch)
         if self.vrs is not None:
             self.vrs.begin_epoch(track.store.spec, message, track.store.last_ns)
+
+    def begin_epoch(self, track: Track, epoch: int) -> None:
+        """Put down that an epoch begins with the stream's next sample."""
+        name, samples = track.store.spec.name, track.store.samples
+        track.epoch, track.ended = epoch, None
+        track.epochs.append((epoch, samples))
+        self.journal.append("epoch", stream=name, epoch=epoch, sample=samples)
 
     def lose_interval(self, track: Track, until_ns: int) -> None:
         """Log a loss that nobody can count, from the stream's last sample to `until_ns`."""

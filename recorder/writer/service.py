@@ -159,7 +159,7 @@ class WriterService:
         self._peers[peer] = Peer(sensor, {s.name: s for s in specs})
         if self._open is not None:
             for spec in specs:
-                self._open.writer.declare(spec)
+                self._open.writer.declare(spec, sensor)
                 state = self._open.writer.positions()[spec.name]
                 self._open.positions.setdefault(spec.name, Position.of(state))
         self._share_out()
@@ -284,7 +284,7 @@ class WriterService:
         for known in self._peers.values():
             known.finish_told = False
             for spec in known.specs.values():
-                writer.declare(spec)
+                writer.declare(spec, known.sensor)
                 current.positions[spec.name] = Position()
         for name, state in writer.positions().items():
             current.positions[name] = Position.of(state)

@@ -153,8 +153,12 @@ class SessionWriter:
             raise SessionError(f"{path}: {error}") from None
         return writer
 
-    def declare(self, spec: StreamSpec) -> None:
+    def declare(self, spec: StreamSpec, sensor: str = "") -> None:
         """Take a stream's declaration; nothing is on disk before its second sample.
+
+        Args:
+            spec: the stream.
+            sensor: whose it is; what a driver of several streams lost when it died shows in all.
 
         Raises:
             ProtocolError: the stream was declared before, in another form.
@@ -162,9 +166,10 @@ class SessionWriter:
         track = self._tracks.get(spec.name)
         if track is not None:
             check_same(track.store.spec, spec)
+            track.sensor = sensor
             return
         store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
-        track = Track(store)
+        track = Track(store, sensor)
         track.restore(self._restored, spec.name)
         # The lock may be waiting for the disk: whoever iterates makes itself a list instead.
         self._tracks[spec.name] = track
@@ -308,6 +313,8 @@ class SessionWriter:
             track.held.append(message)
             return
         if message.epoch != track.epoch:
+            if not track.epoch:
+                self._take_earlier_life(track, message.epoch)
             self._told.new_epoch(track, message)
         match message.kind:
             case Kind.DATA:
@@ -322,6 +329,18 @@ class SessionWriter:
                 self._told.end(track, message)
         track.number = message.number + 1
         track.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
+
+    def _take_earlier_life(self, track: Track, epoch: int) -> None:
+        """Where the driver died before this stream gave anything, the stream lost that time, too."""
+        cut_short = {
+            life
+            for other in list(self._tracks.values())
+            if track.sensor and other.sensor == track.sensor
+            for life in (other.epoch, *other.past)
+            if 0 < life < epoch and other.ends.get(life, (None, ""))[0] is None
+        }
+        if cut_short:
+            self._told.begin_epoch(track, max(cut_short))
 
     def _release(self, track: Track) -> None:
         """Write what was held back until a second sample came, or the end."""

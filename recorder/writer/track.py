@@ -15,8 +15,9 @@ _POSITION = ("epoch", "number", "seq", "ended", "past", "lost", "unknown_losses"
 class Track:
     """One stream's state in the session: what was appended, in terms of messages."""
 
-    def __init__(self, store: StreamStore) -> None:
+    def __init__(self, store: StreamStore, sensor: str = "") -> None:
         self.store = store
+        self.sensor = sensor
         self.epoch = 0
         self.number = 0
         self.seq = 0
