@@ -331,7 +331,7 @@ class SessionWriter:
         track.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
 
     def _take_earlier_life(self, track: Track, epoch: int) -> None:
-        """Where the driver died before this stream gave anything, the stream lost that time, too."""
+        """Where a driver died before this stream gave anything, it lost that time, too."""
         cut_short = {
             life
             for other in list(self._tracks.values())
