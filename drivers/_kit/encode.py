@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Sample
-from drivers._kit.xz import XzCompressor
+from drivers._kit.xz import WORTH, XzCompressor
 from drivers._protocols.jpeg import jpeg_size
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -33,9 +33,10 @@ class Encoder:
     def __init__(self, spec: StreamSpec) -> None:
         self.spec = spec
         self._quality = int(spec.settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
+        worth = float(spec.settings.get("xz_worth", WORTH))
         self._names = frozenset(c.name for c in spec.channels)
         self._xz = {
-            c.name: XzCompressor(c.np_dtype.itemsize, c.delta)
+            c.name: XzCompressor(c.np_dtype.itemsize, c.delta, worth)
             for c in spec.channels
             if c.format in ("lzma", "lzmaf")
         }

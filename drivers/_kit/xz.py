@@ -3,7 +3,7 @@
 Any filter chain is legal, since readers take it from the stream (the .xz file format, 3.1), and so
 is a stream of several blocks (2.2).  Two things come of that: rows of nothing but zeros at an
 array's beginning and end, as sweeps have them, are compressed once and kept; and rows that xz
-would not bring below 0.45 of their size are stored as they are, since noise takes most of its time
+would not bring below 0.42 of their size are stored as they are, since noise takes most of its time
 and gives little.
 """
 
@@ -28,8 +28,8 @@ _KEPT_BLOCKS = 256
 
 GROUP_ROWS = 16
 """Rows that are packed or stored together."""
-WORTH = 0.45
-"""Size of a group of rows, of what it was, up to which packing it is worth the time."""
+WORTH = 0.42
+"""Share of its size that xz has to bring a group of rows to, or they are stored as they are."""
 JUDGE_EVERY = 32
 """Arrays from one that is packed group by group, to see which are worth it, to the next."""
 _LEAST_GROUP_BYTES = 4096
@@ -75,9 +75,14 @@ class XzCompressor:
     262144
 
     The same arrays in the same order give the same streams.
+
+    Args:
+        item_bytes, delta: as for `xz_filters`.
+        worth: size of packed rows, of what it was, up to which they are packed; 1 packs all.
     """
 
-    def __init__(self, item_bytes: int, delta: bool) -> None:
+    def __init__(self, item_bytes: int, delta: bool, worth: float = WORTH) -> None:
+        self._limit = worth
         self._filters = xz_filters(item_bytes, delta)
         self._zeros: dict[int, _Block] = {}
         self._worth: list[bool] = []  # by group of rows, as last judged
@@ -123,7 +128,7 @@ class XzCompressor:
                 continue
             data = rows.data.cast("B")
             block = self._packed(data)
-            self._worth.append(len(block.data) <= WORTH * len(data))
+            self._worth.append(self._limit >= 1 or len(block.data) <= self._limit * len(data))
             blocks.append(block if self._worth[-1] else _stored(data))
         return blocks
 

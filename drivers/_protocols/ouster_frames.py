@@ -163,6 +163,7 @@ def stream_specs(
     extra: Sequence[str],
     imu: bool,
     finite: bool,
+    packing: float | None = None,
 ) -> list[StreamSpec]:
     """The streams NAME, where there are lidar fields, and NAME_imu, where `imu` says so.
 
@@ -173,6 +174,7 @@ def stream_specs(
         fields, compression, extra: as in `channel_specs`.
         imu: declare the built-in IMU.
         finite: the source comes to an end.
+        packing: xz packs rows that it brings to this share of their size at most.
     """
     data_format, specs = info.format, []
     settings = {
@@ -189,7 +191,7 @@ def stream_specs(
         channels = channel_specs(fields, int(info.h), int(info.w), compression, extra)
         size = sum(c.sample_bytes for c in channels)
         if compression != "raw":
-            per_point = 2.3 + 1.1 * ("RANGE2" in fields) + len(extra)  # measured on real sweeps
+            per_point = 3.6 + 2.4 * ("RANGE2" in fields) + len(extra)  # measured on real sweeps
             size = min(size, round(info.h * info.w * per_point) + 8 * int(info.w))
         specs.append(
             StreamSpec(
@@ -201,7 +203,7 @@ def stream_specs(
                 finite=finite,
                 description=f"Ouster {info.prod_line}, one sample a sweep, staggered",
                 files={"lidar.json": readable_metadata(info, metadata)},
-                settings=settings,
+                settings=settings | ({} if packing is None else {"xz_worth": packing}),
             )
         )
     if imu:

@@ -97,6 +97,19 @@ def test_noise_is_stored_and_what_packs_is_packed() -> None:
         assert 65_536 < size < 65_536 + 4096, "the noise whole, hardly anything for the rest"
 
 
+def test_a_streams_setting_says_what_is_worth_packing() -> None:
+    letters = np.random.default_rng(1).integers(0, 16, (1, 64, 1024), np.uint8)  # half the bits
+    sizes = []
+    for worth in (0.42, 1.0):
+        channels = (ChannelSpec("a", "lzmaf", "u1", (64, 1024)),)
+        frames, _ = encode(
+            StreamSpec("s", channels, settings={"xz_worth": worth}), {"a": letters}, 1
+        )
+        assert lzma.decompress(frames[0]) == letters.tobytes()
+        sizes.append(len(frames[0]))
+    assert sizes[0] > letters.nbytes > 1.5 * sizes[1]
+
+
 def test_rows_are_judged_again() -> None:
     compressor = XzCompressor(1, delta=False)
     noise = np.random.default_rng(1).integers(0, 256, (16, 4096), np.uint8)
