@@ -80,7 +80,7 @@ class OusterDriver(Driver):
         "packing": Option(
             "float",
             0.42,
-            "xz packs rows that it brings to this share of their size, and stores the rest: 1 packs "
+            "xz packs rows that it brings to this share of their size and stores the rest: 1 packs "
             "all, for two thirds of the bytes and twice the CPU time",
             minimum=0.0,
             maximum=1.0,
