@@ -24,11 +24,10 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import zmq
 
+from recorder.contract.closing import Closing
 from recorder.contract.errors import ProtocolError, StorageError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message, buffer_size, decode, encode
@@ -73,7 +72,7 @@ class Waker:
         os.close(self._fd)
 
 
-class _Socket:
+class _Socket(Closing):
     """A socket with a poller that also watches a waker."""
 
     def __init__(self, kind: int, waker: Waker | None) -> None:
@@ -113,17 +112,6 @@ class _Socket:
 
     def close(self) -> None:
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class DriverSocket(_Socket):

@@ -22,12 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError, ProtocolError, SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.session.layout import (
@@ -64,7 +64,7 @@ class Item:
     data: Mapping[str, npt.NDArray[Any]]
 
 
-class Session:
+class Session(Closing):
     """A session folder, opened for reading; a snapshot of what is whole when it is asked.
 
     Of a session that is being written, each stream's length is taken at its first use and stays;
@@ -244,17 +244,6 @@ class Session:
         """Close all files."""
         for stream in self.streams.values():
             stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Session({str(self.path)!r}: {self.state}, {', '.join(self.streams)})"

@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
@@ -66,7 +66,7 @@ class ChannelWriter(ABC):
         """Write what the format wants at a clean end.  Does not sync, does not close."""
 
 
-class ChannelReader(ABC):
+class ChannelReader(Closing, ABC):
     """Random access to one channel in bounded memory.
 
     >>> with open_channel(folder, "rng", meta["rng"]) as channel:  # doctest: +SKIP
@@ -151,17 +151,6 @@ class ChannelReader(ABC):
         for block in self.iterate():
             for index in range(len(block)):
                 yield block[index, ...]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{self.format} channel {self.path}: {len(self)} x {self.dtype} {self.shape}>"

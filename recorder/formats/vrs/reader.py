@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 from recorder.formats.vrs.chunks import ChunkedFile
 from recorder.formats.vrs.compression import decompress
@@ -101,7 +101,7 @@ class VrsRecord:
         return layouts[block].read(layout)
 
 
-class VrsReader:
+class VrsReader(Closing):
     """A VRS file, and the chunks beside it.
 
     It is a sequence of its records in time order: by timestamp, then stream, then place.  Arrays
@@ -387,17 +387,6 @@ class VrsReader:
     def close(self) -> None:
         """Close; may be called twice."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<VRS file {self.path}: {len(self)} records of {len(self.streams)} streams>"
