@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.contract.bus import Waker, WriterSocket
-from recorder.contract.clock import Clock
+from recorder.contract.clock import Clock, SignalEvent
 from recorder.contract.errors import ProtocolError, RecorderError, StorageError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
@@ -60,7 +60,7 @@ class WriterService:
         self._quit = False
         self._ended: dict[str, Any] | None = None  # how the last session did
         self._rest = Rest(clock)
-        self._hurry = threading.Event()
+        self._hurry = SignalEvent()
         self._ack_due = threading.Event()  # to all, for a commit
         self._acks_due: set[bytes] = set()  # to those who have used much of their window
         if resume is not None:
