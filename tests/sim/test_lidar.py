@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import platform
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,7 @@ from drivers.sim.world.mounts import LIDAR, Mount
 from tests.drivers.ouster_rig import make_info
 from tests.sim.caster import Rays, cast, rays_of
 from tests.sim.lone import target, world_of
+from tests.sim.older import X86_64, digest_on_an_older_processor
 
 OS0 = "OS-0-32-U1_v2.2.0_1024x10.json"
 OS1 = "OS-1-128_v2.3.0_1024x10.json"
@@ -287,20 +284,9 @@ def test_the_same_bytes_as_ever() -> None:
     assert digest() == GOLDEN
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names features of x86-64 processors")
+@X86_64
 def test_the_same_bytes_on_an_older_processor() -> None:
-    """numpy without its vector code for later processors, which rounds in another order."""
-    features = "X86_V3 X86_V4 AVX512_ICL AVX512_SPR AVX2 FMA3 AVX512F AVX512CD AVX512_SKX"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c",
-         "import tests.conftest; from tests.sim.test_lidar import digest; print(digest())"],
-        env={**os.environ, "NPY_DISABLE_CPU_FEATURES": features, "OPENBLAS_CORETYPE": "Prescott"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.stdout.strip() == GOLDEN, done.stderr
+    assert digest_on_an_older_processor("tests.sim.test_lidar") == GOLDEN
 
 
 def test_any_sweep_at_any_time() -> None:

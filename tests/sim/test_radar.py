@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import platform
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +15,7 @@ from drivers.sim.radar import SimulatedRadar
 from drivers.sim.world import World
 from drivers.sim.world.mounts import RADAR, Mount
 from tests.sim.lone import target, world_of
+from tests.sim.older import X86_64, digest_on_an_older_processor
 from tests.sim.spectra import Spectrum, samples_of
 
 SMALL = replace(SIM_CHIRP, adc_samples=128, frame_length=32, freq_slope=60.0)
@@ -207,20 +203,9 @@ def test_the_same_bytes_as_ever() -> None:
     assert digest() == GOLDEN
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names features of x86-64 processors")
+@X86_64
 def test_the_same_bytes_on_an_older_processor() -> None:
-    """Without the vector code for later processors, which rounds in another order."""
-    features = "X86_V3 X86_V4 AVX512_ICL AVX512_SPR AVX2 FMA3 AVX512F AVX512CD AVX512_SKX"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c",
-         "import tests.conftest; from tests.sim.test_radar import digest; print(digest())"],
-        env={**os.environ, "NPY_DISABLE_CPU_FEATURES": features, "OPENBLAS_CORETYPE": "Prescott"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.stdout.strip() == GOLDEN, done.stderr
+    assert digest_on_an_older_processor("tests.sim.test_radar") == GOLDEN
 
 
 def test_any_frame_at_any_time() -> None:
