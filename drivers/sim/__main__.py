@@ -1,15 +1,26 @@
-"""Commands of the simulation: ``python -m drivers.sim annotate SESSION`` and ``calibration``."""
+"""Commands of the simulation: ``python -m drivers.sim annotate SESSION``, ``calibration`` and
+``emulate`` (what `recorder emulate` runs).
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from drivers.sim.annotate import annotate
 from drivers.sim.calibration import calibration_text
-from recorder.contract.errors import RecorderError
+from drivers.sim.emulators.faults import Fault, parse_fault
+from drivers.sim.emulators.rig import EmulatedRig
+from recorder.contract.clock import SignalEvent
+from recorder.contract.errors import RecorderError, UsageError
+from recorder.contract.process import die_with_parent
+from recorder.contract.settings import SensorEntry
+
+_TURN_S = 0.2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     labels.add_argument("session", type=Path, help="the session's folder")
     commands.add_parser("calibration", help="print the calibration of the simulated rig")
+    emulate = commands.add_parser("emulate", help="bring up the devices that stdin describes")
+    emulate.add_argument("--parent", type=int, required=True, help="process to die with")
     chosen = parser.parse_args(arguments)
+    if chosen.command == "emulate":
+        return _emulate(chosen.parent)
     if chosen.command == "calibration":
         sys.stdout.write(calibration_text())
         return 0
@@ -35,6 +50,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for name, count in written.items():
         print(f"{chosen.session / name}: {count}")
+    return 0
+
+
+def _emulate(parent: int) -> int:
+    """Run emulated devices until SIGTERM or until all their sources have ended."""
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the parent decides
+    stop = SignalEvent()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    wanted = json.load(sys.stdin)
+    try:
+        sensors = [SensorEntry(**entry) for entry in wanted["sensors"]]
+        faults: dict[str, list[Fault]] = {sensor.name: [] for sensor in sensors}
+        for text in wanted["faults"]:
+            name, fault = parse_fault(text)
+            if name not in faults:
+                raise UsageError(f"--fault: {text!r}: the config has no sensor {name!r}")
+            faults[name].append(fault)
+        with EmulatedRig(sensors, faults, wanted["seed"]) as rig:
+            sources = {name: vars(source) for name, source in rig.sources.items()}
+            print(json.dumps({"sources": sources}), flush=True)
+            while not stop.is_set() and not rig.wait(_TURN_S):
+                pass
+            print(json.dumps({"injected": rig.injected}), flush=True)
+    except RecorderError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     return 0
 
 

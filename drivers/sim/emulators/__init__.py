@@ -1,0 +1,1 @@
+"""Emulated devices: they speak the sensors' own protocols on loopback and pseudo-terminals."""

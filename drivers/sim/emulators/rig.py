@@ -1,0 +1,123 @@
+"""All emulated devices of a rig, each stepped by a thread of its own.
+
+``python -m drivers.sim emulate`` reads the rig as a JSON object from stdin (``sensors``: a config's
+entries; ``faults``: by sensor, what `parse_fault` takes behind the dot; ``seed``), prints
+``{"sources": {...}}``, and at its end ``{"injected": {...}}``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from drivers.sim.emulators.base import EmulatedSource, Emulator
+from drivers.sim.emulators.faults import Fault
+from recorder.contract.closing import Closing
+from recorder.contract.errors import ConfigError
+from recorder.contract.settings import SensorEntry
+
+_LONGEST_WAIT_S = 0.02  # requests are answered within it
+
+
+def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Emulator:
+    """The emulator of a sensor's device: the class in ``drivers.sim.emulators.DRIVER``.
+
+    Raises:
+        ConfigError: there is none for the driver.
+    """
+    name = f"{__package__}.{sensor.driver}"
+    if "." in sensor.driver or importlib.util.find_spec(name) is None:
+        raise ConfigError(f"no device of driver {sensor.driver!r} can be emulated", key=sensor.name)
+    module = importlib.import_module(name)
+    (kind,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Emulator)
+        and value.__module__ == module.__name__
+    )
+    emulator: Emulator = kind(sensor, faults, seed)
+    return emulator
+
+
+class EmulatedRig(Closing):
+    """Emulated devices that run until they are closed.
+
+    >>> with EmulatedRig(entries, {"lidar": [Fault("loss", rate=0.01)]}) as rig:
+    ...     rig.sources["lidar"].source      # ouster://127.0.0.1:41235
+    ...     rig.wait(10.0)
+
+    Args:
+        sensors: entries of a config.
+        faults: by sensor.
+        seed: of the choice of packets.
+
+    Raises:
+        ConfigError, SourceError, DeviceError: a device cannot be emulated; names the sensor.
+    """
+
+    def __init__(
+        self,
+        sensors: Sequence[SensorEntry],
+        faults: Mapping[str, Sequence[Fault]],
+        seed: int = 0,
+    ) -> None:
+        self.sources: dict[str, EmulatedSource] = {}
+        self._emulators: dict[str, Emulator] = {}
+        self._failures: list[BaseException] = []
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        try:
+            for number, sensor in enumerate(sensors):
+                chosen = faults.get(sensor.name, ())
+                emulator = make_emulator(sensor, chosen, seed * len(sensors) + number)
+                self._emulators[sensor.name] = emulator
+                self.sources[sensor.name] = emulator.start()
+        except BaseException:
+            self.close()
+            raise
+        for name, emulator in self._emulators.items():
+            thread = threading.Thread(target=self._run, args=(emulator,), name=f"emulate-{name}")
+            thread.start()
+            self._threads.append(thread)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until every source has ended; False where some go on.
+
+        Raises:
+            Exception: that of an emulator that failed.
+        """
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if self._failures:
+                raise self._failures[0]
+            if all(emulator.finished for emulator in self._emulators.values()):
+                return True
+            time.sleep(min(left, _LONGEST_WAIT_S))
+        return False
+
+    @property
+    def injected(self) -> dict[str, dict[str, int]]:
+        """By sensor and kind, how often a fault was injected so far."""
+        return {name: dict(emulator.injected) for name, emulator in self._emulators.items()}
+
+    def close(self) -> None:
+        """Stop the threads and the devices."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        for emulator in self._emulators.values():
+            emulator.stop()
+
+    def _run(self, emulator: Emulator) -> None:
+        try:
+            while not self._stop.is_set():
+                due_ns = emulator.step(time.monotonic_ns())
+                wait_s = (due_ns - time.monotonic_ns()) / 1e9
+                if wait_s > 0:
+                    self._stop.wait(min(wait_s, _LONGEST_WAIT_S))
+        except BaseException as error:  # noqa: BLE001  `wait` raises it on
+            self._failures.append(error)

@@ -1,0 +1,121 @@
+"""``recorder emulate CONFIG``: emulated devices on this machine, fed by a config's sources.
+
+The config that records from them is printed at once; the devices stay until SIGINT or SIGTERM, or
+until every source that feeds one has ended.  At the end stderr has what was injected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.output import add_format, note
+
+if TYPE_CHECKING:
+    from recorder.contract.config import Config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the config, the faults and the seed."""
+    parser.add_argument(
+        "config", type=Path, metavar="CONFIG", help="a config whose sources feed the devices"
+    )
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="SENSOR.KIND[=VALUE][@AT[+DURATION]]",
+        help="what goes wrong, as in lidar.loss=0.01, radar.loss=20x@5, imu.unplug@10+4 or "
+        "lidar.clock_jump=-2.5@8; kinds: loss, reorder, duplicate, corrupt, stall, reboot, "
+        "unplug, clock_jump; may be repeated",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the choice of packets (0)"
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write what was injected, as JSON, in the end"
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Emulate until told to end; 0, or what the emulation failed with."""
+    from recorder.contract.errors import RecorderError
+    from recorder.daemon.catalog import load
+
+    config = load(args.config)
+    rig = {
+        "sensors": [entry.for_driver() | {"driver": entry.driver} for entry in config.sensors],
+        "faults": args.fault,
+        "seed": args.seed,
+    }
+    command = [sys.executable, "-m", "drivers.sim", "emulate", "--parent", str(os.getpid())]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    previous = {
+        number: signal.signal(number, lambda *_: process.terminate())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        json.dump(rig, process.stdin)
+        process.stdin.close()
+        first = process.stdout.readline()
+        if first:
+            emulated = emulated_config(config, json.loads(first)["sources"])
+            _print(emulated, args)
+            note(f"emulating {', '.join(entry.name for entry in config.sensors)}; Ctrl-C ends it")
+        last = process.stdout.readline()
+        code = process.wait()
+    except BrokenPipeError:
+        code, last = process.wait(), ""
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if code:
+        raise RecorderError("the emulation failed") if code == 1 else SystemExit(code)
+    injected = json.loads(last)["injected"] if last else {}
+    for sensor, kinds in injected.items():
+        if kinds:
+            note(f"{sensor}: injected " + ", ".join(f"{k} {n}" for k, n in sorted(kinds.items())))
+    if args.report is not None:
+        args.report.write_text(json.dumps(injected, indent=1) + "\n")
+    return 0
+
+
+def emulated_config(config: Config, sources: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The config that records the same sensors from their emulated devices, paths absolute.
+
+    Args:
+        config: whose sources feed the devices.
+        sources: by sensor, ``source`` and ``options`` of its device.
+    """
+    from recorder.contract.settings import SENSOR_KEYS
+
+    values: dict[str, Any] = json.loads(json.dumps(config.document.values, default=str))
+    values.setdefault("session", {})["root"] = str(config.session.root)
+    if config.calibration is not None:
+        values["calibration"] = str(config.calibration)
+    for name, made in sources.items():
+        general = {
+            key: value
+            for key, value in values["sensors"][name].items()
+            if key in SENSOR_KEYS and key not in ("pace", "loop")
+        }
+        values["sensors"][name] = general | {"source": made["source"]} | made["options"]
+    return values
+
+
+def _print(config: dict[str, Any], args: argparse.Namespace) -> None:
+    import yaml
+
+    if args.format == "json":
+        print(json.dumps(config, indent=1))
+    else:
+        print(yaml.safe_dump(config, sort_keys=False, default_flow_style=None, width=100), end="")
+    sys.stdout.flush()  # whoever waits for it reads it from a pipe
