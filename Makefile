@@ -47,7 +47,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
 test-campaign: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(JOBS) -m campaign tests/crash tests/faults
+	$(BIN)/python -m pytest -q -n $(JOBS) -m campaign tests
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -q -m long

@@ -53,11 +53,20 @@ class Sample:
 
 @dataclass(slots=True)
 class State:
-    """A change of the device or driver worth a record: temperatures, settings, clock state."""
+    """A change of the device or driver worth a record: temperatures, settings, clock state.
+
+    Attributes:
+        stream: name of the stream.
+        t_ns: on the time base of `Sample.t_ns`.
+        values: what there is to say, as JSON can hold it.
+        lasting: it holds until it is said anew; of a device, the kit says it again at the start
+            of every session.
+    """
 
     stream: str
     t_ns: int
     values: dict[str, Any]
+    lasting: bool = False
 
 
 @dataclass(slots=True)
@@ -162,6 +171,9 @@ class Driver(ABC):
     def open(self) -> Sequence[StreamSpec]:
         """Open the source and declare its streams; every stream that it may ever give.
 
+        What fails here has released what it held: `close` is called after success alone.  Of a
+        device it takes no longer than about five seconds.
+
         Raises:
             SourceError: a played source is missing or is not what it should be.
             DeviceError: a device does not answer; it is tried again later.
@@ -173,9 +185,11 @@ class Driver(ABC):
 
         Raises:
             EndOfSource: a played source has ended.
-            SourceError, DeviceError: the source broke in the middle.
+            SourceError: the source broke in the middle.
+            DeviceError: the device has gone: it is closed and opened again until it is back, and
+                the kit puts down the interval of loss.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release the source.  Called once per `open`, also after errors."""
+        """Release the source.  Called once per `open` that succeeded, also after errors."""

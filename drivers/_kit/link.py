@@ -22,6 +22,7 @@ _IDLE_PING_NS = 1_000_000_000
 _STATS_NS = 1_000_000_000
 _GATHER_NS = 50_000_000  # a small message waits so long for others before it is sent
 _GATHER_BYTES = 4096
+_SEAM_PATIENCE_NS = 1_000_000_000  # a driver that gives nothing crosses a seam so much later
 _TAP_QUEUE = 8  # messages; live views get the newest
 
 Report = Callable[..., None]
@@ -37,12 +38,20 @@ class Session:
         until_ns: samples at or after this time are not wanted; None: no end is set.
         last_ns: latest ``t_mono`` that the session already holds of this sensor's streams; None
             unless an earlier start of this driver has recorded into it.
+        seam_ns: of a session that continues another: its own start, while `start_ns` is that of
+            the first; samples from then on are wanted.
     """
 
     key: str
     start_ns: int
     until_ns: int | None
     last_ns: int | None
+    seam_ns: int | None = None
+
+    @property
+    def begin_ns(self) -> int:
+        """Its own start, CLOCK_MONOTONIC."""
+        return self.start_ns if self.seam_ns is None else self.seam_ns
 
 
 class Link:
@@ -73,6 +82,12 @@ class Link:
         self._changed = threading.Condition()
         self._session: Session | None = None
         self._outbox: Outbox | None = None
+        self._next: Session | None = None  # to cross to
+        self._leaving: tuple[str, Outbox] | None = None  # what the writer is owed behind the seam
+        self._lineage: set[str] = set()  # sessions that the present one continues
+        self._admitted = False  # the writer waits for the outbox's messages
+        self._ended_by: tuple[str, str] = ("", "")
+        self._absent_since_ns: int | None = None
         self._finishing = False
         self._said_ended = False
         self._owes_join = True
@@ -111,10 +126,38 @@ class Link:
             return self._session if self._open() else None
 
     def is_open(self, session: Session) -> bool:
-        """Whether the session still takes this driver's samples."""
+        """Whether the session, or the one that continues it, still takes this driver's samples."""
         self._raise_failure()
         current = self._session
-        return current is not None and current.key == session.key and self._open()
+        return current is not None and self._is_current(session) and self._open()
+
+    def _is_current(self, session: Session) -> bool:
+        current = self._session
+        return current is not None and (session.key == current.key or session.key in self._lineage)
+
+    def seam_ns(self) -> int | None:
+        """Where the present session ends and the next begins; None where no seam is known."""
+        following = self._next
+        return None if following is None else following.seam_ns
+
+    def cross(self) -> None:
+        """Go over to the session that continues the present one: what is published from now on."""
+        with self._changed:
+            self._cross()
+        self._waker.wake()
+
+    def device_lost(self) -> None:
+        """The device has gone: until it is back, every session holds an interval of loss."""
+        with self._changed:
+            if self._absent_since_ns is None:
+                self._absent_since_ns = self._clock.monotonic_ns()
+
+    def device_back(self) -> None:
+        """The device is there again; says in the session how long it was not."""
+        with self._changed:
+            self._tell_absence()
+            self._absent_since_ns = None
+        self._waker.wake()
 
     def wait_for_room(self, stream: str, size: int, timeout: float) -> bool:
         """Wait until the ring has room for so many bytes of a stream; False: not yet."""
@@ -157,8 +200,8 @@ class Link:
     def end(self, session: Session, reason: str, detail: str) -> None:
         """No more samples come for this session; its `end` messages are sent in order."""
         with self._changed:
-            if self._session is not None and self._session.key == session.key and self._outbox:
-                self._outbox.end(reason, detail)
+            if self._is_current(session):
+                self._end_outbox(reason, detail)
         self._waker.wake()
 
     def drain(self, timeout: float) -> bool:
@@ -168,8 +211,63 @@ class Link:
             self._send_gathered()
             if outbox is None:
                 return True
-            self._changed.wait_for(lambda: outbox.empty or self._failure is not None, timeout)
-            return outbox.empty
+            self._changed.wait_for(lambda: self._empty() or self._failure is not None, timeout)
+            return self._empty()
+
+    def _empty(self) -> bool:
+        behind = self._leaving is None or self._leaving[1].empty
+        return behind and (self._outbox is None or self._outbox.empty)
+
+    def _end_outbox(self, reason: str, detail: str = "") -> None:
+        if self._outbox is None or self._outbox.ended:
+            return
+        if self._absent_since_ns is not None:
+            self._tell_absence()
+            self._absent_since_ns = self._clock.monotonic_ns()
+        self._outbox.end(reason, detail)
+        self._ended_by = reason, detail
+
+    def _tell_absence(self) -> None:
+        """Put down what a device that is away has not given, in the present session."""
+        since_ns, now_ns = self._absent_since_ns, self._clock.monotonic_ns()
+        if since_ns is None or self._session is None or self._outbox is None:
+            return
+        gap_ns = now_ns - max(since_ns, self._session.begin_ns)
+        if gap_ns <= 0 or self._outbox.ended:
+            return
+        for spec in self._specs:
+            values: dict[str, Any] = {"cause": "device", "duration_ns": gap_ns}
+            if spec.rate_hz:
+                values["estimate"] = round(gap_ns * spec.rate_hz / 1e9)
+            self._outbox.offer(
+                Message(Kind.LOST, stream=spec.name, count=None, t_mono_ns=now_ns, values=values)
+            )
+
+    def _cross(self) -> None:
+        """End here, begin there; the lock is held."""
+        if self._next is None or self._session is None or self._outbox is None:
+            return
+        went_on = not self._outbox.ended
+        self._end_outbox("split")
+        behind = self._outbox
+        self._leaving = (self._session.key, behind)
+        self._lineage.add(self._session.key)
+        self._session, self._next = self._next, None
+        self._begin_outbox()
+        self._outbox.buffer_bytes = max(0, behind.buffer_bytes - behind.bytes_held)
+        if not went_on:
+            self._end_outbox(*self._ended_by)
+
+    def _begin_outbox(self) -> None:
+        assert self._session is not None
+        self._outbox = Outbox(
+            self._specs,
+            epoch=self._clock.realtime_ns(),
+            merge_bytes=_GATHER_BYTES,
+            session=self._session.key,
+        )
+        self._admitted = False
+        self._finishing = self._said_ended = False
 
     def _send_gathered(self) -> None:
         if self._gathered:
@@ -208,10 +306,13 @@ class Link:
             while (message := self._socket.receive()) is not None:
                 heard_ns = now_ns
                 self._handle(message)
+            with self._changed:
+                if self._next is not None and now_ns > self._next.begin_ns + _SEAM_PATIENCE_NS:
+                    self._cross()  # nothing was published since
             blocked = self._send_all()
             self._publish_tap()
             with self._changed:
-                waiting = not self._armed or (self._outbox is not None and not self._outbox.empty)
+                waiting = not self._armed or not self._empty()
             due_ns = _PING_NS if waiting else _IDLE_PING_NS
             if now_ns - max(heard_ns, pinged_ns) >= due_ns:
                 # Nothing heard: the writer may be a new one, which does not know this driver.
@@ -239,15 +340,17 @@ class Link:
                 with self._changed:
                     if self._outbox is not None:
                         positions = message.values["positions"]
-                        self._outbox.acknowledge({k: tuple(v) for k, v in positions.items()})
+                        known = {k: tuple(v) for k, v in positions.items()}
+                        self._outbox.acknowledge(known)
+                        if self._leaving is not None:
+                            self._leaving[1].acknowledge(known)
                         self._say_ended()
                         self._changed.notify_all()
             case Kind.FINISH:
                 with self._changed:
                     if self._session is not None and self._session.key == message.values["session"]:
                         self._finishing = True
-                        if self._outbox is not None:
-                            self._outbox.end("stopped")
+                        self._end_outbox("stopped")
                     self._changed.notify_all()
             case Kind.FAULT:
                 raise ProtocolError(f"the writer refuses: {message.values['message']}")
@@ -258,24 +361,47 @@ class Link:
         announced = values["session"]
         with self._changed:
             if announced is None:
-                self._session = self._outbox = None
+                self._session = self._outbox = self._next = self._leaving = None
+                self._lineage.clear()
+            elif self._leaving is not None and self._leaving[0] == announced["key"]:
+                self._say_hello(self._leaving[1], values)  # a new writer takes it up again
+                self._changed.notify_all()
+                return
             elif self._session is None or self._session.key != announced["key"]:
-                self._session = Session(**announced)
-                self._outbox = Outbox(
-                    self._specs, epoch=self._clock.realtime_ns(), merge_bytes=_GATHER_BYTES
-                )
-                self._finishing = self._said_ended = False
+                self._begin_session(Session(**announced))
+            if not values["crossing"]:
+                self._leaving = None
+            self._next = Session(**values["next"]) if values["next"] is not None else None
             if self._outbox is not None:
-                self._outbox.hello(
-                    {k: tuple(v) for k, v in values["positions"].items()},
-                    buffer_bytes=values["buffer_bytes"],
-                    window_bytes=values["window_bytes"],
-                )
+                self._admitted = True
+                self._say_hello(self._outbox, values)
+                if self._outbox.ended:
+                    self._cross()  # nothing more will be published
                 self._say_ended()
             self._changed.notify_all()
         if not self._armed:
             self._armed = True
             self._report("armed", streams=[s.to_wire() for s in self._specs])
+
+    def _begin_session(self, session: Session) -> None:
+        """The writer is in a session that this driver is not in."""
+        over = self._outbox is not None and self._outbox.ended
+        over = (
+            over and session.seam_ns is not None and self._ended_by[0] not in ("stopped", "split")
+        )
+        self._lineage = {self._session.key} if self._session and session.seam_ns else set()
+        self._session, self._next, self._leaving = session, None, None
+        self._begin_outbox()
+        if over:  # a source that has ended does not begin again in a later part
+            self._end_outbox(*self._ended_by)
+
+    @staticmethod
+    def _say_hello(outbox: Outbox, values: dict[str, Any]) -> None:
+        outbox.hello(
+            {k: tuple(v) for k, v in values["positions"].items()},
+            buffer_bytes=values["buffer_bytes"],
+            window_bytes=values["window_bytes"],
+        )
 
     def _send_all(self) -> bool:
         """Send what credit allows; True where the socket would have to wait."""
@@ -284,12 +410,16 @@ class Link:
         self._owes_join = False
         while True:
             with self._changed:
-                message = None if self._outbox is None else self._outbox.next_to_send()
-                if message is None or self._outbox is None:
+                outbox = None if self._leaving is None else self._leaving[1]
+                message = None if outbox is None else outbox.next_to_send()
+                if message is None and self._admitted:
+                    outbox = self._outbox
+                    message = None if outbox is None else outbox.next_to_send()
+                if message is None or outbox is None:
                     return False
                 if not self._socket.send(message):
                     return True
-                self._outbox.mark_sent(message)
+                outbox.mark_sent(message)
 
     def _publish_tap(self) -> None:
         while self._tap_queue:
@@ -308,7 +438,7 @@ class Link:
         if outbox is not None:
             self._report(
                 "stats",
-                held=outbox.bytes_held,
+                held=outbox.bytes_held + (self._leaving[1].bytes_held if self._leaving else 0),
                 buffer=outbox.buffer_bytes,
                 refused=dict(outbox.refused),
             )

@@ -66,6 +66,7 @@ class Outbox:
         epoch: see below.
         merge_bytes: up to so many bytes, samples of raw channels join the message before them
             that was not sent yet.
+        session: key of the session, for the first message of every stream.
 
     Attributes:
         epoch: names this start of the driver in this session.
@@ -73,8 +74,11 @@ class Outbox:
         refused: samples refused so far, by stream.
     """
 
-    def __init__(self, specs: Iterable[StreamSpec], epoch: int, merge_bytes: int = 0) -> None:
+    def __init__(
+        self, specs: Iterable[StreamSpec], epoch: int, merge_bytes: int = 0, session: str = ""
+    ) -> None:
         self.epoch = epoch
+        self._session = session
         self.bytes_held = 0
         self.buffer_bytes = 0
         self.refused: dict[str, int] = {}
@@ -227,6 +231,8 @@ class Outbox:
     def _append(self, stream: _Stream, message: Message) -> None:
         message.epoch = self.epoch
         message.number = stream.number
+        if not message.number:
+            message.session = self._session
         message.seq = stream.seq
         stream.number += 1
         # State and end take no samples; a lost message of unknown count takes no numbers either.

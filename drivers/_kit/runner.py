@@ -16,17 +16,19 @@ import json
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from drivers._kit.device import Device
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.encode import Encoder
 from drivers._kit.link import Link, Session
 from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
-from recorder.contract.errors import ConfigError, RecorderError, StreamChangedError
+from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.contract.options import check_options
 from recorder.contract.process import die_with_parent, settle
 from recorder.contract.schema import DriverSchema
@@ -135,42 +137,47 @@ class Runner:
         self._stop = SignalEvent()
         self._run_folder = run_folder
         self._loop_empty = True
+        self._lasting: dict[str, dict[str, Any]] = {}
+        self._exit_code = 0
 
     def run(self) -> int:
         """Open, arm, and record every session until the process is told to end."""
-        specs = {spec.name: spec for spec in self._driver.open()}
-        encoders = {name: Encoder(spec) for name, spec in specs.items()}
-        self._specs, self._encoders = specs, encoders
+        device = Device(self._driver, self._clock, self._stop, report)
+        declared = self._driver.open() if self._driver.played else device.find()
+        if declared is None:
+            return 0
+        self._specs = specs = {spec.name: spec for spec in declared}
+        self._encoders = encoders = {name: Encoder(spec) for name, spec in specs.items()}
         link = Link(self._sensor.name, tuple(specs.values()), self._run_folder, self._clock, report)
         self._link = link
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
         link.start()
         opened = True
         try:
-            while not self._stop.is_set():
-                if self._driver.played:
-                    session = link.wait_for_session(_IDLE_S)
-                    if session is None:
-                        continue
-                    if not opened:
-                        self._driver.open()
-                    opened = True
-                    try:
-                        self._play(session)
-                    finally:
-                        self._driver.close()
-                        opened = False
-                else:
-                    self._follow()
+            while not self._stop.is_set() and not self._exit_code:
+                if not self._driver.played:
+                    self._follow(device)
+                    continue
+                session = link.wait_for_session(_IDLE_S)
+                if session is None:
+                    continue
+                if not opened:
+                    self._driver.open()
+                opened = True
+                try:
+                    self._play(session)
+                finally:
+                    self._driver.close()
+                    opened = False
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process is ending already
-            if opened:
+            if opened and not device.absent:
                 self._driver.close()
             link.drain(_DRAIN_S)
             link.close()
             for encoder in encoders.values():
                 encoder.close()
-        return 0
+        return self._exit_code
 
     def stop(self) -> None:
         """End `run` after handing over what is held; safe in a signal handler."""
@@ -178,13 +185,13 @@ class Runner:
         self._link.interrupt()
 
     def _play(self, session: Session) -> None:
-        """Play a source once through a session, or round and round."""
+        """Play a source once through a session and those that continue it, or round and round."""
         timeline = Timeline(self._specs, session.start_ns, self._driver.origin_ns)
         # A driver that came back in mid-session goes on now, as a device would.
-        resume_ns = session.last_ns + 1 if session.last_ns is not None else 0
+        resume_ns = session.last_ns + 1 if session.last_ns is not None else session.seam_ns or 0
         if resume_ns and self._sensor.pace == "realtime":
             resume_ns = max(resume_ns, self._clock.monotonic_ns())
-        reason, detail = "eof", ""
+        reason, detail, kind = "eof", "", ""
         try:
             while self._session_open(session):
                 try:
@@ -217,18 +224,33 @@ class Runner:
                     self._sleep_until(last_ns, session)
                 self._publish(item, session)
         except StreamChangedError as error:
-            reason, detail = "changed", str(error)
+            reason, detail, kind = "changed", str(error), "changed"
         except RecorderError as error:
             reason, detail = "fault", str(error)
-        self._finish(session, reason, detail)
+        self._finish(session, reason, detail, kind)
 
-    def _follow(self) -> None:
+    def _follow(self, device: Device) -> None:
         """Read a device, session or none, until the process ends."""
+        told = ""
         while not self._stop.is_set():
-            item = self._driver.read()
+            try:
+                item = self._driver.read()
+            except DeviceError as error:
+                if not self._await(device, error):
+                    return
+                continue
+            except StreamChangedError as error:
+                self._changed(str(error))
+                return
+            session = self._link.wait_for_session(0)
+            if session is not None and session.key != told:
+                told = session.key
+                for stream, values in self._lasting.items():
+                    self._publish(State(stream, self._clock.monotonic_ns(), values), session)
             if item is None:
                 continue
-            session = self._link.wait_for_session(0)
+            if isinstance(item, State) and item.lasting:
+                self._lasting.setdefault(item.stream, {}).update(item.values)
             until_ns = session.until_ns if session is not None else None
             if session is None or until_ns is None or _last_ns(item) < until_ns:
                 self._publish(item, session)
@@ -238,9 +260,39 @@ class Runner:
                 self._publish(item, session)
             self._finish(session, "duration", "")
 
-    def _finish(self, session: Session, reason: str, detail: str) -> None:
+    def _await(self, device: Device, error: DeviceError) -> bool:
+        """The device has gone: open it again; False where the process is to end."""
+        self._driver.close()
+        self._link.device_lost()
+        self._tell_all({"device": "lost", "reason": str(error)})
+        declared = device.find(str(error))
+        if declared is None:
+            return False
+        self._link.device_back()
+        self._tell_all({"device": "back"})
+        if {spec.name: spec.channels for spec in declared} != {
+            name: spec.channels for name, spec in self._specs.items()
+        }:
+            self._changed(f"{self._sensor.name}: the device came back with other channels")
+            return False
+        return True
+
+    def _tell_all(self, values: dict[str, Any]) -> None:
+        session = self._link.wait_for_session(0)
+        for stream in self._specs:
+            self._publish(State(stream, self._clock.monotonic_ns(), dict(values)), session)
+
+    def _changed(self, detail: str) -> None:
+        """The device's streams are others now: they end here, and a new process declares them."""
+        self._exit_code = StreamChangedError.exit_code
+        session = self._link.wait_for_session(0)
+        report("fault", message=detail, exit_code=self._exit_code, kind="changed")
+        if session is not None:
+            self._link.end(session, "changed", detail)
+
+    def _finish(self, session: Session, reason: str, detail: str, kind: str = "") -> None:
         if detail:
-            report("fault", message=detail, exit_code=3)
+            report("fault", message=detail, exit_code=3, kind=kind)
         self._link.end(session, "stopped" if self._stop.is_set() else reason, detail)
 
     def _session_open(self, session: Session) -> bool:
@@ -251,6 +303,18 @@ class Runner:
             self._clock.wait(self._stop, min(wait / 1e9, _IDLE_S))
 
     def _publish(self, item: Item, session: Session | None) -> None:
+        """Offer an item; what lies behind a seam goes to the session that begins there."""
+        seam_ns = self._link.seam_ns() if session is not None else None
+        if seam_ns is not None and _last_ns(item) >= seam_ns:
+            if isinstance(item, Sample) and int(item.t_ns[0]) < seam_ns:
+                before, behind = replace(item), item.t_ns >= seam_ns
+                _keep(before, ~behind)
+                self._offer(before, session)
+                _keep(item, behind)
+            self._link.cross()
+        self._offer(item, session)
+
+    def _offer(self, item: Item, session: Session | None) -> None:
         if session is None and not self._link.wanted(item.stream):
             return
         message = self._to_message(item)

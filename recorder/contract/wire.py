@@ -16,6 +16,7 @@ t     ``t_mono`` in ns, int64 little-endian [n] (``data``); one int elsewhere
 d     ``t_dev`` in ns, int64 little-endian [n]; absent without a device clock
 z     one u4 little-endian array [n] of encoded sizes per variable-length channel, in order
 v     the kind's further values, a mapping
+b     key of the session that it belongs to (first message of a stream in a session)
 ====  =======================================================================================
 
 Driver to writer: ``join`` (declares the sensor's streams), ``data``, ``state``, ``lost``,
@@ -86,6 +87,7 @@ class Message:
     sizes: tuple[npt.NDArray[np.uint32], ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
     frames: Sequence[Buffer] = ()
+    session: str = ""
     _nbytes: int = field(default=0, init=False, repr=False, compare=False)
 
     @property
@@ -134,6 +136,8 @@ def encode(message: Message) -> list[Buffer]:
         header["z"] = [z.astype("<u4", copy=False).tobytes() for z in message.sizes]
     if message.values:
         header["v"] = message.values
+    if message.session:
+        header["b"] = message.session
     return [msgpack.packb(header), *message.frames]
 
 
@@ -164,6 +168,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
         count=_typed(header, "n", (int, type(None)), 0),
         values=_typed(header, "v", dict, {}),
         frames=frames[1:],
+        session=_typed(header, "b", str, ""),
     )
     if min(message.epoch, message.number, message.seq, message.count or 0) < 0:
         raise ProtocolError(f"{kind}: a negative epoch, number, seq or count")

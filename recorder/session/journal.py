@@ -13,6 +13,7 @@ end        stream, epoch, sent, reason: its end, and how many samples it sent, a
            sent is null where the driver was gone before it could say
 commit     n, t_ns, files {path: length}, streams {name: position}, events (not yet in their file)
 resume     a writer goes on at the last commit: epochs and ends told after it are void
+split      next: name of the session beside it that continues it
 close      state: nothing follows
 =========  ====================================================================================
 """
@@ -93,6 +94,7 @@ class JournalState:
         positions: by stream, its position as the last commit has it.
         events: events that the last commit holds because their file did not yet.
         closed: the state of a `close` record, or None.
+        next: name of the session that continues it, or None.
     """
 
     length: int = 0
@@ -107,6 +109,7 @@ class JournalState:
     positions: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     closed: str | None = None
+    next: str | None = None
 
     def _take_known(
         self, records: list[dict[str, Any]], positions: Mapping[str, Any]
@@ -167,6 +170,8 @@ def read_journal(path: Path) -> JournalState:
                     uncommitted.append(record)
                 case "resume":
                     uncommitted.clear()
+                case "split":
+                    state.next = str(record["next"])
                 case "close":
                     state.closed = record["state"]
         state._take(uncommitted)

@@ -51,6 +51,9 @@ class SessionPlan:
         sync_interval_ms, min_free_gb: see the config's ``storage``.
         duration_s: samples beyond this time are not wanted; None: no end is set.
         record_format: streams whose data go into ``session.vrs``; None: there is no such file.
+        previous: name of the session that this one continues; None: of none.
+        play_start_mono_ns: start of the first in that row, from which played sources count;
+            None: this is the first.
     """
 
     root: str
@@ -64,6 +67,8 @@ class SessionPlan:
     min_free_gb: float = 0.0
     duration_s: float | None = None
     record_format: list[str] | None = None
+    previous: str | None = None
+    play_start_mono_ns: int | None = None
 
 
 def private(session: Path, name: str = "") -> Path:
@@ -106,6 +111,8 @@ def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str,
         "min_free_gb": plan.min_free_gb,
         "duration_s": plan.duration_s,
         "sensors": plan.sensors,
+        "previous": plan.previous,
+        "play_start_mono_ns": plan.play_start_mono_ns,
         "record_format": (
             None if plan.record_format is None else {"streams": list(plan.record_format)}
         ),

@@ -21,7 +21,7 @@ from recorder.session.journal import JournalState, JournalWriter
 from recorder.writer.session_vrs import SessionVrs
 from recorder.writer.track import Track, first_time, last_time
 
-NORMAL_ENDS = ("eof", "stopped", "duration")
+NORMAL_ENDS = ("eof", "stopped", "duration", "split")
 
 
 class Chronicle:

@@ -212,6 +212,15 @@ def ending_of(path: Path) -> dict[str, Any] | None:
     return ending(path, journal.positions, values.get("sealed"), full)
 
 
+def next_of(path: Path) -> Path | None:
+    """The session that continues another; None where none does, or that cannot be told."""
+    try:
+        name = read_journal(layout.private(path, layout.JOURNAL)).next
+    except RecorderError:
+        return None
+    return path.parent / name if name is not None else None
+
+
 def _events(session: Path) -> Iterator[dict[str, Any]]:
     path = layout.private(session, layout.EVENTS)
     with contextlib.suppress(OSError, ValueError):

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
@@ -26,6 +27,7 @@ class Peer:
         window_bytes, buffer_bytes: its share of credit, and of the rings.
         unreported: bytes appended since its last ack.
         finish_told: it knows that the session ends.
+        behind: it has not crossed the seam to the session that continues another.
     """
 
     sensor: str
@@ -34,13 +36,14 @@ class Peer:
     buffer_bytes: int = 0
     unreported: int = 0
     finish_told: bool = False
+    behind: bool = False
 
 
 @dataclass(slots=True)
 class Finishing:
     """A session that was told to end: who asked, whose drivers live, when patience ends."""
 
-    peer: bytes | None  # nobody: its disk is full
+    peer: bytes | None  # nobody: its disk is full, or another session continues it
     request: int
     live: set[str]
     deadline_ns: int
@@ -65,6 +68,19 @@ class Opened:
     failure: Exception | None = None
     full: str | None = None  # why it has to end: the disk's floor is reached
     finishing: Finishing | None = None
+    waiting_since_ns: int | None = None  # when something was received first since the last commit
+    committing_since_ns: int | None = None  # the same, of what the present commit makes durable
+
+    def oldest_uncommitted_ns(self) -> int | None:
+        """When what waits longest to be durable was received (CLOCK_MONOTONIC); None: nothing."""
+        known = [self.waiting_since_ns, self.committing_since_ns]
+        return min((t_ns for t_ns in known if t_ns is not None), default=None)
+
+    def all_ended(self, known: Peer) -> bool:
+        """Whether all of a driver's streams have ended in this session."""
+        return all(
+            self.positions[name].ended is not None for name in known.specs if name in self.positions
+        )
 
 
 def share_out(peers: Collection[Peer], buffer_bytes: int) -> None:
@@ -76,18 +92,19 @@ def share_out(peers: Collection[Peer], buffer_bytes: int) -> None:
         peer.window_bytes = round(min(WINDOW_BYTES, buffer_bytes) * share)
 
 
-def hello(peer: Peer, current: Opened | None) -> Message:
-    """What a driver is told: the session, the message expected next of each stream, its credit."""
+def hello(peer: Peer, current: Opened | None, following: Opened | None) -> Message:
+    """What a driver is told: the session, the message expected next of each stream, its credit.
+
+    Args:
+        peer: the driver.
+        current: the session that it is in; None where none is open.
+        following: the session that continues another, while that is not closed yet: the driver
+            is to cross to it, or has.
+    """
     session = None
     positions = {}
     if current is not None:
-        last = [current.last_ns[s] for s in peer.specs if s in current.last_ns]
-        session = {
-            "key": current.writer.key,
-            "start_ns": current.writer.start_mono_ns,
-            "until_ns": current.until_ns,
-            "last_ns": max(last) if last else None,
-        }
+        session = announcement(peer, current)
         for name in peer.specs:
             position = current.positions[name]
             epoch, appended = current.writer.appended.get(name, (0, 0))
@@ -97,11 +114,26 @@ def hello(peer: Peer, current: Opened | None) -> Message:
         Kind.HELLO,
         values={
             "session": session,
+            "next": announcement(peer, following) if peer.behind and following else None,
+            "crossing": following is not None,
             "positions": positions,
             "buffer_bytes": peer.buffer_bytes,
             "window_bytes": peer.window_bytes,
         },
     )
+
+
+def announcement(peer: Peer, opened: Opened) -> dict[str, Any]:
+    """A session as a driver knows it (`drivers._kit.link.Session`)."""
+    last = [opened.last_ns[s] for s in peer.specs if s in opened.last_ns]
+    writer = opened.writer
+    return {
+        "key": writer.key,
+        "start_ns": writer.play_start_mono_ns,
+        "until_ns": opened.until_ns,
+        "last_ns": max(last) if last else None,
+        "seam_ns": writer.start_mono_ns if writer.previous is not None else None,
+    }
 
 
 def acknowledgement(peer: Peer, current: Opened) -> Message:

@@ -18,16 +18,16 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
 from recorder.session.layout import SessionPlan
-from recorder.writer.disk_policy import DISK, Floor, ending, ending_of, what_failed
+from recorder.writer.disk_policy import DISK, ending, ending_of, next_of, what_failed
 from recorder.writer.intake import Position, Verdict, check_told
 from recorder.writer.opened import Finishing, Opened, Peer, acknowledgement, hello, share_out
 from recorder.writer.rest import REST_S, Rest
 from recorder.writer.session_writer import SessionWriter
+from recorder.writer.work import append_all, sync_all
 
 _POLL_S = 0.5
-_COMMITS_PER_BUFFER = 4
-"""Much that waits in the drivers' rings is committed before its interval is over."""
 _DROPPED_PEERS = 64
+_SEAM_GRACE_NS = 10_000_000_000  # for drivers, to hand over what they hold for a session
 _FULL_GRACE_NS = 10_000_000_000  # for drivers, when the disk's floor ends a session
 
 
@@ -57,6 +57,7 @@ class WriterService:
         self._peers: dict[bytes, Peer] = {}
         self._strangers: set[bytes] = set()
         self._open: Opened | None = None
+        self._leaving: Opened | None = None  # the session that the open one continues
         self._quit = False
         self._ended: dict[str, Any] | None = None  # how the last session did
         self._rest = Rest(clock)
@@ -80,8 +81,9 @@ class WriterService:
             while (received := self._socket.receive()) is not None:
                 size += self._handle(*received)
                 taken += 1
-            if self._open is not None and self._open.failure is not None:
-                self._seal(self._open)
+            for current in (self._leaving, self._open):
+                if current is not None and current.failure is not None:
+                    self._seal(current)
             if self._open is not None and self._open.full and self._open.finishing is None:
                 self._end_full(self._open, self._open.full)
             if self._ack_due.is_set():
@@ -92,16 +94,19 @@ class WriterService:
             while self._acks_due:
                 if (peer := self._acks_due.pop()) in self._peers:
                     self._acknowledge(peer)
+            if self._leaving is not None:
+                self._finish(self._leaving)
             if self._open is not None and self._open.finishing is not None:
                 self._finish(self._open)
             elif self._open is not None and self._rest.earned(taken, size):
                 self._clock.wait(self._hurry, REST_S)
-        if self._open is not None:
-            self._join_threads(self._open)
-            if self._open.failure is not None:
-                self._seal(self._open)
-            else:
-                self._open.writer.abandon()
+        for current in (self._leaving, self._open):
+            if current is not None:
+                self._join_threads(current)
+                if current.failure is not None:
+                    self._seal(current)
+                else:
+                    current.writer.abandon()
         self._socket.close()
 
     def _handle(self, peer: bytes, message: Message | ProtocolError) -> int:
@@ -156,12 +161,13 @@ class WriterService:
             elif known.sensor != sensor and (both := known.specs.keys() & {s.name for s in specs}):
                 raise ProtocolError(f"{sensor} and {known.sensor} both declare {min(both)!r}")
         self._strangers.discard(peer)
-        self._peers[peer] = Peer(sensor, {s.name: s for s in specs})
-        if self._open is not None:
+        known = self._peers[peer] = Peer(sensor, {s.name: s for s in specs})
+        for current in filter(None, (self._leaving, self._open)):
             for spec in specs:
-                self._open.writer.declare(spec, sensor)
-                state = self._open.writer.positions()[spec.name]
-                self._open.positions.setdefault(spec.name, Position.of(state))
+                current.writer.declare(spec, sensor)
+                state = current.writer.positions()[spec.name]
+                current.positions.setdefault(spec.name, Position.of(state))
+        known.behind = self._leaving is not None and not self._leaving.all_ended(known)
         self._share_out()
         for other in self._peers:
             self._hello(other)
@@ -171,12 +177,17 @@ class WriterService:
         share_out(self._peers.values(), self._buffer_bytes)
 
     def _hello(self, peer: bytes) -> None:
-        self._socket.send(peer, hello(self._peers[peer], self._open))
+        known = self._peers[peer]
+        following = self._open if self._leaving is not None else None
+        self._socket.send(peer, hello(known, self._session_of(known), following))
+
+    def _session_of(self, known: Peer) -> Opened | None:
+        return self._leaving if known.behind and self._leaving is not None else self._open
 
     def _take(self, peer: bytes, message: Message) -> None:
-        current = self._open
-        if current is None:
-            return
+        current = self._session_of(self._peers[peer])
+        if current is None or message.session not in ("", current.writer.key):
+            return  # what a driver has sent again for a session that is over
         spec = self._peers[peer].specs.get(message.stream)
         if spec is None:
             raise ProtocolError(f"{message.stream}: a message of a stream that was not declared")
@@ -188,7 +199,11 @@ class WriterService:
             case Verdict.ACCEPT:
                 if message.kind is Kind.DATA and not isinstance(message.t_mono_ns, int):
                     current.last_ns[message.stream] = int(message.t_mono_ns[-1])
+                if current.waiting_since_ns is None:
+                    current.waiting_since_ns = self._clock.monotonic_ns()
                 current.inbox.put((peer, message))
+                if message.kind is Kind.END and current is self._leaving:
+                    self._cross(peer, current)
             case Verdict.HOLE:
                 self._hello(peer)
             case _:
@@ -199,7 +214,7 @@ class WriterService:
 
         Where nothing of it is under way here, what it has sent has vanished: it goes back.
         """
-        current = self._open
+        current = self._session_of(self._peers[peer])
         if current is not None:
             for name in self._peers[peer].specs:
                 position = current.positions[name]
@@ -209,12 +224,11 @@ class WriterService:
         self._hello(peer)
 
     def _acknowledge(self, peer: bytes) -> None:
-        current = self._open
-        if current is None:
-            return
         known = self._peers[peer]
         known.unreported = 0
-        self._socket.send(peer, acknowledgement(known, current))
+        for current in (self._leaving, self._open):
+            if current is not None:
+                self._socket.send(peer, acknowledgement(known, current))
 
     def _command(self, peer: bytes, message: Message) -> None:
         values = message.values
@@ -225,6 +239,9 @@ class WriterService:
                 case "stop":
                     self._stop(peer, message)
                     return  # answered when the session is closed
+                case "split":
+                    self._split(peer, message)
+                    return  # answered when the session that was split is closed
                 case "status":
                     pass
                 case "event":
@@ -249,8 +266,12 @@ class WriterService:
             "ended": self._ended,
         }
         if (current := self._open) is not None:
+            since_ns = current.oldest_uncommitted_ns()
+            waited_ns = 0 if since_ns is None else self._clock.monotonic_ns() - since_ns
             status |= {
                 "session": str(current.writer.path),
+                "splitting": self._leaving is not None,
+                "oldest_uncommitted_s": waited_ns / 1e9,
                 "start_mono_ns": current.writer.start_mono_ns,
                 "streams": current.writer.positions(),
             }
@@ -259,28 +280,91 @@ class WriterService:
     def _start(self, values: dict[str, Any]) -> None:
         if self._open is not None:
             raise StorageError(f"{self._open.writer.path}: a session is being recorded already")
-        plan = SessionPlan(**values["plan"])
         self._ended = None
-        try:
-            writer = SessionWriter.create(self._disk, plan, self._clock)
-        except OSError as error:
-            raise StorageError(f"{plan.root}: {error}") from None
-        self._begin(writer, writer.sync_interval_s, writer.until_ns)
+        self._begin(self._create(SessionPlan(**values["plan"])))
         for peer in self._peers:
             self._hello(peer)
 
-    def _resume(self, path: Path) -> None:
-        """Go on with a session; where that cannot be, say how it ended or why not."""
+    def _create(self, plan: SessionPlan) -> SessionWriter:
         try:
+            return SessionWriter.create(self._disk, plan, self._clock)
+        except OSError as error:
+            raise StorageError(f"{plan.root}: {error}") from None
+
+    def _split(self, peer: bytes, message: Message) -> None:
+        """Begin the session that continues the open one; drivers cross the seam by and by.
+
+        Asked again, since an earlier writer died over it, it is answered for the seam there is.
+        """
+        if self._leaving is not None and (seam := self._leaving.finishing) is not None:
+            seam.peer, seam.request = peer, message.number
+            seam.live = set(message.values.get("live", seam.live))
+            return
+        current = self._open
+        if current is None or current.finishing is not None:
+            raise StorageError("no session is being recorded that could be split")
+        asked_for = message.values.get("session", str(current.writer.path))
+        if asked_for != str(current.writer.path):
+            if current.writer.previous != Path(asked_for).name:
+                raise StorageError(f"{asked_for}: is not the session that is being recorded")
+            self._reply(peer, message.number, **self._after_split(Path(asked_for)))
+            return
+        plan = SessionPlan(**message.values["plan"])
+        plan.previous = current.writer.path.name
+        plan.play_start_mono_ns = current.writer.play_start_mono_ns
+        following = self._create(plan)
+        try:
+            current.writer.tell_next(following.path.name)
+        except OSError as error:
+            self._fail(current, error)
+        live = set(message.values.get("live", current.writer.sensors))
+        self._leave(current, peer, message.number, live)
+        self._begin(following)
+        for identity in self._peers:
+            self._hello(identity)
+
+    def _leave(self, current: Opened, peer: bytes | None, request: int, live: set[str]) -> None:
+        """From here on a session only takes what drivers still have for it."""
+        self._leaving = current
+        for known in self._peers.values():
+            known.behind = not current.all_ended(known)
+        deadline = self._clock.monotonic_ns() + _SEAM_GRACE_NS
+        current.finishing = Finishing(peer, request, live, deadline)
+
+    def _cross(self, peer: bytes, leaving: Opened) -> None:
+        """A driver's streams may all have ended in the session that is left."""
+        known = self._peers[peer]
+        if known.behind and leaving.all_ended(known):
+            known.behind = False
+            self._hello(peer)
+            self._tell_finish(peer)
+
+    def _after_split(self, left: Path, how: dict[str, Any] | None = None) -> dict[str, Any]:
+        return self._status() | {"previous": how or ending_of(left) or ending(left)}
+
+    def _resume(self, path: Path) -> None:
+        """Go on with a session; where that cannot be, say how it ended or why not.
+
+        Where another continues it already, with that one, and with this one's end, too, unless
+        it is closed.
+        """
+        try:
+            while (following := next_of(path)) is not None:
+                if ending_of(path) is None:
+                    self._begin(SessionWriter.resume(self._disk, path, self._clock))
+                    assert self._open is not None
+                    self._leave(self._open, None, 0, set(self._open.writer.sensors))
+                path = following
             writer = SessionWriter.resume(self._disk, path, self._clock)
         except (OSError, RecorderError) as error:
+            self._leaving = None  # what was left is open still, and has only to be closed
             why = f"{path}: a new writer cannot go on with it: {what_failed(error)}"
             self._ended = ending_of(path) or ending(path, sealed=why)
         else:
-            self._begin(writer, writer.sync_interval_s, writer.until_ns)
+            self._begin(writer)
 
-    def _begin(self, writer: SessionWriter, interval_s: float, until_ns: int | None) -> None:
-        current = self._open = Opened(writer, interval_s, until_ns)
+    def _begin(self, writer: SessionWriter) -> None:
+        current = self._open = Opened(writer, writer.sync_interval_s, writer.until_ns)
         for known in self._peers.values():
             known.finish_told = False
             for spec in known.specs.values():
@@ -298,43 +382,23 @@ class WriterService:
             thread.start()
 
     def _append_all(self, current: Opened) -> None:
-        while (item := current.inbox.get()) is not None:
-            peer, message = item
-            if current.failure is not None:
-                return
-            try:
-                current.writer.append(message)
-            except (OSError, RecorderError) as error:
-                self._fail(current, error)
-                return
-            current.uncommitted += message.nbytes
-            if current.uncommitted * _COMMITS_PER_BUFFER >= self._buffer_bytes:
-                current.commit_due.set()
-            known = self._peers.get(peer)
-            if known is not None:
-                known.unreported += message.nbytes
-                if known.unreported * 4 >= known.window_bytes:
-                    known.unreported = 0
-                    self._acks_due.add(peer)
-                    self._waker.wake()
+        append_all(current, self._buffer_bytes, self._appended, self._fail)
+
+    def _appended(self, peer: bytes, size: int) -> None:
+        known = self._peers.get(peer)
+        if known is not None:
+            known.unreported += size
+            if known.unreported * 4 >= known.window_bytes:
+                known.unreported = 0
+                self._acks_due.add(peer)
+                self._waker.wake()
 
     def _sync_all(self, current: Opened) -> None:
-        writer = current.writer
-        floor = Floor(self._disk, writer.path, writer.reserve_bytes, self._clock, writer.bytes)
-        while not current.stop.is_set():
-            self._clock.wait(current.commit_due, current.interval_s)
-            if current.stop.is_set():
-                break
-            current.commit_due.clear()
-            current.uncommitted = 0
-            try:
-                writer.commit()
-                current.full = current.full or floor.reached(writer.bytes)
-            except (OSError, RecorderError) as error:
-                self._fail(current, error)
-                return
-            self._ack_due.set()
-            self._waker.wake()
+        sync_all(current, self._disk, self._clock, self._committed, self._fail)
+
+    def _committed(self) -> None:
+        self._ack_due.set()
+        self._waker.wake()
 
     def _fail(self, current: Opened, error: Exception) -> None:
         current.failure = error
@@ -353,9 +417,19 @@ class WriterService:
 
     def _over(self, current: Opened, sealed: str | None = None) -> None:
         """The session is closed: tell the drivers, and whoever asked for its end."""
-        self._open = None
         writer = current.writer
-        self._ended = ending(writer.path, writer.positions(), sealed, current.full)
+        how = ending(writer.path, writer.positions(), sealed, current.full)
+        if current is self._leaving:
+            self._leaving = None
+            for peer, known in self._peers.items():
+                known.behind = False
+                self._hello(peer)
+                self._tell_finish(peer)
+            if (asked := current.finishing) is not None and asked.peer is not None:
+                self._reply(asked.peer, asked.request, **self._after_split(writer.path, how))
+            return
+        self._open = None
+        self._ended = how
         for peer in self._peers:
             self._hello(peer)
         if (asked := current.finishing) is not None and asked.peer is not None:
@@ -385,7 +459,8 @@ class WriterService:
                 self._tell_finish(identity)
 
     def _tell_finish(self, peer: bytes) -> None:
-        if self._open is not None and self._open.finishing is not None:
+        behind = self._peers[peer].behind  # it is told when it has crossed
+        if self._open is not None and self._open.finishing is not None and not behind:
             self._peers[peer].finish_told = True
             values = {"session": self._open.writer.key}
             self._socket.send(peer, Message(Kind.FINISH, values=values))
@@ -397,12 +472,7 @@ class WriterService:
         peers = self._peers.values()
         # A new writer is asked before the drivers have found it: they still hold samples.
         missing = asked.live - {known.sensor for known in peers}
-        owed = any(
-            current.positions[name].ended is None
-            for known in peers
-            if known.sensor in asked.live
-            for name in known.specs
-        )
+        owed = any(known.sensor in asked.live and not current.all_ended(known) for known in peers)
         if (missing or owed) and self._clock.monotonic_ns() < asked.deadline_ns:
             return
         self._join_threads(current)

@@ -42,6 +42,9 @@ class SessionWriter:
         path: the session's folder.
         key: names the session on the bus.
         start_ns, start_mono_ns: its start on the calendar and on CLOCK_MONOTONIC.
+        play_start_mono_ns: start of the first session of those that continue each other.
+        previous: name of the session that it continues; None: of none.
+        sensors: names of those that it was planned with.
         sync_interval_s, reserve_bytes: as planned: time between commits, space to leave free.
         durable: by stream, (epoch, number): every message before that number is durable.
         appended: the same for what was handed to the kernel, or is held back for now.
@@ -55,6 +58,9 @@ class SessionWriter:
         self.lock = threading.Lock()
         self.start_ns: int = values["start_ns"]
         self.start_mono_ns: int = values["start_mono_ns"]
+        self.previous: str | None = values.get("previous")
+        self.sensors = frozenset(values["sensors"])
+        self.play_start_mono_ns: int = values.get("play_start_mono_ns") or self.start_mono_ns
         self.key = f"{values['boot_id']}/{self.start_mono_ns}"
         self.sync_interval_s = float(values["sync_interval_ms"]) / 1e3
         self.reserve_bytes = round(float(values.get("min_free_gb", 0.0)) * 1e9)
@@ -233,6 +239,12 @@ class SessionWriter:
             track = self._tracks[stream]
             self._release(track)
             self._told.lose_interval(track, self._clock.monotonic_ns())
+
+    def tell_next(self, name: str) -> None:
+        """Say durably which session continues this one."""
+        with self.lock:
+            self._told.journal.append("split", next=name)
+        self._told.journal.sync()
 
     def close(self, state: str, end_ns: int | None = None) -> None:
         """End the session: formats finished, everything durable, state written.

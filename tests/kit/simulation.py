@@ -8,6 +8,7 @@ handed to the kernel dies with it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -27,7 +28,9 @@ from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
 from recorder.session.layout import SessionPlan
+from recorder.session.lock import lock_session
 from recorder.writer import service as service_module
+from recorder.writer import session_writer as session_writer_module
 from recorder.writer.opened import Opened
 from recorder.writer.service import WriterService
 from tests.kit.actors import UP_MARK, Actor, Pipe, SimDisk, current
@@ -145,6 +148,7 @@ class Plane:
         self.pauses = 0
         self.die_at: int | None = None
         self.dying = False
+        self._locks: list[tuple[int, int]] = []
         self._ids = 0
         self._identities = 0
         self._asked = 0
@@ -247,6 +251,7 @@ class Plane:
         )
         threads = SimpleNamespace(Thread=Thread, Event=threading.Event)
         monkeypatch.setattr(service_module, "threading", threads)
+        monkeypatch.setattr(session_writer_module, "lock_session", self._lock)
         monkeypatch.setattr(service_module, "Waker", Waker)
         monkeypatch.setattr(service_module, "WriterSocket", Router)
         monkeypatch.setattr(link_module, "Waker", Waker)
@@ -267,11 +272,29 @@ class Plane:
 
     def _pause(self) -> None:
         """A place to die at, but for whoever holds the session's lock."""
-        opened = self.service._open if self.service is not None else None
-        if getattr(current, "actor", None) and opened and not opened.writer.lock.locked():
+        opened = self._sessions_open()
+        locked = any(o.writer.lock.locked() for o in opened)
+        if getattr(current, "actor", None) and opened and not locked:
             self.pauses += 1
             self.dying = self.dying or self.pauses == self.die_at
             self.pause_for(lambda: True, None)
+
+    def _lock(self, session: Path) -> int:
+        fd = lock_session(session)
+        self._locks.append((fd, os.fstat(fd).st_ino))
+        return fd
+
+    def _unlock_all(self) -> None:
+        for fd, inode in self._locks:
+            with contextlib.suppress(OSError):  # closed by the session that was closed
+                if os.fstat(fd).st_ino == inode:
+                    os.close(fd)
+        self._locks.clear()
+
+    def _sessions_open(self) -> list[Opened]:
+        if self.service is None:
+            return []
+        return [o for o in (self.service._leaving, self.service._open) if o is not None]
 
     def pause_for(self, ready: Callable[[], bool], seconds: float | None) -> None:
         actor: Actor = current.actor
@@ -302,11 +325,9 @@ class Plane:
         """SIGKILL: in the kernel and on the wire all is gone, in the drivers' queues it is not."""
         self.deaths += 1
         self.router_in = None
-        opened = self.service._open if self.service is not None else None
         self._kill("writer")
         self.disk.drop()
-        if opened is not None:
-            os.close(opened.writer._lock_fd)
+        self._unlock_all()
         self.service = None
         for pipe in self.pipes:
             pipe.wire.clear()
@@ -444,12 +465,34 @@ class Plane:
     def disturb(self) -> None:
         """What a test lets happen while the supervisor waits."""
 
-    def start_session(self) -> None:
-        plan = SessionPlan(
-            str(self.root), "sim", False, "version: 1\n", record_format=["cam", "imu"]
+    def _plan(self) -> SessionPlan:
+        return SessionPlan(
+            str(self.root),
+            "sim",
+            False,
+            "version: 1\n",
+            sensors={sensor: {} for sensor in self.drivers},
+            record_format=["cam", "imu"],
         )
+
+    def start_session(self) -> None:
+        plan = self._plan()
         reply = self.ask(op="start", plan=asdict(plan))
         self.session = Path(reply["session"])
+        self.sessions = [self.session]
+
+    def split_session(self) -> dict[str, Any]:
+        """Go on in a new session; what the old one's end was."""
+        plan = self._plan()
+        reply = self.ask(
+            op="split", plan=asdict(plan), session=str(self.session), live=list(self.drivers)
+        )
+        assert "previous" in reply, reply
+        assert reply["previous"]["closed"] == str(self.session)
+        self.session = Path(reply["session"])
+        self.sessions.append(self.session)
+        streams: dict[str, Any] = reply["previous"]["streams"]
+        return streams
 
     def stop_session(self) -> dict[str, Any]:
         reply = self.ask(op="stop", live=list(self.drivers), grace_s=10.0)

@@ -25,16 +25,24 @@ SEEDS = range(24)
 
 
 def recorded(plane: Plane, stream: str) -> dict[int, list[tuple[int, int]]]:
-    """By epoch, the (seq, id) on disk, in order."""
-    assert plane.session is not None
-    folder = plane.session / stream
+    """By epoch, the (seq, id) on disk, in order, over all sessions that continue each other."""
+    merged: dict[int, list[tuple[int, int]]] = {}
+    for session in plane.sessions:
+        for epoch, rows in recorded_in(session, stream).items():
+            assert epoch not in merged
+            merged[epoch] = rows
+    return merged
+
+
+def recorded_in(session: Path, stream: str) -> dict[int, list[tuple[int, int]]]:
+    folder = session / stream
     if not folder.is_dir():
         return {}
     seq = np.fromfile(folder / "seq", "<u8").tolist()
     ids = np.fromfile(folder / "id", "<u8").tolist()
     sizes = {len(np.fromfile(folder / name, "<u8")) for name in ("ts", "t_mono", "seq", "id")}
     assert len(sizes) == 1, "channels of one stream differ in length"
-    values = json.loads((plane.session / "_recorder" / "session.json").read_bytes())
+    values = json.loads((session / "_recorder" / "session.json").read_bytes())
     runs = values["epochs"][stream]
     firsts = [run["first_sample"] for run in runs] + [len(seq)]
     return {

@@ -64,6 +64,8 @@ class Stage:
         self.say(
             Kind.HELLO,
             session=session,
+            next=None,
+            crossing=False,
             positions=positions,
             buffer_bytes=10**6,
             window_bytes=window,

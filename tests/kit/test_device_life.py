@@ -1,0 +1,209 @@
+"""A device that is absent, goes away, comes back, perhaps as another; the parts of a session."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drivers._kit.driver import Item, Sample, SensorConfig, State
+from drivers._kit.runner import Runner
+from recorder.contract.errors import DeviceError
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.session.layout import SessionPlan
+from tests.kit.test_runner import FakeDriver, Rig, batch, make_rig
+
+__all__ = ["make_rig"]
+
+WIDER = StreamSpec("fake", (ChannelSpec("x", "raw", "u4", (65,)),), rate_hz=100.0)
+
+
+class Device(FakeDriver):
+    """Does at each `open` and `read` what a script says; samples are stamped now."""
+
+    live_schemes = frozenset({"script"})
+
+    def __init__(self, opens: Sequence[Any], clock: Any) -> None:
+        super().__init__(SensorConfig("fake", "script", "", {}, "realtime", False))
+        self.opens = iter(opens)
+        self.clock = clock
+        self.given = 0
+        self.gone = False
+
+    def open(self) -> Sequence[StreamSpec]:
+        outcome = next(self.opens, None)
+        if isinstance(outcome, Exception):
+            raise outcome
+        specs = list(super().open())
+        return [outcome] if isinstance(outcome, StreamSpec) else specs
+
+    def read(self) -> Item | None:
+        if self.gone:
+            self.gone = False
+            raise DeviceError("fake: unplugged")
+        time.sleep(0.0005)
+        self.given += 1
+        if self.given == 1:
+            return State("fake", self.clock.monotonic_ns(), {"gain": 7}, lasting=True)
+        sample = batch(self.given)
+        return Sample("fake", np.array([self.clock.monotonic_ns()], np.int64), dict(sample.data))
+
+
+def device_reports(rig: Rig) -> list[str]:
+    return [values["state"] for name, values in rig.reports if name == "device"]
+
+
+def lines(session: Path, name: str) -> list[dict[str, Any]]:
+    text = (session / "_recorder" / name).read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def later(driver: Device, count: int = 20) -> None:
+    """Return when the device has given so many samples more."""
+    until = driver.given + count
+    wait(lambda: driver.given >= until)
+
+
+def test_an_absent_device_is_told_and_tried_again(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    gone = DeviceError("fake: no answer")
+    driver = Device([gone, gone, gone], rig.clock)
+    account = rig.record(driver, during=lambda: later(driver))
+    assert device_reports(rig) == ["absent", "present"], "said once"
+    assert account["samples"] > 10 and account["unknown_losses"] == 0
+
+
+def test_a_device_that_goes_and_comes_back(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    gone = DeviceError("fake: no answer")
+    driver = Device([None, gone, gone], rig.clock)
+
+    def unplug() -> None:
+        later(driver)
+        driver.gone = True
+        wait(lambda: device_reports(rig) == ["lost", "present"])
+        later(driver)
+
+    account = rig.record(driver, during=unplug)
+    assert account["unknown_losses"] == 1 and account["ended"] == "stopped"
+    assert account["x"] == sorted(set(account["x"])), "nothing twice"
+    (session,) = (path for path in rig.root.iterdir())
+    (lost,) = (e for e in lines(session, "events.jsonl") if e["type"] == "lost")
+    assert (lost["cause"], lost["count"]) == ("device", None)
+    gap_s = lost["duration_ns"] / 1e9
+    assert gap_s > 1.0 and lost["estimate"] == pytest.approx(gap_s * 100, abs=1)
+    told = [line["state"] for line in lines(session, "log.jsonl")]
+    assert told[0] == {"gain": 7}, "what holds is said at the start of every session"
+    assert [t["device"] for t in told if "device" in t] == ["lost", "back"]
+
+
+def test_a_session_that_ends_while_its_device_is_away(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    driver = Device([None, *[DeviceError("fake: no answer")] * 1000], rig.clock)
+
+    def unplug() -> None:
+        later(driver)
+        driver.gone = True
+        wait(lambda: device_reports(rig) == ["lost"])
+        now_ns = rig.clock.monotonic_ns()
+        wait(lambda: rig.clock.monotonic_ns() > now_ns + 1_000_000_000)
+
+    account = rig.record(driver, during=unplug)
+    assert account["unknown_losses"] == 1
+
+
+def test_a_device_that_comes_back_as_another_ends_its_stream(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    driver = Device([None, WIDER], rig.clock)
+    runner_code: list[int] = []
+
+    def unplug() -> None:
+        later(driver)
+        driver.gone = True
+        rig.until("fault")
+
+    # `record` wants the code of a driver that was stopped; this one ends by itself.
+    run = Runner.run
+    try:
+        Runner.run = lambda self: runner_code.append(run(self)) or 0  # type: ignore
+        account = rig.record(driver, during=unplug)
+    finally:
+        Runner.run = run  # type: ignore[method-assign]
+    (fault,) = (values for name, values in rig.reports if name == "fault")
+    assert fault["kind"] == "changed" and runner_code == [fault["exit_code"]]
+    assert account["ended"] == "changed"
+
+
+@pytest.fixture
+def split(make_rig: Callable[..., Rig]) -> Iterator[Callable[[Rig], dict[str, Any]]]:
+    def ask(rig: Rig) -> dict[str, Any]:
+        plan = SessionPlan(str(rig.root), "s", False, "")
+        return rig.ask(op="split", plan=asdict(plan), live=["fake"])
+
+    yield ask
+
+
+def test_a_device_goes_on_in_the_next_part(
+    make_rig: Callable[..., Rig], split: Callable[[Rig], dict[str, Any]]
+) -> None:
+    rig = make_rig()
+    driver = Device([], rig.clock)
+    replies = []
+
+    def parts() -> None:
+        later(driver)
+        replies.append(split(rig))
+        later(driver)
+
+    account = rig.record(driver, during=parts)
+    (reply,) = replies
+    first, second = Path(reply["previous"]["closed"]), Path(reply["session"])
+    numbers = [np.fromfile(p / "fake" / "x", "<u4")[::64].tolist() for p in (first, second)]
+    assert numbers[0] and numbers[1]
+    whole = numbers[0] + numbers[1]
+    assert whole == list(range(whole[0], whole[0] + len(whole))), "no seam in the numbers"
+    seam_ns = rig.service_start(second)
+    t_mono = [np.fromfile(p / "fake" / "t_mono", "<u8") for p in (first, second)]
+    assert t_mono[0][-1] < t_mono[1][0] and t_mono[1][0] >= seam_ns
+    assert {"gain": 7} in [line["state"] for line in lines(second, "log.jsonl")]
+    assert account["unknown_losses"] == 0 and reply["previous"]["streams"]["fake"]["lost"] == {}
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_played_source_goes_on_in_the_next_part(
+    make_rig: Callable[..., Rig], split: Callable[[Rig], dict[str, Any]], loop: bool
+) -> None:
+    rig = make_rig()
+    script = [batch(n) for n in range(40 if loop else 4000)]
+    driver = rig.driver(*script, pace="realtime", loop=loop)
+    replies = []
+
+    def parts() -> None:
+        wait(lambda: rig.ask(op="status")["streams"].get("fake", {}).get("samples", 0) > 60)
+        replies.append(split(rig))
+        wait(lambda: rig.ask(op="status")["streams"].get("fake", {}).get("samples", 0) > 60)
+
+    rig.record(driver, during=parts)
+    (reply,) = replies
+    sessions = [Path(reply["previous"]["closed"]), Path(reply["session"])]
+    numbers = [np.fromfile(p / "fake" / "x", "<u4")[::64].tolist() for p in sessions]
+    whole = numbers[0] + numbers[1]
+    assert whole == [n % len(script) for n in range(len(whole))]
+    start_ns = rig.service_start(sessions[0])
+    t_ms = np.concatenate([np.fromfile(p / "fake" / "t_mono", "<u8") for p in sessions])
+    assert (t_ms.astype(np.int64) - start_ns).tolist() == [
+        10_000_000 * n for n in range(len(whole))
+    ], "on the timeline of the first part"
