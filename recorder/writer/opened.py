@@ -70,11 +70,37 @@ class Opened:
     finishing: Finishing | None = None
     waiting_since_ns: int | None = None  # when something was received first since the last commit
     committing_since_ns: int | None = None  # the same, of what the present commit makes durable
+    commits: int = 0
+    commit_ns: int = 0  # that they took together
+    commit_last_ns: int = 0
+    commit_max_ns: int = 0
 
     def oldest_uncommitted_ns(self) -> int | None:
         """When what waits longest to be durable was received (CLOCK_MONOTONIC); None: nothing."""
         known = [self.waiting_since_ns, self.committing_since_ns]
         return min((t_ns for t_ns in known if t_ns is not None), default=None)
+
+    def committed(self, took_ns: int) -> None:
+        """Count a commit."""
+        self.committing_since_ns = None
+        self.commits += 1
+        self.commit_ns += took_ns
+        self.commit_last_ns = took_ns
+        self.commit_max_ns = max(self.commit_max_ns, took_ns)
+
+    def describe(self, now_ns: int) -> dict[str, Any]:
+        """How it stands, for whoever asks the writer; times in seconds."""
+        since_ns = self.oldest_uncommitted_ns()
+        return {
+            "session": str(self.writer.path),
+            "start_mono_ns": self.writer.start_mono_ns,
+            "streams": self.writer.positions(),
+            "oldest_uncommitted_s": 0.0 if since_ns is None else (now_ns - since_ns) / 1e9,
+            "commits": self.commits,
+            "commit_s": self.commit_ns / 1e9,
+            "commit_last_s": self.commit_last_ns / 1e9,
+            "commit_max_s": self.commit_max_ns / 1e9,
+        }
 
     def all_ended(self, known: Peer) -> bool:
         """Whether all of a driver's streams have ended in this session."""

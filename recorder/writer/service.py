@@ -266,15 +266,8 @@ class WriterService:
             "ended": self._ended,
         }
         if (current := self._open) is not None:
-            since_ns = current.oldest_uncommitted_ns()
-            waited_ns = 0 if since_ns is None else self._clock.monotonic_ns() - since_ns
-            status |= {
-                "session": str(current.writer.path),
-                "splitting": self._leaving is not None,
-                "oldest_uncommitted_s": waited_ns / 1e9,
-                "start_mono_ns": current.writer.start_mono_ns,
-                "streams": current.writer.positions(),
-            }
+            status |= current.describe(self._clock.monotonic_ns())
+            status["splitting"] = self._leaving is not None
         return status
 
     def _start(self, values: dict[str, Any]) -> None:

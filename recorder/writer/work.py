@@ -67,9 +67,10 @@ def sync_all(
         current.uncommitted = 0
         current.committing_since_ns = current.waiting_since_ns
         current.waiting_since_ns = None
+        began_ns = clock.monotonic_ns()
         try:
             writer.commit()
-            current.committing_since_ns = None
+            current.committed(clock.monotonic_ns() - began_ns)
             current.full = current.full or floor.reached(writer.bytes)
         except (OSError, RecorderError) as error:
             fail(current, error)
