@@ -9,6 +9,11 @@ A session is verified first: only what is closed or recovered is packed, and it 
 archive is made in a hidden folder beside its place, ``.NAME.part``; complete and synced, its files
 are renamed into place, over older ones.  What an interrupted run left in that folder is removed by
 the next one, which starts that archive again.
+
+Archives that can hold several sessions become one dataset in a given folder::
+
+    for result in collect([Path("a"), Path("b")], [Step("edgefirst")], Path("data/summer")):
+        result.files                            # data/summer/edgefirst/summer
 """
 
 from __future__ import annotations
@@ -18,17 +23,17 @@ import ctypes
 import fcntl
 import os
 import platform
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recorder.archives.base import Job, Notes, Packed, Packer, load_packer
+from recorder.archives.base import Job, Notes, Packer, load_packer
+from recorder.archives.staging import empty, publish, size_of, staging
 from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
+from recorder.contract.names import check_name
 from recorder.contract.streams import TIME_CHANNELS
-from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.session.layout import LOCK, RECORDING, SEALED, private
 from recorder.session.reader import Session
@@ -36,8 +41,6 @@ from recorder.session.report import ERROR
 from recorder.session.validation import validate
 
 ARCHIVES = "_archives"
-_RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # linux syscall numbers of ioprio_set(2)
 _IOPRIO_IDLE = 3 << 13
 
@@ -58,16 +61,18 @@ class Finalized:
     """An archive that is in place.
 
     Attributes:
-        session: the session's folder.
+        session: the session's folder; of a dataset of several, None.
+        sessions: the folders of all that were packed now.
         archive: its kind.
         files: what was put into place.
         bytes: of all that.
         seconds: that it took.
         summary: what is in it.
-        notes: what was odd about the session, each once.
+        notes: what was odd, each once; of several sessions, after the session's name.
     """
 
-    session: Path
+    session: Path | None
+    sessions: tuple[Path, ...]
     archive: str
     files: tuple[Path, ...]
     bytes: int
@@ -97,6 +102,19 @@ def prepare(steps: Iterable[Step]) -> list[Prepared]:
     return prepared
 
 
+Refused = Callable[[Path, RecorderError], None]
+"""Is told of a session that a dataset of several goes without, and why."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A session that is verified and locked."""
+
+    path: Path
+    odd: Sequence[str]
+    calibration: Calibration
+
+
 def finalize(
     path: Path,
     steps: Sequence[Step],
@@ -105,7 +123,7 @@ def finalize(
     calibration: Path | None = None,
     progress: Progress = lambda *_: None,
 ) -> Iterator[Finalized]:
-    """Pack a session's archives, one after the other.
+    """Pack a session's archives, one after the other, each under the session's name.
 
     Args:
         path: the session's folder.
@@ -125,12 +143,89 @@ def finalize(
     """
     prepared = prepare(steps)
     with _hold(path):
-        notes = verify(path)
-        known = _calibration(path, calibration)
+        held = _Held(path, verify(path), _calibration(path, calibration))
         root = path / ARCHIVES if out is None else out
         for step in prepared:
             with Session(path, virtual=True) as session:
-                yield _pack(session, step, root, known, notes, progress)
+                name = session.name
+            yield _pack([held], step, root / step.packer.name, name, None, progress)
+
+
+def collect(
+    paths: Sequence[Path],
+    steps: Sequence[Step],
+    out: Path,
+    *,
+    calibration: Path | None = None,
+    progress: Progress = lambda *_: None,
+    refused: Refused | None = None,
+) -> Iterator[Finalized]:
+    """Pack sessions as one dataset per archive, ``OUT/ARCHIVE/NAME``; NAME is that of `out`.
+
+    Sessions that the dataset holds stay in it; one of the same name and start is replaced.  All
+    sessions are verified and locked before anything is packed.
+
+    Args:
+        paths: the sessions' folders.
+        steps: which archives; all must collect.
+        out: the folder; made where there is none.
+        calibration: a calibration file instead of the sessions' own.
+        progress: see `Progress`.
+        refused: is told of sessions that cannot be packed, and the others are; None, or none but
+            such sessions: that is raised.
+
+    Yields:
+        each archive when it is in place.
+
+    Raises:
+        UsageError: a step's packer does not collect, a session is given twice, and as `finalize`.
+        SessionError, ArchiveError, FormatError, StorageError: as `finalize`.
+    """
+    prepared = prepare(steps)
+    for step in prepared:
+        if not step.packer.collects:
+            raise UsageError(f"{step.packer.name}: holds one session, not several")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("a session is given twice")
+    name = dataset_name(out)
+    with contextlib.ExitStack() as stack:
+        held: list[_Held] = []
+        for number, path in enumerate(paths, start=1):
+            try:
+                stack.enter_context(_hold(path))
+                held.append(_Held(path, verify(path), _calibration(path, calibration)))
+            except UsageError:
+                raise
+            except RecorderError as error:
+                if refused is None or (number == len(paths) and not held):
+                    raise
+                refused(path, error)
+        for step in prepared:
+            place = out / step.packer.name
+            yield _pack(held, step, place, name, refused, progress, existing=_existing(place, name))
+
+
+def dataset_name(out: Path) -> str:
+    """The name of a dataset in a folder: the folder's own.
+
+    Raises:
+        UsageError: it has none that can be one.
+    """
+    try:
+        return check_name(out.resolve().name)
+    except UsageError as error:
+        raise UsageError(f"{out}: a dataset takes its folder's name, but {error}") from None
+
+
+def _existing(place: Path, name: str) -> Path | None:
+    """The place, if an older archive of that name lies in it."""
+    try:
+        names = [path.name for path in place.iterdir()]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{place}: cannot be read: {error.strerror}") from None
+    return place if any(n == name or n.startswith(name + ".") for n in names) else None
 
 
 @contextlib.contextmanager
@@ -188,128 +283,80 @@ def _calibration(path: Path, given: Path | None) -> Calibration:
 
 
 def _pack(
-    session: Session,
+    held: Sequence[_Held],
     step: Prepared,
-    root: Path,
-    calibration: Calibration,
-    odd: Iterable[str],
+    place: Path,
+    name: str,
+    refused: Refused | None,
     progress: Progress,
+    *,
+    existing: Path | None = None,
 ) -> Finalized:
-    name = step.packer.name
+    """Pack sessions that are held as one archive and put it into place."""
     started = time.monotonic()
-    place = root / name
-    with _staging(place, session.name) as folder:
-        done = 0.0
-        job = Job(session, folder, step.options, calibration, Notes(list(odd)))
-        total = step.packer.ticks(job)
+    with staging(place, name) as folder, contextlib.ExitStack() as stack:
+        jobs = [_job(h, stack.enter_context(Session(h.path, virtual=True)), step) for h in held]
+        for job in jobs:
+            job.folder = folder
+        while True:
+            _count_progress(jobs, step.packer, progress)
+            try:
+                if step.packer.collects:
+                    packed = step.packer.pack_all(jobs, name, existing)
+                else:
+                    packed = step.packer.pack(jobs[0])
+                files = publish(folder, place, packed)
+                break
+            except UsageError:
+                raise
+            except RecorderError as error:
+                at_fault = [job for job in jobs if job.at_fault]
+                path = (at_fault or jobs)[0].session.path if len(jobs) == 1 or at_fault else place
+                named = type(error)(f"{path}: {step.packer.name}: {error}")
+                if refused is None or not at_fault or len(jobs) == 1:
+                    raise named from error
+                refused(path, named)
+                jobs = [job for job in jobs if not job.at_fault]
+                empty(folder)
+            except OSError as error:
+                path = jobs[0].session.path if len(jobs) == 1 else place
+                reason = f"{error.filename or folder}: {error.strerror or error}"
+                raise StorageError(f"{path}: {step.packer.name}: {reason}") from error
+    paths = tuple(job.session.path for job in jobs)
+    return Finalized(
+        paths[0] if len(paths) == 1 else None,
+        paths,
+        step.packer.name,
+        files,
+        sum(size_of(path) for path in files),
+        time.monotonic() - started,
+        packed.summary,
+        tuple(_notes(jobs)),
+    )
 
-        def advance(amount: float) -> None:
-            nonlocal done
-            done += amount
-            progress(name, done, total)
 
+def _job(held: _Held, session: Session, step: Prepared) -> Job:
+    return Job(session, Path(), step.options, held.calibration, Notes(list(held.odd)))
+
+
+def _count_progress(jobs: Sequence[Job], packer: Packer, progress: Progress) -> None:
+    """Let the jobs together say how far they are."""
+    done, total = 0.0, sum(packer.ticks(job) for job in jobs)
+
+    def advance(amount: float) -> None:
+        nonlocal done
+        done += amount
+        progress(packer.name, done, total)
+
+    for job in jobs:
         job.advance = advance
-        progress(name, 0.0, total)
-        try:
-            packed = step.packer.pack(job)
-            files = _publish(folder, place, packed)
-        except UsageError:
-            raise
-        except RecorderError as error:
-            raise type(error)(f"{session.path}: {name}: {error}") from error
-        except OSError as error:
-            reason = f"{error.filename or folder}: {error.strerror or error}"
-            raise StorageError(f"{session.path}: {name}: {reason}") from error
-    size = sum(_size(path) for path in files)
-    seconds = time.monotonic() - started
-    lines = tuple(job.notes.lines)
-    return Finalized(session.path, name, files, size, seconds, packed.summary, lines)
+    progress(packer.name, 0.0, total)
 
 
-@contextlib.contextmanager
-def _staging(place: Path, session: str) -> Iterator[Path]:
-    """An empty folder beside the archive's place, ours alone; removed in the end."""
-    folder = place / f".{session}.part"
-    try:
-        for parent in reversed([folder, *folder.parents]):
-            with contextlib.suppress(FileExistsError):
-                parent.mkdir(FOLDER_MODE)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be made: {error.strerror}") from None
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SessionError(f"{folder}: another process packs this archive") from None
-        _empty(folder)  # what an interrupted run has left
-        try:
-            yield folder
-        finally:
-            _empty(folder)
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-    finally:
-        os.close(fd)
-
-
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _publish(folder: Path, place: Path, packed: Packed) -> tuple[Path, ...]:
-    """Rename what is complete into place; an older archive's files end up in the folder."""
-    disk = PosixDisk()
-    disk.sync_folder(folder)
-    changed: list[tuple[Path, Path, bool]] = []
-    try:
-        for name in packed.files:
-            source, target = folder / name, place / name
-            exchanged = target.exists()
-            if exchanged:
-                _exchange(source, target)
-            else:
-                source.rename(target)
-            changed.append((source, target, exchanged))
-        disk.sync_folder(place)
-    except OSError:
-        for source, target, exchanged in reversed(changed):
-            with contextlib.suppress(OSError):
-                _exchange(source, target) if exchanged else target.rename(source)
-        raise
-    for name in packed.stale:
-        old = place / name
-        with contextlib.suppress(OSError):
-            shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
-    disk.sync_folder(place)
-    return tuple(place / name for name in packed.files)
-
-
-def _exchange(one: Path, other: Path) -> None:
-    """Let two files or folders change places in one step (renameat2)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    function = getattr(libc, "renameat2", None)
-    if function is not None:
-        names = os.fsencode(one), os.fsencode(other)
-        if function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
-            return
-    if one.is_dir() or other.is_dir():  # a file system that cannot: not in one step
-        aside = one.with_name(one.name + ".old")
-        other.rename(aside)
-        one.rename(other)
-        aside.rename(one)
-    else:
-        one.replace(other)
-
-
-def _size(path: Path) -> int:
-    if not path.is_dir():
-        return path.stat().st_size
-    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+def _notes(jobs: Sequence[Job]) -> Iterator[str]:
+    for job in jobs:
+        for line in job.notes.lines:
+            yield line if len(jobs) == 1 else f"{job.session.name}: {line}"
 
 
 def be_idle() -> None:

@@ -12,7 +12,9 @@ A packer's module has a `Packer` by the name of ``PACKER``::
     PACKER = NcorePacker()
 
 It writes complete, synced files into `Job.folder` under their final names, and says in which
-order they are to be put into place; the finalizer renames them.  docs/archives.md is the guide.
+order they are to be put into place; the finalizer renames them.  One that ``collects`` has
+``pack_all`` instead of ``pack``: its archives hold several sessions.  docs/archives.md is the
+guide.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,15 +60,16 @@ class Notes:
 
 @dataclass
 class Job:
-    """One archive of one session, to be packed.
+    """One session, to be packed as, or into, one archive.
 
     Attributes:
         session: opened with virtual sensors, for reading only.
-        folder: where the files go; empty.
+        folder: where the files go; empty.  Jobs that are packed together share it.
         options: of the packer, checked.
         calibration: of the session, or the one that was given instead; may be empty.
         notes: what is odd goes here.
         advance: is told of work that is done, in the unit of `Packer.ticks`.
+        at_fault: whether it was this session that could not be packed; see `blamed`.
     """
 
     session: Session
@@ -75,10 +78,25 @@ class Job:
     calibration: Calibration
     notes: Notes = field(default_factory=Notes)
     advance: Callable[[float], None] = lambda _: None
+    at_fault: bool = False
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Errors inside are this session's: a dataset of several is packed without it.
+
+        The disk's errors (`StorageError`) and wrong usage are nobody's.
+        """
+        try:
+            yield
+        except (StorageError, UsageError):
+            raise
+        except RecorderError:
+            self.at_fault = True
+            raise
 
     @contextmanager
     def at(self, stream: str, sample: int | None = None) -> Iterator[None]:
-        """Errors inside get the stream and the sample.
+        """Errors inside get the stream and the sample, and are this session's (see `blamed`).
 
         Raises:
             ArchiveError: instead of any error of a file or format.
@@ -86,7 +104,8 @@ class Job:
         """
         where = stream if sample is None else f"{stream}, sample {sample}"
         try:
-            yield
+            with self.blamed():
+                yield
         except (_PlacedArchiveError, _PlacedStorageError):
             raise  # the inner place is the better one
         except OSError as error:
@@ -116,7 +135,7 @@ class Packed:
     Attributes:
         files: names in `Job.folder`, of files and folders, in the order in which they are to be
             put into place: what names the others comes last.
-        stale: names that an older archive of the session may have and this one has not; removed
+        stale: names that an older archive of that name may have and this one has not; removed
             when all is in place.
         summary: what is in it, for the report.
     """
@@ -127,10 +146,24 @@ class Packed:
 
 
 class Packer(ABC):
-    """Packs sessions as one kind of archive."""
+    """Packs sessions as one kind of archive.
+
+    Attributes:
+        name: as in ``--to``; the package's name.
+        options: that it takes.
+        collects: whether one archive can hold several sessions.  Such a packer has `pack_all`,
+            any other one `pack`.
+    """
 
     name: ClassVar[str]
     options: ClassVar[OptionTable] = {}
+    collects: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        needed = "pack_all" if cls.collects else "pack"
+        if getattr(cls, needed) is getattr(Packer, needed):
+            raise TypeError(f"{cls.__name__} has no {needed}")
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options with their defaults; also that everything needed is installed.
@@ -145,14 +178,37 @@ class Packer(ABC):
     def ticks(self, job: Job) -> float:
         """How much work there is, in the unit that `Job.advance` is called with."""
 
-    @abstractmethod
     def pack(self, job: Job) -> Packed:
-        """Pack the session.
+        """Pack one session as an archive of its name.
 
         Raises:
             ArchiveError, FormatError: something cannot be packed; names stream and sample.
             StorageError: the disk refused.
         """
+        return self.pack_all([job], job.session.name, None)
+
+    def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
+        """Pack sessions as one archive; only packers that `collects`.
+
+        What fails inside `Job.at` or `Job.blamed` is that session's fault: the finalizer empties
+        the folder and calls again without it.  With many sessions not all their files can be open
+        at once: close each `Job.session` when it is packed.
+
+        Args:
+            jobs: one per session, in the order of the command line, at least one; all have the
+                same `Job.folder` and options.
+            name: of the archive.
+            existing: the folder in which an older archive of that name lies, to be added to: its
+                sessions come into the new archive, but for those that `jobs` have, too (same name
+                and start).  It is never changed; the new archive is complete without it, since
+                the old one goes when the new one comes into its place.  None: begin a new one.
+
+        Raises:
+            ArchiveError, FormatError: something cannot be packed, or the older archive cannot be
+                added to; names session, stream and sample.
+            StorageError: the disk refused.
+        """
+        raise NotImplementedError
 
 
 def available() -> list[str]:

@@ -1,9 +1,13 @@
-"""``recorder finalize SESSION... --to ncore,...``: pack archives again, or later."""
+"""``recorder finalize SESSION... --to ncore,...``: pack archives again, or later.
+
+With ``--out DIR``, archives that can hold several sessions become one dataset in it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -36,7 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to", required=True, metavar="NAMES", help="archives to pack, as in ncore,l5kit"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="pack into DIR, not into the session's _archives"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="pack into DIR, not into the session's _archives; all sessions as one dataset "
+        "where the archive can hold several",
     )
     parser.add_argument(
         "--calibration", type=Path, metavar="FILE", help="use this calibration, not the session's"
@@ -52,35 +60,90 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Pack; 0, or 1 where an archive could not be (the other sessions' are packed)."""
-    from recorder.contract.errors import RecorderError, UsageError
-    from recorder.finalizer import be_idle, finalize, prepare
+    """Pack; 0, or 1 where a session could not be (the others are packed)."""
+    # Packers have threads of their own; those of a matrix library only get in their way.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from recorder.contract.errors import UsageError
+    from recorder.finalizer import be_idle, dataset_name, prepare
 
     steps = parse_steps(args.to, args.option)
-    prepare(steps)
+    together = [
+        step
+        for step, prepared in zip(steps, prepare(steps), strict=True)
+        if args.out is not None and prepared.packer.collects
+    ]
+    apart = [step for step in steps if step not in together]
     names = [path.resolve().name for path in args.sessions]
-    if args.out is not None and len(set(names)) < len(names):
+    if args.out is not None and apart and len(set(names)) < len(names):
         raise UsageError("--out: two of the sessions have the same name")
+    if together:
+        dataset_name(args.out)
     be_idle()
     results: list[Finalized] = []
-    failed = 0
+    failed: set[Path] = set()
     with _terminable():
-        for path in args.sessions:
-            try:
-                with _bar(path, len(steps)) as show:
-                    for result in finalize(
-                        path, steps, out=args.out, calibration=args.calibration, progress=show
-                    ):
-                        results.append(result)
-            except UsageError:
-                raise
-            except RecorderError as error:
-                if len(args.sessions) == 1:
-                    raise
-                note(f"recorder finalize: {error}")
-                failed += 1
+        if apart:
+            _pack_apart(args, apart, results, failed)
+        if together:
+            _pack_together(args, together, results, failed)
     emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
     return 1 if failed else 0
+
+
+def _pack_apart(
+    args: argparse.Namespace, steps: list[Step], results: list[Finalized], failed: set[Path]
+) -> None:
+    """Each session as archives of its own; one that cannot be packed is told of and left out."""
+    from recorder.contract.errors import RecorderError, UsageError
+    from recorder.finalizer import finalize
+
+    for path in args.sessions:
+        try:
+            with _bar(path, len(steps)) as show:
+                for result in finalize(
+                    path, steps, out=args.out, calibration=args.calibration, progress=show
+                ):
+                    results.append(result)
+        except UsageError:
+            raise
+        except RecorderError as error:
+            if len(args.sessions) == 1:
+                raise
+            note(f"recorder finalize: {error}")
+            failed.add(path)
+
+
+def _pack_together(
+    args: argparse.Namespace, steps: list[Step], results: list[Finalized], failed: set[Path]
+) -> None:
+    """All sessions that have not failed as one dataset for each archive."""
+    from recorder.contract.errors import RecorderError, UsageError
+    from recorder.finalizer import collect
+
+    def refused(path: Path, error: RecorderError) -> None:
+        note(f"recorder finalize: {error}")
+        failed.add(path)
+
+    paths = [path for path in args.sessions if path not in failed]
+    if not paths:
+        return
+    try:
+        with _bar(args.out, len(steps)) as show:
+            for result in collect(
+                paths,
+                steps,
+                args.out,
+                calibration=args.calibration,
+                progress=show,
+                refused=refused if len(paths) > 1 else None,
+            ):
+                results.append(result)
+    except UsageError:
+        raise
+    except RecorderError as error:
+        if not results:
+            raise
+        refused(args.out, error)  # what other archives there are is told all the same
 
 
 def parse_steps(names: str, options: list[str]) -> list[Step]:
@@ -201,7 +264,8 @@ def _text(results: list[Finalized]) -> str:
     lines = []
     for result in results:
         size, seconds = human_bytes(result.bytes), human_seconds(result.seconds)
-        lines.append(f"{result.session}: {result.archive}: {size} in {seconds}")
+        what = ", ".join(str(path) for path in result.sessions)
+        lines.append(f"{what}: {result.archive}: {size} in {seconds}")
         lines += [f"  {path}" for path in result.files]
         frames = result.summary.get("frames")
         if frames:

@@ -83,7 +83,7 @@ def _check_closed(session: Session, vrs: VrsReader, report: Report) -> None:
     if vrs.tail is not None:
         report.error(f"{vrs.path}: after its last whole record, at byte {vrs.end}: {vrs.tail}")
     if not vrs.indexed:
-        report.error(f"{vrs.path}: has no index: readers have to walk through all of it")
+        report.warning(f"{vrs.path}: has no index: readers have to walk through all of it")
     counts = vrs.counts()
     known = vrs_streams({s: v.tags for s, v in vrs.streams.items()})
     damaged = {e.get("stream") for e in session.events() if e.get("cause") == "damaged"}

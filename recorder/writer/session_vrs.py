@@ -8,16 +8,12 @@ which every commit empties: what is acknowledged is durable here, too.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import platform
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import recorder
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.formats.disk import AppendFile, Disk
@@ -29,23 +25,24 @@ from recorder.formats.vrs import (
 )
 from recorder.session import layout
 from recorder.session.record_format import vrs_streams
-from recorder.writer.reorder import Batch, ReorderWindow, Single
-from recorder.writer.track import first_time
-from recorder.writer.vrs_records import (
-    ConfigurationData,
+from recorder.session.vrs_records import (
     DataRecords,
     Stamps,
-    StateData,
     Times,
     session_stream,
     told_only,
     with_data,
 )
-
-TIME_DOMAIN = (
-    "epoch seconds on the session's host clock: CLOCK_MONOTONIC plus clock_offset_ns, which is "
-    "fixed at the session's start; ts of the session's streams"
+from recorder.session.vrs_told import (
+    configuration,
+    drivers_of,
+    event_state,
+    file_tags,
+    session_configuration,
+    state,
 )
+from recorder.writer.reorder import Batch, ReorderWindow, Single
+from recorder.writer.track import first_time
 
 
 @dataclass(slots=True)
@@ -70,7 +67,7 @@ class SessionVrs:
         self._start_mono_ns = int(values["start_mono_ns"])
         self._offset_ns = int(values["start_ns"]) - self._start_mono_ns
         self._with_data = frozenset(values["record_format"]["streams"])
-        self._drivers = _drivers(values.get("sensors") or {})
+        self._drivers = drivers_of(values.get("sensors") or {})
         self._streams: dict[str, _Stream] = {}
         self._known = vrs_streams({s: w.tags.user for s, w in writer.streams.items()})
         if not writer.count:
@@ -90,7 +87,7 @@ class SessionVrs:
             session / layout.VRS,
             disk,
             [session_stream(str(values["name"]))],
-            _file_tags(values),
+            file_tags(values),
             index_path=layout.private(session, layout.VRS_INDEX),
             # About the time, with low bits that tell copies of a session from others.
             creation_id=int(values["start_ns"]) & ~0x3FFFFFFF | zlib.crc32(clock_id) & 0x3FFFFFFF,
@@ -201,16 +198,8 @@ class SessionVrs:
         stream = self._known.get(event.get("stream") or "")
         if stream is None:
             stream = self._known[""]
-        seq, epoch = event.get("first_seq"), event.get("epoch")
-        self._tell(
-            stream,
-            event["t_ns"],
-            str(event["type"]),
-            epoch if isinstance(epoch, int) else 0,
-            seq if isinstance(seq, int) else 0,
-            event.get("cause"),
-            event,
-        )
+        record = event_state(event, self._offset_ns)
+        self._add(stream, RecordType.STATE, event["t_ns"] - self._offset_ns, record.encode())
 
     def drain(self) -> None:
         """Hand everything to the files."""
@@ -255,33 +244,12 @@ class SessionVrs:
     ) -> None:
         """Before the epoch's first sample in time, and not before the last one of another."""
         t_mono_ns = last_ns if last_ns >= 0 else min(self._start_mono_ns, first_time(message))
-        wire = spec.to_wire()
-        files, settings = wire.pop("files"), wire.pop("settings")
-        record = ConfigurationData(
-            stream=spec.name,
-            driver=self._drivers.get(spec.name, ""),
-            epoch=message.epoch,
-            t_mono_ns=t_mono_ns,
-            clock_offset_ns=self._offset_ns,
-            rate_hz=spec.rate_hz or 0.0,
-            declaration=_json(wire),
-            settings=_json(settings),
-            files={_text(name): _text(text) for name, text in files.items()},
-        )
+        driver = self._drivers.get(spec.name, "")
+        record = configuration(spec, driver, message.epoch, t_mono_ns, self._offset_ns)
         self._add(stream, RecordType.CONFIGURATION, t_mono_ns, record.encode())
 
     def _configure_session(self, session: Path, values: Mapping[str, Any]) -> None:
-        files = {}
-        for name in ("config.yaml", "calibration.yaml"):
-            if (session / name).is_file():
-                files[name] = _text((session / name).read_text("utf-8", "replace"))
-        told = {k: v for k, v in values.items() if k not in ("state", "end_ns", "streams")}
-        record = ConfigurationData(
-            t_mono_ns=self._start_mono_ns,
-            clock_offset_ns=self._offset_ns,
-            settings=_json(told),
-            files=files,
-        )
+        record = session_configuration(session, values, self._start_mono_ns, self._offset_ns)
         stream, kind = self._known[""], RecordType.CONFIGURATION
         self._add(stream, kind, self._start_mono_ns, record.encode())
         self._window.drain()
@@ -297,15 +265,7 @@ class SessionVrs:
         values: Mapping[str, Any],
     ) -> None:
         t_mono_ns = t_ns - self._offset_ns
-        record = StateData(
-            t_mono_ns=t_mono_ns,
-            epoch=max(0, epoch),
-            seq=max(0, seq),
-            kind=_text(kind),
-            cause=_text(cause or ""),
-            numbers=_numbers(values),
-            values=_json(values),
-        )
+        record = state(t_mono_ns, kind, epoch, seq, cause, values)
         self._add(stream, RecordType.STATE, t_mono_ns, record.encode())
 
     def _add(self, stream: StreamId, kind: RecordType, t_mono_ns: int, data: bytes) -> None:
@@ -318,49 +278,3 @@ def remove_leftovers(disk: Disk, session: Path) -> None:
     path = layout.private(session, layout.VRS_INDEX)
     if path.exists():
         disk.remove(path)
-
-
-def _drivers(sensors: Mapping[str, Any]) -> dict[str, str]:
-    """The driver of every stream."""
-    drivers = {}
-    for name, sensor in sensors.items():
-        for stream in (name, *(sensor.get("streams") or ())):
-            drivers[stream] = str(sensor.get("driver") or "")
-    return drivers
-
-
-def _file_tags(values: Mapping[str, Any]) -> dict[str, str]:
-    start_ns, start_mono_ns = int(values["start_ns"]), int(values["start_mono_ns"])
-    tags = {
-        "capture_time_epoch": str(start_ns // 1_000_000_000),
-        "session_id": values["name"],
-        "device_id": values.get("hostname") or platform.node(),
-        "time_domain": TIME_DOMAIN,
-        "start_ns": start_ns,
-        "start_mono_ns": start_mono_ns,
-        "clock_offset_ns": start_ns - start_mono_ns,
-        "recorder_version": values.get("recorder_version") or recorder.__version__,
-    }
-    more = {f"metadata.{k}": v for k, v in (values.get("metadata") or {}).items()}
-    return {
-        _text(str(k)): _text(v if isinstance(v, str) else _json(v))
-        for k, v in (tags | more).items()
-    }
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    found = {}
-    for key, value in values.items():
-        if isinstance(value, (int, float)):
-            with contextlib.suppress(OverflowError):  # an int may be of any size
-                found[_text(str(key))] = float(value)
-    return found
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), default=str)
-
-
-def _text(text: str) -> str:
-    """What UTF-8 can hold of it."""
-    return text.encode("utf-8", "replace").decode()

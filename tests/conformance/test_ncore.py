@@ -326,8 +326,11 @@ def test_tar_programs_read_it(packed: Packed, tmp_path: Path) -> None:
     assert (listed.stdout.split(), listed.stderr) == (names, "")
     done = subprocess.run(["tar", "-xf", itar, "-C", tmp_path], capture_output=True, check=True)
     assert done.stderr == b""
+    extracted = tmp_path / "tarfile"
     with tarfile.open(itar) as tar:
+        tar.extractall(extracted, filter="data")
         for name in names:
             member = tar.extractfile(name)
             assert member is not None
             assert member.read() == (tmp_path / name).read_bytes()
+            assert (extracted / name).read_bytes() == (tmp_path / name).read_bytes()

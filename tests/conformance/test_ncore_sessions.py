@@ -18,6 +18,7 @@ from drivers.sim.radar import SimulatedRadar
 from drivers.sim.world import World
 from recorder.session.reader import Session, lidar_range_mm
 from tests.acceptance.command import PROJECT, contents, recorder
+from tests.conftest import SHARED_DATA
 
 components: Any = pytest.importorskip(
     "ncore.impl.data.v4.components", reason="needs nvidia-ncore, which is not installed"
@@ -37,10 +38,8 @@ sensors:
   radar: {{driver: mmwave, source: "sim:", pace: max, iq_order: qqii}}
   imu: {{driver: xsens, source: "sim:", pace: max}}
 """
-PCAPS = {
-    "OS-1-128_v2.3.0_1024x10": "OS-1-128_v2.3.0_1024x10_lb_n3.pcap",
-    "OS-0-32-U1_v2.2.0_1024x10": "OS-0-32-U1_v2.2.0_1024x10.pcap",
-}
+OUSTER = SHARED_DATA / "ouster"
+PCAPS = sorted(path.name for path in OUSTER.glob("*.pcap")) or ["(none)"]
 
 
 class Packed(NamedTuple):
@@ -341,14 +340,20 @@ def test_masks(packed: Packed) -> None:
     assert np.array_equal(np.asarray(masks["ego"]), stored)
 
 
+def metadata_of(capture: str) -> Path:
+    """The sensor's description: the file whose name the capture's name begins with."""
+    (found,) = [path for path in OUSTER.glob("*.json") if capture.startswith(path.stem)]
+    return found
+
+
 @pytest.mark.parametrize("name", PCAPS)
 def test_every_capture(name: str, shared_data: Path, tmp_path: Path) -> None:
-    folder = shared_data / "ouster"
     text = (
         "version: 1\nstorage: {min_free_gb: 0}\nsensors:\n  lidar: {driver: ouster, pace: max, "
-        f'source: "pcap:{folder / PCAPS[name]}", metadata: "{folder / name}.json"}}\n'
+        f'source: "pcap:{OUSTER / name}", metadata: "{metadata_of(name)}"}}\n'
     )
-    packed = pack(record(tmp_path, text, name.lower().replace(".", "_"), 30))
+    packed = pack(record(tmp_path, text, "capture", 30))
+    assert len(packed.session.streams["lidar"]) >= 1
     worst = lidar_points_agree(packed, "lidar")
     metadata = packed.loader.get_lidar_sensor("lidar").lidar_reader.generic_meta_data
     told = metadata.get("second_return_error_m", 0.0)
@@ -366,7 +371,7 @@ def test_every_capture(name: str, shared_data: Path, tmp_path: Path) -> None:
         assert points.shape == expected.shape
         assert np.abs(np.sort(points, axis=0) - np.sort(expected, axis=0)).max() < 1e-3
     told_in_report = any("second returns share" in note for note in packed.result["notes"])
-    assert told_in_report == ("OS-0" in name)
+    assert told_in_report == ("rng2" in packed.session.streams["lidar"].meta)
     packed.session.close()
 
 

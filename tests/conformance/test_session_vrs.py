@@ -10,9 +10,11 @@ import pytest
 
 from recorder.contract.clock import ManualClock
 from recorder.contract.wire import Kind
+from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
-from recorder.formats.vrs import RecordType
-from recorder.session.record_format import open_vrs
+from recorder.formats.vrs import RecordType, VrsReader
+from recorder.session.reader import Session
+from recorder.session.record_format import open_vrs, vrs_streams
 from recorder.writer.recovery import recover
 from tests.writer.vrs_session import SPECS, Recording, stream_of
 
@@ -20,8 +22,8 @@ pytestmark = pytest.mark.conformance
 pyvrs = pytest.importorskip("pyvrs", reason="pyvrs (PyPI vrs) is not installed")
 
 
-def recorded(root: Path) -> Recording:
-    recording = Recording(root, list(SPECS))
+def recorded(root: Path, record_format: list[str] | None = None) -> Recording:
+    recording = Recording(root, list(SPECS) if record_format is None else record_format)
     recording.declare()
     for turn in range(5):
         recording.data("camera", 2)
@@ -34,8 +36,8 @@ def recorded(root: Path) -> Recording:
 
 def hold(path: Path, recording: Recording, acknowledged: dict[str, int]) -> None:
     """Every field and block of every sample, as it was sent; at least what was acknowledged."""
-    reader = pyvrs.SyncVRSReader(str(path / "session.vrs"))
-    with open_vrs(path) as ours:
+    reader = pyvrs.SyncVRSReader(str(path))
+    with VrsReader(path) as ours:
         ids = {name: str(stream_of(ours, name)) for name in SPECS}
         counts = {
             (str(stream), kind.name.lower()): count
@@ -84,7 +86,7 @@ def test_a_recorded_session(tmp_path: Path) -> None:
     recording = recorded(tmp_path)
     path = recording.end()
     counts = {n: sum(m.count or 0 for m in messages) for n, messages in recording.sent.items()}
-    hold(path, recording, counts)
+    hold(path / "session.vrs", recording, counts)
 
 
 @pytest.mark.parametrize("boot", [None, "another"])
@@ -97,7 +99,7 @@ def test_a_killed_and_recovered_session(tmp_path: Path, boot: str | None) -> Non
         file.flush()
     recording.writer.abandon()
     recover(recording.path, PosixDisk(), ManualClock(9_000_000_000), boot=boot)
-    hold(recording.path, recording, acknowledged)
+    hold(recording.path / "session.vrs", recording, acknowledged)
 
 
 def test_a_killed_sessions_file_as_it_lies(tmp_path: Path) -> None:
@@ -111,3 +113,68 @@ def test_a_killed_sessions_file_as_it_lies(tmp_path: Path) -> None:
     with open_vrs(recording.path) as ours:
         assert len(reader) == len(ours) > 50
         assert len(ours.numbers(types=RecordType.DATA)) >= 5 * 9
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_session_packed_as_one_file(tmp_path: Path, compression: str) -> None:
+    """All streams' data, of which session.vrs has the IMU's only."""
+    recording = recorded(tmp_path, ["imu"])
+    path = recording.end()
+    counts = {n: sum(m.count or 0 for m in messages) for n, messages in recording.sent.items()}
+    (result,) = finalize(path, [Step("vrs", {"compression": compression})])
+    hold(result.files[0], recording, counts)
+    reader = pyvrs.SyncVRSReader(str(result.files[0]))
+    stamps = [reader[number].timestamp for number in range(len(reader))]
+    assert stamps == sorted(stamps)
+    assert reader.n_records == result.summary["records"]
+
+
+@pytest.mark.parametrize("boot", [None, "another"])
+def test_a_recovered_session_packed_as_one_file(tmp_path: Path, boot: str | None) -> None:
+    recording = recorded(tmp_path, ["imu"])
+    acknowledged = {n: sum(m.count or 0 for m in sent) for n, sent in recording.sent.items()}
+    recording.writer.abandon()
+    recover(recording.path, PosixDisk(), ManualClock(9_000_000_000), boot=boot)
+    (result,) = finalize(recording.path, [Step("vrs")])
+    hold(result.files[0], recording, acknowledged)
+    assert "session: recovered: its writer died, or its disk failed" in result.notes
+
+
+def test_simulated_and_real_sensors_packed_as_one_file(session: Path) -> None:
+    """Pictures, sweeps, IQ and IMU of whole sessions."""
+    (result,) = finalize(session, [Step("vrs")])
+    reader = pyvrs.SyncVRSReader(str(result.files[0]))
+    with Session(session) as opened, VrsReader(result.files[0]) as ours:
+        assert set(reader.stream_ids) == {str(s) for s in ours.streams}
+        ids = vrs_streams({s: v.tags for s, v in ours.streams.items()})
+        for name, stream in opened.streams.items():
+            records = reader.filtered_by_fields(stream_ids={str(ids[name])}, record_types={"data"})
+            assert len(records) == len(stream) > 0
+            for index in {0, len(stream) // 2, len(stream) - 1}:
+                record = records[index]
+                assert record.timestamp == stream.t_ns[index : index + 1].astype("<f8")[0] / 1e9
+                assert record.metadata_blocks[0]["seq"] == stream.sample(index, ["seq"])["seq"]
+                hold_channels(stream, index, record)
+    if result.files[0].parent.parent.name == "_archives":
+        result.files[0].unlink()
+
+
+def hold_channels(stream: Any, index: int, record: Any) -> None:
+    images, customs = iter(record.image_blocks), iter(record.custom_blocks)
+    fields: dict[str, Any] = {}
+    for block in record.metadata_blocks:
+        fields = {**block, **fields}
+    for channel in stream.data_channels:
+        form = stream.meta[channel]["format"]
+        if form == "mjpg":
+            assert np.asarray(next(images)).tobytes() == stream.channels[channel].encoded(index)
+        elif form == "lzmaf":
+            assert np.asarray(next(customs)).tobytes() == stream.channels[channel].encoded(index)
+        else:
+            values = stream.sample(index, [channel])[channel]
+            found = fields.get(channel)
+            found = next(customs) if found is None else found
+            stored = np.asarray(found)
+            if stored.dtype != values.dtype and channel in fields:
+                stored = stored.astype(values.dtype)
+            assert stored.tobytes() == values.tobytes()

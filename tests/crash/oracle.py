@@ -20,7 +20,7 @@ from recorder.session.layout import RECOVERED
 from recorder.session.record_format import open_vrs, vrs_streams
 from recorder.session.validation import validate
 from recorder.writer.recovery import RECOVERY
-from recorder.writer.vrs_records import StateData
+from recorder.session.vrs_records import StateData
 from tests.crash.scenario import (
     SEGMENT_BYTES,
     SPECS,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from recorder import finalizer
-from recorder.archives import ArchiveError, base
+from recorder.archives import ArchiveError, base, staging
 from recorder.archives.base import Job, Packed, Packer
 from recorder.contract.errors import (
     ConfigError,
@@ -141,36 +141,67 @@ def test_an_interrupt_leaves_nothing(packer: FakePacker, session: Path) -> None:
     assert in_place(session) == {}
 
 
-@pytest.mark.parametrize("failing", [0, 1])
+class Renames:
+    """Counts the steps by which archives come into place, and fails at one of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: int, *, dead: bool) -> None:
+        self._calls, self._failing, self._dead = 0, failing, dead
+        self._exchange, self._rename = staging.exchange, Path.rename
+        monkeypatch.setattr(staging, "exchange", self.exchange)
+        monkeypatch.setattr(Path, "rename", lambda path, target: self.rename(path, target))
+
+    def exchange(self, one: Path, other: Path) -> None:
+        self._count(other)
+        self._exchange(one, other)
+
+    def rename(self, path: Path, target: Path) -> None:
+        self._count(target)
+        self._rename(path, target)
+
+    def _count(self, target: Path) -> None:
+        self._calls += 1
+        if self._calls == self._failing or (self._dead and self._calls > self._failing):
+            raise OSError(errno.EIO, "Input/output error", str(target))
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
 def test_renames_that_fail_are_taken_back(
     packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     list(finalize(session, [Step("fake")]))
     packer.content = b"two"
-    calls = 0
-    exchange = finalizer._exchange
-
-    def broken(one: Path, other: Path) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == failing + 1:
-            raise OSError(errno.EIO, "Input/output error", str(other))
-        exchange(one, other)
-
-    monkeypatch.setattr(finalizer, "_exchange", broken)
+    Renames(monkeypatch, failing, dead=False)
     with pytest.raises(StorageError, match=r"fake: .*Input/output error"):
         list(finalize(session, [Step("fake")]))
     assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
 
 
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_kill_between_renames_leaves_no_mixture(
+    packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """The file that names the others never stands beside some that are not its own."""
+    list(finalize(session, [Step("fake")]))
+    packer.content = b"two"
+    Renames(monkeypatch, failing, dead=True)  # nothing is taken back, as after a kill
+    with pytest.raises(StorageError):
+        list(finalize(session, [Step("fake")]))
+    left = in_place(session)
+    assert "drive.bin" not in left or set(left.values()) == {b"one"}
+    monkeypatch.undo()
+    monkeypatch.setattr(finalizer, "load_packer", lambda name: packer)
+    list(finalize(session, [Step("fake")]))
+    assert in_place(session) == {"drive.bin": b"two", "drive.d/part": b"two"}
+
+
 def test_an_exchange_where_the_system_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
+    monkeypatch.setattr("recorder.archives.staging.ctypes.CDLL", lambda *_, **__: object())
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").write_text(name)
-    finalizer._exchange(tmp_path / "a", tmp_path / "b")
+    staging.exchange(tmp_path / "a", tmp_path / "b")
     assert [(tmp_path / name / "x").read_text() for name in ("a", "b")] == ["b", "a"]
 
 

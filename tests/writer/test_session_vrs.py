@@ -23,7 +23,7 @@ from recorder.session.record_format import describe_vrs, open_vrs
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
-from recorder.writer.vrs_records import ConfigurationData, StateData
+from recorder.session.vrs_records import ConfigurationData, StateData
 from recorder.writer.vrs_recovery import measure_vrs
 from tests.writer.vrs_session import EPOCH, SPECS, Recording, data_of, stream_of
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,9 @@ from recorder.archives.ncore.times import Interval
 from recorder.contract.errors import FormatError
 from recorder.formats.disk import PosixDisk
 from recorder.formats.zarr2 import open_store, read_metadata
+from recorder.formats.zarr2.digests import md5_of
 from recorder.formats.zarr2.jsontext import dump_json
-from recorder.formats.zarr2.stores import COPY_BYTES, storage_errors
+from recorder.formats.zarr2.stores import storage_errors
 
 VERSION = "v4"
 ROOT_KEYS = (
@@ -152,24 +151,5 @@ def read_sequence(paths: list[Path]) -> Manifest:
 
 def store_md5(path: Path) -> str:
     """The MD5 that NCore takes of a file or, name by name, of a folder."""
-    digest = hashlib.md5(usedforsecurity=False)
     with storage_errors(path):
-        if path.is_dir():
-            _add_folder(str(path), digest)
-        else:
-            _add_file(str(path), digest)
-    return digest.hexdigest()
-
-
-def _add_folder(folder: str, digest: Any) -> None:
-    with os.scandir(folder) as entries:
-        ordered = sorted(entries, key=lambda entry: (entry.name.lower(), entry.name))
-    for entry in ordered:
-        digest.update(entry.name.encode())
-        (_add_folder if entry.is_dir() else _add_file)(entry.path, digest)
-
-
-def _add_file(path: str, digest: Any) -> None:
-    with open(path, "rb") as file:  # noqa: PTH123
-        while part := file.read(COPY_BYTES):
-            digest.update(part)
+        return md5_of(path)

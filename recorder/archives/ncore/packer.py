@@ -14,7 +14,9 @@ import numpy as np
 
 import recorder
 from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.ncore.added import added_stores
 from recorder.archives.ncore.frames import FrameWriter
+from recorder.archives.ncore.manifest import Manifest
 from recorder.archives.ncore.packer_labels import (
     pack_clouds,
     pack_cuboids,
@@ -31,14 +33,15 @@ from recorder.archives.ncore.packer_sensors import (
     ticks_of,
 )
 from recorder.archives.ncore.sequence import SequenceWriter
+from recorder.archives.ncore.times import Interval
 from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
 from recorder.processing.frames import kind_of, last_stamp_ns
 from recorder.processing.labels import box_files
+from recorder.processing.losses import stream_losses
 from recorder.processing.odometry import LidarOdometry, require_odometry
 from recorder.processing.poses import Cover, PoseSource, find_poses
-from recorder.session.accounts import losses, lost_events
 from recorder.session.layout import RECOVERED
 from recorder.session.stream import Stream
 
@@ -98,12 +101,17 @@ class _SessionPacker:
         name = job.session.name
         self._look()
         interval_ns = self._interval()
+        metadata = self._metadata()
+        manifest = Manifest(name, Interval.of_ns(*interval_ns), metadata)
+        # The archive is made in a folder beside its place.
+        beside = added_stores(job.folder.parent, name, manifest, job.notes.say)
         with SequenceWriter(
             job.folder,
             name,
             interval_ns=interval_ns,
-            metadata=self._metadata(),
+            metadata=metadata,
             store=job.options["store"],
+            beside=beside,
         ) as sequence:
             self._place(sequence)
             self._pack_trajectory(sequence)
@@ -187,17 +195,19 @@ class _SessionPacker:
         return max(200_000_000, round(2e9 / rate) if rate else 0)
 
     def _metadata(self) -> dict[str, Any]:
-        """The sequence's generic metadata."""
-        session, calibration = self._job.session, self._job.calibration
+        """The sequence's generic metadata: what stays the same however often it is packed.
+
+        Stores that are added later have it, too, and have to agree with those packed anew.
+        """
+        session = self._job.session
         header = session.header or {}
         lost: dict[str, Any] = {}
-        for name, events in lost_events(session.events()).items():
-            counted, intervals = losses(events)
-            lost[name] = {"counted": dict(counted), "uncounted_intervals": len(intervals)}
-            parts = [f"{n} ({cause})" for cause, n in counted.items()]
-            if intervals:
-                parts.append(f"{len(intervals)} intervals that nobody counted")
-            self._job.notes.say("lost samples: " + ", ".join(parts), name)
+        for found in stream_losses(session):
+            lost[found.stream] = {
+                "counted": dict(found.counted),
+                "uncounted_intervals": found.intervals,
+            }
+            self._job.notes.say(found.sentence, found.stream)
         if session.state == RECOVERED:
             self._job.notes.say("recovered: its writer died, or its disk failed", "session")
         return {
@@ -208,8 +218,6 @@ class _SessionPacker:
             "end_ns": session.end_ns,
             "hostname": header.get("hostname"),
             "lost": lost,
-            "calibration_sha256": calibration.sha256,
-            "packed_by": f"recorder {recorder.__version__}",
         }
 
     def _place(self, sequence: SequenceWriter) -> None:
@@ -316,6 +324,11 @@ class _SessionPacker:
             if told := self._job.notes.of(writer.instance):
                 writer.metadata["notes"] = told
         sequence.poses().metadata["notes"] = list(self._job.notes.lines)
+        sequence.poses().metadata["packing"] = {
+            "packed_by": f"recorder {recorder.__version__}",
+            "options": dict(self._job.options),
+            "calibration_sha256": self._job.calibration.sha256,
+        }
 
 
 class _Ends:

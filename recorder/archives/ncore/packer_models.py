@@ -16,7 +16,7 @@ from recorder.archives.ncore.models import (
     Shutter,
 )
 from recorder.contract.options import Option, OptionTable, check_options
-from recorder.processing.calibration import Calibration, SensorCalibration
+from recorder.processing.calibration import Calibration
 from recorder.processing.lidar import OusterOptics
 
 _HALF_PIXEL = 0.5
@@ -48,6 +48,7 @@ def _terms(*names: str) -> dict[str, Option]:
     return {name: Option("float", 0.0, "distortion") for name in names}
 
 
+_RADIAL_TERMS = ("k1", "k2", "k3", "k4", "k5", "k6")
 _PINHOLE_TERMS = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4")
 _FISHEYE_TERMS = ("k1", "k2", "k3", "k4")
 _TABLES: Mapping[str, OptionTable] = {
@@ -90,61 +91,47 @@ def camera_model(calibration: Calibration, name: str) -> CameraModel | None:
         )
     shutter: Any = _SHUTTERS[values["shutter"]]
     try:
-        model = _MAKERS[sensor.model](sensor, values, shutter, outside)
+        assert sensor.resolution is not None
+        model = _MAKERS[sensor.model]((sensor.resolution, shutter, outside), values)
         model.attributes()
     except ArchiveError as error:
         raise fail(key, str(error)) from None
     return model
 
 
-def _resolution(sensor: SensorCalibration) -> tuple[int, int]:
-    assert sensor.resolution is not None
-    return sensor.resolution
+Common = tuple[tuple[int, int], Shutter, BivariateWindshield | None]
+"""What all models begin with: resolution, shutter, and what is in front of the camera."""
 
 
-def _pinhole(
-    sensor: SensorCalibration, v: Mapping[str, Any], shutter: Shutter, outside: Any
-) -> CameraModel:
-    return OpenCvPinhole(
-        _resolution(sensor),
-        shutter,
-        outside,
-        (v["fx"], v["fy"]),
-        (v["cx"] + _HALF_PIXEL, v["cy"] + _HALF_PIXEL),
-        tuple(v[name] for name in ("k1", "k2", "k3", "k4", "k5", "k6")),
-        (v["p1"], v["p2"]),
-        tuple(v[name] for name in ("s1", "s2", "s3", "s4")),
+def _lens(values: Mapping[str, Any]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Focal lengths and principal point."""
+    center = values["cx"] + _HALF_PIXEL, values["cy"] + _HALF_PIXEL
+    return (values["fx"], values["fy"]), center
+
+
+def _pinhole(common: Common, values: Mapping[str, Any]) -> CameraModel:
+    radial, tangential, prism = (
+        tuple(values[name] for name in names)
+        for names in (_RADIAL_TERMS, ("p1", "p2"), ("s1", "s2", "s3", "s4"))
     )
+    return OpenCvPinhole(*common, *_lens(values), radial, tangential, prism)
 
 
-def _fisheye(
-    sensor: SensorCalibration, v: Mapping[str, Any], shutter: Shutter, outside: Any
-) -> CameraModel:
-    return OpenCvFisheye(
-        _resolution(sensor),
-        shutter,
-        outside,
-        (v["fx"], v["fy"]),
-        (v["cx"] + _HALF_PIXEL, v["cy"] + _HALF_PIXEL),
-        tuple(v[name] for name in _FISHEYE_TERMS),
-        v["max_angle"],
-    )
+def _fisheye(common: Common, values: Mapping[str, Any]) -> CameraModel:
+    radial = tuple(values[name] for name in _FISHEYE_TERMS)
+    return OpenCvFisheye(*common, *_lens(values), radial, values["max_angle"])
 
 
-def _ftheta(
-    sensor: SensorCalibration, v: Mapping[str, Any], shutter: Shutter, outside: Any
-) -> CameraModel:
-    to_angle = v["reference"] == "pixel_to_angle"
+def _ftheta(common: Common, values: Mapping[str, Any]) -> CameraModel:
+    to_angle = values["reference"] == "pixel_to_angle"
     return FTheta(
-        _resolution(sensor),
-        shutter,
-        outside,
-        (v["cx"], v["cy"]),
-        v["pixel_to_angle"],
-        v["angle_to_pixel"],
+        *common,
+        (values["cx"], values["cy"]),
+        values["pixel_to_angle"],
+        values["angle_to_pixel"],
         "PIXELDIST_TO_ANGLE" if to_angle else "ANGLE_TO_PIXELDIST",
-        v["max_angle"],
-        v["linear_cde"],
+        values["max_angle"],
+        values["linear_cde"],
     )
 
 

@@ -17,6 +17,7 @@ from recorder.formats.zarr2 import ArraySpec, EncodedArray
 UNIT_TOLERANCE = 1e-4
 """How far the square of a direction's length may be from 1."""
 _KEPT_CONSTANTS = 16
+_LARGEST = float(np.finfo(np.float32).max)
 
 Float32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -37,12 +38,37 @@ class RayWriter(FrameWriter):
     @staticmethod
     def constant(values: npt.NDArray[Any]) -> EncodedArray:
         """An array per ray (directions, model elements) for use in many frames."""
-        return EncodedArray.encode(values.copy())
+        return EncodedArray.encode(values.copy(), constant=True)
 
     @staticmethod
     def constant_return(values: Float32) -> EncodedArray:
         """An array per return [R, N, ...] for use in many frames."""
-        return EncodedArray.encode(values.copy(), _return_spec(values.shape))
+        return EncodedArray.encode(values.copy(), _return_spec(values.shape), constant=True)
+
+    def _store_frame(
+        self,
+        frame_ns: tuple[int, int],
+        direction: Values,
+        t_ns: npt.NDArray[np.int64],
+        per_ray: Mapping[str, Values],
+        per_return: Mapping[str, Values],
+        limits: Mapping[str, float],
+        data: Arrays | None,
+        metadata: Metadata | None,
+    ) -> None:
+        """Check and store a frame; values that `limits` names are from 0 to there."""
+        times = self._frame_times(*frame_ns)
+        t_us = times[1]
+        count = self._check_directions(direction, t_us)
+        rays: dict[str, Values] = {"direction": direction}
+        rays["timestamp_us"] = self._ray_times(t_ns, count, frame_ns, t_us)
+        for name, values in per_ray.items():
+            self._check_array(name, _values(values), "u2", (count, 2), t_us)
+            rays[name] = values
+        _, absent = self._check_returns(per_return, count, t_us)
+        for name, high in limits.items():
+            self._check_range(name, per_return[name], absent, high, t_us)
+        self._store_rays(times, rays, per_return, absent, data, metadata)
 
     def _check_once(self, values: Values) -> bool:
         """Whether values have to be checked; those that were made by `constant` once only."""
@@ -59,14 +85,12 @@ class RayWriter(FrameWriter):
         """The number of rays; their directions are unit vectors."""
         values = _values(direction)
         self._check_array("direction", values, "f4", (None, 3), t_us)
-        if self._check_once(direction):
-            x, y, z = values[:, 0], values[:, 1], values[:, 2]
-            off = np.abs(x * x + y * y + z * z - 1) < UNIT_TOLERANCE
-            if not off.all():
-                ray = int(np.argmin(off))
-                if isinstance(direction, EncodedArray):
-                    del self._checked[id(direction)]
-                self._refuse(f"direction of ray {ray} has not length 1: {values[ray]}", t_us)
+        if self._check_once(direction) and not _are_unit(values):
+            off = np.abs(np.sum(values * values, axis=1) - 1) < UNIT_TOLERANCE
+            ray = int(np.argmin(off))
+            if isinstance(direction, EncodedArray):
+                del self._checked[id(direction)]
+            self._refuse(f"direction of ray {ray} has not length 1: {values[ray]}", t_us)
         return len(values)
 
     def _ray_times(
@@ -115,12 +139,15 @@ class RayWriter(FrameWriter):
     def _check_range(self, name: str, values: Values, absent: Mask, high: float, t_us: int) -> None:
         """Every value that is there is at least 0 and at most `high`."""
         array = _values(values)
+        low = np.fmin.reduce(array, axis=None, initial=high)  # of what is there: NaN is not
+        top = np.fmax.reduce(array, axis=None, initial=0)
+        if low >= 0 and top <= high:
+            return
         inside = (array >= 0) & (array <= high)
         inside |= absent
-        if not inside.all():
-            where = np.unravel_index(np.argmin(inside), inside.shape)
-            place = [int(i) for i in where]
-            self._refuse(f"{name} of return {place} is {array[where]}, outside [0, {high}]", t_us)
+        where = np.unravel_index(np.argmin(inside), inside.shape)
+        place = [int(i) for i in where]
+        self._refuse(f"{name} of return {place} is {array[where]}, outside [0, {high}]", t_us)
 
     def _store_rays(
         self,
@@ -160,6 +187,14 @@ class RayWriter(FrameWriter):
             return EncodedArray.encode(values, _return_spec(values.shape))
         except FormatError as error:
             self._refuse(f"{name}: {error}", t_us)
+
+
+def _are_unit(directions: Float32) -> bool:
+    """Whether all of [n, 3] have length 1; NaN has not."""
+    if not len(directions):
+        return True
+    squares = (directions * directions) @ np.ones(3, np.float32)
+    return bool(abs(squares.min() - 1) < UNIT_TOLERANCE > abs(squares.max() - 1))
 
 
 def _values(array: Values) -> npt.NDArray[Any]:
@@ -207,18 +242,17 @@ class LidarWriter(RayWriter):
         Raises:
             ArchiveError: what is wrong, with the frame.
         """
-        times = self._frame_times(t_start_ns, t_end_ns)
-        count = self._check_directions(direction, times[1])
-        rays: dict[str, Values] = {"direction": direction}
-        rays["timestamp_us"] = self._ray_times(t_ns, count, (t_start_ns, t_end_ns), times[1])
-        if model_element is not None:
-            self._check_array("model_element", _values(model_element), "u2", (count, 2), times[1])
-            rays["model_element"] = model_element
-        values = {"distance_m": distance_m, "intensity": intensity, **(returns or {})}
-        _, absent = self._check_returns(values, count, times[1])
-        self._check_range("distance_m", distance_m, absent, _LARGEST, times[1])
-        self._check_range("intensity", intensity, absent, 1.0, times[1])
-        self._store_rays(times, rays, values, absent, data, metadata)
+        per_ray = {} if model_element is None else {"model_element": model_element}
+        self._store_frame(
+            (t_start_ns, t_end_ns),
+            direction,
+            t_ns,
+            per_ray,
+            {"distance_m": distance_m, "intensity": intensity, **(returns or {})},
+            {"distance_m": _LARGEST, "intensity": 1.0},
+            data,
+            metadata,
+        )
 
 
 class RadarWriter(RayWriter):
@@ -253,14 +287,13 @@ class RadarWriter(RayWriter):
         Raises:
             ArchiveError: what is wrong, with the frame.
         """
-        times = self._frame_times(t_start_ns, t_end_ns)
-        count = self._check_directions(direction, times[1])
-        rays: dict[str, Values] = {"direction": direction}
-        rays["timestamp_us"] = self._ray_times(t_ns, count, (t_start_ns, t_end_ns), times[1])
-        values = {"distance_m": distance_m, **(returns or {})}
-        _, absent = self._check_returns(values, count, times[1])
-        self._check_range("distance_m", distance_m, absent, _LARGEST, times[1])
-        self._store_rays(times, rays, values, absent, data, metadata)
-
-
-_LARGEST = float(np.finfo(np.float32).max)
+        self._store_frame(
+            (t_start_ns, t_end_ns),
+            direction,
+            t_ns,
+            {},
+            {"distance_m": distance_m, **(returns or {})},
+            {"distance_m": _LARGEST},
+            data,
+            metadata,
+        )

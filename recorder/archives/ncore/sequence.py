@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from recorder.archives import ArchiveError
@@ -21,7 +20,6 @@ from recorder.archives.ncore.manifest import (
     Manifest,
     StoreEntry,
     read_sequence,
-    store_md5,
 )
 from recorder.archives.ncore.masks import MasksWriter
 from recorder.archives.ncore.point_clouds import Attribute, CoordinateUnit, PointCloudsWriter
@@ -37,6 +35,7 @@ from recorder.formats.zarr2 import (
     Store,
     require_numcodecs,
 )
+from recorder.formats.zarr2.finishing import Finishing
 from recorder.formats.zarr2.jsontext import dump_json
 from recorder.formats.zarr2.stores import remove, storage_errors
 
@@ -72,7 +71,7 @@ class _OpenStore:
     placed: bool = False
 
 
-class SequenceWriter:
+class SequenceWriter(Finishing):
     """Writes a sequence, store by store, in one go.
 
     Stores are written under temporary names (``.part``); `finish` completes, syncs and renames
@@ -93,6 +92,7 @@ class SequenceWriter:
         sequence_id: str | None = None,
         metadata: Metadata | None = None,
         store: StoreKind = "itar",
+        beside: Sequence[StoreEntry] = (),
     ) -> None:
         """Prepare a new sequence; stores are made when something goes into them.
 
@@ -103,6 +103,8 @@ class SequenceWriter:
             sequence_id: the name, unless given.
             metadata: generic metadata of the sequence.
             store: ``itar``, or ``folder`` for a file per key.
+            beside: stores of the sequence that are there already (see `added_stores`), and are
+                named by the new JSON file, too.
 
         Raises:
             UsageError: numcodecs is not installed.
@@ -112,7 +114,10 @@ class SequenceWriter:
         require_numcodecs()
         start_ns, stop_ns = interval_ns
         manifest = Manifest(
-            sequence_id or name, Interval.of_ns(start_ns, stop_ns), dict(metadata or {})
+            sequence_id or name,
+            Interval.of_ns(start_ns, stop_ns),
+            dict(metadata or {}),
+            list(beside),
         )
         dump_json(manifest.document())
         self._setup(folder, name, manifest, store)
@@ -155,7 +160,7 @@ class SequenceWriter:
         self._writers: dict[tuple[str, str], ComponentWriter] = {}
         self._groups: dict[tuple[str, str], str] = {}
         self._taken = {
-            (component, instance)
+            (component, instance): entry.path
             for entry in manifest.stores
             for component, instances in entry.components.items()
             for instance in instances
@@ -290,7 +295,10 @@ class SequenceWriter:
             raise ArchiveError(f"{component}/{instance}: the sequence is finished")
         identity = (component, instance)
         if identity in self._writers or identity in self._taken:
-            raise ArchiveError(f"{component}/{instance}: the sequence has this instance already")
+            where = f", in {self._taken[identity]}" if identity in self._taken else ""
+            raise ArchiveError(
+                f"{component}/{instance}: the sequence has this instance already{where}"
+            )
         group = group or ""
         if group in self._packed_groups():
             raise ArchiveError(
@@ -329,7 +337,7 @@ class SequenceWriter:
         part = final.with_name(final.name + ".part")
         with storage_errors(part):
             remove(part)  # of a run that was interrupted
-        store: Store = ItarStore(part, digest=True) if self._kind == "itar" else FolderStore(part)
+        store: Store = (ItarStore if self._kind == "itar" else FolderStore)(part, digest=True)
         attributes = self._manifest.root_attributes(group)
         hierarchy = Hierarchy(store, consolidation="cbor.xz", attributes=attributes)
         return _OpenStore(final, hierarchy)
@@ -351,14 +359,16 @@ class SequenceWriter:
         entries = []
         for group, store in self._stores.items():
             store.hierarchy.close()
-            md5 = store.hierarchy.store.md5 or store_md5(store.hierarchy.store.path)
+            md5 = store.hierarchy.store.md5
+            assert md5 is not None
             entries.append(StoreEntry(store.final.name, md5, self._components(group)))
         disk = PosixDisk()
         for store in self._stores.values():
             with storage_errors(store.final):
                 disk.rename(store.hierarchy.store.path, store.final)
             store.placed = True
-        self._manifest.stores += entries
+        known = self._manifest.stores
+        self._manifest.stores = [*known, *entries] if self._extends else [*entries, *known]
         meta = self._folder / f"{self._name}.json"
         self._manifest.write(meta)
         with storage_errors(self._folder):
@@ -429,21 +439,3 @@ class SequenceWriter:
                 with storage_errors(store.final):
                     remove(store.final)
         self._stores.clear()
-
-    def __enter__(self) -> SequenceWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self.discard()
-            return
-        try:
-            self.finish()
-        except BaseException:
-            self.discard()
-            raise

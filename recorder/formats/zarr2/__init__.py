@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from recorder.formats.zarr2.arrays import ArraySpec, EncodedArray, RowsSpec
 from recorder.formats.zarr2.codecs import Blosc, Compressor, require_numcodecs
+from recorder.formats.zarr2.folder import FolderStore
 from recorder.formats.zarr2.hierarchy import Group, Hierarchy, RowsWriter
 from recorder.formats.zarr2.itar import ItarStore
 from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
 from recorder.formats.zarr2.reading import StoreReader, open_store, read_array, read_metadata
 from recorder.formats.zarr2.spool import Spool
-from recorder.formats.zarr2.stores import FolderStore, Store
+from recorder.formats.zarr2.stores import Store
 
 __all__ = [
     "ArrayParts",

@@ -72,18 +72,22 @@ class EncodedArray:
         values: what it holds; must not be changed.
         metadata: ``.zarray``.
         chunks: key and bytes of each chunk.
+        constant: it is stored often; a store may keep its bytes once.
     """
 
     values: npt.NDArray[Any]
     metadata: dict[str, Any]
     chunks: tuple[tuple[str, bytes], ...]
+    constant: bool = False
 
     @classmethod
-    def encode(cls, values: npt.ArrayLike, spec: ArraySpec = ArraySpec()) -> EncodedArray:
+    def encode(
+        cls, values: npt.ArrayLike, spec: ArraySpec = ArraySpec(), *, constant: bool = False
+    ) -> EncodedArray:
         """Encode values; FormatError for a dtype that zarr has no form for."""
         array = np.asarray(values)
         metadata = array_metadata(array.dtype, array.shape, spec)
-        return cls(array, metadata, tuple(encode_chunks(array, spec)))
+        return cls(array, metadata, tuple(encode_chunks(array, spec)), constant)
 
 
 def array_metadata(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import json
 import lzma
 import re
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +25,7 @@ from recorder.formats.zarr2.arrays import (
     encode_chunks,
     pad_chunk,
 )
+from recorder.formats.zarr2.finishing import Finishing
 from recorder.formats.zarr2.jsontext import dump_json, is_lazy, json_parts
 from recorder.formats.zarr2.spool import Spool
 from recorder.formats.zarr2.stores import Store
@@ -39,7 +39,7 @@ _GROUP = {"zarr_format": 2}
 _BULKY = 4096  # bytes of a shape of metadata beyond which nothing is kept of it
 
 
-class Hierarchy:
+class Hierarchy(Finishing):
     """A hierarchy being written.
 
     Args:
@@ -69,7 +69,10 @@ class Hierarchy:
             self._put_lazy(key, document)
             return
         text = dump_json(document)
-        self.store.put(key, text)
+        if len(text) < _BULKY:
+            self.store.put_again(key, text)
+        else:
+            self.store.put(key, text)
         if self._consolidated is not None:
             self._consolidated.add(key, text)
 
@@ -88,6 +91,10 @@ class Hierarchy:
         """Write an encoded chunk."""
         self.store.put(key, data)
 
+    def put_again(self, key: str, data: bytes) -> None:
+        """Write an encoded chunk that is in other arrays, too."""
+        self.store.put_again(key, data)
+
     def close(self) -> None:
         """Write the consolidated metadata and finish the store."""
         if self._consolidated is not None:
@@ -100,19 +107,9 @@ class Hierarchy:
             self._consolidated.discard()
         self.store.discard()
 
-    def __enter__(self) -> Hierarchy:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()
+    def finish(self) -> None:
+        """The end of a ``with`` block: `close`."""
+        self.close()
 
 
 @functools.lru_cache(maxsize=512)
@@ -250,8 +247,9 @@ class Group:
 
     def _array(self, path: str, encoded: EncodedArray, attributes: Attributes | None) -> None:
         self._array_begin(path, encoded.metadata, attributes)
+        put = self._hierarchy.put_again if encoded.constant else self._hierarchy.put_chunk
         for key, data in encoded.chunks:
-            self._hierarchy.put_chunk(f"{path}/{key}", data)
+            put(f"{path}/{key}", data)
 
     def _array_begin(
         self, path: str, metadata: dict[str, Any], attributes: Attributes | None

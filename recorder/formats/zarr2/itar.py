@@ -97,6 +97,9 @@ class ItarStore:
         self._append(data)
         self._pad(size)
 
+    def put_again(self, key: str, data: bytes) -> None:
+        self.put(key, data)
+
     def put_parts(self, key: str, size: int, parts: Iterable[Buffer]) -> None:
         self._begin(key, size)
         end = self._length + size

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import lzma
+import os
 import shutil
 import struct
 import subprocess
 import sys
 import tarfile
+import threading
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from recorder.formats.zarr2 import (
     ItarStore,
     LazyRows,
     Spool,
+    folder,
     open_store,
     read_metadata,
 )
@@ -276,3 +280,114 @@ def test_parts_of_an_array_are_its_rows() -> None:
     parts = list(ArrayParts.of(array).parts())
     assert len(parts) == 3
     assert np.array_equal(np.concatenate(parts), array)
+
+
+def test_what_is_put_again_is_one_file(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "s")
+    for number in range(3):
+        store.put_again(f"g{number}/.zgroup", b"{}")
+        store.put(f"g{number}/0", b"{}")
+    store.close()
+    assert store.md5 is None
+    groups = [(tmp_path / f"s/g{n}/.zgroup").stat() for n in range(3)]
+    assert {s.st_ino for s in groups} == {groups[0].st_ino}
+    assert {(tmp_path / f"s/g{n}/0").stat().st_nlink for n in range(3)} == {1}
+    assert set(keys_of(tmp_path / "s").values()) == {b"{}"}
+
+
+@pytest.mark.parametrize(("code", "tries"), [(errno.EMLINK, 3), (errno.EPERM, 1)])
+def test_names_that_a_file_system_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, tries: int
+) -> None:
+    tried = []
+
+    def refuse(one: str, other: str) -> None:
+        tried.append(other)
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with Hierarchy(FolderStore(tmp_path / "s")) as hierarchy:
+        for name in "abc":
+            hierarchy.root.group(name)
+    assert len(tried) == tries  # a file with all the names that it can have is not the last one
+    documents = {k: v for k, v in keys_of(tmp_path / "s").items() if k.endswith(".zgroup")}
+    assert len(documents) == 4
+    assert len(set(documents.values())) == 1
+
+
+def test_a_disk_that_fails_while_a_name_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(one: str, other: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "link", fail)
+    store = FolderStore(tmp_path / "s")
+    store.put_again("a", b"1")
+    store.put_again("b", b"1")
+    with pytest.raises(StorageError, match=r"/s: No space left"):
+        store.close()
+    store.discard()
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("finish", ["close", "put", "put_parts"])
+def test_what_goes_wrong_behind_is_raised_by_the_next_call(tmp_path: Path, finish: str) -> None:
+    store = FolderStore(tmp_path / "s")
+    store.put("a/b", b"1")
+    store.put("a/b", b"2")
+    store.put("a/c", b"3")
+    with pytest.raises(StorageError, match=r"/s: File exists"):
+        if finish == "put":
+            for number in range(10_000):  # so far behind it never is
+                store.put(f"d{number}", b"")
+        elif finish == "put_parts":
+            store.put_parts("d", 1, [b"4"])
+        else:
+            store.close()
+    assert (tmp_path / "s/a/b").read_bytes() == b"1"
+    store.discard()
+
+
+def test_a_writer_that_is_slow_holds_up_who_puts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 8 MB and a value are behind, however many are put."""
+    gate, seen, real = threading.Semaphore(0), [0], os.open
+
+    def slow(*args: Any, **options: Any) -> int:
+        gate.acquire()
+        seen[0] += 1
+        return real(*args, **options)
+
+    monkeypatch.setattr(os, "open", slow)
+    store = FolderStore(tmp_path / "s")
+    put = [0]
+
+    def put_all() -> None:
+        for number in range(40):
+            store.put(f"{number}", bytes(1 << 20))
+            put[0] += 1
+
+    putter = threading.Thread(target=put_all)
+    putter.start()
+    while putter.is_alive():
+        assert put[0] <= seen[0] + 10
+        gate.release()
+        putter.join(0.001)
+    for _ in range(40):
+        gate.release()
+    monkeypatch.setattr(os, "open", real)
+    store.close()
+    assert sorted(p.stat().st_size for p in (tmp_path / "s").iterdir()) == [1 << 20] * 40
+
+
+def test_bytes_that_are_put_again_are_forgotten_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "_KEPT_NAMES", 8)
+    store = FolderStore(tmp_path / "s")
+    for number in range(30):
+        store.put_again(f"{number}", b"%d" % number)
+    store.close()
+    assert 0 < len(store._files.names) <= 8

@@ -1,0 +1,214 @@
+"""A session's labels as annotations of samples (docs/labels.md, docs/edgefirst.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives.base import Job
+from recorder.archives.edgefirst.png import encode_png
+from recorder.archives.edgefirst.table import Row
+from recorder.contract.errors import FormatError
+from recorder.processing.geometry import Floats, invert, rotation_of_quaternion, transform
+from recorder.processing.labels import (
+    LabelFile,
+    cuboid_files,
+    mask_files,
+    numbers,
+    text,
+)
+from recorder.session.stream import Stream
+
+SEGMENT = "segment"
+_HALF_HIDDEN = 0.5
+Mask = npt.NDArray[Any]
+
+
+class Boxes:
+    """Labels of a camera's pictures, which stand in a file in order of time.
+
+    Beside what docs/labels.md names, a line may have ``polygon_px``, a list of rings of [x, y],
+    and ``mask``, the name of a PNG of the camera's size in ``_labels/CAMERA/``.
+    """
+
+    def __init__(self, file: LabelFile, stream: Stream, size: tuple[int, int]) -> None:
+        self._file, self._stream, self._size = file, stream, size
+        self._lines = file.lines()
+        self._next: tuple[int, str, dict[str, Any]] | None = None
+        self.skipped = 0
+
+    def at(self, index: int) -> Iterator[tuple[str | None, Row]]:
+        """Track and annotation of each label of a picture; to be asked in order."""
+        while self._advance() and self._next is not None and self._next[0] <= index:
+            frame, where, label = self._next
+            self._next = None
+            if frame == index:
+                yield self._annotation(where, label)
+
+    def _advance(self) -> bool:
+        if self._next is None:
+            line = next(self._lines, None)
+            if line is None:
+                return False
+            where, label = line
+            frame = label.get("frame")
+            if not isinstance(frame, int):
+                frame = self._stream.at(label["t_ns"])
+            self._next = frame, where, label
+        return True
+
+    def _annotation(self, where: str, label: dict[str, Any]) -> tuple[str | None, Row]:
+        width, height = self._size
+        row = Row("", 0, label=text(label, "class", where), ignore=False)
+        if "box_px" in label or not ("polygon_px" in label or "mask" in label):
+            left, top, wide, high = numbers(label, "box_px", 4, where)
+            # Pixel (0, 0) is the middle of the first one, whose edge is the picture's.
+            centre = (left + 0.5 + wide / 2) / width, (top + 0.5 + high / 2) / height
+            row.box2d = (*centre, wide / width, high / height)
+        if "polygon_px" in label:
+            row.polygon = [_shares(ring, (width, height), where) for ring in _rings(label, where)]
+        if "mask" in label:
+            row.mask = self._mask(text(label, "mask", where), where)
+        if "occluded" in label:
+            (share,) = numbers({"occluded": [label["occluded"]]}, "occluded", 1, where)
+            row.occlusion = 0 if share <= 0 else 1 if share < _HALF_HIDDEN else 2
+        track = label.get("track")
+        return (track if isinstance(track, str) else None), row
+
+    def _mask(self, name: str, where: str) -> bytes:
+        if Path(name).name != name:
+            raise FormatError(f"{where}: mask: {name!r} is no name of a file in its folder")
+        return encode_png(read_mask(self._file.path.with_suffix("") / name, self._size), bits=1)
+
+
+class Cuboids:
+    """Boxes in space, which stand in files in order of time.
+
+    Args:
+        job: the session.
+        tolerance_ns: how far from a sample a set may be.
+    """
+
+    def __init__(self, job: Job, tolerance_ns: int) -> None:
+        self._job, self._tolerance_ns = job, tolerance_ns
+        self._sets = [_Sets(file) for file in cuboid_files(job.session.path)]
+        self.unknown = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._sets)
+
+    def at(self, t_ns: int, rig_to_world: Floats | None) -> Iterator[tuple[str, Row]]:
+        """Track and annotation of each box of the sets nearest to a time; asked in order.
+
+        Args:
+            t_ns: the time.
+            rig_to_world: for boxes of the world's frame; None where it is not known.
+        """
+        for sets in self._sets:
+            for where, label in sets.nearest(t_ns, self._tolerance_ns):
+                box = self._box(where, label, rig_to_world)
+                if box is None:
+                    self.unknown += 1
+                    continue
+                kind = text(label, "class", where)
+                yield text(label, "track", where), Row("", 0, label=kind, box3d=box, ignore=False)
+
+    def _box(
+        self, where: str, label: Mapping[str, Any], rig_to_world: Floats | None
+    ) -> tuple[float, ...] | None:
+        frame = text(label, "frame", where)
+        to_rig: Floats | None = np.eye(4)
+        if frame == "world":
+            to_rig = None if rig_to_world is None else invert(rig_to_world)
+        elif frame != "rig":
+            to_rig = self._job.calibration.of(frame).pose
+        if to_rig is None:
+            return None
+        try:
+            rotation = rotation_of_quaternion(numbers(label, "quaternion_xyzw", 4, where))
+        except ValueError as error:
+            raise FormatError(f"{where}: quaternion_xyzw: {error}") from None
+        centre, size = numbers(label, "center_m", 3, where), numbers(label, "size_m", 3, where)
+        box = to_rig @ transform(rotation, centre)
+        extent = np.abs(box[:3, :3]) @ np.array(size)
+        return (*box[:3, 3].tolist(), *extent.tolist())
+
+
+class _Sets:
+    """One file's boxes by their times."""
+
+    def __init__(self, file: LabelFile) -> None:
+        self._lines = file.lines()
+        self._line = next(self._lines, None)
+        self._sets = [self._read(), self._read()]
+
+    def nearest(self, t_ns: int, tolerance_ns: int) -> Sequence[tuple[str, dict[str, Any]]]:
+        while self._sets[1] is not None and self._sets[1][0] <= t_ns:
+            self._sets = [self._sets[1], self._read()]
+        known = [one for one in self._sets if one is not None]
+        if not known:
+            return ()
+        best = min(known, key=lambda one: abs(one[0] - t_ns))
+        return best[1] if abs(best[0] - t_ns) <= tolerance_ns else ()
+
+    def _read(self) -> tuple[int, list[tuple[str, dict[str, Any]]]] | None:
+        if self._line is None:
+            return None
+        t_ns = self._line[1]["t_ns"]
+        found = []
+        while self._line is not None and self._line[1]["t_ns"] == t_ns:
+            found.append(self._line)
+            self._line = next(self._lines, None)
+        return t_ns, found
+
+
+def camera_masks(job: Job, camera: str, size: tuple[int, int]) -> dict[str, Mask]:
+    """The masks that hold for all pictures of a camera, by name: bool [height, width]."""
+    masks = {}
+    for name, path in mask_files(job.session.path).get(camera, {}).items():
+        with job.at(f"_masks/{camera}/{path.name}"):
+            masks[name] = read_mask(path, size)
+    return masks
+
+
+def read_mask(path: Path, size: tuple[int, int]) -> Mask:
+    """A PNG's non-zero pixels, bool [height, width]; FormatError where it is none of that size."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE) if data else None
+    if grey is None:
+        raise FormatError(f"{path}: is no picture")
+    if grey.shape[::-1] != size:
+        wanted = "x".join(map(str, size))
+        raise FormatError(f"{path}: has {grey.shape[1]}x{grey.shape[0]} pixels, not {wanted}")
+    return np.asarray(grey != 0)
+
+
+def outlines(mask: Mask) -> list[list[float]]:
+    """The outer outlines of a mask as rings, in shares of its size."""
+    height, width = mask.shape
+    found, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    rings = [ring.reshape(-1, 2) for ring in found if len(ring) >= 3]
+    return [((ring + 0.5) / (width, height)).reshape(-1).tolist() for ring in rings]
+
+
+def _rings(label: Mapping[str, Any], where: str) -> list[Any]:
+    rings = label["polygon_px"]
+    if not isinstance(rings, list) or not all(isinstance(r, list) and len(r) > 2 for r in rings):
+        raise FormatError(f"{where}: polygon_px: needs rings of three points or more")
+    return rings
+
+
+def _shares(ring: list[Any], size: tuple[int, int], where: str) -> list[float]:
+    flat: list[float] = []
+    for point in ring:
+        x, y = numbers({"polygon_px": point}, "polygon_px", 2, where)
+        flat += ((x + 0.5) / size[0], (y + 0.5) / size[1])
+    return flat

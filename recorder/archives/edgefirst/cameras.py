@@ -1,0 +1,128 @@
+"""Pictures of a camera as files of samples: the recorded bytes with EXIF, or PNG."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+import recorder
+from recorder.archives import ArchiveError
+from recorder.archives.base import Job
+from recorder.archives.edgefirst import exif as exif_
+from recorder.archives.edgefirst import png
+from recorder.archives.edgefirst.container import Payload
+from recorder.archives.edgefirst.exif import Exif, encode_exif
+from recorder.archives.edgefirst.projection import Projection, depth_picture
+from recorder.processing.frames import image_channel
+from recorder.processing.geometry import apply, invert
+from recorder.session.stream import Stream
+
+Place = tuple[float, float, float | None]
+_KEYS = ("model", "device", "card", "product")
+
+
+class CameraFiles:
+    """A camera's pictures.
+
+    Args:
+        job: with the option ``images``.
+        stream: the camera's.
+    """
+
+    def __init__(self, job: Job, stream: Stream) -> None:
+        self.name, self.stream = stream.name, stream
+        self._job = job
+        channel = image_channel(stream)
+        assert channel is not None
+        self._pictures = stream.channels[channel]
+        height, width = stream.meta[channel]["shape"][:2]
+        self.size: tuple[int, int] = (width, height)
+        self._settings: dict[str, Any] = dict(stream.spec.settings) if stream.spec else {}
+        calibration = job.calibration.of(stream.name)
+        self.projection: Projection | None = None
+        if calibration.model is not None:
+            if calibration.resolution == self.size:
+                self.projection = Projection(job.calibration, stream.name)
+            else:
+                job.notes.say(
+                    "calibrated for {}x{}, but the pictures have {}x{}: not used".format(
+                        *(calibration.resolution or (0, 0)), *self.size
+                    ),
+                    stream.name,
+                )
+        self._from_rig = None if calibration.pose is None else invert(calibration.pose)
+        self._png = job.options["images"] == "png"
+        self._comment = self._parameters()
+
+    @property
+    def projects(self) -> bool:
+        """Whether points of the rig can be found in its pictures."""
+        return self.projection is not None and self._from_rig is not None
+
+    @property
+    def ending(self) -> str:
+        """Of the pictures' names."""
+        return "camera.png" if self._png else "camera.jpeg"
+
+    def picture(self, index: int) -> bytes:
+        """The recorded JPEG."""
+        with self._job.at(self.name, index):
+            return self._pictures.encoded(index)
+
+    def make(self, index: int, jpeg: bytes, t_ns: int, place: Place | None, name: str) -> Payload:
+        """A picture's file."""
+        with self._job.at(self.name, index):
+            tags = encode_exif(self._exif(t_ns, place, name))
+            if not self._png:
+                return Payload(exif_.insert_exif(jpeg, tags))
+            image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+            if image is None:
+                raise ArchiveError("cannot be decoded")
+            done, encoded = cv2.imencode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 1])
+            assert done
+            return Payload(png.insert_exif(encoded.tobytes(), tags))
+
+    def depth(self, points: npt.NDArray[Any]) -> Payload:
+        """Points of the rig, f [n, 3], as ``.depth.png``: how far in front of the camera."""
+        assert self.projection is not None
+        assert self._from_rig is not None
+        seen_from = apply(self._from_rig, points)
+        places, inside = self.projection.pixels(seen_from)
+        picture = depth_picture(places[inside], seen_from[inside, 2], self.size)
+        return Payload(png.encode_png(picture, level=1))
+
+    def _exif(self, t_ns: int, place: Place | None, name: str) -> Exif:
+        exposure_ms = self._settings.get("exposure_ms")
+        known = isinstance(exposure_ms, int | float) and exposure_ms > 0
+        latitude, longitude, height = place or (None, None, None)
+        model = next((str(self._settings[key]) for key in _KEYS if self._settings.get(key)), "")
+        return Exif(
+            t_ns,
+            latitude,
+            longitude,
+            height,
+            make=str(self._settings.get("make") or ""),
+            model=model or self.name,
+            serial=str(self._settings.get("serial") or ""),
+            host=str((self._job.session.header or {}).get("hostname") or ""),
+            software=f"recorder {recorder.__version__}",
+            description=name,
+            size=self.size,
+            exposure_s=exposure_ms / 1e3 if known and exposure_ms is not None else None,
+            focal_px=None if self.projection is None else self.projection.focal_px,
+            comment=self._comment,
+        )
+
+    def _parameters(self) -> str:
+        """Camera parameters as JSON: model and pose as they stand in the calibration."""
+        calibration = self._job.calibration.of(self.name)
+        told: dict[str, Any] = {"camera": self.name}
+        if self.projection is not None:
+            told |= {"model": calibration.model, "parameters": dict(calibration.parameters)}
+        if calibration.pose is not None:
+            told["T_camera_rig"] = np.round(calibration.pose, 9).tolist()
+        return json.dumps(told, default=str)

@@ -1,0 +1,133 @@
+"""The sessions of a dataset: what their sequences are called, and what is known of them.
+
+It stands as JSON under ``recorder`` in the table's file metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from recorder.archives import ArchiveError
+from recorder.archives.edgefirst.table import Existing
+from recorder.session.reader import Session
+
+KEY = "recorder"
+VERSION = 1
+_BAD = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass
+class Entry:
+    """One session.
+
+    Attributes:
+        name, start_ns: which one.
+        base: its sequence's name, without a camera's.
+        sequences: by camera.
+        facts: what else is known of it.
+    """
+
+    name: str
+    start_ns: int
+    base: str
+    sequences: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """What tells it from others."""
+        return self.name, self.start_ns
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        known = {"name": self.name, "start_ns": self.start_ns, "base": self.base}
+        return {**known, "sequences": self.sequences, **self.facts}
+
+    @classmethod
+    def of_json(cls, values: dict[str, Any]) -> Entry:
+        """The inverse of `to_json`."""
+        keys = ("name", "start_ns", "base", "sequences")
+        facts = {key: value for key, value in values.items() if key not in keys}
+        return cls(values["name"], values["start_ns"], values["base"], values["sequences"], facts)
+
+
+@dataclass
+class Catalog:
+    """All sessions of a dataset.
+
+    Attributes:
+        kept: those of an older dataset that stay.
+        dropped: names of sequences of those that do not.
+        new: the ones that are packed now.
+    """
+
+    kept: list[Entry] = field(default_factory=list)
+    dropped: set[str] = field(default_factory=set)
+    new: list[Entry] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, sessions: Sequence[Session], old: Existing | None, where: Path) -> Catalog:
+        """Names for the sequences of sessions.
+
+        A session that is in the older dataset keeps its name.
+
+        Args:
+            sessions: that are packed now.
+            old: the older table.
+            where: it is, for messages.
+
+        Raises:
+            ArchiveError: what the older table says of its sessions is not what it should be.
+        """
+        catalog = cls()
+        before: dict[tuple[str, int], Entry] = {}
+        try:
+            told = json.loads(old.metadata.get(KEY, "{}")) if old is not None else {}
+            for values in told.get("sessions", ()):
+                entry = Entry.of_json(values)
+                before[entry.identity] = entry
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ArchiveError(f"{where}: metadata {KEY}: {error!r}") from None
+        replaced = {identity_of(session) for session in sessions}
+        catalog.kept = [entry for key, entry in before.items() if key not in replaced]
+        taken = {entry.base.casefold() for entry in catalog.kept}
+        for session in sessions:
+            name, start_ns = identity_of(session)
+            known = before.get((name, start_ns))
+            if known is not None:
+                catalog.dropped |= set(known.sequences.values())
+            base = known.base if known is not None else sequence_name(session)
+            free, number = base, 1
+            while free.casefold() in taken:
+                number += 1
+                free = f"{base}_{number}"
+            taken.add(free.casefold())
+            catalog.new.append(Entry(name, start_ns, free))
+        return catalog
+
+    def metadata(self, options: dict[str, Any]) -> dict[str, str]:
+        """Entries of the table's file metadata."""
+        entries = [entry.to_json() for entry in (*self.kept, *self.new)]
+        told = {"version": VERSION, "options": options, "sessions": entries}
+        return {KEY: json.dumps(told, separators=(",", ":"), default=str)}
+
+
+def identity_of(session: Session) -> tuple[str, int]:
+    """Name and start (ns) of a session."""
+    return session.name, session.start_ns or 0
+
+
+def sequence_name(session: Session) -> str:
+    """``HOSTNAME_DATE_TIME`` in UTC; of a plain trace, whose host nobody knows, its own name."""
+    host = (session.header or {}).get("hostname")
+    if not host or session.start_ns is None:
+        return _BAD.sub("-", session.name) or "session"
+    moment = datetime.fromtimestamp(session.start_ns // 1_000_000_000, UTC)
+    host = _BAD.sub("-", str(host).partition(".")[0]) or "host"
+    return f"{host}_{moment:%Y_%m_%d_%H_%M_%S}"

@@ -1,0 +1,295 @@
+"""Where the files of samples go: a ZIP of stored members, or a folder.
+
+::
+
+    with ZipContainer(folder / "name.zip") as container:
+        container.keep(old, lambda sequence: sequence != "replaced")
+        container.add("seq/seq_000.camera.jpeg", Payload(jpeg), t_ns)
+
+Both are written as they grow; what a ZIP says of its members at its end waits in a file of its
+own.  Bytes of an older container are copied by the kernel, files of an older folder are linked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import zlib
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from recorder.archives import ArchiveError
+from recorder.archives.edgefirst.zip_index import (
+    CENTRAL,
+    END,
+    END64,
+    LOCAL,
+    LOCATOR64,
+    Member,
+    read_members,
+)
+from recorder.contract.closing import Closing
+from recorder.contract.errors import StorageError
+from recorder.formats.disk import FILE_MODE, FOLDER_MODE
+
+_WIDE = 0xFFFFFFFF  # stands for what is in the extra field
+_BOUND, _MOST = _WIDE, 0xFFFF  # sizes and offsets, and counts, from here on
+_PLAIN, _ZIP64 = 20, 45  # versions needed to read
+_UNIX = 3 << 8
+_WRITEBACK = 64 << 20
+_SPOOL_BUFFER = 1 << 16
+
+Keep = Callable[[str], bool]
+"""Whether to keep what lies in a folder of that name."""
+
+
+@dataclass
+class Payload:
+    """A file's bytes, which may be those of several samples.
+
+    Attributes:
+        data: the bytes.
+        crc: of them, once it is known.
+        path: a file that holds them, once there is one.
+    """
+
+    data: bytes
+    crc: int | None = None
+    path: Path | None = None
+
+
+class Container(Closing):
+    """Takes files; complete and synced once it is closed.
+
+    Attributes:
+        count: of the files.
+    """
+
+    count = 0
+
+    @abstractmethod
+    def add(self, name: str, payload: Payload, t_ns: int) -> None:
+        """Add a file.
+
+        Args:
+            name: ``SEQ/FILE``; each only once.
+            payload: its content.
+            t_ns: when it was measured, for its time of change.
+        """
+
+    @abstractmethod
+    def keep(self, old: Path, wanted: Keep) -> None:
+        """Take over an older container's files.
+
+        Raises:
+            ArchiveError: it is damaged; names it.
+        """
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Complete and sync it."""
+
+
+class ZipContainer(Container):
+    """A ZIP (PKWARE, "APPNOTE.TXT", 6.3.10), with ZIP64 where it is needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._fd = os.open(path, flags, FILE_MODE)
+        self._at = self._started = 0
+        self._central: IO[bytes] = TemporaryFile(  # noqa: SIM115
+            dir=path.parent, buffering=_SPOOL_BUFFER
+        )
+
+    def add(self, name: str, payload: Payload, t_ns: int) -> None:
+        if payload.crc is None:
+            payload.crc = zlib.crc32(payload.data)
+        size = len(payload.data)
+        member = Member(name.encode(), 0, payload.crc, size, size, self._at, dos_time(t_ns))
+        self._write(self._begin(member), payload.data)
+
+    def keep(self, old: Path, wanted: Keep) -> None:
+        with old.open("rb") as file:
+            for member in read_members(file, str(old)):
+                name = member.name.decode("utf-8", "replace")
+                if wanted(name.partition("/")[0]):
+                    start = member.data_offset(file, str(old))
+                    self._write(self._begin(member.moved(self._at)))
+                    self._copy(file.fileno(), start, member.stored)
+
+    def _begin(self, member: Member) -> bytes:
+        """What stands before a member's data; notes what will stand at the end."""
+        wide = member.stored >= _BOUND or member.size >= _BOUND
+        sizes = (_WIDE, _WIDE) if wide else (member.stored, member.size)
+        extra = struct.pack("<HHQQ", 1, 16, member.size, member.stored) if wide else b""
+        needed = _ZIP64 if wide else _PLAIN
+        clock, date = member.changed
+        about = (needed, member.flags, member.method, clock, date, member.crc, *sizes)
+        local = LOCAL.pack(b"PK\3\4", *about, len(member.name), len(extra)) + member.name + extra
+        far = member.offset >= _BOUND
+        if far:
+            needed = _ZIP64
+            extra = struct.pack("<QQ", member.size, member.stored) if wide else b""
+            extra += struct.pack("<Q", member.offset)
+            extra = struct.pack("<HH", 1, len(extra)) + extra
+        offset = _WIDE if far else member.offset
+        mode = (0o100000 | FILE_MODE) << 16
+        lengths = (len(member.name), len(extra), 0, 0, 0, mode, offset)
+        about = (needed, *about[1:])
+        self._central.write(CENTRAL.pack(b"PK\1\2", _UNIX | _ZIP64, *about, *lengths))
+        self._central.write(member.name + extra)
+        self.count += 1
+        return local
+
+    def _write(self, *parts: bytes) -> None:
+        size = sum(map(len, parts))
+        done = os.writev(self._fd, parts)
+        if done < size:  # what the kernel did not take at once
+            left = memoryview(b"".join(parts))[done:]
+            while left:
+                left = left[os.write(self._fd, left) :]
+        self._moved(size)
+
+    def _copy(self, source: int, offset: int, size: int) -> None:
+        end = offset + size
+        while offset < end:
+            done = _copy_range(source, self._fd, offset, end - offset)
+            if not done:
+                raise ArchiveError(f"{self._path.name}: an older one ends {end - offset} bytes ago")
+            offset += done
+        self._moved(size)
+
+    def _moved(self, size: int) -> None:
+        self._at += size
+        if self._at - self._started >= _WRITEBACK:
+            _begin_writeback(self._fd, self._started, self._at - self._started)
+            self._started = self._at
+
+    def finish(self) -> None:
+        start, size = self._at, self._central.tell()
+        self._central.seek(0)
+        while part := self._central.read(1 << 20):
+            self._write(part)
+        if self.count >= _MOST or size >= _BOUND or start >= _BOUND:
+            end64 = self._at
+            versions = (_UNIX | _ZIP64, _ZIP64, 0, 0)
+            self._write(
+                END64.pack(b"PK\6\6", 44, *versions, self.count, self.count, size, start)
+                + LOCATOR64.pack(b"PK\6\7", 0, end64, 1)
+            )
+        count, size = min(self.count, 0xFFFF), min(size, _WIDE)
+        self._write(END.pack(b"PK\5\6", 0, 0, count, count, size, min(start, _WIDE), 0))
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        self._central.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class FolderContainer(Container):
+    """A folder with one for each sequence; files with the same content may be one, linked."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.mkdir(FOLDER_MODE)
+        self._folders: set[str] = set()
+
+    def add(self, name: str, payload: Payload, t_ns: int) -> None:
+        sequence = name.partition("/")[0]
+        if sequence not in self._folders:
+            (self._path / sequence).mkdir(FOLDER_MODE, exist_ok=True)
+            self._folders.add(sequence)
+        path = self._path / name
+        self.count += 1
+        if payload.path is not None and _linked(payload.path, path):
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(path, flags, FILE_MODE)
+        try:
+            left = memoryview(payload.data)
+            while left:
+                left = left[os.write(fd, left) :]
+            os.utime(fd, ns=(t_ns, t_ns))
+        finally:
+            os.close(fd)
+        payload.path = path
+
+    def keep(self, old: Path, wanted: Keep) -> None:
+        for source in old.rglob("*"):
+            place = source.relative_to(old)
+            if source.is_dir() or (len(place.parts) > 1 and not wanted(place.parts[0])):
+                continue
+            target = self._path / place
+            target.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            if not _linked(source, target):
+                _copy_file(source, target)
+            self.count += 1
+
+    def finish(self) -> None:
+        """Sync the file system once: a call for each of so many small files takes minutes."""
+        fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+            if function is None:
+                os.sync()
+            elif function(fd):
+                error = ctypes.get_errno()
+                raise StorageError(f"{self._path}: cannot be synced: {os.strerror(error)}")
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        pass
+
+
+def dos_time(t_ns: int) -> tuple[int, int]:
+    """Time and date of a member, in UTC, to two seconds."""
+    moment = datetime.fromtimestamp(t_ns // 1_000_000_000, UTC)
+    if not 1980 <= moment.year <= 2107:
+        return 0, 1 << 5 | 1
+    clock = moment.hour << 11 | moment.minute << 5 | moment.second // 2
+    return clock, (moment.year - 1980) << 9 | moment.month << 5 | moment.day
+
+
+def _linked(source: Path, target: Path) -> bool:
+    with contextlib.suppress(OSError):  # another file system, or as many links as it allows
+        os.link(source, target, follow_symlinks=False)
+        return True
+    return False
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    with source.open("rb") as old, target.open("xb") as new:
+        offset, end = 0, os.fstat(old.fileno()).st_size
+        while offset < end:
+            done = _copy_range(old.fileno(), new.fileno(), offset, end - offset)
+            if not done:
+                raise ArchiveError(f"{source}: became shorter while it was copied")
+            offset += done
+    stat = source.stat()
+    os.utime(target, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def _copy_range(source: int, target: int, offset: int, size: int) -> int:
+    """Append bytes of another file, in the kernel where it can; returns how many."""
+    size = min(size, 1 << 26)
+    with contextlib.suppress(OSError):
+        return os.copy_file_range(source, target, size, offset)
+    return os.write(target, os.pread(source, min(size, 1 << 20), offset))
+
+
+def _begin_writeback(fd: int, offset: int, size: int) -> None:
+    """Let the kernel begin to write: what is dirty at the end must not be gigabytes."""
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if function is not None:
+        function(ctypes.c_int(fd), ctypes.c_int64(offset), ctypes.c_int64(size), ctypes.c_uint(2))

@@ -1,0 +1,169 @@
+"""Sessions as an EdgeFirst dataset: ``NAME/NAME.arrow`` beside ``NAME/NAME.zip`` or a folder.
+
+docs/edgefirst.md says what becomes what.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from recorder.archives import ArchiveError
+from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.edgefirst.catalog import Catalog
+from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
+from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_pyarrow
+from recorder.archives.edgefirst.sensors import LIDAR_PICTURES, RIG, SENSOR
+from recorder.archives.edgefirst.session import SessionPacker, class_names, is_camera
+from recorder.archives.edgefirst.table import Existing, Table
+from recorder.contract.errors import ConfigError
+from recorder.contract.options import Option, OptionTable
+from recorder.formats.disk import FOLDER_MODE, PosixDisk
+
+ZIP, FOLDER = "zip", "folder"
+
+
+class EdgeFirstPacker(Packer):
+    """Packs sessions as one EdgeFirst dataset."""
+
+    name: ClassVar[str] = "edgefirst"
+    collects: ClassVar[bool] = True
+    options: ClassVar[OptionTable] = {
+        "container": Option("str", ZIP, "what the files are in", choices=(ZIP, FOLDER)),
+        "schema": Option("str", CURRENT, "of the table", choices=(CURRENT, MISSION)),
+        "images": Option("str", "jpeg", "as recorded, or PNG", choices=("jpeg", "png")),
+        "every": Option("int", 1, "take each so manieth picture", minimum=1),
+        "max_rate": Option("float", None, "pictures taken [Hz], at most", minimum=0.001),
+        "tolerance_ms": Option(
+            "float", 50.0, "from a picture to what goes with it, at most [ms]", minimum=0
+        ),
+        "lidar": Option("str", None, "whose points; the first one"),
+        "radar": Option("str", None, "whose cube and points; the first one"),
+        "returns": Option("int", 1, "of the lidar", choices=(1, 2)),
+        "lidar_images": Option("list", [], f"any of {', '.join(LIDAR_PICTURES)}", items="str"),
+        "points_frame": Option("str", SENSOR, "frame of points", choices=(SENSOR, RIG)),
+        "radar_threshold_db": Option("float", 12.0, "above the noise [dB]", minimum=3, maximum=60),
+        "radar_limit": Option("int", 256, "points of a frame", minimum=1, maximum=10_000),
+        "radar_gain": Option("float", 16.0, "cube's values per step", minimum=1e-3, maximum=1e6),
+        "radar_ranges": Option("int", 0, "range bins of the cube; 0: all", minimum=0),
+        "radar_doppler": Option("int", 0, "Doppler bins around 0; 0: all", minimum=0),
+        "radar_rcs_db": Option("float", 67.2, "power of 1 m2 in 1 m [dB]"),
+        "png_level": Option("int", 0, "compression of cubes", minimum=0, maximum=9),
+        "split": Option("str", "sequence", "groups", choices=("sequence", "block", "none")),
+        "block_s": Option("float", 60.0, "length of a block [s]", minimum=0.1),
+        "val": Option("float", 0.2, "share for validation", minimum=0, maximum=1),
+        "test": Option("float", 0.0, "share for testing", minimum=0, maximum=1),
+        "seed": Option("str", "", "of the split"),
+        "masks": Option("str", "binary", "in the table", choices=("binary", "classes", "none")),
+        "poses": Option("str", "auto", "auto, imu, identity, or a sensor's name"),
+        "threads": Option("int", 2, "that make files", minimum=1, maximum=64),
+    }
+
+    def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        checked = super().check(options)
+        require_pyarrow()
+        for name in checked["lidar_images"]:
+            if name not in LIDAR_PICTURES:
+                raise ConfigError(
+                    f"{name!r} is none of {', '.join(LIDAR_PICTURES)}",
+                    key="edgefirst.lidar_images",
+                )
+        if checked["val"] + checked["test"] > 1:
+            raise ConfigError("val and test are more than all", key="edgefirst.val")
+        return checked
+
+    def ticks(self, job: Job) -> float:
+        cameras = [s for s in job.session.streams.values() if is_camera(s)]
+        return float(sum(len(stream) for stream in cameras))
+
+    def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
+        return _DatasetPacker(jobs, name, existing).pack()
+
+
+PACKER = EdgeFirstPacker()
+
+
+class _DatasetPacker:
+    """Packs one dataset."""
+
+    def __init__(self, jobs: Sequence[Job], name: str, existing: Path | None) -> None:
+        self._jobs, self._name = jobs, name
+        self._options = jobs[0].options
+        self._root = jobs[0].folder / name
+        old = None if existing is None else existing / name
+        self._old = old if old is not None and old.exists() else None
+
+    def pack(self) -> Packed:
+        options, disk = self._options, PosixDisk()
+        before = self._look_at_old()
+        catalog = Catalog.of(
+            [job.session for job in self._jobs], before, self._root / f"{self._name}.arrow"
+        )
+        self._root.mkdir(FOLDER_MODE)
+        counts: dict[str, int] = {}
+        with self._container() as container, Table(self._root, options["schema"]) as table:
+            if self._old is not None:
+                self._keep(container, table, catalog)
+            for job, entry in zip(self._jobs, catalog.new, strict=True):
+                with job.blamed():
+                    counts |= SessionPacker(job, entry, container, table).pack()
+                job.session.close()
+            container.finish()
+            metadata = catalog.metadata(dict(options)) | class_names(before, catalog.new)
+            arrow = self._root / f"{self._name}.arrow"
+            table.finish(arrow, metadata)
+            rows = table.count
+        _sync(arrow)
+        disk.sync_folder(self._root)
+        told = {"sessions": len(catalog.kept) + len(catalog.new), "rows": rows}
+        return Packed((self._name,), (), {"dataset": self._name, "frames": counts, **told})
+
+    def _look_at_old(self) -> Existing | None:
+        """What an older dataset says of itself; it must be of the same kind."""
+        if self._old is None:
+            return None
+        options, arrow = self._options, self._old / f"{self._name}.arrow"
+        before = Existing.of(arrow)
+        if before.schema != options["schema"]:
+            raise ArchiveError(
+                f"{arrow}: cannot be added to: is of schema {before.schema}; "
+                f"say edgefirst.schema={before.schema}"
+            )
+        wanted = self._place(self._old, options["container"])
+        if not wanted.exists():
+            other = FOLDER if options["container"] == ZIP else ZIP
+            raise ArchiveError(
+                f"{self._old}: cannot be added to: has no {wanted.name} ({options['container']}); "
+                f"say edgefirst.container={other}"
+            )
+        masks = {"binary": "binary", "classes": "class_index"}.get(options["masks"])
+        told = before.metadata.get("mask_interpretation", "binary")
+        if "mask" in before.columns and before.schema == CURRENT and masks not in (None, told):
+            raise ArchiveError(f"{arrow}: cannot be added to: its masks are {told}, not {masks}")
+        return before
+
+    def _keep(self, container: Container, table: Table, catalog: Catalog) -> None:
+        assert self._old is not None
+        container.keep(
+            self._place(self._old, self._options["container"]),
+            lambda sequence: sequence not in catalog.dropped,
+        )
+        table.keep(self._old / f"{self._name}.arrow", catalog.dropped)
+
+    def _container(self) -> Container:
+        kind = self._options["container"]
+        place = self._place(self._root, kind)
+        return ZipContainer(place) if kind == ZIP else FolderContainer(place)
+
+    def _place(self, root: Path, kind: str) -> Path:
+        return root / (f"{self._name}.zip" if kind == ZIP else self._name)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,59 @@
+"""PCD files: point clouds with named fields (Point Cloud Library, "The PCD file format", 0.7).
+
+::
+
+    data = encode_pcd(points, viewpoint=T_sensor_rig)     # points: structured array [n]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives import ArchiveError
+from recorder.processing.geometry import Floats, quaternion_of_rotation
+
+_TYPES = {"f": "F", "i": "I", "u": "U"}
+
+LIDAR = np.dtype([(name, "<f4") for name in ("x", "y", "z", "intensity")])
+"""x, y, z in m; reflectivity as recorded, 0 to 255."""
+RADAR = np.dtype([(name, "<f4") for name in ("x", "y", "z", "speed", "power", "noise", "rcs")])
+"""x, y, z in m; radial speed in m/s, positive where the range grows; dB; dB; dB."""
+
+
+def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> bytes:
+    """A binary PCD, unorganized.
+
+    Args:
+        points: structured array [n] of scalar fields, little endian, packed.
+        viewpoint: f8 [4, 4], takes points to the frame of the vehicle; None: the identity.
+
+    Raises:
+        ArchiveError: a field's type is none of PCD's.
+    """
+    assert points.dtype.names is not None
+    kinds = [points.dtype[name] for name in points.dtype.names]
+    for name, kind in zip(points.dtype.names, kinds, strict=True):
+        if kind.kind not in _TYPES or kind.shape:
+            raise ArchiveError(f"PCD: field {name} has type {kind}")
+    pose = np.eye(4) if viewpoint is None else viewpoint
+    x, y, z, w = quaternion_of_rotation(pose[:3, :3]).tolist()
+    place = " ".join(f"{value:.9g}" for value in (*pose[:3, 3].tolist(), w, x, y, z))
+    header = "\n".join(
+        [
+            "# .PCD v0.7 - Point Cloud Data file format",
+            "VERSION 0.7",
+            f"FIELDS {' '.join(points.dtype.names)}",
+            f"SIZE {' '.join(str(kind.itemsize) for kind in kinds)}",
+            f"TYPE {' '.join(_TYPES[kind.kind] for kind in kinds)}",
+            f"COUNT {' '.join('1' for _ in kinds)}",
+            f"WIDTH {len(points)}",
+            "HEIGHT 1",
+            f"VIEWPOINT {place}",
+            f"POINTS {len(points)}",
+            "DATA binary\n",
+        ]
+    )
+    return header.encode() + points.tobytes()

@@ -1,0 +1,148 @@
+"""Which pictures become samples, and which sample of another sensor goes with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.processing.frames import time_windows
+from recorder.processing.geometry import Floats, interpolate_poses
+from recorder.processing.poses import Block, PoseSource
+from recorder.session.stream import Stream
+
+_SLACK = 0.1
+"""Of a period: by so much early, and by no more than half of the way from the picture before, a
+picture still is the one that is due."""
+_LONGEST_GAP_NS = 1_000_000_000
+_HELD_NS = 100_000_000
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """Which pictures of a stream are taken.
+
+    Attributes:
+        every: those whose index this divides.
+        max_rate_hz: no more than so many in a second, evenly; None: all.
+    """
+
+    every: int = 1
+    max_rate_hz: float | None = None
+
+    def choose(self, stream: Stream) -> Iterator[tuple[int, int]]:
+        """Index and stamp (ns) of each picture that is taken."""
+        period_ns = round(1e9 / self.max_rate_hz) if self.max_rate_hz else 0
+        due: int | None = None
+        before_ns = 0
+        for start, times in time_windows(stream):
+            for index, t_ns in enumerate(times.tolist(), start):
+                gap_ns, before_ns = t_ns - before_ns, t_ns
+                if index % self.every:
+                    continue
+                if period_ns:
+                    if due is not None and t_ns < due - min(gap_ns / 2, _SLACK * period_ns):
+                        continue
+                    due = t_ns + period_ns if due is None else max(due + period_ns, t_ns)
+                yield index, t_ns
+
+
+def nearest(stream: Stream, t_ns: int, tolerance_ns: int) -> int | None:
+    """Index of the sample nearest to a time; None where none is near enough."""
+    index = stream.at(t_ns)
+    return index if abs(int(stream.t_ns[index]) - t_ns) <= tolerance_ns else None
+
+
+class PoseWalk:
+    """Poses of the rig at rising times, from a source that gives them block by block."""
+
+    def __init__(self, source: PoseSource) -> None:
+        self._blocks = source.blocks()
+        self._known: Block | None = None
+        self.unknown = 0
+
+    def at(self, t_ns: int) -> Floats | None:
+        """f8 [4, 4], rig to world.
+
+        None (and counted in `unknown`) more than 0.1 s before the first or after the last pose,
+        and between two that are more than a second apart.
+        """
+        while self._known is None or self._known[0][-1] < t_ns:
+            block = next(self._blocks, None)
+            if block is None:
+                break
+            if not len(block[0]):
+                continue
+            known = self._known
+            if known is not None:
+                last = known[0][-1:], known[1][-1:]
+                block = np.concatenate([last[0], block[0]]), np.concatenate([last[1], block[1]])
+            self._known = block
+        if self._known is None or not self._near(self._known[0], t_ns):
+            self.unknown += 1
+            return None
+        times, poses = self._known
+        pose: Floats = interpolate_poses(times, poses, np.array([t_ns]))[0]
+        return pose
+
+    @staticmethod
+    def _near(times: npt.NDArray[np.int64], t_ns: int) -> bool:
+        if t_ns <= times[0] or t_ns >= times[-1]:
+            edge = times[0] if t_ns <= times[0] else times[-1]
+            return bool(abs(int(edge) - t_ns) <= _HELD_NS)
+        after = int(np.searchsorted(times, t_ns))
+        return bool(times[after] - times[after - 1] <= _LONGEST_GAP_NS)
+
+
+class Places:
+    """Latitude, longitude and height from a satellite receiver's stream."""
+
+    def __init__(self, stream: Stream, channel: str) -> None:
+        self.name = stream.name
+        self._stream, self._channel = stream, channel
+
+    def at(self, t_ns: int) -> tuple[float, float, float | None] | None:
+        """Degrees, degrees, metres at a time; between fixes linearly.
+
+        None where the fixes around are more than two seconds apart or no fixes.
+        """
+        times = self._stream.t_ns
+        after = int(np.clip(np.searchsorted(times, t_ns), 1, max(1, len(times) - 1)))
+        first = after - 1
+        values = self._stream.read(first, min(after + 1, len(times)), [self._channel])
+        fixes = values[self._channel].astype(np.float64)
+        if not all(_is_place(fix) for fix in fixes):
+            return None
+        span = int(times[min(after, len(times) - 1)] - times[first])
+        late = t_ns - int(times[first])
+        if late < -2 * _LONGEST_GAP_NS or late - span > 2 * _LONGEST_GAP_NS:
+            return None
+        if span > 2 * _LONGEST_GAP_NS:
+            return None
+        share = min(1.0, max(0.0, late / span)) if span else 0.0
+        fix = fixes[0] + share * (fixes[-1] - fixes[0])
+        if abs(fixes[-1][1] - fixes[0][1]) > 180:  # across the date line
+            fix = fixes[round(share)]
+        return float(fix[0]), float(fix[1]), float(fix[2]) if len(fix) > 2 else None
+
+
+def find_places(streams: list[Stream]) -> Places | None:
+    """The first stream with a channel of latitude, longitude (and height) in degrees."""
+    for stream in streams:
+        units = {} if stream.spec is None else {c.name: c.unit for c in stream.spec.channels}
+        for name, entry in stream.meta.items():
+            floats = np.dtype(entry["type"]).kind == "f" and entry["shape"] in ([2], [3])
+            if floats and stream.has_times and len(stream):
+                about = f"{entry.get('desc', '')} {name}".lower()
+                degrees = units.get(name, "").startswith("deg")
+                if "latitude" in about and (degrees or "longitude" in about):
+                    return Places(stream, name)
+    return None
+
+
+def _is_place(fix: Floats) -> bool:
+    return bool(
+        np.isfinite(fix).all() and abs(fix[0]) <= 90 and abs(fix[1]) <= 180 and fix[:2].any()
+    )

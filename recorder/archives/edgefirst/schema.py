@@ -1,0 +1,249 @@
+"""The columns of an EdgeFirst table, in the client's present schema and in the mission's.
+
+``2026.10`` is what the client writes: 2026.04 of DATASET_FORMAT.md with ``ignore``, ``exclude``,
+``truncation`` and ``occlusion``, and ``iscrowd`` as a mirror of ``ignore``.  ``mission`` is the
+older document's.  Rows wait in the form of `SPOOL` until all are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recorder.contract.errors import UsageError
+
+try:
+    import pyarrow as pa
+    from pyarrow import compute, ipc
+except ImportError:
+    pa = compute = ipc = None
+
+__all__ = [
+    "CURRENT",
+    "MISSION",
+    "compute",
+    "final_schema",
+    "ipc",
+    "pa",
+    "require_pyarrow",
+    "spool_schema",
+    "to_final",
+    "to_spool",
+]
+
+CURRENT, MISSION = "2026.10", "mission"
+
+
+def require_pyarrow() -> None:
+    """UsageError that names the extra, where pyarrow is not installed."""
+    if pa is None:
+        raise UsageError(
+            "edgefirst: needs pyarrow, which is not installed: pip install "
+            "'vehicle-recorder[archives]'"
+        )
+
+
+def _array(kind: Any, length: int) -> Any:
+    return pa.list_(kind, length)
+
+
+def spool_schema() -> Any:
+    """Rows while they are gathered: all columns, categories as texts.
+
+    ``polygon`` rings of x, y; ``location`` latitude, longitude; ``pose`` yaw, pitch, roll in
+    degrees; ``box3d`` centre, then extents along x, y, z in m.
+    """
+    text, f32, f64 = pa.large_string(), pa.float32(), pa.float64()
+    return pa.schema(
+        [
+            ("name", text),
+            ("frame", pa.uint32()),
+            ("object_id", text),
+            ("label", text),
+            ("label_index", pa.uint64()),
+            ("group", text),
+            ("polygon", pa.large_list(pa.large_list(f32))),
+            ("box2d", _array(f32, 4)),
+            ("box3d", _array(f32, 6)),
+            ("mask", pa.large_binary()),
+            ("size", _array(pa.uint32(), 2)),
+            ("location", _array(f64, 2)),
+            ("pose", _array(f64, 3)),
+            ("degradation", text),
+            ("ignore", pa.bool_()),
+            ("exclude", pa.bool_()),
+            ("iscrowd", pa.bool_()),
+            ("truncation", pa.uint32()),
+            ("occlusion", pa.uint32()),
+        ]
+    )
+
+
+def final_schema(kind: str, present: Sequence[str], categories: Mapping[str, Sequence[str]]) -> Any:
+    """The table's own schema.
+
+    Args:
+        kind: `CURRENT` or `MISSION`.
+        present: names of the columns that hold anything.
+        categories: values of ``label``, ``group`` and ``name``.
+    """
+    fields = _current_fields() if kind == CURRENT else _mission_fields(categories)
+    return pa.schema([field for field in fields if field.name in present])
+
+
+def _current_fields() -> list[Any]:
+    text, f32, boolean = pa.string_view(), pa.float32(), pa.bool_()
+    return [
+        pa.field("name", text),
+        pa.field("frame", pa.uint32()),
+        pa.field("object_id", text),
+        _categorical("label", pa.uint16(), "labels", "u16"),
+        pa.field("label_index", pa.uint64()),
+        _categorical("group", pa.uint8(), "groups", "u8"),
+        pa.field("polygon", pa.large_list(pa.large_list(f32))),
+        pa.field("box2d", _array(f32, 4)),
+        pa.field("box3d", _array(f32, 6)),
+        pa.field("mask", pa.binary_view()),
+        pa.field("size", _array(pa.uint32(), 2)),
+        pa.field("location", _array(f32, 2)),
+        pa.field("pose", _array(f32, 3)),
+        pa.field("degradation", text),
+        pa.field("ignore", boolean),
+        pa.field("exclude", boolean),
+        pa.field("iscrowd", boolean),
+        pa.field("truncation", pa.uint32()),
+        pa.field("occlusion", pa.uint32()),
+    ]
+
+
+def _mission_fields(categories: Mapping[str, Sequence[str]]) -> list[Any]:
+    f32, f64 = pa.float32(), pa.float64()
+    return [
+        _categorical("name", pa.uint32(), "", "u32"),
+        pa.field("frame", pa.uint64()),
+        _enum("group", categories["group"]),
+        _enum("label", categories["label"]),
+        pa.field("mask", pa.large_list(f32)),
+        pa.field("box2d", _array(f32, 4)),
+        pa.field("box3d", _array(f32, 6)),
+        pa.field("location", _array(f64, 2)),
+        pa.field("pose", _array(f64, 3)),
+        _enum("degradation", ("low", "medium", "high")),
+        pa.field("object_id", pa.string_view()),
+        pa.field("label_index", pa.uint64()),
+        pa.field("size", _array(pa.uint32(), 2)),
+    ]
+
+
+def _categorical(name: str, index: Any, space: str, physical: str) -> Any:
+    """A dictionary that polars takes for a Categorical of that name and physical type."""
+    told = "".join(f"{len(part)};{part}" for part in (space, space)) + f"{physical};"
+    kind = pa.dictionary(index, pa.string_view())
+    return pa.field(name, kind, metadata={"_PL_CATEGORICAL2": told})
+
+
+def _enum(name: str, values: Sequence[str]) -> Any:
+    """A dictionary that polars takes for an Enum of these values."""
+    index = pa.uint8() if len(values) < 256 else pa.uint16()
+    told = "".join(f"{len(value.encode())};{value}" for value in values)
+    kind = pa.dictionary(index, pa.string_view(), ordered=True)
+    return pa.field(name, kind, metadata={"_PL_ENUM_VALUES2": told})
+
+
+def to_final(batch: Any, schema: Any, values: Mapping[str, Any], indices: Any) -> Any:
+    """A batch of the spool in a table's own schema.
+
+    Args:
+        batch: in `spool_schema`.
+        schema: from `final_schema`.
+        values: arrays of the categories of dictionary columns, the same at every call.
+        indices: label to ``label_index``, for rows that have none.
+    """
+    mission = schema.field("name").type != pa.string_view()
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        if field.name == "label_index":
+            column = _label_indices(batch, indices)
+        elif mission and field.name == "mask":
+            column = pa.array([flat_polygon(rings) for rings in batch["polygon"].to_pylist()])
+        elif mission and field.name == "pose":
+            column = _reordered(column, (2, 1, 0))
+        elif mission and field.name == "location":
+            column = _reordered(column, (1, 0))
+        if pa.types.is_dictionary(field.type):
+            places = compute.index_in(column, values[field.name].cast(pa.large_string()))
+            places = places.cast(field.type.index_type)
+            column = pa.DictionaryArray.from_arrays(
+                places, values[field.name], ordered=field.type.ordered
+            )
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.record_batch(columns, schema=schema)
+
+
+def to_spool(batch: Any) -> Any:
+    """A batch of a table's own schema in that of the spool.
+
+    Raises:
+        KeyError: it has a column that none of ours is.
+    """
+    schema, mission = spool_schema(), pa.types.is_dictionary(batch.schema.field("name").type)
+    given = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if unknown := given.keys() - set(schema.names):
+        raise KeyError(", ".join(sorted(unknown)))
+    if mission:
+        if "mask" in given:
+            rings = [rings_of(flat) for flat in given.pop("mask").to_pylist()]
+            given["polygon"] = pa.array(rings, schema.field("polygon").type)
+        if "pose" in given:
+            given["pose"] = _reordered(given["pose"], (2, 1, 0))
+        if "location" in given:
+            given["location"] = _reordered(given["location"], (1, 0))
+    columns = []
+    for field in schema:
+        column = given.get(field.name)
+        if column is None:
+            column = pa.nulls(batch.num_rows, field.type)
+        if pa.types.is_dictionary(column.type):
+            words = column.dictionary.cast(field.type)  # views can be looked up by few functions
+            column = pa.DictionaryArray.from_arrays(column.indices, words).dictionary_decode()
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.record_batch(columns, schema=schema)
+
+
+def _label_indices(batch: Any, indices: Mapping[str, int]) -> Any:
+    own = batch["label_index"].to_pylist()
+    labels = batch["label"].to_pylist()
+    found = [
+        indices.get(label) if index is None and label is not None else index
+        for label, index in zip(labels, own, strict=True)
+    ]
+    return pa.array(found, pa.uint64())
+
+
+def _reordered(column: Any, order: Sequence[int]) -> Any:
+    rows = column.to_pylist()
+    return pa.array([None if r is None else [r[i] for i in order] for r in rows], column.type)
+
+
+def flat_polygon(rings: Sequence[Sequence[float]] | None) -> list[float] | None:
+    """Rings one behind the other, NaN between them."""
+    if rings is None:
+        return None
+    flat: list[float] = []
+    for ring in rings:
+        flat += [float("nan"), *ring] if flat else ring
+    return flat
+
+
+def rings_of(flat: Sequence[float] | None) -> list[list[float]] | None:
+    """The inverse of `flat_polygon`."""
+    if flat is None:
+        return None
+    rings: list[list[float]] = [[]]
+    for value in flat:
+        if value != value:
+            rings.append([])
+        else:
+            rings[-1].append(value)
+    return [ring for ring in rings if ring]

@@ -1,0 +1,247 @@
+"""The table of a dataset: one row per sample and annotation, in bounded memory.
+
+::
+
+    with Table(folder, CURRENT) as table:
+        table.keep(old_arrow, dropped={"seq_to_replace"})
+        table.add(row)                        # Row
+        table.finish(folder / "name.arrow", {"recorder": "..."})
+
+Rows wait in a file of their own: which columns hold anything and which labels there are is known
+only at the end, and a column without a value is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from recorder.archives import ArchiveError
+from recorder.archives.edgefirst.schema import (
+    CURRENT,
+    MISSION,
+    compute,
+    final_schema,
+    ipc,
+    pa,
+    spool_schema,
+    to_final,
+    to_spool,
+)
+from recorder.archives.edgefirst.split import TRAIN, VAL
+from recorder.contract.closing import Closing
+
+ROWS = 4096
+"""Rows of a batch."""
+MOST_LABELS, MOST_GROUPS = 0xFFFF, 0xFF
+LABELS = "label_indices"
+"""Entry of a mission file's metadata: index by label, as ``category_metadata`` has it elsewhere."""
+_ALWAYS = ("name", "frame")
+
+
+@dataclass(slots=True)
+class Row:
+    """One annotation of a sample, or a sample without any.
+
+    Attributes are those of `spool_schema`; polygons and boxes are shares of the picture's size.
+    """
+
+    name: str
+    frame: int
+    group: str | None = None
+    object_id: str | None = None
+    label: str | None = None
+    label_index: int | None = None
+    polygon: list[list[float]] | None = None
+    box2d: tuple[float, ...] | None = None
+    box3d: tuple[float, ...] | None = None
+    mask: bytes | None = None
+    size: tuple[int, int] | None = None
+    location: tuple[float, float] | None = None
+    pose: tuple[float, float, float] | None = None
+    degradation: str | None = None
+    ignore: bool | None = None
+    exclude: bool | None = None
+    truncation: int | None = None
+    occlusion: int | None = None
+
+    @property
+    def iscrowd(self) -> bool | None:
+        """The deprecated mirror of `ignore`."""
+        return self.ignore
+
+
+@dataclass(frozen=True)
+class Existing:
+    """What an older table says of itself.
+
+    Attributes:
+        schema: `CURRENT` or `MISSION`.
+        metadata: of the file.
+        columns: their names.
+    """
+
+    schema: str
+    metadata: dict[str, str]
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> Existing:
+        """Read it; ArchiveError where it is no table of one of the two schemas."""
+        try:
+            with pa.OSFile(str(path)) as file:
+                found = ipc.open_file(file).schema
+        except (OSError, pa.ArrowInvalid) as error:
+            raise ArchiveError(f"{path}: cannot be added to: {error}") from None
+        metadata = {k.decode(): v.decode() for k, v in (found.metadata or {}).items()}
+        if "name" not in found.names:
+            raise ArchiveError(f"{path}: cannot be added to: has no column name")
+        if pa.types.is_dictionary(found.field("name").type):
+            return cls(MISSION, metadata, tuple(found.names))
+        version = metadata.get("schema_version", "2025.10")
+        if version < "2026.04":
+            raise ArchiveError(f"{path}: cannot be added to: is of schema {version}")
+        return cls(CURRENT, metadata, tuple(found.names))
+
+
+class Table(Closing):
+    """Takes rows.
+
+    Args:
+        folder: for the file in which they wait.
+        kind: the schema: `CURRENT` or `MISSION`.
+    """
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self._kind = kind
+        self._path = folder / ".rows"
+        self._schema = spool_schema()
+        self._names = [field.name for field in fields(Row)] + ["iscrowd"]
+        self._rows: list[Row] = []
+        self._writer: Any = ipc.new_file(str(self._path), self._schema)
+        self._present = set(_ALWAYS)
+        self._labels: dict[str, int | None] = {}
+        self._groups: set[str] = set()
+        self._sequences: dict[str, None] = {}
+        self._kept_metadata: dict[str, str] = {}
+        self.count = 0
+
+    def keep(self, old: Path, dropped: Collection[str]) -> None:
+        """Take over the rows of an older table, but for those of some sequences.
+
+        Raises:
+            ArchiveError: it has a column that would be lost.
+        """
+        metadata = self._kept_metadata = Existing.of(old).metadata
+        about = json.loads(metadata.get("category_metadata") or "{}")
+        self._labels |= {label: entry.get("id") for label, entry in about.items()}
+        self._labels |= json.loads(metadata.get(LABELS) or "{}")
+        gone = pa.array(sorted(dropped), pa.large_string())
+        with pa.memory_map(str(old)) as file:
+            reader = ipc.open_file(file)
+            for number in range(reader.num_record_batches):
+                try:
+                    batch = to_spool(reader.get_batch(number))
+                except KeyError as error:
+                    raise ArchiveError(
+                        f"{old}: cannot be added to: its columns {error.args[0]} would be lost"
+                    ) from None
+                kept = compute.invert(compute.is_in(batch["name"], gone))
+                self._write(batch.filter(kept))
+
+    def add(self, row: Row) -> None:
+        """Add a row."""
+        self._rows.append(row)
+        if len(self._rows) == ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        columns = [
+            pa.array([getattr(row, field.name) for row in self._rows], field.type)
+            for field in self._schema
+        ]
+        self._rows.clear()
+        self._write(pa.record_batch(columns, schema=self._schema))
+
+    def _write(self, batch: Any) -> None:
+        if not batch.num_rows:
+            return
+        self.count += batch.num_rows
+        for name, column in zip(self._schema.names, batch.columns, strict=True):
+            if column.null_count < len(column):
+                self._present.add(name)
+        pairs = pa.table({"label": batch["label"], "index": batch["label_index"]})
+        for pair in pairs.group_by(["label", "index"]).aggregate([]).to_pylist():
+            if pair["label"] is not None and self._labels.get(pair["label"]) is None:
+                self._labels[pair["label"]] = pair["index"]
+        self._groups |= set(batch["group"].unique().to_pylist()) - {None}
+        self._sequences |= dict.fromkeys(batch["name"].unique().to_pylist())
+        self._writer.write_batch(batch)
+
+    def _label_indices(self) -> dict[str, int]:
+        """Label to index: those that have one keep it, new ones follow in order of their names."""
+        indices = {label: index for label, index in self._labels.items() if index is not None}
+        free = max(indices.values(), default=-1) + 1
+        new = sorted(label for label, index in self._labels.items() if index is None)
+        return indices | {label: free + number for number, label in enumerate(new)}
+
+    def finish(self, path: Path, metadata: Mapping[str, str]) -> None:
+        """Write the table.
+
+        Args:
+            path: its file.
+            metadata: further entries of the file's; texts.
+
+        Raises:
+            ArchiveError: there are too many labels or groups for the format.
+        """
+        self._flush()
+        self._writer.close()
+        indices = self._label_indices()
+        if len(indices) > MOST_LABELS or len(self._groups) > MOST_GROUPS:
+            raise ArchiveError(f"{len(indices)} labels are more than the format has room for")
+        present = set(self._present)
+        if indices:
+            present.add("label_index")
+        groups = sorted(self._groups)
+        if self._kind == MISSION:
+            present |= {"mask"} if "polygon" in self._present else set()
+            groups = [TRAIN, VAL, *(group for group in groups if group not in (TRAIN, VAL))]
+        labels = sorted(indices, key=lambda label: (indices[label], label))
+        categories = {"label": labels, "group": groups, "name": list(self._sequences)}
+        categories["degradation"] = ["low", "medium", "high"]
+        schema = final_schema(self._kind, sorted(present), categories)
+        schema = schema.with_metadata(self._metadata(labels, indices) | dict(metadata))
+        values = {name: pa.array(c, pa.string_view()) for name, c in categories.items()}
+        with (
+            pa.memory_map(str(self._path)) as file,
+            pa.OSFile(str(path), "wb") as out,
+            ipc.new_file(out, schema) as writer,
+        ):
+            reader = ipc.open_file(file)
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number)
+                writer.write_batch(to_final(batch, schema, values, indices))
+
+    def _metadata(self, labels: list[str], indices: Mapping[str, int]) -> dict[str, str]:
+        """As the client writes it; what an older table had of its own stays."""
+        own = ("schema_version", "labels", "category_metadata", "recorder", LABELS)
+        told = {key: value for key, value in self._kept_metadata.items() if key not in own}
+        if self._kind == MISSION:
+            return told | ({LABELS: json.dumps(indices)} if indices else {})
+        told |= {"schema_version": CURRENT, "box3d_normalized": "false"}
+        if labels:
+            known = json.loads(self._kept_metadata.get("category_metadata") or "{}")
+            about = {label: {"id": indices[label]} | known.get(label, {}) for label in labels}
+            told["category_metadata"] = json.dumps(about, separators=(",", ":"))
+            told["labels"] = json.dumps(labels, separators=(",", ":"))
+        return told
+
+    def close(self) -> None:
+        self._writer.close()
+        self._path.unlink(missing_ok=True)

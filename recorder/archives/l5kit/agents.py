@@ -1,0 +1,320 @@
+"""Agents of the frames, from boxes in space (``_cuboids``, docs/labels.md).
+
+Labels are read once, in order of time, and only those around the frame at hand are kept.  A frame
+has the boxes that were labelled at its stamp; where there are none, those of every track that was
+labelled shortly before and after it, in between.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives.l5kit.dataset import AGENT, Rows
+from recorder.archives.l5kit.labels import UNKNOWN, label_of
+from recorder.archives.l5kit.trajectory import RollingTrajectory
+from recorder.contract.errors import FormatError
+from recorder.processing.geometry import Floats, rotation_of_quaternion
+from recorder.processing.labels import LabelFile, numbers, text
+
+SAME_NS = 1_000_000
+"""Labels this near to a frame's stamp were made for it."""
+
+NO_AGENTS: Rows = np.zeros(0, AGENT)
+
+_Line = tuple[str, dict[str, Any]]
+
+
+@dataclass
+class Counts:
+    """Labels that did not become agents as they stand.
+
+    Attributes:
+        alone: boxes that belong to no frame.
+        elsewhere: boxes relative to a frame that is not known.
+        repeated: boxes of a track that had one at the same time.
+        without_velocity: agents whose velocity is not known, hence 0.
+        unknown_classes: classes without a label.
+    """
+
+    alone: int = 0
+    elsewhere: int = 0
+    repeated: int = 0
+    without_velocity: int = 0
+    unknown_classes: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Snapshot:
+    """All boxes of one time: `AGENT` rows, velocities NaN where nobody gave them."""
+
+    t_ns: int
+    rows: Rows
+    place: Mapping[int, int]  # row by track
+    used: bool = False
+
+
+class CuboidAgents:
+    """Boxes of a label file as agents.
+
+    ::
+
+        agents = CuboidAgents(file, trajectory, mounting, ...)
+        for t_ns in stamps:                # rising
+            rows = agents.at(t_ns)         # AGENT [n], by track
+        agents.finish()
+        agents.counts
+
+    Args:
+        file: the labels, in order of time.
+        trajectory: rig to world.
+        mounting: ``T_frame_rig`` of a sensor's frame; None where it is not known.
+        classes: labels by class, before those known by name.
+        span_ns: first and last frame.
+        gap_ns: the longest time between two boxes of a track that is bridged.
+        bridge: whether frames without labels of their own get boxes from around them.
+    """
+
+    def __init__(
+        self,
+        file: LabelFile,
+        trajectory: RollingTrajectory,
+        mounting: Callable[[str], Floats | None],
+        classes: Mapping[str, int],
+        *,
+        span_ns: tuple[int, int],
+        gap_ns: int,
+        bridge: bool,
+    ) -> None:
+        self.counts = Counts()
+        self._trajectory, self._mounting, self._classes = trajectory, mounting, classes
+        self._gap_ns, self._bridge = gap_ns, bridge
+        self._reach_ns = max(gap_ns, SAME_NS)
+        self._first_ns, self._last_ns = span_ns[0] - self._reach_ns, span_ns[1] + self._reach_ns
+        self._tracks: dict[str, int] = {}
+        self._window: deque[_Snapshot] = deque()
+        self._groups = itertools.groupby(_in_order(file), key=lambda line: line[1]["t_ns"])
+        self._waiting: tuple[int, list[_Line]] | None = None
+
+    def at(self, t_ns: int) -> Rows:
+        """The agents at a time, later than all asked for before, by their tracks.
+
+        Raises:
+            FormatError: a label is wrong; names file, line and key.
+        """
+        self._fill(t_ns + self._reach_ns)
+        self._evict(t_ns - self._reach_ns - SAME_NS)
+        own = [s for s in self._window if abs(s.t_ns - t_ns) <= SAME_NS]
+        if own:
+            rows = self._labelled(sorted(own, key=lambda s: abs(s.t_ns - t_ns)))
+        elif self._bridge:
+            rows = self._between(t_ns)
+        else:
+            return NO_AGENTS
+        unknown = np.isnan(rows["velocity"]).any(axis=1)
+        self.counts.without_velocity += int(np.count_nonzero(unknown))
+        rows["velocity"][unknown] = 0.0
+        return rows[np.argsort(rows["track_id"])]
+
+    def finish(self) -> None:
+        """Read what is behind the last frame, too, and count it."""
+        self._fill(1 << 63)
+        self._evict(1 << 63)
+
+    def _fill(self, until_ns: int) -> None:
+        while True:
+            if self._waiting is None:
+                group = next(self._groups, None)
+                if group is None:
+                    return
+                self._waiting = group[0], list(group[1])
+            t_ns, lines = self._waiting
+            if t_ns > until_ns:
+                return
+            self._waiting = None
+            if self._first_ns <= t_ns <= self._last_ns:
+                snapshot = self._snapshot(t_ns, lines)
+                if snapshot.place:
+                    self._window.append(snapshot)
+            else:
+                self.counts.alone += len(lines)
+
+    def _evict(self, before_ns: int) -> None:
+        while self._window and self._window[0].t_ns < before_ns:
+            snapshot = self._window.popleft()
+            if not snapshot.used:
+                self.counts.alone += len(snapshot.rows)
+
+    def _snapshot(self, t_ns: int, lines: list[_Line]) -> _Snapshot:
+        """Boxes of one time, in the world."""
+        rig_world = self._trajectory.at(np.array([t_ns], np.int64))[0]
+        ways: dict[str, Floats | None] = {"rig": rig_world, "world": np.eye(4)}
+        place: dict[int, int] = {}
+        rows = np.zeros(len(lines), AGENT)
+        boxes = np.empty((len(lines), 10))  # centre, velocity, quaternion
+        matrices = np.empty((len(lines), 4, 4))
+        for where, label in lines:
+            frame = text(label, "frame", where)
+            if frame not in ways:
+                mounting = self._mounting(frame)
+                ways[frame] = None if mounting is None else rig_world @ mounting
+            matrix = ways[frame]
+            track = text(label, "track", where)
+            number = self._tracks.setdefault(track, len(self._tracks) + 1)
+            if matrix is None:
+                self.counts.elsewhere += 1
+            elif number in place:
+                self.counts.repeated += 1
+            else:
+                k = place[number] = len(place)
+                matrices[k], boxes[k] = matrix, _box(label, where)
+                rows[k]["track_id"] = number
+                rows[k]["extent"] = _size(label, where)
+                rows[k]["label_probabilities"] = self._probabilities(label, where)
+        n = len(place)
+        turn = matrices[:n, :3, :3]
+        heading = (turn @ rotation_of_quaternion(boxes[:n, 6:]))[:, :2, 0]
+        rows = rows[:n]
+        rows["centroid"] = (turn @ boxes[:n, :3, None])[:, :2, 0] + matrices[:n, :2, 3]
+        rows["velocity"] = (turn @ boxes[:n, 3:6, None])[:, :2, 0]
+        rows["yaw"] = np.arctan2(heading[:, 1], heading[:, 0])
+        return _Snapshot(t_ns, rows, place)
+
+    def _probabilities(self, label: Mapping[str, Any], where: str) -> npt.NDArray[np.float32]:
+        word = text(label, "class", where)
+        index = self._classes.get(word)
+        if index is None:
+            index = label_of(word)
+        if index is None:
+            self.counts.unknown_classes.add(word)
+            index = UNKNOWN
+        score = label.get("score", 1.0)
+        if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+            raise FormatError(f"{where}: score: needs a number from 0 to 1, not {score!r:.60}")
+        probabilities = np.zeros(AGENT["label_probabilities"].shape, np.float32)
+        probabilities[UNKNOWN] = 1 - score
+        probabilities[index] += score
+        return probabilities
+
+    def _labelled(self, own: list[_Snapshot]) -> Rows:
+        """The boxes of these snapshots; what is missing of velocities comes from the tracks."""
+        found: list[tuple[_Snapshot, int]] = []
+        seen: set[int] = set()
+        for snapshot in own:
+            snapshot.used = True
+            found += [(snapshot, track) for track in snapshot.place if track not in seen]
+            seen |= snapshot.place.keys()
+        merged, times = _gather(found), [snapshot.t_ns for snapshot, _ in found]
+        missing = np.flatnonzero(np.isnan(merged["velocity"]).any(axis=1))
+        if len(missing):
+            before, after = self._around(min(times), max(times))
+            for k in missing.tolist():
+                merged["velocity"][k] = self._slope(merged[k], times[k], before, after)
+        return merged
+
+    def _slope(self, row: Any, t_ns: int, before: _Found, after: _Found) -> Floats:
+        """Velocity of a track around one of its boxes, NaN where that is the only one."""
+        track = int(row["track_id"])
+
+        def point(found: _Found) -> tuple[int, Floats]:
+            snapshot = found.get(track)
+            if snapshot is None or abs(snapshot.t_ns - t_ns) > self._gap_ns:
+                return t_ns, row["centroid"]
+            return snapshot.t_ns, snapshot.rows["centroid"][snapshot.place[track]]
+
+        (start_ns, start), (end_ns, end) = point(before), point(after)
+        if start_ns == end_ns:
+            return np.full(2, np.nan)
+        return np.asarray((end - start) / ((end_ns - start_ns) / 1e9))
+
+    def _around(self, start_ns: int, end_ns: int) -> tuple[_Found, _Found]:
+        """By track the last snapshot before a time, and the first one after another."""
+        before: _Found = {}
+        after: _Found = {}
+        for snapshot in self._window:
+            if snapshot.t_ns < start_ns:
+                before.update(dict.fromkeys(snapshot.place, snapshot))
+            elif snapshot.t_ns > end_ns:
+                after = dict.fromkeys(snapshot.place, snapshot) | after
+        return before, after
+
+    def _between(self, t_ns: int) -> Rows:
+        """Boxes of the tracks that have one before and one after a time."""
+        before, after = self._around(t_ns, t_ns)
+        pairs = [
+            (before[track], after[track], track)
+            for track in before.keys() & after.keys()
+            if after[track].t_ns - before[track].t_ns <= self._gap_ns
+        ]
+        if not pairs:
+            return NO_AGENTS.copy()
+        for a, b, _ in pairs:
+            a.used = b.used = True
+        first = _gather([(a, track) for a, _, track in pairs])
+        second = _gather([(b, track) for _, b, track in pairs])
+        start = np.array([a.t_ns for a, _, _ in pairs], np.int64)
+        span_s = np.array([b.t_ns for _, b, _ in pairs], np.int64) - start
+        return _mixed(first, second, (t_ns - start) / span_s, span_s / 1e9)
+
+
+_Found = dict[int, _Snapshot]
+
+
+def _gather(found: list[tuple[_Snapshot, int]]) -> Rows:
+    """Boxes of snapshots and tracks.  (numpy takes 20 us to join two structured arrays.)"""
+    places: dict[int, list[int]] = {}
+    for k, (snapshot, _) in enumerate(found):
+        places.setdefault(id(snapshot), []).append(k)
+    rows = np.empty(len(found), AGENT)
+    for where in places.values():
+        snapshot = found[where[0]][0]
+        rows[where] = snapshot.rows[[snapshot.place[found[k][1]] for k in where]]
+    return rows
+
+
+def _mixed(first: Rows, second: Rows, share: Floats, span_s: Floats) -> Rows:
+    """Boxes between two of each track, at a share (0 to 1) of the time between them."""
+    rows = np.where(share < 0.5, first, second)
+    part = share[:, None]
+    for name in ("centroid", "extent", "velocity"):
+        rows[name] = first[name] + part * (second[name] - first[name])
+    turn = np.remainder(second["yaw"] - first["yaw"] + np.pi, 2 * np.pi) - np.pi
+    yaw = first["yaw"] + share * turn
+    rows["yaw"] = np.remainder(yaw + np.pi, 2 * np.pi) - np.pi
+    missing = np.isnan(rows["velocity"]).any(axis=1)
+    moved = (second["centroid"] - first["centroid"]) / span_s[:, None]
+    rows["velocity"][missing] = moved[missing]
+    return rows
+
+
+def _in_order(file: LabelFile) -> Iterator[_Line]:
+    last = None
+    for where, label in file.lines():
+        if last is not None and label["t_ns"] < last:
+            raise FormatError(f"{where}: t_ns: the lines are not in order of time")
+        last = label["t_ns"]
+        yield where, label
+
+
+def _box(label: Mapping[str, Any], where: str) -> tuple[float, ...]:
+    """Centre, velocity and quaternion of a label."""
+    velocity: tuple[float, ...] = (np.nan, np.nan, np.nan)
+    if label.get("velocity_m_s") is not None:
+        velocity = numbers(label, "velocity_m_s", 3, where)
+    quaternion = numbers(label, "quaternion_xyzw", 4, where)
+    if not any(quaternion):
+        raise FormatError(f"{where}: quaternion_xyzw: is no rotation")
+    return (*numbers(label, "center_m", 3, where), *velocity, *quaternion)
+
+
+def _size(label: Mapping[str, Any], where: str) -> tuple[float, ...]:
+    size = numbers(label, "size_m", 3, where)
+    if min(size) < 0:
+        raise FormatError(f"{where}: size_m: is negative")
+    return size

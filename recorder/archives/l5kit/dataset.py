@@ -1,0 +1,289 @@
+"""The four arrays of a dataset, written front to back and read in chunks.
+
+::
+
+    with DatasetWriter(Path("out/drive.zarr")) as dataset:
+        for t_ns, position_m, rotation, agents in drive:
+            dataset.frame(t_ns, position_m, rotation, agents)
+        dataset.scene("rig-1", start_ns, end_ns)        # of the frames since the last scene
+        dataset.session({"name": "drive", "start_ns": start_ns})    # of the scenes since the last
+
+Intervals are half-open indices; one that is empty stands where the next row will be, [k, k].
+
+Specification: woven-planet/l5kit, l5kit/data/zarr_dataset.py, format version 2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+import recorder
+from recorder.archives import ArchiveError
+from recorder.archives.l5kit.labels import LABELS
+from recorder.formats.zarr2 import (
+    Blosc,
+    FolderStore,
+    Hierarchy,
+    RowsSpec,
+    open_store,
+    require_numcodecs,
+)
+from recorder.formats.zarr2.codecs import BYTE_SHUFFLE
+from recorder.formats.zarr2.reading import decode_dtype
+from recorder.processing.geometry import Floats
+
+FORMAT_VERSION: Final = 2
+HOST_LENGTH: Final = 16
+_FACE_STATES: Final = 3  # active, inactive, unknown
+
+SCENE: Final = np.dtype(
+    [
+        ("frame_index_interval", "<i8", (2,)),
+        ("host", f"<U{HOST_LENGTH}"),
+        ("start_time", "<i8"),
+        ("end_time", "<i8"),
+    ]
+)
+FRAME: Final = np.dtype(
+    [
+        ("timestamp", "<i8"),
+        ("agent_index_interval", "<i8", (2,)),
+        ("traffic_light_faces_index_interval", "<i8", (2,)),
+        ("ego_translation", "<f8", (3,)),
+        ("ego_rotation", "<f8", (3, 3)),
+    ]
+)
+AGENT: Final = np.dtype(
+    [
+        ("centroid", "<f8", (2,)),
+        ("extent", "<f4", (3,)),
+        ("yaw", "<f4"),
+        ("velocity", "<f4", (2,)),
+        ("track_id", "<u8"),
+        ("label_probabilities", "<f4", (len(LABELS),)),
+    ]
+)
+FACE: Final = np.dtype(
+    [
+        ("face_id", "<U16"),
+        ("traffic_light_id", "<U16"),
+        ("traffic_light_face_status", "<f4", (_FACE_STATES,)),
+    ]
+)
+ARRAYS: Final[Mapping[str, tuple[np.dtype[Any], int]]] = {
+    "scenes": (SCENE, 10_000),
+    "frames": (FRAME, 10_000),
+    "agents": (AGENT, 20_000),
+    "traffic_light_faces": (FACE, 10_000),
+}
+"""By name of the array: its dtype and the rows of a chunk."""
+ENTRY: Final = "recorder"
+"""The attribute of the root group that says which sessions are in the dataset."""
+
+_COMPRESSOR = Blosc("lz4", 5, BYTE_SHUFFLE)
+_BLOSC_SIZE = slice(12, 16)  # of a chunk's header: how many bytes it has
+
+Rows = npt.NDArray[Any]
+
+
+class DatasetWriter:
+    """A dataset being written; what it keeps in memory does not grow.
+
+    Args:
+        path: the folder ``NAME.zarr``; must not exist.
+
+    Attributes:
+        counts: rows so far, by name of the array.
+        sessions: what `session` was told, in order.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._hierarchy = Hierarchy(FolderStore(path))
+        root = self._hierarchy.root
+        self._rows = {
+            name: root.rows(name, RowsSpec(dtype, chunk_rows=rows, compressor=_COMPRESSOR))
+            for name, (dtype, rows) in ARRAYS.items()
+        }
+        self._scene_start = self._session_start = 0
+        self.sessions: list[dict[str, Any]] = []
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {name: rows.length for name, rows in self._rows.items()}
+
+    def frame(self, t_ns: int, position_m: Floats, rotation: Floats, agents: Rows) -> None:
+        """Add a frame to the scene at hand.
+
+        Args:
+            t_ns: epoch ns; rises strictly within a scene.
+            position_m: f8 [3], of the ego in the world.
+            rotation: f8 [3, 3], ego to world.
+            agents: `AGENT` [n].
+        """
+        frame = np.zeros(1, FRAME)
+        frame["timestamp"] = t_ns
+        first = self._rows["agents"].length
+        frame["agent_index_interval"] = first, first + len(agents)
+        frame["traffic_light_faces_index_interval"] = self._rows["traffic_light_faces"].length
+        frame["ego_translation"], frame["ego_rotation"] = position_m, rotation
+        self._rows["frames"].append(frame)
+        self._rows["agents"].append(agents)
+
+    def scene(self, host: str, start_ns: int, end_ns: int) -> None:
+        """Close the scene that holds all frames since the last one; the host is cut to 16."""
+        scene = np.zeros(1, SCENE)
+        stop = self._rows["frames"].length
+        scene["frame_index_interval"] = self._scene_start, stop
+        scene["host"] = host[:HOST_LENGTH]
+        scene["start_time"], scene["end_time"] = start_ns, end_ns
+        self._rows["scenes"].append(scene)
+        self._scene_start = stop
+
+    def session(self, entry: Mapping[str, Any]) -> None:
+        """Name the session that all scenes since the last one come from."""
+        stop = self._rows["scenes"].length
+        self.sessions.append({**entry, "scenes": [self._session_start, stop]})
+        self._session_start = stop
+
+    def copy(self, old: DatasetReader, entry: Mapping[str, Any]) -> None:
+        """Add a session of another dataset, unchanged but for its place."""
+        start, stop = entry["scenes"]
+        for scenes in old.rows("scenes", start, stop):
+            for scene in scenes:
+                shift = self._copy_frames(old, *scene["frame_index_interval"].tolist())
+                moved = scene.reshape(1).copy()
+                moved["frame_index_interval"] += shift
+                self._rows["scenes"].append(moved)
+                self._scene_start = self._rows["frames"].length
+        self.session(entry)
+
+    def _copy_frames(self, old: DatasetReader, start: int, stop: int) -> int:
+        """Returns by how much the indices of frames have grown."""
+        shift = self._rows["frames"].length - start
+        for frames in old.rows("frames", start, stop):
+            first = int(frames["agent_index_interval"][0, 0])
+            last = int(frames["agent_index_interval"][-1, 1])
+            moved = frames.copy()
+            moved["agent_index_interval"] += self._rows["agents"].length - first
+            moved["traffic_light_faces_index_interval"] = self._rows["traffic_light_faces"].length
+            for agents in old.rows("agents", first, last):
+                self._rows["agents"].append(agents)
+            self._rows["frames"].append(moved)
+        return shift
+
+    def close(self) -> None:
+        """Finish the dataset; it is durable on return."""
+        for rows in self._rows.values():
+            rows.close()
+        attributes = {
+            "format_version": FORMAT_VERSION,
+            "labels": list(LABELS),
+            ENTRY: {"version": recorder.__version__, "sessions": self.sessions},
+        }
+        self._hierarchy.root.set_attributes(attributes)
+        self._hierarchy.close()
+
+    def __enter__(self) -> DatasetWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._hierarchy.discard()
+
+
+class DatasetReader:
+    """A dataset of ours, read a chunk at a time.
+
+    Attributes:
+        path: its folder.
+        sessions: what is known of each session: at least ``name``, ``start_ns`` and ``scenes``,
+            the interval of its scenes.
+
+    Raises:
+        ArchiveError: it is none, or another program made it; StorageError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._store = open_store(path)
+        self._last: dict[str, tuple[int, Rows]] = {}  # by array, the chunk that was read last
+        attributes = self._document(".zattrs")
+        found = attributes.get("format_version"), attributes.get("labels")
+        if found != (FORMAT_VERSION, list(LABELS)):
+            raise ArchiveError(f"{path}: is no L5Kit dataset of format version {FORMAT_VERSION}")
+        try:
+            self.sessions: list[dict[str, Any]] = list(attributes[ENTRY]["sessions"])
+            self._lengths = {name: self._length(name) for name in ARRAYS}
+            for entry in self.sessions:
+                start, stop = entry["scenes"]
+                if not 0 <= start <= stop <= self._lengths["scenes"]:
+                    raise ValueError(f"scenes {start} to {stop}")
+                _ = entry["name"], entry["start_ns"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArchiveError(
+                f"{path}: cannot be added to: does not say which sessions are in it,"
+                f" as datasets of the recorder do ({error!r})"
+            ) from None
+
+    def _document(self, key: str) -> dict[str, Any]:
+        try:
+            document = json.loads(self._store[key])
+        except (KeyError, ValueError) as error:
+            raise ArchiveError(f"{self.path}: {key}: is missing or damaged ({error})") from None
+        if not isinstance(document, dict):
+            raise ArchiveError(f"{self.path}: {key}: is damaged: no mapping")
+        return document
+
+    def _length(self, name: str) -> int:
+        metadata = self._document(f"{name}/.zarray")
+        dtype, rows = ARRAYS[name]
+        found = decode_dtype(metadata["dtype"]), metadata["chunks"], metadata["compressor"]["id"]
+        if found != (dtype, [rows], "blosc"):
+            raise ArchiveError(f"{self.path}: {name} has another dtype, chunks or compressor")
+        (length,) = metadata["shape"]
+        return int(length)
+
+    def rows(self, name: str, start: int, stop: int) -> Iterator[Rows]:
+        """Rows [start, stop) of an array, in parts; ArchiveError where a chunk is damaged."""
+        if not 0 <= start <= stop <= self._lengths[name]:
+            raise ArchiveError(
+                f"{self.path}: is damaged: {name} {start} to {stop} of {self._lengths[name]}"
+            )
+        size = ARRAYS[name][1]
+        for index in range(start // size, -(-stop // size)):
+            first, last = max(start, index * size), min(stop, (index + 1) * size)
+            yield self._chunk(name, index)[first - index * size : last - index * size]
+
+    def _chunk(self, name: str, index: int) -> Rows:
+        if self._last.get(name, (-1,))[0] != index:
+            self._last[name] = index, self._decode(name, index)
+        return self._last[name][1]
+
+    def _decode(self, name: str, index: int) -> Rows:
+        key = f"{name}/{index}"
+        dtype, rows = ARRAYS[name]
+        try:
+            data = self._store[key]
+            if int.from_bytes(data[_BLOSC_SIZE], "little") != len(data):  # numcodecs does not look
+                raise ValueError(f"{len(data)} bytes")
+            codec = require_numcodecs().get_codec(_COMPRESSOR.config())
+            chunk = np.frombuffer(codec.decode(data), dtype)
+            if len(chunk) != rows:
+                raise ValueError(f"{len(chunk)} rows")
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise ArchiveError(f"{self.path}: {key}: is missing or damaged ({error})") from None
+        return chunk

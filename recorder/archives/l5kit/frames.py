@@ -1,0 +1,109 @@
+"""When the frames of a session are: at the samples of one of its sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from recorder.archives.base import Job
+from recorder.contract.errors import SessionError
+from recorder.processing.frames import Kind, kind_of, last_stamp_ns, mean_period_ns, time_windows
+from recorder.processing.poses import Times
+from recorder.session.stream import Stream
+
+_WINDOW = 512
+_GRID_NS = 100_000_000
+_FRAMED: tuple[Kind, ...] = ("lidar", "camera", "radar")
+
+
+class FrameTimes:
+    """Stamps of the frames of a session.
+
+    Attributes:
+        name: the stream whose samples they are; empty where they are evenly spaced.
+        stream: that stream.
+        first_ns, last_ns: of the first frame and the last one.
+        period_ns: from frame to frame.
+        count: how many samples there are.
+        left_out: samples whose stamps do not rise, told when all were given out.
+        gaps: places where frames are missing; the longest one.
+    """
+
+    def __init__(self, stream: Stream | None, first_ns: int, last_ns: int) -> None:
+        self.stream, self.first_ns, self.last_ns = stream, first_ns, last_ns
+        self.name = "" if stream is None else stream.name
+        self.left_out = self.gaps = self.longest_gap_ns = 0
+        if stream is None:
+            self.period_ns = _GRID_NS
+            self.count = (last_ns - first_ns) // _GRID_NS + 1
+        else:
+            spec = stream.spec
+            self.period_ns = mean_period_ns(stream, None if spec is None else spec.rate_hz)
+            self.count = len(stream)
+
+    @classmethod
+    def of(cls, stream: Stream) -> FrameTimes:
+        """Those of a stream's samples."""
+        last_ns = last_stamp_ns(stream)
+        assert last_ns is not None
+        return cls(stream, int(stream.times(0, 1)[0]), last_ns)
+
+    def windows(self) -> Iterator[Times]:
+        """Stamps, int64 ns, strictly rising, window after window; none of them empty."""
+        highest = -(1 << 63)
+        for t_ns in self._stamps():
+            before = np.maximum.accumulate(np.concatenate([[highest], t_ns]))[:-1]
+            kept = t_ns[t_ns > before]
+            self.left_out += len(t_ns) - len(kept)
+            if not len(kept):
+                continue
+            steps = np.diff(kept, prepend=kept[0] if highest == -(1 << 63) else highest)
+            self.gaps += int(np.count_nonzero(steps > 1.5 * self.period_ns))
+            self.longest_gap_ns = max(self.longest_gap_ns, int(steps.max()))
+            highest = int(kept[-1])
+            yield kept
+
+    def _stamps(self) -> Iterator[Times]:
+        if self.stream is not None:
+            for _, t_ns in time_windows(self.stream, _WINDOW):
+                yield t_ns
+            return
+        for at in range(0, self.count, _WINDOW):
+            places = np.arange(at, min(at + _WINDOW, self.count), dtype=np.int64)
+            yield self.first_ns + places * _GRID_NS
+
+
+def choose_frames(job: Job) -> FrameTimes:
+    """Whose samples are the frames.
+
+    Raises:
+        SessionError: there is no sample that has a time, or not the sensor that is asked for.
+    """
+    session, wanted = job.session, job.options["lidar"]
+    if wanted:
+        stream = session.stream(wanted)
+        if not stream.has_times or not len(stream):
+            raise SessionError(f"{stream.path}: has no sample with a time")
+        return FrameTimes.of(stream)
+    timed = [s for s in session.streams.values() if not s.name.startswith("_")]
+    timed = [s for s in timed if s.has_times and len(s)]
+    for kind in _FRAMED:
+        found = [s for s in timed if kind_of(s) == kind]
+        if not found:
+            continue
+        if kind != "lidar":
+            job.notes.say(f"has no lidar: the frames are those of {found[0].name}", "session")
+        elif len(found) > 1:
+            names = ", ".join(s.name for s in found)
+            job.notes.say(
+                f"several lidars ({names}): the frames are those of {found[0].name};"
+                " the option lidar names another",
+                "session",
+            )
+        return FrameTimes.of(found[0])
+    if not timed:
+        raise SessionError(f"{session.path}: has no sample to pack")
+    job.notes.say("has no lidar, camera or radar: a frame every 0.1 s", "session")
+    ends = [stamp for stamp in map(last_stamp_ns, timed) if stamp is not None]
+    return FrameTimes(None, min(int(s.times(0, 1)[0]) for s in timed), max(ends))

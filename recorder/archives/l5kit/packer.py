@@ -1,0 +1,99 @@
+"""Sessions as an L5Kit dataset: ``NAME.zarr``, a scene per session.
+
+docs/l5kit.md says what becomes what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from recorder.archives import ArchiveError
+from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
+from recorder.archives.l5kit.frames import choose_frames
+from recorder.archives.l5kit.session import ODOMETRY, SessionPacker, read_classes
+from recorder.contract.errors import RecorderError
+from recorder.contract.options import Option, OptionTable
+from recorder.formats.zarr2 import require_numcodecs
+from recorder.processing.odometry import require_odometry
+
+_Key = tuple[Any, Any]
+
+
+class L5kitPacker(Packer):
+    """Packs sessions as scenes of one L5Kit dataset."""
+
+    name: ClassVar[str] = "l5kit"
+    collects: ClassVar[bool] = True
+    options: ClassVar[OptionTable] = {
+        "lidar": Option("str", None, "the lidar (or other sensor) whose samples are the frames"),
+        "scene_s": Option("float", None, "split sessions into scenes of this length [s]",
+                          minimum=0.1),
+        "poses": Option("str", "auto", f"auto, imu, identity, {ODOMETRY}, or a sensor's name"),
+        "cuboids": Option("str", None, "the set of _cuboids that becomes the agents"),
+        "classes": Option("map", {}, "labels of L5Kit's by class, as in {forklift: other_vehicle}"),
+        "bridge_s": Option("float", 0.6, "boxes of a track are bridged over this long [s]",
+                           minimum=0, maximum=60),
+        "ego_center_m": Option("float", 0.0, "how far ahead of the rig's origin the ego is [m]"),
+    }  # fmt: skip
+
+    def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        checked = super().check(options)
+        read_classes(checked["classes"])
+        require_numcodecs()
+        if checked["poses"] == ODOMETRY:
+            require_odometry()
+        return checked
+
+    def ticks(self, job: Job) -> float:
+        try:
+            count = choose_frames(job).count
+        except RecorderError:
+            return 1  # packing says what is wrong
+        return count * (2 if job.options["poses"] == ODOMETRY else 1)
+
+    def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
+        waiting = _by_key(jobs)
+        place = f"{name}.zarr"
+        with DatasetWriter(jobs[0].folder / place) as dataset:
+            if existing is not None and (existing / place).exists():
+                old = DatasetReader(existing / place)
+                for entry in old.sessions:
+                    job = waiting.pop((entry["name"], entry["start_ns"]), None)
+                    if job is None:
+                        dataset.copy(old, entry)
+                    else:
+                        _pack(job, dataset)
+            for job in waiting.values():
+                _pack(job, dataset)
+        counts = dataset.counts
+        summary = {
+            "dataset": name,
+            "sessions": [entry["name"] for entry in dataset.sessions],
+            "frames": {key: counts[key] for key in ("scenes", "frames", "agents")},
+        }
+        return Packed((place,), (), summary)
+
+
+PACKER = L5kitPacker()
+
+
+def _pack(job: Job, dataset: DatasetWriter) -> None:
+    with job.blamed():
+        SessionPacker(job, dataset).pack()
+    job.session.close()
+
+
+def _by_key(jobs: Sequence[Job]) -> dict[_Key, Job]:
+    """The jobs by what tells sessions apart: name and start."""
+    found: dict[_Key, Job] = {}
+    for job in jobs:
+        key = job.session.name, job.session.start_ns
+        with job.blamed():
+            if key in found:
+                other = found[key].session.path
+                raise ArchiveError(f"{job.session.path}: is the same session as {other}")
+        found[key] = job
+    return found

@@ -1,0 +1,320 @@
+"""One session as scenes of a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import recorder
+from recorder.archives.base import Job
+from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
+from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
+from recorder.archives.l5kit.frames import FrameTimes, choose_frames
+from recorder.archives.l5kit.labels import label_of
+from recorder.archives.l5kit.trajectory import RollingTrajectory
+from recorder.contract.errors import ConfigError, FormatError, SessionError
+from recorder.processing.frames import NS_PER_US, kind_of
+from recorder.processing.geometry import Floats
+from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_files
+from recorder.processing.lidar import OusterOptics
+from recorder.processing.losses import stream_losses
+from recorder.processing.odometry import LidarOdometry
+from recorder.processing.poses import Cover, PoseSource, find_poses
+from recorder.session.layout import RECOVERED
+
+ODOMETRY = "kiss-icp"
+_HELD_NS = 100_000_000  # poses held for longer than this are worth a word
+_GAP_NS = 1_000_000_000
+_CLASSES_TOLD = 10
+
+
+@dataclass
+class _Labels:
+    """What becomes agents: nothing where there are no labels."""
+
+    file: LabelFile | None
+    agents: CuboidAgents | None
+
+    def at(self, t_ns: int) -> Any:
+        return NO_AGENTS if self.agents is None else self.agents.at(t_ns)
+
+
+class SessionPacker:
+    """Packs one session into a dataset that may hold others."""
+
+    def __init__(self, job: Job, dataset: DatasetWriter) -> None:
+        self._job, self._dataset = job, dataset
+        self._frames = self._agents = 0
+
+    def pack(self) -> None:
+        """Add the session's scenes, and say what they are.
+
+        Raises:
+            SessionError, ArchiveError, FormatError: it cannot be packed; says where.
+        """
+        job = self._job
+        self._tell_streams()
+        times = choose_frames(job)
+        gap_ns = round(job.options["bridge_s"] * 1e9)
+        # Labels before the first frame and after the last one need poses, too.
+        start_ns = (times.first_ns - gap_ns) // NS_PER_US * NS_PER_US
+        last_ns = ((times.last_ns + gap_ns) // NS_PER_US + 1) * NS_PER_US
+        self._margins_ns = times.first_ns - start_ns, last_ns - times.last_ns
+        self._cover = Cover(self._pose_source(times), start_ns, last_ns)
+        trajectory = RollingTrajectory(self._cover.blocks())
+        labels = self._find_labels(times, trajectory, gap_ns)
+        self._pack_frames(times, trajectory, labels)
+        with job.at(f"poses from {self._source.name}"):
+            trajectory.drain()
+        text = self._tell_poses()
+        if labels.agents is not None and labels.file is not None:
+            with job.at(f"_cuboids/{labels.file.path.name}"):
+                labels.agents.finish()
+            self._tell_labels(labels.agents, labels.file)
+        self._tell_times(times)
+        entry = self._entry(times) | {"trajectory": text}
+        if labels.file is not None:
+            entry["cuboids"] = {"name": labels.file.name, **labels.file.header}
+        self._dataset.session(entry | {"notes": list(job.notes.lines)})
+
+    def _tell_streams(self) -> None:
+        session, notes = self._job.session, self._job.notes
+        for name, fault in session.broken.items():
+            notes.say(f"cannot be read, left out: {fault}", name)
+        known = session.streams.keys() | session.broken.keys()
+        empty = {
+            s.name for s in session.streams.values() if not s.name.startswith("_") and not len(s)
+        }
+        for name in sorted((session.declared.keys() - known) | empty):
+            notes.say("no sample was recorded", name)
+        if session.state == RECOVERED:
+            notes.say("recovered: its writer died, or its disk failed", "session")
+
+    # Poses
+
+    def _pose_source(self, times: FrameTimes) -> PoseSource:
+        job = self._job
+        wanted = job.options["poses"]
+        with job.at("poses"):
+            if wanted != ODOMETRY:
+                self._source = find_poses(job.session, job.calibration, wanted)
+            else:
+                self._source = self._odometry(times)
+        return self._source
+
+    def _odometry(self, times: FrameTimes) -> PoseSource:
+        stream = times.stream
+        if stream is None or kind_of(stream) != "lidar":
+            raise SessionError(f"{self._job.session.path}: has no lidar for odometry")
+        path = stream.path / "lidar.json"
+        try:
+            metadata = path.read_text("utf-8")
+        except (OSError, ValueError) as error:
+            raise FormatError(f"{path}: cannot be read: {error}") from None
+        optics = OusterOptics.of_metadata(metadata, str(path))
+        pose = self._job.calibration.of(stream.name).pose
+        return LidarOdometry(stream, optics, np.eye(4) if pose is None else pose, self._job.advance)
+
+    def _tell_poses(self) -> dict[str, Any]:
+        """Say where poses come from; returns it for the archive."""
+        cover, notes = self._cover, self._job.notes
+        text: dict[str, Any] = self._source.describe()
+        if not text["measured"]:
+            notes.say(text.get("note", text["source"]), "poses")
+        before_ns = max(0, cover.held_before_ns - self._margins_ns[0])
+        after_ns = max(0, cover.held_after_ns - self._margins_ns[1])
+        held = {"held_before_s": before_ns, "held_after_s": after_ns}
+        for ns, where in ((before_ns, "before the first"), (after_ns, "after the last")):
+            if ns > _HELD_NS:
+                notes.say(f"held for {ns / 1e9:.3f} s {where} of {self._source.name}", "poses")
+        if cover.longest_gap_ns > _GAP_NS:
+            notes.say(f"{cover.longest_gap_ns / 1e9:.3f} s without one are interpolated", "poses")
+        if left_out := text.get("poses_left_out"):
+            notes.say(f"{left_out} left out: no rotations, or times that go back", "poses")
+        return text | {name: ns / 1e9 for name, ns in held.items() if ns}
+
+    # Labels
+
+    def _find_labels(
+        self, times: FrameTimes, trajectory: RollingTrajectory, gap_ns: int
+    ) -> _Labels:
+        job = self._job
+        with job.at("_cuboids"):
+            files = {file.name: file for file in cuboid_files(job.session.path)}
+            file = self._choose_set(files)
+        if file is None:
+            job.notes.say("has no boxes in space: frames without agents", "session")
+            return _Labels(None, None)
+        agents = CuboidAgents(
+            file,
+            trajectory,
+            self._mounting,
+            read_classes(job.options["classes"]),
+            span_ns=(times.first_ns, times.last_ns),
+            gap_ns=gap_ns,
+            bridge=file.header.get("times_of") != times.name,
+        )
+        return _Labels(file, agents)
+
+    def _choose_set(self, files: dict[str, LabelFile]) -> LabelFile | None:
+        wanted = self._job.options["cuboids"]
+        if wanted:
+            if wanted not in files:
+                there = ", ".join(files) or "none"
+                raise SessionError(f"has no set {wanted!r}; there are: {there}")
+            return files[wanted]
+        if not files:
+            return None
+        # What people made is better than what a program did; two sets would be every object twice.
+        order = {MANUAL: 0, SIMULATED: 1}
+        chosen = min(files.values(), key=lambda f: (order.get(f.source, 2), f.name))
+        for name in files.keys() - {chosen.name}:
+            self._job.notes.say(
+                f"left out, {chosen.name} has the agents; the option cuboids names another",
+                f"_cuboids/{name}.jsonl",
+            )
+        return chosen
+
+    def _mounting(self, frame: str) -> Floats | None:
+        """``T_sensor_rig`` of a sensor that boxes are relative to."""
+        pose = self._job.calibration.of(frame).pose
+        if pose is None and frame in self._job.session.streams:
+            self._job.notes.say("not in the calibration: stands in the rig's origin", frame)
+            return np.eye(4)
+        return pose
+
+    def _tell_labels(self, agents: CuboidAgents, file: LabelFile) -> None:
+        counts, subject = agents.counts, f"_cuboids/{file.path.name}"
+        say = self._job.notes.say
+        if counts.alone:
+            say(f"{counts.alone} boxes belong to no frame: left out", subject)
+        if counts.elsewhere:
+            say(f"{counts.elsewhere} boxes are relative to no known sensor: left out", subject)
+        if counts.repeated:
+            say(f"{counts.repeated} boxes of a track that has one then: left out", subject)
+        if counts.without_velocity:
+            say(f"{counts.without_velocity} agents have no known velocity: 0", subject)
+        if counts.unknown_classes:
+            words = sorted(counts.unknown_classes)
+            told = ", ".join(words[:_CLASSES_TOLD])
+            if len(words) > _CLASSES_TOLD:
+                told += f" and {len(words) - _CLASSES_TOLD} more"
+            say(f"classes without a label of L5Kit's, UNKNOWN there: {told}", subject)
+
+    # Frames
+
+    def _pack_frames(
+        self, times: FrameTimes, trajectory: RollingTrajectory, labels: _Labels
+    ) -> None:
+        job = self._job
+        scenes = _Scenes(job, self._dataset)
+        ahead = np.array([job.options["ego_center_m"], 0.0, 0.0])
+        place = "" if labels.file is None else f"_cuboids/{labels.file.path.name}"
+        windows = times.windows()
+        while True:
+            with job.at(times.name or "frames"):
+                t_ns = next(windows, None)
+            if t_ns is None:
+                break
+            with job.at(f"poses from {self._source.name}"):
+                poses = trajectory.at(t_ns)
+            for stamp, pose in zip(t_ns.tolist(), poses, strict=True):
+                with job.at(place):
+                    agents = labels.at(stamp)
+                scenes.frame(stamp)
+                rotation = pose[:3, :3]
+                self._dataset.frame(stamp, pose[:3, 3] + rotation @ ahead, rotation, agents)
+                self._agents += len(agents)
+            self._frames += len(t_ns)
+            trajectory.forget(int(t_ns[-1]))
+            job.advance(len(t_ns))
+        scenes.close()
+
+    def _tell_times(self, times: FrameTimes) -> None:
+        subject, say = times.name or "frames", self._job.notes.say
+        if times.left_out:
+            say(f"{times.left_out} samples left out: their times do not rise", subject)
+        if times.gaps:
+            say(
+                f"{times.gaps} gaps between frames, the longest of"
+                f" {times.longest_gap_ns / 1e9:.3f} s; scenes go on over them",
+                subject,
+            )
+
+    def _entry(self, times: FrameTimes) -> dict[str, Any]:
+        """What is known of the session, for the attributes of the dataset."""
+        session, calibration = self._job.session, self._job.calibration
+        lost: dict[str, Any] = {}
+        for found in stream_losses(session):
+            lost[found.stream] = {
+                "counted": dict(found.counted),
+                "uncounted_intervals": found.intervals,
+            }
+            self._job.notes.say(found.sentence, found.stream)
+        return {
+            "name": session.name,
+            "start_ns": session.start_ns,
+            "end_ns": session.end_ns,
+            "state": session.state,
+            "metadata": dict(session.metadata),
+            "hostname": hostname(self._job),
+            "frames_of": times.name or None,
+            "frames": self._frames,
+            "agents": self._agents,
+            "lost": lost,
+            "calibration_sha256": calibration.sha256,
+            "packed_by": f"recorder {recorder.__version__}",
+        }
+
+
+class _Scenes:
+    """Closes scenes where the option says."""
+
+    def __init__(self, job: Job, dataset: DatasetWriter) -> None:
+        seconds = job.options["scene_s"]
+        self._length_ns = round(seconds * 1e9) if seconds else None
+        self._dataset = dataset
+        self._host = hostname(job)
+        if len(self._host) > HOST_LENGTH:
+            job.notes.say(f"host {self._host} is cut to {HOST_LENGTH} characters", "session")
+        self._first_ns = self._start_ns = self._last_ns = 0
+        self._begun = False
+
+    def frame(self, t_ns: int) -> None:
+        """Before each frame: may begin a new scene with it."""
+        if not self._begun:
+            self._begun = True
+            self._first_ns = self._start_ns = t_ns
+        elif self._length_ns is not None:
+            number = (t_ns - self._first_ns) // self._length_ns
+            if number != (self._start_ns - self._first_ns) // self._length_ns:
+                # L5Kit knows by equal times that one scene goes on in the next.
+                self._dataset.scene(self._host, self._start_ns, t_ns)
+                self._start_ns = t_ns
+        self._last_ns = t_ns
+
+    def close(self) -> None:
+        """Close the last scene, at its last frame."""
+        self._dataset.scene(self._host, self._start_ns, self._last_ns)
+
+
+def hostname(job: Job) -> str:
+    """Of the computer that recorded; empty where the session does not say."""
+    return str((job.session.header or {}).get("hostname") or "")
+
+
+def read_classes(option: Any) -> dict[str, int]:
+    """The option ``classes``: labels by class.
+
+    Raises:
+        ConfigError: a value is no label.
+    """
+    classes = {}
+    for word, label in (option or {}).items():
+        index = label_of(str(label))
+        if index is None:
+            raise ConfigError(f"{label!r} is no label of L5Kit's", key=f"l5kit.classes.{word}")
+        classes[str(word)] = index
+    return classes

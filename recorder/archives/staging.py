@@ -1,0 +1,146 @@
+"""Archives are made beside their place and come into it when they are complete.
+
+::
+
+    with staging(place, "rig-1") as folder:             # place/.rig-1.part, ours alone
+        ...                                             # make rig-1.zarr and rig-1.json in it
+        publish(folder, place, Packed(("rig-1.zarr", "rig-1.json")))
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from recorder.archives.base import Packed
+from recorder.contract.errors import SessionError, StorageError
+from recorder.formats.disk import FOLDER_MODE, PosixDisk
+
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+
+
+@contextlib.contextmanager
+def staging(place: Path, name: str) -> Iterator[Path]:
+    """An empty folder beside an archive's place, ours alone; removed in the end.
+
+    Raises:
+        SessionError: another process packs this archive.
+        StorageError: the folder cannot be made.
+    """
+    folder = place / f".{name}.part"
+    try:
+        for parent in reversed([folder, *folder.parents]):
+            with contextlib.suppress(FileExistsError):
+                parent.mkdir(FOLDER_MODE)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be made: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SessionError(f"{folder}: another process packs this archive") from None
+        empty(folder)  # what an interrupted run has left
+        try:
+            yield folder
+        finally:
+            empty(folder)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+    finally:
+        os.close(fd)
+
+
+def empty(folder: Path) -> None:
+    """Remove all that a folder holds."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def publish(folder: Path, place: Path, packed: Packed) -> tuple[Path, ...]:
+    """Rename what is complete into place; an older archive's files end up in the folder.
+
+    One file or folder changes places with its older one in one step.  Of several, the last names
+    the others: the older one goes first and the new one comes last, so that a kill in between
+    leaves nothing that names what it does not belong to.
+
+    What fails, or is interrupted, is taken back.
+
+    Raises:
+        OSError: a rename failed.
+    """
+    disk = PosixDisk()
+    disk.sync_folder(folder)
+    undo = contextlib.ExitStack()
+    try:
+        *others, last = packed.files
+        if others and (place / last).exists():
+            aside = folder / f"{last}.old"
+            _move(place / last, aside, undo)
+            disk.sync_folder(place)
+        for name in (*others, last):
+            if (place / name).exists():
+                exchange(folder / name, place / name)
+                undo.callback(_try_exchange, folder / name, place / name)
+            else:
+                _move(folder / name, place / name, undo)
+            if others and name == others[-1]:
+                disk.sync_folder(place)
+        disk.sync_folder(place)
+    except BaseException:
+        undo.close()
+        raise
+    for name in packed.stale:
+        old = place / name
+        with contextlib.suppress(OSError):
+            shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+    disk.sync_folder(place)
+    return tuple(place / name for name in packed.files)
+
+
+def _move(source: Path, target: Path, undo: contextlib.ExitStack) -> None:
+    source.rename(target)
+    undo.callback(_try_move, target, source)
+
+
+def _try_move(source: Path, target: Path) -> None:
+    with contextlib.suppress(OSError):
+        source.rename(target)
+
+
+def _try_exchange(one: Path, other: Path) -> None:
+    with contextlib.suppress(OSError):
+        exchange(one, other)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Let two files or folders change places in one step (renameat2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    function = getattr(libc, "renameat2", None)
+    if function is not None:
+        names = os.fsencode(one), os.fsencode(other)
+        if function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+            return
+    if one.is_dir() or other.is_dir():  # a file system that cannot: not in one step
+        aside = one.with_name(one.name + ".old")
+        other.rename(aside)
+        one.rename(other)
+        aside.rename(one)
+    else:
+        one.replace(other)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    if not path.is_dir():
+        return path.stat().st_size
+    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())

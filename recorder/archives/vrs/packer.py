@@ -1,0 +1,229 @@
+"""A session as one VRS file: ``NAME.vrs`` with every stream's configuration, state and data.
+
+Records lie in order of time, with an index at the end, whatever state ``session.vrs`` is in, which
+is only read.  docs/vrs.md has what they hold.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import ClassVar
+
+import recorder
+from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.vrs.samples import Samples, packed_spec
+from recorder.archives.vrs.told import MadeTold, Told, ToldFile
+from recorder.contract.errors import FormatError, RecorderError, SessionError
+from recorder.contract.options import Option, OptionTable
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Buffer
+from recorder.formats.disk import PosixDisk
+from recorder.formats.vrs import (
+    Compression,
+    Compressor,
+    RecordType,
+    StreamId,
+    VrsWriter,
+    default_index_path,
+)
+from recorder.formats.vrs.tags import StreamTags
+from recorder.formats.vrs.writer import free_id
+from recorder.processing.losses import stream_losses
+from recorder.session.layout import RECOVERED, VRS
+from recorder.session.playback import SMALL_BYTES
+from recorder.session.stream import Stream
+from recorder.session.vrs_records import DATA, told_only
+from recorder.session.vrs_told import as_text, drivers_of
+
+_SMALL_TICKS = 1 / 256
+_KINDS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
+_BEFORE, _DATA, _AFTER = range(3)
+
+Entry = tuple[float, StreamId, int, RecordType, int, int, Sequence[Buffer]]
+"""Timestamp, stream, rank, type, version, sample, data.  Readers sort by the first two, and then
+by the place in the file: so it is written in that order."""
+
+
+class VrsPacker(Packer):
+    """Packs a session as one VRS file."""
+
+    name: ClassVar[str] = "vrs"
+    options: ClassVar[OptionTable] = {
+        "compression": Option("str", "none", "of each record", choices=tuple(_KINDS)),
+    }
+
+    def ticks(self, job: Job) -> float:
+        return sum(len(s) * _ticks(s) for s in job.session.streams.values() if _is_packed(s))
+
+    def pack(self, job: Job) -> Packed:
+        return _SessionPacker(job).pack()
+
+
+PACKER = VrsPacker()
+
+
+def _is_packed(stream: Stream) -> bool:
+    return not stream.name.startswith("_") and stream.has_times
+
+
+def _ticks(stream: Stream) -> float:
+    return _SMALL_TICKS if stream.sample_bytes <= SMALL_BYTES else 1.0
+
+
+class _SessionPacker:
+    """Packs one session."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._samples: dict[str, Samples] = {}
+        self._specs: dict[str, StreamSpec] = {}
+        self._first_s: dict[StreamId, float] = {}
+        self._names: dict[StreamId, str] = {}
+        kind = _KINDS[job.options["compression"]]
+        self._compressor = Compressor(kind) if kind is not Compression.NONE else None
+
+    def pack(self) -> Packed:
+        job = self._job
+        self._look()
+        told = self._told()
+        try:
+            streams = self._declare(told)
+            path = job.folder / f"{job.session.name}.vrs"
+            count = self._write(path, told, streams, self._tags(told))
+        finally:
+            told.close()
+        for name, samples in self._samples.items():
+            if samples.backward:
+                job.notes.say(f"{samples.backward} samples with equal or backward times", name)
+        frames = {name: len(job.session.streams[name]) for name in self._samples}
+        return Packed((path.name,), (), {"frames": frames, "records": count})
+
+    def _look(self) -> None:
+        """Find what there is to pack, and say what there is not."""
+        job, session = self._job, self._job.session
+        for name, fault in session.broken.items():
+            job.notes.say(f"cannot be read, its data are left out: {fault}", name)
+        self._specs.update(session.declared)
+        for name in sorted(
+            session.declared.keys() - session.streams.keys() - session.broken.keys()
+        ):
+            job.notes.say("no sample was recorded", name)
+        for name, stream in session.streams.items():
+            if name.startswith("_"):
+                continue  # processed output, which is in no record format
+            if not stream.has_times:
+                job.notes.say("has no times: left out", name)
+                continue
+            try:
+                self._specs[name] = spec = packed_spec(stream)
+            except FormatError as error:
+                job.notes.say(f"left out: {error}", name)
+                continue
+            with job.at(name):
+                if not len(stream):
+                    job.notes.say("no sample was recorded", name)
+                    continue
+                self._samples[name] = Samples(job, stream, spec)
+        if not self._specs:
+            raise SessionError(f"{session.path}: has no stream to pack")
+        for lost in stream_losses(session):
+            job.notes.say(lost.sentence, lost.stream)
+        if session.state == RECOVERED:
+            job.notes.say("recovered: its writer died, or its disk failed", "session")
+
+    def _told(self) -> Told:
+        session = self._job.session
+        path = session.path / VRS
+        if path.is_file():
+            with self._job.at(VRS):
+                return ToldFile(path)
+        if session.recorded:
+            self._job.notes.say(
+                f"has no {VRS}: what drivers told of their state is not known", "session"
+            )
+        return MadeTold(session, self._specs)
+
+    def _declare(self, told: Told) -> dict[StreamId, StreamTags]:
+        """All streams: those told of as they are in there, and what their data records are."""
+        session = self._job.session
+        drivers = drivers_of((session.header or {}).get("sensors") or {})
+        streams = dict(told.streams)
+        names = dict(told.names)
+        for name, samples in self._samples.items():
+            if name not in names:
+                spec = told_only(name, drivers.get(name, ""), self._specs[name], session.name)
+                names[name] = free_id(spec, streams)
+                streams[names[name]] = spec.stream_tags()
+            tags = streams[names[name]]
+            more = samples.records.layout.tags(*DATA)
+            streams[names[name]] = StreamTags(tags.vrs | more, tags.user)
+            stamp = session.streams[name].times(0, 1).astype("<f8") / 1e9
+            self._first_s[names[name]] = float(stamp[0])
+        self._names = {stream: name for name, stream in names.items()}
+        return streams
+
+    def _tags(self, told: Told) -> dict[str, str]:
+        tags = dict(told.tags) | {"packed_by": f"recorder {recorder.__version__}"}
+        calibration = self._job.calibration
+        if calibration.path is not None:
+            tags["calibration"] = as_text(Path(calibration.path).read_text("utf-8", "replace"))
+            tags["calibration_sha256"] = str(calibration.sha256)
+        return tags
+
+    def _write(
+        self,
+        path: Path,
+        told: Told,
+        streams: Mapping[StreamId, StreamTags],
+        tags: Mapping[str, str],
+    ) -> int:
+        """Everything in order of time; returns the number of records."""
+        job, disk = self._job, PosixDisk()
+        ids = {name: stream for stream, name in self._names.items()}
+        ticks = {ids[n]: _ticks(job.session.streams[n]) for n in self._samples}
+        feeds = [self._told_feed(told)]
+        feeds += [_data_feed(samples, ids[name]) for name, samples in self._samples.items()]
+        writer = VrsWriter.create_as(path, disk, streams, tags)
+        try:
+            for stamp, stream, _, kind, version, sample, parts in heapq.merge(*feeds):
+                try:
+                    writer.put(stream, kind, version, stamp, parts, self._compressor)
+                except (OSError, RecorderError):
+                    with job.at(self._names.get(stream, str(stream)), max(sample, 0)):
+                        raise
+                if kind is RecordType.DATA:
+                    job.advance(ticks[stream])
+            writer.finish()
+            disk.sync_files(writer.files)
+        finally:
+            for file in writer.files:
+                file.close()
+        default_index_path(path).unlink()
+        return writer.count
+
+    def _told_feed(self, told: Told) -> Iterator[Entry]:
+        """A stream's first configuration stands before its data of the same time, what is told
+        later behind."""
+        for _, group in itertools.groupby(self._told_entries(told), itemgetter(0)):
+            yield from sorted(group, key=itemgetter(1, 2))
+
+    def _told_entries(self, told: Told) -> Iterator[Entry]:
+        records = told.records()
+        while True:
+            with self._job.at(VRS):
+                record = next(records, None)
+            if record is None:
+                return
+            stamp, stream = record.timestamp_s, record.stream
+            rank = _BEFORE if stamp <= self._first_s.get(stream, stamp) else _AFTER
+            yield stamp, stream, rank, record.record_type, record.version, -1, [record.data]
+
+
+def _data_feed(samples: Samples, stream: StreamId) -> Iterator[Entry]:
+    kind, version = DATA
+    for record in samples:
+        yield record.timestamp_s, stream, _DATA, kind, version, record.index, record.parts

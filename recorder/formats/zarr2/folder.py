@@ -1,0 +1,234 @@
+"""The folder store: a file per key, written behind the back of whoever puts.
+
+To make a file takes the kernel longer than to fill it, and it needs nothing of Python: a thread
+does it, while the caller compresses what comes next.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from recorder.contract.errors import FormatError
+from recorder.contract.wire import Buffer, buffer_size
+from recorder.formats.disk import FILE_MODE, FOLDER_MODE
+from recorder.formats.zarr2.digests import md5_of
+from recorder.formats.zarr2.stores import remove, storage_errors, sync_tree
+
+_KEPT_NAMES = 512  # of different bytes that may be put again
+_BEHIND_BYTES = 8 << 20
+_BEHIND_KEYS = 256
+_NO_LINK = {errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV}
+
+
+class FolderStore:
+    """One file per key.
+
+    What `put_again` puts more than once is one file with several names (hard links), where the
+    file system has them: a name costs a tenth of what a file does, and no block of the disk.
+
+    Files are written in their order by a thread, at most 8 MB behind.  What goes wrong there is
+    raised by the next call, at the latest by `close`.
+    """
+
+    def __init__(self, path: Path, *, digest: bool = False) -> None:
+        """Make the folder; StorageError where something is there already.
+
+        Args:
+            path: of the new folder.
+            digest: compute its MD5 while it is synced.
+        """
+        self.path = path
+        self.md5: str | None = None
+        self._digest = digest
+        with storage_errors(path):
+            path.mkdir(mode=FOLDER_MODE)
+        self._files = _Files(str(path))
+        self._behind = _Behind()
+
+    def put(self, key: str, data: Buffer) -> None:
+        with storage_errors(self.path):
+            self._behind.do(buffer_size(data), self._files.write, key, data)
+
+    def put_again(self, key: str, data: bytes) -> None:
+        with storage_errors(self.path):
+            self._behind.do(len(data), self._files.write_again, key, data)
+
+    def put_parts(self, key: str, size: int, parts: Iterable[Buffer]) -> None:
+        with storage_errors(self.path):
+            self._behind.wait()
+            written = self._files.write_parts(key, parts)
+        if written != size:
+            raise FormatError(f"{self.path}: {key} has {written} bytes, not {size}")
+
+    def close(self) -> None:
+        with storage_errors(self.path):
+            self._behind.end()
+            if not self._digest:
+                sync_tree(self.path)
+                return
+            with ThreadPoolExecutor(1, "sync") as pool:  # one waits for the disk, one computes
+                synced = pool.submit(sync_tree, self.path)
+                self.md5 = md5_of(self.path)
+                synced.result()
+
+    def discard(self) -> None:
+        self._behind.abandon()
+        with storage_errors(self.path):
+            remove(self.path)
+
+
+class _Behind:
+    """A thread that does what it is told, in order, and is never far behind."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._todo: deque[tuple[int, Callable[..., object], tuple[object, ...]]] = deque()
+        self._bytes = 0
+        self._busy = self._ended = False
+        self._error: OSError | None = None
+        # A daemon: a store that nobody finished must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="folder store", daemon=True)
+        self._thread.start()
+
+    def do(self, size: int, call: Callable[..., object], *arguments: object) -> None:
+        """Let it do something with so many bytes; raises what went wrong before."""
+        with self._changed:
+            if self._is_full():
+                self._changed.wait_for(lambda: not self._is_full())
+            self._raise()
+            self._todo.append((size, call, arguments))
+            self._bytes += size
+            if len(self._todo) == 1:
+                self._changed.notify_all()
+
+    def _is_full(self) -> bool:
+        return self._bytes > _BEHIND_BYTES or len(self._todo) > _BEHIND_KEYS
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def wait(self) -> None:
+        """Until all is done; raises what went wrong."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._todo and not self._busy)
+            self._raise()
+
+    def end(self) -> None:
+        """Do all, then stop; raises what went wrong."""
+        self._stop()
+        self._raise()
+
+    def abandon(self) -> None:
+        """Stop, whatever there is to do."""
+        with self._changed:
+            self._todo.clear()
+        self._stop()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._todo or self._ended)
+                if not self._todo:
+                    return
+                size, call, arguments = self._todo.popleft()
+                self._busy = True
+            error = None
+            try:
+                call(*arguments)
+            except OSError as caught:
+                error = caught
+            with self._changed:
+                self._bytes -= size
+                self._busy = False
+                if error is not None:  # nothing behind it is done
+                    self._error = self._error or error
+                    self._bytes = 0
+                    self._todo.clear()
+                self._changed.notify_all()
+
+
+class _Files:
+    """Keys as files below a folder; of one thread at a time."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._last_folder = root
+        self.names: dict[bytes, str] = {}
+        self._links = True
+
+    def write(self, key: str, data: Buffer) -> None:
+        self._write(self._name(key), (data,))
+
+    def write_parts(self, key: str, parts: Iterable[Buffer]) -> int:
+        """Returns how many bytes they were."""
+        return self._write(self._name(key), parts)
+
+    def write_again(self, key: str, data: bytes) -> None:
+        """What may be there already gets another name."""
+        name = self._name(key)
+        if not self._links:
+            self._write(name, (data,))
+            return
+        known = self.names.get(data)
+        if known is not None and self._link(known, name):
+            return
+        self._write(name, (data,))
+        if len(self.names) >= _KEPT_NAMES:
+            self.names.clear()
+        self.names[data] = name
+
+    def _name(self, key: str) -> str:
+        """The file of a key; its folder is there afterwards."""
+        name = f"{self._root}/{key}"
+        folder = name.rpartition("/")[0]
+        if folder != self._last_folder:
+            _make_folder(folder)
+            self._last_folder = folder
+        return name
+
+    def _write(self, name: str, parts: Iterable[Buffer]) -> int:
+        written = 0
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        try:
+            for part in parts:
+                view = memoryview(part).cast("B")
+                written += len(view)
+                while view:  # the kernel may take a part only
+                    view = view[os.write(fd, view) :]
+        finally:
+            os.close(fd)
+        return written
+
+    def _link(self, known: str, name: str) -> bool:
+        """Give a file another name; False where it cannot have one (more)."""
+        try:
+            os.link(known, name)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            self._links = error.errno == errno.EMLINK  # that file has all it can have
+            return False
+        return True
+
+
+def _make_folder(folder: str) -> None:
+    """Like os.makedirs, but it does not look before it tries: most lack nothing above."""
+    try:
+        os.mkdir(folder, FOLDER_MODE)  # noqa: PTH102
+    except FileNotFoundError:
+        os.makedirs(folder, FOLDER_MODE, exist_ok=True)  # noqa: PTH103
+    except FileExistsError:
+        pass

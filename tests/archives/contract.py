@@ -1,0 +1,153 @@
+"""What holds of every archive.  Its tests inherit it::
+
+class TestVrs(ArchiveContract):
+    archive = "vrs"
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from recorder.contract.errors import ConfigError, FormatError, SessionError, StorageError
+from recorder.finalizer import Finalized, Step, finalize, prepare
+from tests.acceptance.command import contents
+from tests.archives.ncore.packer_rig import lidar, still_imu
+from tests.session.build import Builder, camera_spec, radar_spec
+
+
+def rig(path: Path) -> Builder:
+    builder = Builder(path)
+    for spec in (camera_spec(), lidar(), radar_spec(), still_imu()):
+        builder.add(spec, 0.2)
+    return builder
+
+
+def recovered(path: Path) -> Path:
+    builder = Builder(path)
+    builder.add(camera_spec(), seq=[0, 1, 2, 7, 8])
+    builder.lose("camera", 3, 6)
+    return builder.close("recovered")
+
+
+def late_and_empty(path: Path) -> Path:
+    builder = Builder(path)
+    builder.add(camera_spec(), 0.2, offset_ns=2_000_000_000)
+    builder.add(still_imu(), 3.0)
+    builder.add(radar_spec(), count=0)
+    return builder.close()
+
+
+def backward(path: Path) -> Path:
+    builder = Builder(path, plain=True)
+    builder.add(camera_spec(), count=10)
+    path = builder.close()
+    ts = np.fromfile(path / "camera/ts")
+    ts[3], ts[6] = ts[2], ts[4] - 0.01
+    ts.tofile(path / "camera/ts")
+    return path
+
+
+ODD: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "recovered with gaps": (recovered, "lost samples: 4 (buffer)"),
+    "late and empty streams": (late_and_empty, "radar: no sample was recorded"),
+    "times that do not rise": (backward, "camera: "),
+}
+
+
+class ArchiveContract:
+    """Packs through the finalizer."""
+
+    archive: ClassVar[str]
+    options: ClassVar[dict[str, Any]] = {}
+
+    def pack(self, path: Path, **options: Any) -> Finalized:
+        (result,) = finalize(path, [Step(self.archive, self.options | options)])
+        return result
+
+    @pytest.fixture
+    def session(self, tmp_path: Path) -> Path:
+        return rig(tmp_path / "drive").close()
+
+    def test_originals_are_only_read(self, session: Path) -> None:
+        before = contents(session)
+        result = self.pack(session)
+        after = contents(session)
+        assert {k: v for k, v in after.items() if not k.startswith("_archives/")} == before
+        place = session / "_archives" / self.archive
+        assert {path.name for path in place.iterdir()} == {path.name for path in result.files}
+        assert result.bytes > 0
+
+    def test_an_older_one_is_replaced(self, session: Path) -> None:
+        first = self.pack(session)
+        inodes = [path.stat().st_ino for path in first.files]
+        again = self.pack(session)
+        assert again.files == first.files
+        assert again.notes == first.notes
+        assert not set(inodes) & {path.stat().st_ino for path in again.files}
+
+    def test_progress_comes_to_its_end(self, session: Path) -> None:
+        told: list[tuple[float, float]] = []
+        steps = [Step(self.archive, self.options)]
+        list(finalize(session, steps, progress=lambda _, *at: told.append(at)))
+        done = [at for at, _ in told]
+        assert done == sorted(done)
+        assert done[-1] == pytest.approx(told[-1][1], rel=0.02)
+        assert len(set(done)) > 5
+
+    @pytest.mark.parametrize("name", ODD)
+    def test_odd_sessions_are_packed_and_it_is_said_once(self, tmp_path: Path, name: str) -> None:
+        make, sentence = ODD[name]
+        result = self.pack(make(tmp_path / "odd"))
+        assert sum(sentence in note for note in result.notes) >= 1, result.notes
+        assert len(set(result.notes)) == len(result.notes)
+
+    def test_an_unknown_option_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=rf"{self.archive}\.no_such_option"):
+            prepare([Step(self.archive, {"no_such_option": 1})])
+
+    def test_a_failure_names_the_stream_and_leaves_the_older_one(self, session: Path) -> None:
+        files = self.pack(session).files
+        before = {path: contents(path.parent) for path in files}
+        raw = bytearray((session / "radar/valid").read_bytes())
+        raw[len(raw) // 2] ^= 0xFF
+        (session / "radar/valid").write_bytes(raw)
+        with pytest.raises((FormatError, SessionError), match=r"drive.*radar"):
+            self.pack(session)
+        assert {path: contents(path.parent) for path in files} == before
+
+    def test_a_full_disk_leaves_the_older_one(
+        self, session: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        files = self.pack(session).files
+        before = {path: contents(path.parent) for path in files}
+        fill_up(monkeypatch, 20_000)
+        with pytest.raises(StorageError, match=rf"{self.archive}: .*No space left"):
+            self.pack(session)
+        monkeypatch.undo()
+        assert {path: contents(path.parent) for path in files} == before
+        self.pack(session)
+
+
+def fill_up(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    """Let the disk take so many bytes more."""
+    free = [left]
+
+    def wrapped(real: Callable[..., int]) -> Callable[..., int]:
+        def write(fd: int, data: Any, *more: Any) -> int:
+            buffers = data if isinstance(data, list) else [data]
+            free[0] -= sum(memoryview(b).nbytes for b in buffers)
+            if free[0] < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(fd, data, *more)
+
+        return write
+
+    for name in ("write", "writev", "pwrite"):
+        monkeypatch.setattr(os, name, wrapped(getattr(os, name)))

@@ -1,0 +1,129 @@
+"""Datasets packed of sessions made here, and read by the test's own reader."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives.edgefirst.png import cube_of_picture
+from recorder.finalizer import Finalized, Step, collect, finalize
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class Dataset:
+    """A dataset, file by file and row by row."""
+
+    result: Finalized
+    files: dict[str, bytes]
+    table: Any
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.table.to_pylist()
+        return found
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What stands under ``recorder`` in the metadata."""
+        values: dict[str, Any] = json.loads(self.table.schema.metadata[b"recorder"])
+        return values
+
+    @property
+    def sequences(self) -> list[str]:
+        return sorted({name.partition("/")[0] for name in self.files})
+
+    def endings(self, frame: int, sequence: str | None = None) -> set[str]:
+        """Of the files of a sample."""
+        sequence = sequence or self.sequences[0]
+        start = f"{sequence}/{sequence}_{frame:03d}."
+        return {name.removeprefix(start) for name in self.files if name.startswith(start)}
+
+    def file(self, frame: int, ending: str, sequence: str | None = None) -> bytes:
+        sequence = sequence or self.sequences[0]
+        return self.files[f"{sequence}/{sequence}_{frame:03d}.{ending}"]
+
+    def picture(self, frame: int, ending: str, sequence: str | None = None) -> Array:
+        return decode(self.file(frame, ending, sequence))
+
+    def cube(self, frame: int, sequences: int, receivers: int) -> Array:
+        return cube_of_picture(self.picture(frame, "radar.png"), sequences, receivers)
+
+    def points(self, frame: int, ending: str) -> Array:
+        return points(self.file(frame, ending))
+
+    def noted(self, *words: str) -> int:
+        """How many notes have all of the words."""
+        return sum(all(word in note for word in words) for note in self.result.notes)
+
+
+def decode(data: bytes) -> Array:
+    """A picture as it is stored."""
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert image is not None
+    return np.asarray(image)
+
+
+def points(data: bytes) -> Array:
+    """A PCD's points as a structured array."""
+    header, body = data.split(b"DATA binary\n", 1)
+    lines = dict(line.split(" ", 1) for line in header.decode().splitlines())
+    kinds = [
+        (name, f"<{kind.lower()}{size}")
+        for name, kind, size in zip(
+            *(lines[key].split() for key in ("FIELDS", "TYPE", "SIZE")), strict=True
+        )
+    ]
+    found = np.frombuffer(body, kinds)
+    assert len(found) == int(lines["POINTS"])
+    return found
+
+
+def viewpoint(data: bytes) -> list[float]:
+    (line,) = (line for line in data[:1000].splitlines() if line.startswith(b"VIEWPOINT "))
+    return [float(value) for value in line.split()[1:]]
+
+
+def read(result: Finalized) -> Dataset:
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    (root,) = result.files
+    container = root / f"{root.name}.zip"
+    if container.exists():
+        with zipfile.ZipFile(container) as file:
+            assert file.testzip() is None
+            names = file.namelist()
+            assert len(set(names)) == len(names)
+            files = {name: file.read(name) for name in names}
+    else:
+        folder = root / root.name
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+    with pa.OSFile(str(root / f"{root.name}.arrow")) as arrow:
+        table = ipc.open_file(arrow).read_all()
+    return Dataset(result, files, table)
+
+
+def pack(path: Path, calibration: Path | None = None, **options: Any) -> Dataset:
+    """One session's own dataset."""
+    (result,) = finalize(path, [Step("edgefirst", options)], calibration=calibration)
+    return read(result)
+
+
+def pack_all(paths: Sequence[Path], out: Path, **options: Any) -> Dataset:
+    """Several sessions' dataset, or more of one."""
+    (result,) = collect(paths, [Step("edgefirst", options)], out)
+    return read(result)

@@ -1,0 +1,229 @@
+"""Containers: read by Python's zipfile, taken over from older ones."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from recorder.archives import ArchiveError
+from recorder.archives.edgefirst import container as module
+from recorder.archives.edgefirst.container import (
+    Container,
+    FolderContainer,
+    Payload,
+    ZipContainer,
+    dos_time,
+)
+from recorder.archives.edgefirst.zip_index import read_members
+
+T_NS = 1_717_236_000_123_456_789  # 2024-06-01 10:00:00 UTC
+
+
+def fill(container: Container, sequence: str, count: int = 3) -> dict[str, bytes]:
+    shared = Payload(f"{sequence} shared".encode() * 9)
+    known = {}
+    for number in range(count):
+        for name, payload in (
+            (f"{sequence}/{number}.a", Payload(os.urandom(50 + number))),
+            (f"{sequence}/{number}.b", shared),
+        ):
+            container.add(name, payload, T_NS)
+            known[name] = payload.data
+    return known
+
+
+def zipped(path: Path, *sequences: str) -> dict[str, bytes]:
+    known: dict[str, bytes] = {}
+    with ZipContainer(path) as container:
+        for sequence in sequences:
+            known |= fill(container, sequence)
+        container.finish()
+    return known
+
+
+def read(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as file:
+        assert file.testzip() is None
+        assert all(info.compress_type == zipfile.ZIP_STORED for info in file.infolist())
+        return {info.filename: file.read(info) for info in file.infolist()}
+
+
+def test_a_zip_is_read_by_zipfile(tmp_path: Path) -> None:
+    known = zipped(tmp_path / "a.zip", "one", "two")
+    assert read(tmp_path / "a.zip") == known
+    with zipfile.ZipFile(tmp_path / "a.zip") as file:
+        assert file.infolist()[0].date_time == (2024, 6, 1, 10, 0, 0)
+        assert file.infolist()[0].external_attr >> 16 == 0o100640
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
+
+
+def test_an_empty_zip(tmp_path: Path) -> None:
+    assert zipped(tmp_path / "a.zip") == {}
+    assert read(tmp_path / "a.zip") == {}
+
+
+@pytest.mark.parametrize("wide", [1, 60, 200])
+def test_zip64_wherever_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wide: int
+) -> None:
+    """With a bound of a few bytes what else takes gigabytes."""
+    known = zipped(tmp_path / "plain.zip", "one", "two")
+    monkeypatch.setattr(module, "_BOUND", wide)
+    zipped(tmp_path / "b.zip", "x")
+    with ZipContainer(tmp_path / "a.zip") as container:
+        container.keep(tmp_path / "plain.zip", lambda _: True)
+        container.finish()
+    assert read(tmp_path / "a.zip") == known
+    assert b"PK\6\6" in (tmp_path / "a.zip").read_bytes()
+    with ZipContainer(tmp_path / "again.zip") as container:
+        container.keep(tmp_path / "a.zip", lambda sequence: sequence == "two")
+        container.finish()
+    assert read(tmp_path / "again.zip") == {k: v for k, v in known.items() if k[:3] == "two"}
+
+
+def test_zip64_for_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST", 3)
+    known = zipped(tmp_path / "a.zip", "one")
+    assert b"PK\6\6" in (tmp_path / "a.zip").read_bytes()
+    assert read(tmp_path / "a.zip") == known
+
+
+@pytest.mark.long
+def test_more_members_than_two_bytes_count(tmp_path: Path) -> None:
+    payload = Payload(b"")
+    with ZipContainer(tmp_path / "a.zip") as container:
+        for number in range(65_600):
+            container.add(f"s/{number}", payload, T_NS)
+        container.finish()
+    with (tmp_path / "a.zip").open("rb") as file:
+        assert sum(1 for _ in read_members(file, "a.zip")) == 65_600
+    with zipfile.ZipFile(tmp_path / "a.zip") as read_back:
+        assert len(read_back.namelist()) == 65_600
+
+
+def test_sequences_are_taken_over(tmp_path: Path) -> None:
+    known = zipped(tmp_path / "old.zip", "one", "two", "three")
+    with ZipContainer(tmp_path / "new.zip") as container:
+        container.keep(tmp_path / "old.zip", lambda sequence: sequence != "two")
+        added = fill(container, "four")
+        container.finish()
+    kept = {name: data for name, data in known.items() if not name.startswith("two/")}
+    assert read(tmp_path / "new.zip") == kept | added
+
+
+def test_somebody_elses_zip_is_taken_over(tmp_path: Path) -> None:
+    """Compressed, with sizes behind the data and a comment."""
+    with zipfile.ZipFile(tmp_path / "old.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("s/b", b"x" * 1000)
+        with file.open("s/ä", "w") as member:
+            member.write(b"streamed" * 50)
+        file.comment = b"PK\5\6 is not the end" * 3
+    with ZipContainer(tmp_path / "new.zip") as container:
+        container.keep(tmp_path / "old.zip", lambda _: True)
+        container.finish()
+    with zipfile.ZipFile(tmp_path / "new.zip") as file:
+        assert file.testzip() is None
+        assert file.read("s/b") == b"x" * 1000
+        assert file.read("s/ä") == b"streamed" * 50
+
+
+def test_without_copying_in_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> int:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "copy_file_range", none)
+    known = zipped(tmp_path / "old.zip", "one")
+    with ZipContainer(tmp_path / "new.zip") as container:
+        container.keep(tmp_path / "old.zip", lambda _: True)
+        container.finish()
+    assert read(tmp_path / "new.zip") == known
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: b"", "is no ZIP"),
+        (lambda data: data[:-30], "is no ZIP"),
+        (lambda data: data.replace(b"PK\3\4", b"PK\3\5", 1), "no member at byte 0"),
+        (lambda data: data.replace(b"PK\1\2", b"PK\1\3", 1), "entry 0 of its directory"),
+    ],
+)
+def test_a_damaged_zip_is_refused(tmp_path: Path, damage: object, words: str) -> None:
+    zipped(tmp_path / "old.zip", "one")
+    data = (tmp_path / "old.zip").read_bytes()
+    (tmp_path / "old.zip").write_bytes(damage(data))  # type: ignore[operator]
+    with (
+        pytest.raises(ArchiveError, match=rf"old\.zip: .*{words}"),
+        ZipContainer(tmp_path / "new.zip") as container,
+    ):
+        container.keep(tmp_path / "old.zip", lambda _: True)
+
+
+def test_a_folder_links_what_is_the_same(tmp_path: Path) -> None:
+    with FolderContainer(tmp_path / "a") as container:
+        known = fill(container, "one")
+        container.finish()
+    found = {
+        path.relative_to(tmp_path / "a").as_posix(): path.read_bytes()
+        for path in (tmp_path / "a").rglob("*.?")
+    }
+    assert found == known
+    shared = [(tmp_path / "a/one" / f"{n}.b").stat() for n in range(3)]
+    assert len({stat.st_ino for stat in shared}) == 1
+    assert shared[0].st_mtime_ns == T_NS
+    assert container.count == 6
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_folder_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    with FolderContainer(tmp_path / "old") as container:
+        known = fill(container, "one") | fill(container, "two")
+    (tmp_path / "old/notes.txt").write_bytes(b"somebody's own")
+    if not links:
+        monkeypatch.setattr(module, "_linked", lambda *_: False)
+    with FolderContainer(tmp_path / "new") as container:
+        container.keep(tmp_path / "old", lambda sequence: sequence == "two")
+        container.finish()
+    new = tmp_path / "new"
+    found = {p.relative_to(new).as_posix(): p.read_bytes() for p in new.rglob("*") if p.is_file()}
+    kept = {name: data for name, data in known.items() if name.startswith("two/")}
+    assert found == kept | {"notes.txt": b"somebody's own"}
+    one, other = (tmp_path / folder / "two/0.a" for folder in ("old", "new"))
+    assert (one.stat().st_ino == other.stat().st_ino) is links
+    assert one.stat().st_mtime_ns == other.stat().st_mtime_ns
+
+
+def test_times_that_dos_has_not() -> None:
+    assert dos_time(0) == (0, 33)
+    assert dos_time(T_NS)[1] == (2024 - 1980) << 9 | 6 << 5 | 1
+
+
+@pytest.mark.long
+def test_a_zip_of_more_than_four_gigabytes(tmp_path: Path) -> None:
+    payload = Payload(os.urandom(1 << 20) * 64)
+    count = 67
+    with ZipContainer(tmp_path / "a.zip") as container:
+        for number in range(count):
+            container.add(f"s/{number:03d}.bin", payload, T_NS)
+        container.add("s/last", Payload(b"the end"), T_NS)
+        container.finish()
+    assert (tmp_path / "a.zip").stat().st_size > 1 << 32
+    with zipfile.ZipFile(tmp_path / "a.zip") as file:
+        assert file.testzip() is None
+        assert file.read("s/last") == b"the end"
+        assert file.getinfo("s/last").header_offset > 1 << 32
+    with ZipContainer(tmp_path / "b.zip") as container:
+        container.keep(tmp_path / "a.zip", lambda _: True)
+        container.add("t/more", Payload(b"more"), T_NS)
+        container.finish()
+    (tmp_path / "a.zip").unlink()
+    with zipfile.ZipFile(tmp_path / "b.zip") as file:
+        assert len(file.namelist()) == count + 2
+        assert file.read("s/last") == b"the end"
+        with file.open(f"s/{count - 1:03d}.bin") as member:
+            assert member.read(1 << 20) == payload.data[: 1 << 20]

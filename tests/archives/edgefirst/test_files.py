@@ -1,0 +1,301 @@
+"""The files of samples: point clouds, cubes as pictures, EXIF, projections."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+
+from recorder.archives import ArchiveError
+from recorder.archives.edgefirst import exif as exif_
+from recorder.archives.edgefirst import png
+from recorder.archives.edgefirst.exif import Exif, encode_exif
+from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
+from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png
+from recorder.archives.edgefirst.projection import Projection, depth_picture, in_steps
+from recorder.archives.edgefirst.radar_cube import (
+    CubeProcessor,
+    cropped,
+    noise_around,
+    peaks,
+    quantized,
+)
+from recorder.contract.errors import ConfigError
+from recorder.processing import radar
+from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
+from recorder.processing.geometry import rotation_of_rpy, transform
+from recorder.processing.radar import RadarGeometry, RadarProcessor
+from tests.archives.edgefirst.rig import Array, decode
+
+T_NS = 1_717_236_000_123_456_789
+
+
+def test_pcd_holds_points_and_viewpoint() -> None:
+    points = np.zeros(3, LIDAR)
+    points["x"], points["intensity"] = [1, 2, 3], [0, 128, 255]
+    pose = transform(rotation_of_rpy([0, 0, np.pi / 2]), [1.5, 0, 2])
+    header, data = encode_pcd(points, pose).split(b"DATA binary\n")
+    lines = dict(line.split(" ", 1) for line in header.decode().splitlines())
+    assert (lines["FIELDS"], lines["SIZE"], lines["TYPE"]) == (
+        "x y z intensity",
+        "4 4 4 4",
+        "F F F F",
+    )
+    assert (lines["WIDTH"], lines["HEIGHT"], lines["POINTS"]) == ("3", "1", "3")
+    expected = [1.5, 0, 2, np.sqrt(0.5), 0, 0, np.sqrt(0.5)]
+    assert np.allclose([float(v) for v in lines["VIEWPOINT"].split()], expected)
+    assert np.array_equal(np.frombuffer(data, LIDAR), points)
+
+
+def test_pcd_refuses_what_it_has_no_type_for() -> None:
+    with pytest.raises(ArchiveError, match="field t has type datetime64"):
+        encode_pcd(np.zeros(1, [("t", "<M8[ns]")]))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 20, 16), (3, 4, 8, 5), (1, 1, 1, 1), (4, 2, 7, 8)])
+def test_a_cube_comes_back_from_its_picture(shape: tuple[int, ...]) -> None:
+    cube = np.random.default_rng(1).integers(-32768, 32768, (*shape, 2)).astype(np.int16)
+    for level in (0, 6):
+        picture: Array = decode(encode_png(cube_picture(cube), level=level))
+        sequences, receivers, ranges, doppler = shape
+        assert picture.shape == (sequences * ranges, receivers * doppler * 2)
+        assert np.array_equal(cube_of_picture(picture, sequences, receivers), cube)
+
+
+def test_a_cubes_picture_has_the_formats_grid() -> None:
+    """DATASET_FORMAT.md: columns are receivers, rows sequences; 2048x400 for 2, 4, 200, 256."""
+    cube = np.zeros((2, 4, 200, 256, 2), np.int16)
+    cube[1, 3, 7, 5] = (-3, 9)
+    picture = cube_picture(cube)
+    assert picture.shape[::-1] == (2048, 400)
+    column = 3 * 512 + 2 * 5
+    assert picture[207, column : column + 2].tolist() == [32765, 32777]
+    assert np.count_nonzero(picture != 32768) == 2
+    with pytest.raises(ArchiveError, match="is no grid of 3x2 cells"):
+        cube_of_picture(picture, 2, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_grey_pictures(dtype: type) -> None:
+    picture = np.random.default_rng(2).integers(0, np.iinfo(dtype).max, (5, 13)).astype(dtype)
+    read = decode(encode_png(picture))
+    assert np.array_equal(read, picture)
+    mask = decode(encode_png(picture, bits=1))
+    assert np.array_equal(mask != 0, picture != 0)
+
+
+def jpeg(*segments: bytes) -> bytes:
+    done, data = cv2.imencode(".jpeg", np.arange(192, dtype=np.uint8).reshape(8, 8, 3))
+    assert done
+    whole = data.tobytes()
+    return whole[:2] + b"".join(segments) + whole[2:]
+
+
+def segment(marker: int, content: bytes) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, 2 + len(content)) + content
+
+
+def test_exif_leaves_the_coded_picture_as_it_is() -> None:
+    plain = jpeg()
+    tags = encode_exif(Exif(T_NS, description="rig_000"))
+    told = exif_.insert_exif(plain, tags)
+    assert told[:2] + told[4 : 4 + 2] != b""
+    jfif = 2 + 2 + int.from_bytes(plain[4:6], "big")
+    assert told.startswith(plain[:jfif])
+    assert told.endswith(plain[jfif:])
+    assert len(told) == len(plain) + 4 + 6 + len(tags)
+
+
+def test_exif_takes_the_place_of_older_exif() -> None:
+    old = segment(0xE1, b"Exif\0\0" + b"old tags")
+    xmp = segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>")
+    told = exif_.insert_exif(jpeg(old, xmp), encode_exif(Exif(T_NS)))
+    assert told.count(b"Exif\0\0") == 1
+    assert b"old tags" not in told
+    assert xmp in told
+    assert np.array_equal(
+        decode(told),
+        decode(jpeg()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [(b"", "is no JPEG"), (b"\x89PNG", "is no JPEG"), (b"\xff\xd8\xff\xe0\x00\x10JF", "broken")],
+)
+def test_exif_into_what_is_no_jpeg(data: bytes, words: str) -> None:
+    with pytest.raises(ArchiveError, match=words):
+        exif_.insert_exif(data, encode_exif(Exif(T_NS)))
+
+
+def test_exif_that_does_not_fit() -> None:
+    with pytest.raises(ArchiveError, match="does not fit"):
+        encode_exif(Exif(T_NS, comment="x" * 40_000))
+
+
+def test_exif_in_a_png() -> None:
+    picture = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    told = png.insert_exif(encode_png(picture), encode_exif(Exif(T_NS)))
+    assert np.array_equal(decode(told), picture)
+    at = told.index(b"eXIf")
+    size = int.from_bytes(told[at - 4 : at], "big")
+    assert zlib.crc32(told[at : at + 4 + size]) == int.from_bytes(
+        told[at + 4 + size : at + 8 + size], "big"
+    )
+    with pytest.raises(ArchiveError, match="is no PNG"):
+        png.insert_exif(jpeg(), b"")
+
+
+def geometry(order: str | None, shape: tuple[int, int, int, int] = (16, 3, 4, 32)) -> RadarGeometry:
+    tx = shape[1]
+    return RadarGeometry(
+        shape, order, 0.1, 0.2, 0.004, 1e-4, 1e-2, 0.0, None, None, np.zeros(tx), {}
+    )
+
+
+@pytest.mark.parametrize("order", ["qqii", "iiqq", None])
+@pytest.mark.parametrize("chirps", [16, 15])
+def test_the_quick_cube_is_the_processors(order: str | None, chirps: int) -> None:
+    what = geometry(order, (chirps, 3, 4, 32))
+    values = 32 if order is None else 64
+    iq = np.random.default_rng(3).integers(-900, 900, (chirps, 3, 4, values)).astype(np.int16)
+    quick, slow = CubeProcessor(what), RadarProcessor(what)
+    expected = slow.cube(iq)
+    assert np.allclose(quick.cube(iq), expected, atol=1e-3)
+    found, known = quick.detect(iq), slow.detect(iq)
+    assert np.allclose(found.range_m, known.range_m, atol=1e-3)
+    cube, cut = quantized(quick.take(), 8.0)
+    assert (cut, cube.shape) == (0, (3, 4, what.ranges, chirps, 2))
+    turned = np.fft.fftshift(expected, axes=0).transpose(1, 2, 3, 0) * 8
+    assert np.abs(cube[..., 0] - turned.real).max() <= 0.51
+    assert np.abs(cube[..., 1] - turned.imag).max() <= 0.51
+
+
+@pytest.mark.parametrize("size", [(64, 256), (16, 40), (8, 20), (5, 9)])
+def test_quick_peaks_are_the_processors(size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(4)
+    power = rng.exponential(size=size).astype(np.float32)
+    for _ in range(6):
+        row, column = rng.integers(0, size[0]), rng.integers(0, size[1])
+        power[row, column] += 10 ** rng.uniform(1, 6)
+        power[(row + 3) % size[0], column] += 5e-4 * power[row, column]  # a window's side lobe
+    noise = noise_around(power)
+    assert np.allclose(noise, radar.noise_around(power), rtol=1e-5)
+    threshold = noise * np.float32(12)
+    known = radar.peaks(power, np.maximum(threshold, radar.leakage(power)))
+    assert len(known) > 0
+    assert np.array_equal(peaks(power, threshold), known)
+
+
+@pytest.mark.parametrize("tx", [1, 2, 3, 4])
+def test_quick_directions_are_the_processors(tx: int) -> None:
+    rng = np.random.default_rng(tx)
+    shape = (16, tx, 4, 64)
+    rx_m = np.stack([np.zeros(4), np.arange(4) * 0.002, np.zeros(4)], axis=1)
+    tx_m = np.stack([np.zeros(tx), np.arange(tx) * 0.008, np.arange(tx) % 2 * 0.002], axis=1)
+    what = dataclasses.replace(geometry("iiqq", shape), tx_m=tx_m, rx_m=rx_m)
+    samples = np.zeros((16, tx, 4, 64), np.complex128)
+    for _ in range(5):
+        beat, turn = rng.uniform(0.1, 2.5), rng.uniform(-3, 3)
+        along = beat * np.arange(64) + turn * np.arange(16)[:, None, None, None]
+        phase = rng.uniform(0, 6) + rng.uniform(-3, 3) * np.arange(4)[:, None]
+        phase = phase + rng.uniform(-3, 3) * np.arange(tx)[:, None, None]
+        samples += 150 * np.exp(1j * (along + phase))
+    lanes = np.zeros((16, tx, 4, 32, 2, 2))  # I I Q Q
+    lanes[..., 0, :] = samples.real.reshape((*lanes.shape[:-2], 2))
+    lanes[..., 1, :] = samples.imag.reshape((*lanes.shape[:-2], 2))
+    iq = (lanes.reshape(16, tx, 4, 128) + rng.normal(0, 5, (16, tx, 4, 128))).astype(np.int16)
+    found, known = CubeProcessor(what, 6.0).detect(iq), RadarProcessor(what, 6.0).detect(iq)
+    assert len(found) == len(known) > 3
+    for name in ("range_m", "velocity_m_s", "power_db", "snr_db", "direction"):
+        assert np.allclose(getattr(found, name), getattr(known, name), atol=2e-3), name
+
+
+def test_values_beyond_int16_are_cut_and_counted() -> None:
+    spectrum = np.zeros((4, 1, 1, 2), np.complex64)
+    spectrum[0, 0, 0, 1] = 3000 - 20_000j
+    cube, cut = quantized(spectrum, 16.0)
+    assert cut == 2
+    assert cube[0, 0, 1, 2].tolist() == [32767, -32767]
+
+
+@pytest.mark.parametrize(("have", "wanted"), [(16, 8), (16, 5), (15, 4), (16, 0), (8, 20)])
+def test_cropping_keeps_zero_doppler_in_the_middle(have: int, wanted: int) -> None:
+    cube = np.zeros((2, 1, 9, have, 2), np.int16)
+    cube[:, :, 3, have // 2] = 7
+    small = cropped(cube, 4, wanted)
+    doppler = min(wanted, have) or have
+    assert small.shape == (2, 1, 4, doppler, 2)
+    assert (small[:, :, 3, doppler // 2] == 7).all()
+    assert cropped(cube, 0, 0).shape == cube.shape
+
+
+def calibrated(model: str, **parameters: object) -> Projection:
+    sensor = SensorCalibration(None, model, parameters, (640, 480))
+    return Projection(Calibration(sensors={"camera": sensor}), "camera")
+
+
+LENS = {"fx": 500.0, "fy": 510.0, "cx": 322.0, "cy": 236.0}
+POINTS = np.array([[0.3, -0.2, 2.0], [-1.0, 0.6, 3.0], [0.0, 0.0, 5.0], [0.4, 0.5, 1.5]])
+
+
+def test_pinhole_is_opencvs() -> None:
+    bent = {"k1": -0.12, "k2": 0.03, "p1": 6e-4, "p2": -4e-4, "k3": 0.01, "k4": 0.02, "s1": 1e-3}
+    places, seen = calibrated("opencv-pinhole", **LENS, **bent).pixels(POINTS)
+    matrix = np.array([[500, 0, 322], [0, 510, 236], [0, 0, 1]], float)
+    terms = np.array([-0.12, 0.03, 6e-4, -4e-4, 0.01, 0.02, 0, 0, 1e-3, 0, 0, 0])
+    expected, _ = cv2.projectPoints(POINTS, np.zeros(3), np.zeros(3), matrix, terms)
+    assert np.allclose(places, expected[:, 0], atol=1e-6)
+    assert seen.all()
+
+
+def test_fisheye_is_opencvs() -> None:
+    bent = {"k1": -0.02, "k2": 0.003, "k3": -1e-3, "k4": 2e-4}
+    places, _ = calibrated("opencv-fisheye", **LENS, **bent).pixels(POINTS)
+    matrix = np.array([[500, 0, 322], [0, 510, 236], [0, 0, 1]], float)
+    terms = np.array([-0.02, 0.003, -1e-3, 2e-4])
+    expected, _ = cv2.fisheye.projectPoints(POINTS[None], np.zeros(3), np.zeros(3), matrix, terms)
+    assert np.allclose(places, expected[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "terms", [{"angle_to_pixel": [0, 400.0]}, {"pixel_to_angle": [0, 1 / 400.0]}]
+)
+def test_ftheta_maps_angles(terms: dict[str, list[float]]) -> None:
+    lens = calibrated("ftheta", cx=320.0, cy=240.0, max_angle=1.2, **terms)
+    angle = 0.4
+    point = np.array([[np.sin(angle), 0, np.cos(angle)], [0, np.sin(1.3), np.cos(1.3)]])
+    places, seen = lens.pixels(point)
+    assert np.allclose(places[0], [320 + 400 * angle, 240], atol=1e-3)
+    assert seen.tolist() == [True, False]
+    assert lens.focal_px == pytest.approx(400)
+
+
+def test_points_outside_are_not_seen() -> None:
+    lens = calibrated("opencv-pinhole", **LENS, k1=-0.3)
+    points = np.array([[0, 0, -2.0], [9.0, 0, 1.0], [0, 0, 0.01], [0, -3, 1.0], [0, 0, 4.0]])
+    assert lens.pixels(points)[1].tolist() == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "key"), [("{fx: 1, fy: 1, cx: 1}", "cy"), ("{fx: x, fy: 1, cx: 1, cy: 1}", "fx")]
+)
+def test_wrong_parameters_are_named(tmp_path: object, parameters: str, key: str) -> None:
+    path = tmp_path / "c.yaml"  # type: ignore[operator]
+    path.write_text(
+        "sensors:\n"
+        f"  cam: {{model: opencv-pinhole, resolution: [4, 4], parameters: {parameters}}}\n"
+    )
+    with pytest.raises(ConfigError, match=rf"c.yaml:2: sensors.cam.parameters.{key}"):
+        Projection(read_calibration(path), "cam")
+
+
+def test_the_nearest_point_of_a_pixel_counts() -> None:
+    places = np.array([[1.2, 0.4], [0.9, -0.4], [3.0, 1.0]])
+    picture = depth_picture(places, np.array([7.5, 5.0, 300.0]), (4, 2))
+    assert picture.tolist() == [[0, 1280, 0, 0], [0, 0, 0, 65535]]
+    assert in_steps(np.array([0.0, 1.0])).tolist() == [0, 256]

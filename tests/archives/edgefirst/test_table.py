@@ -1,0 +1,274 @@
+"""Tables, splits, thinning, poses and places at samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.archives import ArchiveError
+from recorder.archives.edgefirst.samples import Places, PoseWalk, Thinning, find_places
+from recorder.archives.edgefirst.split import Split
+from recorder.archives.edgefirst.table import ROWS, Existing, Row, Table
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.processing.geometry import rotation_of_rpy, transform
+from recorder.processing.poses import Block
+from recorder.session.reader import Session
+from recorder.session.stream import Stream
+from tests.session.build import START_MONO_NS, START_NS, Builder, camera_spec
+
+pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
+ipc: Any = pytest.importorskip("pyarrow.ipc")
+
+POLYGON = [[0.0, 0.25, 0.5, 0.25, 0.5, 0.75], [0.5, 0.5, 1.0, 0.5, 1.0, 1.0]]
+FULL = Row(
+    "s", 7, "train", "s/car_1", "car", polygon=POLYGON, box2d=(0.5, 0.25, 0.125, 0.5),
+    box3d=(1, 2, 3, 4, 5, 6), size=(640, 480), location=(52.5, -13.25), pose=(90.0, 1.5, -2.5),
+    ignore=False, occlusion=1,
+)  # fmt: skip
+
+
+def write(
+    path: Path, kind: str, *rows: Row, old: Path | None = None, drop: frozenset[str] = frozenset()
+) -> Any:
+    with Table(path.parent, kind) as table:
+        if old is not None:
+            table.keep(old, drop)
+        for row in rows:
+            table.add(row)
+        table.finish(path, {"recorder": "{}"})
+    assert not (path.parent / ".rows").exists()
+    return ipc.open_file(str(path)).read_all()
+
+
+def test_the_clients_schema(tmp_path: Path) -> None:
+    table = write(tmp_path / "a.arrow", "2026.10", FULL, Row("s", 8, "val"))
+    kinds = {field.name: str(field.type) for field in table.schema}
+    assert kinds == {
+        "name": "string_view",
+        "frame": "uint32",
+        "object_id": "string_view",
+        "label": "dictionary<values=string_view, indices=uint16, ordered=0>",
+        "label_index": "uint64",
+        "group": "dictionary<values=string_view, indices=uint8, ordered=0>",
+        "polygon": "large_list<item: large_list<item: float>>",
+        "box2d": "fixed_size_list<item: float>[4]",
+        "box3d": "fixed_size_list<item: float>[6]",
+        "size": "fixed_size_list<item: uint32>[2]",
+        "location": "fixed_size_list<item: float>[2]",
+        "pose": "fixed_size_list<item: float>[3]",
+        "ignore": "bool",
+        "iscrowd": "bool",
+        "occlusion": "uint32",
+    }
+    one, other = table.to_pylist()
+    assert (one["polygon"], one["pose"], one["location"]) == (
+        POLYGON,
+        [90.0, 1.5, -2.5],
+        [52.5, -13.25],
+    )
+    assert (one["label"], one["label_index"], one["iscrowd"]) == ("car", 0, False)
+    assert {key: value for key, value in other.items() if value is not None} == {
+        "name": "s",
+        "frame": 8,
+        "group": "val",
+    }
+    metadata = table.schema.metadata
+    assert metadata[b"schema_version"] == b"2026.10"
+    assert json.loads(metadata[b"labels"]) == ["car"]
+    assert json.loads(metadata[b"category_metadata"]) == {"car": {"id": 0}}
+    label = table.schema.field("label").metadata
+    assert label == {b"_PL_CATEGORICAL2": b"6;labels6;labelsu16;"}
+
+
+def test_the_missions_schema(tmp_path: Path) -> None:
+    table = write(tmp_path / "a.arrow", "mission", FULL, Row("s", 8, "val"))
+    kinds = {field.name: str(field.type) for field in table.schema}
+    assert kinds["name"] == "dictionary<values=string_view, indices=uint32, ordered=0>"
+    assert kinds["frame"] == "uint64"
+    assert kinds["mask"] == "large_list<item: float>"
+    assert kinds["location"] == "fixed_size_list<item: double>[2]"
+    assert kinds["pose"] == "fixed_size_list<item: double>[3]"
+    assert "polygon" not in kinds
+    assert table.schema.field("group").metadata == {b"_PL_ENUM_VALUES2": b"5;train3;val"}
+    row = table.to_pylist()[0]
+    assert row["location"] == [-13.25, 52.5]  # longitude first
+    assert row["pose"] == [-2.5, 1.5, 90.0]  # roll, pitch, yaw
+    flat = row["mask"]
+    assert np.isnan(flat[6])
+    assert [flat[:6], flat[7:]] == POLYGON
+    assert b"schema_version" not in (table.schema.metadata or {})
+
+
+def test_columns_without_a_value_are_left_out(tmp_path: Path) -> None:
+    table = write(tmp_path / "a.arrow", "2026.10", Row("s", 0), Row("s", 1))
+    assert table.schema.names == ["name", "frame"]
+    assert b"labels" not in table.schema.metadata
+
+
+@pytest.mark.parametrize("kind", ["2026.10", "mission"])
+def test_rows_are_taken_over_without_loss(tmp_path: Path, kind: str) -> None:
+    rows = [FULL, Row("t", 1, "val", label="zebra"), Row("u", 2, "train", label="ant")]
+    before = write(tmp_path / "a.arrow", kind, *rows).to_pylist()
+    after = write(
+        tmp_path / "b.arrow", kind, Row("v", 1, "test", label="bee"),
+        old=tmp_path / "a.arrow", drop=frozenset("t"),
+    )  # fmt: skip
+    kept = after.to_pylist()[:2]
+    assert str(kept[0]) == str(before[0])  # NaN is not equal to itself
+    assert kept[1] == before[2]
+    assert after.to_pylist()[2]["label_index"] == 3  # those that were there keep theirs
+    again = write(tmp_path / "c.arrow", kind, rows[1], old=tmp_path / "b.arrow").to_pylist()
+    assert again[3]["label_index"] == before[1]["label_index"]
+    assert after["group"].unique().to_pylist() == ["train", "test"]
+
+
+def test_many_batches_share_their_labels(tmp_path: Path) -> None:
+    count = 2 * ROWS + 5
+    rows = [Row("s", k, label=f"label {k % 300}") for k in range(count)]
+    table = write(tmp_path / "a.arrow", "2026.10", *rows)
+    assert table.num_rows == count
+    assert table["label"].to_pylist() == [row.label for row in rows]
+    indices = table["label_index"].to_pylist()
+    assert len(set(zip(table["label"].to_pylist(), indices, strict=True))) == 300
+
+
+def test_what_cannot_be_added_to(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    path.write_bytes(b"nothing")
+    with pytest.raises(ArchiveError, match=r"a\.arrow: cannot be added to"):
+        Existing.of(path)
+    for columns, words in (
+        ({"x": [1]}, "no column name"),
+        ({"name": ["a"], "mask": [[1.0]]}, "is of schema 2025.10"),
+    ):
+        table = pa.table(columns)
+        with ipc.new_file(str(path), table.schema) as writer:
+            writer.write_table(table)
+        with pytest.raises(ArchiveError, match=words):
+            Existing.of(path)
+    table = pa.table({"name": ["a"], "box2d_score": [0.5]})
+    table = table.replace_schema_metadata({"schema_version": "2026.10"})
+    with ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    assert Existing.of(path).columns == ("name", "box2d_score")
+    with pytest.raises(ArchiveError, match="its columns box2d_score would be lost"):
+        write(tmp_path / "b.arrow", "2026.10", old=path)
+
+
+def test_the_split_is_the_documented_one() -> None:
+    """Shares worked out by hand with sha256sum."""
+    split = Split("sequence", val=0.2, test=0.1)
+    known = {"rig_2024_05_01_12_00_00": 0.66, "rig_2024_05_02_12_00_00": 0.54}
+    import hashlib
+
+    for name in known:
+        share = int(hashlib.sha256(f":{name}".encode()).hexdigest()[:16], 16) / 2**64
+        expected = "test" if share < 0.1 else "val" if share < 0.3 else "train"
+        assert split.group(name, 0) == split.group(name, 10**15) == expected
+    groups = [split.group(f"s{n}", 0) for n in range(4000)]
+    assert 700 < groups.count("val") < 900
+    assert 320 < groups.count("test") < 480
+
+
+def test_a_split_by_blocks_changes_only_between_them() -> None:
+    split = Split("block", val=0.5, block_ns=10)
+    blocks = [{split.group("s", 10 * b + k) for k in range(10)} for b in range(50)]
+    assert all(len(block) == 1 for block in blocks)
+    assert set.union(*blocks) == {"train", "val"}
+    assert Split("none").group("s", 0) is None
+    other = [Split("block", 0.5, 0.0, 10, "7").group("s", 10 * b) for b in range(50)]
+    assert other != [next(iter(block)) for block in blocks]
+
+
+@pytest.fixture
+def camera(tmp_path: Path) -> Iterator[Stream]:
+    builder = Builder(tmp_path / "s")
+    builder.add(camera_spec(), 2.0)
+    with Session(builder.close()) as session:
+        yield session.streams["camera"]
+
+
+def test_thinning_by_number(camera: Stream) -> None:
+    assert [index for index, _ in Thinning(7).choose(camera)] == list(range(0, 60, 7))
+    assert [t for _, t in Thinning().choose(camera)] == camera.t_ns.tolist()
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(10.0, 20), (15.0, 30), (30.0, 60), (1.0, 2)])
+def test_thinning_by_rate(camera: Stream, rate: float, expected: int) -> None:
+    """Stamps that are a little off their places do not count."""
+    chosen = [t for _, t in Thinning(1, rate).choose(camera)]
+    assert len(chosen) == expected
+    assert abs(np.diff(chosen).mean() * rate / 1e9 - 1) < 0.02
+
+
+class Known:
+    """Poses of a rig that turns by a radian a second, in blocks of three."""
+
+    name = "known"
+
+    def __init__(self, times_s: list[float]) -> None:
+        self._times = np.array(times_s)
+
+    def blocks(self) -> Iterator[Block]:
+        for at in range(0, len(self._times), 3):
+            t_s = self._times[at : at + 3]
+            rpy = np.stack([np.zeros(len(t_s)), np.zeros(len(t_s)), t_s], axis=1)
+            yield (t_s * 1e9).astype(np.int64), transform(rotation_of_rpy(rpy), np.zeros(3))
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+
+def test_poses_at_samples() -> None:
+    walk = PoseWalk(Known([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 1.9, 2.0]))
+    wanted = {-0.2: None, -0.05: 0.0, 0.05: 0.05, 0.31: 0.31, 0.6: 0.6, 1.0: None, 1.95: 1.95,
+              2.08: 2.0, 2.2: None}  # fmt: skip
+    for t_s, yaw in wanted.items():
+        pose = walk.at(round(t_s * 1e9))
+        found = None if pose is None else float(np.arctan2(pose[1, 0], pose[0, 0]))
+        assert found == (None if yaw is None else pytest.approx(yaw, abs=1e-9))
+    assert walk.unknown == 3
+
+
+def gnss(name: str = "gnss", text: str = "latitude, longitude, height") -> StreamSpec:
+    channel = ChannelSpec("pos", "raw", "f8", (3,), text, "deg, m")
+    return StreamSpec(name, (channel,), rate_hz=1.0)
+
+
+FIXES = [(52.0, 13.0, 30.0), (52.5, 13.5, 40.0), (np.nan, 0, 0), (53, 14, 0)]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[Places]:
+    """A fix a second, the third one none."""
+    builder = Builder(tmp_path / "s")
+    builder.add(gnss(), count=len(FIXES))
+    folder = builder.path / "gnss"
+    np.array(FIXES, "<f8").tofile(folder / "pos")
+    t_mono = START_MONO_NS + np.arange(len(FIXES), dtype=np.int64) * 10**9
+    t_mono.astype("<u8").tofile(folder / "t_mono")
+    with Session(builder.close()) as session:
+        found = find_places(list(session.streams.values()))
+        assert found is not None
+        yield found
+
+
+def test_places_at_samples(places: Places) -> None:
+    assert places.name == "gnss"
+    assert places.at(START_NS + 500_000_000) == pytest.approx((52.25, 13.25, 35.0))
+    assert places.at(START_NS) == pytest.approx((52.0, 13.0, 30.0))
+    assert places.at(START_NS + 1_500_000_000) is None  # no fix
+    assert places.at(START_NS + 9_000_000_000) is None  # long ago
+
+
+def test_streams_that_tell_no_place(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(gnss("odometer", "x, y, z"), count=3)
+    builder.add(camera_spec(), 0.1)
+    with Session(builder.close()) as session:
+        assert find_places(list(session.streams.values())) is None

@@ -1,0 +1,316 @@
+"""Sessions as one VRS file: every stream's configuration, state and data, in order, indexed."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.archives.base import Job
+from recorder.archives.vrs.packer import PACKER
+from recorder.contract.errors import FormatError, SessionError
+from recorder.contract.wire import Kind
+from recorder.finalizer import Finalized, Step, finalize
+from recorder.formats.vrs import ImageContent, LayoutBlock, RecordType, VrsReader
+from recorder.formats.vrs.headers import INDEX_OFFSET_AT
+from recorder.processing.calibration import Calibration
+from recorder.session.reader import Session
+from recorder.session.record_format import open_vrs
+from recorder.session.vrs_records import ConfigurationData, StateData
+from tests.acceptance.command import contents
+from tests.session.build import Builder, camera_spec, full_session, imu_spec, radar_spec
+from tests.writer.vrs_session import EPOCH, SPECS, Recording, stream_of
+
+CALIBRATION = "sensors: {camera: {model: opencv-pinhole, resolution: [32, 24]}}\n"
+
+
+def pack(path: Path, **options: Any) -> Finalized:
+    (result,) = finalize(path, [Step("vrs", options)])
+    return result
+
+
+def blocks_of(vrs: VrsReader, name: str) -> list[tuple[dict[str, Any], list[Any]]]:
+    """Of each data record of a stream: its values, and its other blocks."""
+    made = []
+    for record in vrs.records(stream_of(vrs, name), RecordType.DATA):
+        blocks = record.blocks()
+        values: dict[str, Any] = {}
+        for block in blocks:
+            if isinstance(block, LayoutBlock):
+                values = {**block.as_dict(), **values}
+        made.append((values, [b for b in blocks if not isinstance(b, LayoutBlock)]))
+    return made
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Camera, lidar with its IMU, radar, IMU; no session.vrs."""
+    return full_session(tmp_path_factory.mktemp("root") / "drive", 0.5).path
+
+
+@pytest.fixture(scope="module")
+def packed(session: Path) -> Finalized:
+    return pack(session)
+
+
+def test_every_sample_of_every_stream(session: Path, packed: Finalized) -> None:
+    with Session(session) as opened, VrsReader(packed.files[0]) as vrs:
+        for name, stream in opened.streams.items():
+            found = blocks_of(vrs, name)
+            assert len(found) == len(stream) == packed.summary["frames"][name]
+            data = stream.read()
+            for index, (values, blocks) in enumerate(found):
+                assert values["t_mono_ns"] + _offset_ns(opened) == stream.t_ns[index]
+                assert (values["seq"], values["epoch"]) == (index, 11)
+                left = iter(blocks)
+                for channel, expected in data.items():
+                    if channel in values:
+                        stored = np.asarray(values[channel], expected.dtype)
+                        assert np.array_equal(stored, expected[index].reshape(stored.shape))
+                        continue
+                    block = next(left)
+                    form = stream.meta[channel]["format"]
+                    if form in ("lzmaf", "mjpg"):  # as they are stored
+                        assert bytes(block.data) == stream.channels[channel].encoded(index)
+                    else:
+                        assert bytes(block.data) == expected[index].tobytes()
+                    assert isinstance(block.content, ImageContent) == (form == "mjpg")
+                assert next(left, None) is None
+
+
+def _offset_ns(session: Session) -> int:
+    assert session.header is not None
+    return int(session.header["start_ns"] - session.header["start_mono_ns"])
+
+
+def test_records_lie_in_order_of_time_and_are_indexed(packed: Finalized) -> None:
+    with VrsReader(packed.files[0]) as vrs:
+        assert (vrs.indexed, vrs.tail) == (True, None)
+        stamps = [record.timestamp_s for record in vrs.records(file_order=True)]
+        assert stamps == sorted(stamps)
+        assert len(stamps) == packed.summary["records"]
+        # Of one time by stream, as readers sort them: they find nothing to sort.
+        offsets = [record.offset for record in vrs]
+        assert offsets == sorted(offsets)
+        for stream in vrs.streams:
+            kinds = [r.record_type for r in vrs.records(stream, file_order=True)]
+            assert kinds[0] is RecordType.CONFIGURATION
+    assert [path.name for path in packed.files[0].parent.iterdir()] == ["drive.vrs"]
+
+
+def test_samples_of_one_time_lie_in_the_order_of_their_streams(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s", plain=True)
+    for spec in (camera_spec("a"), radar_spec("b"), imu_spec("c"), camera_spec("d")):
+        builder.add(replace(spec, rate_hz=10.0), count=4)
+    path = builder.close()
+    with VrsReader(pack(path).files[0]) as vrs:
+        offsets = [record.offset for record in vrs]
+        assert offsets == sorted(offsets)
+
+
+def test_what_is_known_without_a_session_vrs(session: Path, packed: Finalized) -> None:
+    assert sum("has no session.vrs" in note for note in packed.notes) == 1
+    with Session(session) as opened, VrsReader(packed.files[0]) as vrs:
+        assert vrs.tags["session_id"] == "drive"
+        assert vrs.tags["metadata.vehicle"] == "rig-1"
+        for name, stream in opened.streams.items():
+            (told,) = vrs.records(stream_of(vrs, name), RecordType.CONFIGURATION)
+            configuration = told.layout(ConfigurationData)
+            assert stream.spec is not None
+            assert configuration.files == dict(stream.spec.files)
+            declared = json.loads(configuration.declaration)["channels"]
+            assert [c["name"] for c in declared] == [c.name for c in stream.spec.channels]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    """Three streams; the IMU's data are in session.vrs; the lidar's driver started twice."""
+    made = Recording(tmp_path / "root", ["imu"])
+    made.declare()
+    for turn in range(4):
+        made.data("camera", 2)
+        made.data("imu", 5)
+        made.data("lidar")
+        made.tell(Kind.STATE, "lidar", temperature=40.0 + turn)
+        made.writer.commit()
+        if turn == 1:
+            made.restart("lidar")
+    made.end()
+    return made
+
+
+def test_session_vrs_goes_in_byte_for_byte(recording: Recording) -> None:
+    (path,) = pack(recording.path).files
+    with open_vrs(recording.path) as live, VrsReader(path) as vrs:
+        assert vrs.tags.items() > live.tags.items()
+        for name in ("", *SPECS):
+            stream = stream_of(live, name)
+            assert stream_of(vrs, name) == stream
+            kinds = [RecordType.CONFIGURATION, RecordType.STATE]
+            kinds += [RecordType.DATA] if name == "imu" else []
+            for kind in kinds:
+                ours = [(r.timestamp_s, r.payload()) for r in vrs.records(stream, kind)]
+                assert ours == [(r.timestamp_s, r.payload()) for r in live.records(stream, kind)]
+        for name in SPECS:
+            sent = sum(m.count or 0 for m in recording.sent[name])
+            assert len(vrs.numbers(stream_of(vrs, name), RecordType.DATA)) == sent
+        states = vrs.records(stream_of(vrs, "lidar"), RecordType.STATE)
+        heat = [json.loads(s.layout(StateData).values).get("temperature") for s in states]
+        assert [t for t in heat if t is not None] == [40.0, 41.0, 42.0, 43.0]
+
+
+def test_a_stream_whose_driver_started_twice(recording: Recording) -> None:
+    (path,) = pack(recording.path).files
+    with VrsReader(path) as vrs:
+        epochs: list[tuple[RecordType, int]] = []
+        for record in vrs.records(stream_of(vrs, "lidar"), file_order=True):
+            if record.record_type is RecordType.DATA:
+                block = record.blocks()[0]
+                assert isinstance(block, LayoutBlock)
+                epochs.append((record.record_type, block["epoch"]))
+            elif record.record_type is RecordType.CONFIGURATION:
+                epochs.append((record.record_type, record.layout(ConfigurationData).epoch))
+    configured, data = RecordType.CONFIGURATION, RecordType.DATA
+    one, other = [(data, EPOCH)] * 2, [(data, EPOCH + 1)] * 2
+    assert epochs == [(configured, EPOCH), *one, (configured, EPOCH + 1), *other]
+
+
+def test_what_was_sent_in_one_frame_for_several_samples(recording: Recording) -> None:
+    (path,) = pack(recording.path).files
+    with VrsReader(path) as vrs:
+        found = blocks_of(vrs, "lidar")
+        for (values, blocks), message in zip(found, recording.sent["lidar"], strict=True):
+            assert bytes(values["valid"]) == lzma.decompress(message.frames[1])
+            assert bytes(blocks[0].data) == bytes(message.frames[0])
+
+
+def without_index(path: Path) -> None:
+    """As a file that nobody has finished: the header names none, and none is there."""
+    raw = bytearray(path.read_bytes())
+    offset = int.from_bytes(raw[INDEX_OFFSET_AT : INDEX_OFFSET_AT + 8], "little")
+    raw[INDEX_OFFSET_AT : INDEX_OFFSET_AT + 8] = bytes(8)
+    path.write_bytes(raw[:offset])
+
+
+def test_a_session_vrs_without_index_is_only_read(recording: Recording, tmp_path: Path) -> None:
+    whole = pack(recording.path).files[0].read_bytes()
+    without_index(recording.path / "session.vrs")
+    before = contents(recording.path)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with Session(recording.path, virtual=True) as opened:
+        job = Job(opened, folder, PACKER.check({}), Calibration())
+        (name,) = PACKER.pack(job).files
+    assert contents(recording.path) == before
+    made = (folder / name).read_bytes()
+    assert made[16:] == whole[16:]  # but for the creation id
+    with VrsReader(folder / name) as vrs:
+        assert vrs.indexed
+
+
+def test_a_calibration_goes_into_the_tags(session: Path, tmp_path: Path) -> None:
+    (tmp_path / "better.yaml").write_text(CALIBRATION)
+    (result,) = finalize(session, [Step("vrs")], out=tmp_path, calibration=tmp_path / "better.yaml")
+    with VrsReader(result.files[0]) as vrs:
+        assert vrs.tags["calibration"] == CALIBRATION
+        assert len(vrs.tags["calibration_sha256"]) == 64
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_compressed_records_hold_the_same(
+    session: Path, packed: Finalized, tmp_path: Path, compression: str
+) -> None:
+    step = Step("vrs", {"compression": compression})
+    (result,) = finalize(session, [step], out=tmp_path)
+    assert result.bytes < packed.bytes
+    with VrsReader(packed.files[0]) as one, VrsReader(result.files[0]) as other:
+        assert [r.payload() for r in one] == [r.payload() for r in other]
+        assert any(r.header().uncompressed_size for r in other)
+
+
+def test_a_plain_trace_with_backward_times(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "plain", plain=True)
+    builder.add(camera_spec(), count=10)
+    builder.add(imu_spec(), count=20)
+    path = builder.close()
+    ts = np.fromfile(path / "camera/ts")
+    ts[3], ts[6] = ts[2], ts[4] - 0.01
+    ts.tofile(path / "camera/ts")
+    result = pack(path)
+    assert sum("2 samples with equal or backward times" in note for note in result.notes) == 1
+    with VrsReader(result.files[0]) as vrs, Session(path) as opened:
+        camera = opened.streams["camera"]
+        found = sorted(blocks_of(vrs, "camera"), key=lambda made: made[0]["seq"])
+        assert [values["t_mono_ns"] for values, _ in found] == camera.t_ns.tolist()
+        for index, (_, blocks) in enumerate(found):
+            assert bytes(blocks[0].data) == camera.channels["video.avi"].encoded(index)
+
+
+def test_what_is_odd_is_said_once(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(camera_spec(), seq=[0, 1, 2, 7, 8])
+    builder.add(radar_spec(), count=0)
+    builder.lose("camera", 3, 6)
+    result = pack(builder.close("recovered"))
+    for sentence in (
+        "camera: lost samples: 4 (buffer)",
+        "radar: no sample was recorded",
+        "session: recovered: ",
+        "session: has no session.vrs",
+    ):
+        assert sum(note.startswith(sentence) for note in result.notes) == 1, result.notes
+    with VrsReader(result.files[0]) as vrs:
+        assert [v["seq"] for v, _ in blocks_of(vrs, "camera")] == [0, 1, 2, 7, 8]
+        (told,) = [
+            record.layout(StateData)
+            for record in vrs.records(stream_of(vrs, "camera"), RecordType.STATE)
+            if record.layout(StateData).kind == "lost"
+        ]
+        assert (told.cause, told.numbers["count"]) == ("buffer", 4.0)
+
+
+def test_a_trace_without_streams_is_refused(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s", plain=True)
+    with pytest.raises(SessionError, match="no stream to pack"):
+        pack(builder.close())
+
+
+def test_a_failure_names_archive_stream_and_sample(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(radar_spec(), count=6)
+    path = builder.close()
+    before = pack(path).files[0].read_bytes()
+    raw = bytearray((path / "radar/valid").read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    (path / "radar/valid").write_bytes(raw)
+    with Session(path) as opened:
+        job = Job(opened, tmp_path, PACKER.check({}), Calibration())
+        with pytest.raises(FormatError, match=r"^radar, sample \d: .*radar/valid"):
+            PACKER.pack(job)
+    with pytest.raises((FormatError, SessionError), match=r"drive.*radar"):
+        pack(path)
+    assert (path / "_archives/vrs/drive.vrs").read_bytes() == before
+
+
+def test_memory_does_not_grow_with_the_session(tmp_path: Path) -> None:
+    peaks = []
+    for count in (40, 400):  # 1.3 and 13 MB
+        builder = Builder(tmp_path / str(count))
+        builder.add(radar_spec(), count=count)
+        path = builder.close()
+        del builder
+        folder = tmp_path / f"out{count}"
+        folder.mkdir()
+        with Session(path) as opened:
+            job = Job(opened, folder, PACKER.check({}), Calibration())
+            tracemalloc.start()
+            PACKER.pack(job)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 500_000

@@ -1,0 +1,347 @@
+"""Sessions packed by ``recorder finalize --to edgefirst``, read by other people's software."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from drivers.mmwave import SIM_CHIRP
+from drivers.sim.radar import SimulatedRadar
+from drivers.sim.world import World
+from recorder.archives.edgefirst.png import cube_of_picture
+from recorder.processing.radar import RadarGeometry, RadarProcessor
+from recorder.session.reader import Session, lidar_range_mm
+from tests.acceptance.command import PROJECT, recorder
+
+client: Any = pytest.importorskip(
+    "edgefirst_client", reason="needs edgefirst-client, which is not installed"
+)
+pl: Any = pytest.importorskip("polars", reason="needs polars, which is not installed")
+pypcd4: Any = pytest.importorskip("pypcd4", reason="needs pypcd4, which is not installed")
+pil: Any = pytest.importorskip("PIL.Image", reason="needs pillow, which is not installed")
+sdk: Any = pytest.importorskip("ouster.sdk.core")
+
+pytestmark = pytest.mark.conformance
+
+CLIENT = Path(sys.executable).with_name("edgefirst-client")
+GAIN = 16.0
+WORLD = """version: 1
+storage: {{min_free_gb: 0}}
+calibration: {calibration}
+sensors:
+  camera: {{driver: camera, source: "sim:", width: 1280, height: 720, pace: max}}
+  lidar: {{driver: ouster, source: "sim:", pace: max, mode: 512x10, beams: 64}}
+  radar: {{driver: mmwave, source: "sim:", pace: max, iq_order: qqii}}
+  imu: {{driver: xsens, source: "sim:", pace: max}}
+"""
+
+
+class Packed(NamedTuple):
+    """A session and its dataset in the folder form."""
+
+    session: Session
+    root: Path
+    frame: Any
+
+    @property
+    def sequence(self) -> str:
+        (name,) = self.frame["name"].unique().to_list()
+        return str(name)
+
+    def file(self, frame: int, ending: str) -> Path:
+        name = self.sequence
+        return self.root / self.root.name / name / f"{name}_{frame:03d}.{ending}"
+
+    def frames_with(self, stream: str) -> list[tuple[int, int]]:
+        """Pictures, and the nearest sample of a stream, where it is within 50 ms."""
+        there = self.session.streams[stream]
+        found = []
+        for frame, t_ns in enumerate(self.session.streams["camera"].t_ns.tolist()):
+            near = int(np.abs(there.t_ns - t_ns).argmin())
+            if abs(int(there.t_ns[near]) - t_ns) <= 50_000_000:
+                found.append((frame, near))
+        return found
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seconds of the simulated drive, with calibration and truth."""
+    folder = tmp_path_factory.mktemp("edgefirst")
+    config = folder / "config.yaml"
+    config.write_text(WORLD.format(calibration=PROJECT / "configs/demo_calibration.yaml"))
+    ran = recorder("run", config, "--root", folder / "s", "--name", "world", "--duration", 2)
+    assert ran.code == 0, ran.err
+    return folder / "s" / "world"
+
+
+def pack(session: Path, *options: str, out: Path | None = None) -> Path:
+    """The dataset's folder."""
+    words = [word for option in options for word in ("--option", f"edgefirst.{option}")]
+    place = [] if out is None else ["--out", out]
+    ran = recorder("finalize", session, "--to", "edgefirst", "--format", "json", *words, *place)
+    assert ran.code == 0, ran.err
+    return Path(ran.result["archives"][0]["files"][0])
+
+
+@pytest.fixture(scope="module")
+def packed(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    out = tmp_path_factory.mktemp("folder") / "drives"
+    root = pack(world, "container=folder", "lidar_images=[depth, reflectivity, projected]", out=out)
+    frame = pl.read_ipc(root / f"{root.name}.arrow")
+    with Session(world, virtual=True) as session:
+        return Packed(session, root, frame)
+
+
+def complaints(root: Path) -> list[str]:
+    """What ``validate-snapshot`` prints but for files that are not pictures: it ends with 0."""
+    done = subprocess.run(
+        [str(CLIENT), "validate-snapshot", str(root), "-vv"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    assert any("snapshot structure" in line for line in lines)
+    expected = ("Validating snapshot", "Found", "...", "unreferenced", "Unreferenced", "files in")
+    return [line for line in lines if not any(word in line for word in expected)]
+
+
+def test_the_client_misses_nothing(packed: Packed) -> None:
+    for line in complaints(packed.root):
+        assert not re.search(r"missing|error|invalid", line, re.IGNORECASE), line
+
+
+def test_the_client_would_miss_a_picture(packed: Packed, tmp_path: Path) -> None:
+    """So that the test above can fail."""
+    root = tmp_path / packed.root.name
+    shutil.copytree(packed.root, root)
+    (root / root.name / packed.sequence / packed.file(7, "camera.jpeg").name).unlink()
+    (root / root.name / packed.sequence / packed.file(7, "radar.png").name).unlink()
+    (root / root.name / packed.sequence / packed.file(7, "radar.pcd").name).unlink()
+    done = subprocess.run(
+        [str(CLIENT), "validate-snapshot", str(root), "-vv"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "issing" in done.stdout + done.stderr
+
+
+def test_polars_sees_the_schema(packed: Packed) -> None:
+    labels, groups = (
+        pl.Categorical(pl.Categories(name, namespace=name, physical=kind))
+        for name, kind in (("labels", pl.UInt16), ("groups", pl.UInt8))
+    )
+    assert dict(packed.frame.schema) == {
+        "name": pl.String,
+        "frame": pl.UInt32,
+        "object_id": pl.String,
+        "label": labels,
+        "label_index": pl.UInt64,
+        "group": groups,
+        "box2d": pl.Array(pl.Float32, 4),
+        "box3d": pl.Array(pl.Float32, 6),
+        "mask": pl.Binary,
+        "size": pl.Array(pl.UInt32, 2),
+        "pose": pl.Array(pl.Float32, 3),
+        "ignore": pl.Boolean,
+        "exclude": pl.Boolean,
+        "iscrowd": pl.Boolean,
+        "occlusion": pl.UInt32,
+    }
+    assert sorted(packed.frame["frame"].unique().to_list()) == list(range(60))
+
+
+def test_the_client_reads_the_metadata(packed: Packed) -> None:
+    told = client.read_dataset_metadata(packed.root / f"{packed.root.name}.arrow")
+    assert (told.schema_version, told.mask_interpretation) == ("2026.10", "binary")
+    assert set(told.labels) <= {"building", "car", "cyclist", "pedestrian", "pole", "truck"}
+    indices = packed.frame.select("label", "label_index").unique().drop_nulls().to_dicts()
+    assert {row["label"]: row["label_index"] for row in indices} == {
+        label: entry["id"] for label, entry in told.category_metadata.items()
+    }
+    assert [told.labels[row["label_index"]] for row in indices] == [r["label"] for r in indices]
+
+
+def test_the_client_makes_coco_of_it(packed: Packed, tmp_path: Path) -> None:
+    arrow = packed.root / f"{packed.root.name}.arrow"
+    assert client.arrow_to_coco(arrow, tmp_path / "coco.json") > 0
+    told = json.loads((tmp_path / "coco.json").read_text())
+    assert {entry["name"] for entry in told["categories"]} >= {"car", "pedestrian"}
+    (image,) = told["images"]  # the client takes the frames of a sequence for one picture
+    assert (image["width"], image["height"]) == (1280, 720)
+
+
+def test_the_missions_schema(world: Path, tmp_path: Path) -> None:
+    root = pack(world, "schema=mission", out=tmp_path / "m")
+    frame = pl.read_ipc(root / "m.arrow")
+    kinds = dict(frame.schema)
+    assert kinds["name"] == pl.Categorical
+    assert kinds["frame"] == pl.UInt64
+    assert kinds["group"] == pl.Enum(["train", "val"])
+    assert isinstance(kinds["label"], pl.Enum)
+    assert kinds["mask"] == pl.List(pl.Float32)
+    assert kinds["box2d"] == pl.Array(pl.Float32, 4)
+    assert kinds["box3d"] == pl.Array(pl.Float32, 6)
+    assert kinds["pose"] == pl.Array(pl.Float64, 3)
+    assert set(frame["label"].drop_nulls().to_list()) >= {"car", "pedestrian"}
+
+
+def test_zips_are_whole(world: Path, tmp_path: Path) -> None:
+    root = pack(world, "every=10", out=tmp_path / "z")
+    file = root / "z.zip"
+    tool = shutil.which("unzip")
+    if tool is None:
+        pytest.skip("needs unzip, which is not installed")
+    done = subprocess.run([tool, "-t", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No errors detected" in done.stdout
+
+
+def test_the_lidars_points_are_ouster_sdks(packed: Packed) -> None:
+    stream = packed.session.streams["lidar"]
+    info = sdk.SensorInfo((stream.path / "lidar.json").read_text())
+    lut = sdk.XYZLut(info, use_extrinsics=False)
+    checked = 0
+    for frame, index in packed.frames_with("lidar")[::7]:
+        cloud = pypcd4.PointCloud.from_path(packed.file(frame, "lidar.pcd"))
+        assert cloud.fields == ("x", "y", "z", "intensity")
+        ranges = lidar_range_mm(stream, index)
+        hit = ranges > 0
+        assert np.abs(cloud.numpy(("x", "y", "z")) - lut(ranges)[hit]).max() < 1e-3
+        reflectivity = stream.sample(index, ["rfl"])["rfl"][hit]
+        assert np.array_equal(cloud.numpy(("intensity",))[:, 0], reflectivity)
+        checked += 1
+    assert checked > 5
+
+
+def processor(packed: Packed) -> RadarProcessor:
+    path = packed.session.path / "radar/radar.json"
+    return RadarProcessor(RadarGeometry.of_metadata(path.read_text(), str(path)))
+
+
+def test_radar_points_are_those_detected(packed: Packed) -> None:
+    radar = processor(packed)
+    stream = packed.session.streams["radar"]
+    for frame, index in packed.frames_with("radar")[::20]:
+        cloud = pypcd4.PointCloud.from_path(packed.file(frame, "radar.pcd"))
+        assert cloud.fields == ("x", "y", "z", "speed", "power", "noise", "rcs")
+        found = radar.detect(stream.sample(index, ["iq"])["iq"])
+        expected = np.column_stack(
+            [found.direction * found.range_m[:, None], found.velocity_m_s, found.power_db,
+             found.power_db - found.snr_db]
+        )  # fmt: skip
+        points = cloud.numpy(("x", "y", "z", "speed", "power", "noise"))
+        assert np.allclose(points, expected, atol=2e-2)
+
+
+def cube_of(packed: Packed, frame: int) -> npt.NDArray[np.int16]:
+    """Read by Pillow; the shape stands in the picture's own text."""
+    with pil.open(packed.file(frame, "radar.png")) as image:
+        told = json.loads(image.text["radar cube"])
+        picture = np.array(image).astype(np.uint16)
+    sequences, receivers, ranges, doppler = told["shape"]
+    assert picture.shape == (sequences * ranges, receivers * doppler * 2)
+    return cube_of_picture(picture, sequences, receivers)
+
+
+def test_radar_pictures_are_the_cubes(packed: Packed) -> None:
+    radar = processor(packed)
+    stream = packed.session.streams["radar"]
+    for frame, index in packed.frames_with("radar")[::20]:
+        spectrum = np.fft.fftshift(radar.cube(stream.sample(index, ["iq"])["iq"]), axes=0)
+        full = spectrum.transpose(1, 2, 3, 0) * GAIN
+        cube = cube_of(packed, frame)
+        assert cube.dtype == np.int16
+        assert np.abs(cube[..., 0] - full.real).max() <= 0.52
+        assert np.abs(cube[..., 1] - full.imag).max() <= 0.52
+
+
+def test_a_cubes_peaks_stand_in_their_targets_bins(packed: Packed) -> None:
+    """Of targets that have the ranges around them for themselves."""
+    world = SimulatedRadar(SIM_CHIRP, "qqii", world=World("drive", 0))
+    coupling = processor(packed).geometry.coupling_s
+    checked = 0
+    for frame, index in packed.frames_with("radar")[::4]:
+        cube = cube_of(packed, frame).astype(np.float64)
+        power = (cube**2).sum(axis=(0, 1, 4))  # [range, doppler]
+        targets = world.targets(index)
+        for target in targets:
+            alone = all(
+                abs(other.range_m - target.range_m) > 12 * SIM_CHIRP.range_resolution
+                for other in targets
+                if other is not target and other.amplitude > 0.05 * target.amplitude
+            )
+            if target.amplitude < 16 or not alone:
+                continue
+            row = (target.range_m + coupling * target.velocity_mps) / SIM_CHIRP.range_resolution
+            first = max(0, round(row) - 2)
+            around = power[first : first + 5]
+            peak = np.unravel_index(int(around.argmax()), around.shape)
+            doppler = power.shape[1]
+            column = target.velocity_mps / SIM_CHIRP.doppler_resolution + doppler // 2
+            off = (peak[1] - column + doppler / 2) % doppler - doppler / 2
+            assert abs(first + peak[0] - row) < 1.1, (index, target, peak)
+            assert abs(off) < 1.1, (index, target, peak)
+            checked += 1
+    assert checked > 8
+
+
+def test_exif(packed: Packed) -> None:
+    stream = packed.session.streams["camera"]
+    for frame in (0, 31):
+        with pil.open(io.BytesIO(packed.file(frame, "camera.jpeg").read_bytes())) as image:
+            tags = image.getexif()
+            detail = tags.get_ifd(0x8769)
+            assert image.size == (detail[0xA002], detail[0xA003]) == (1280, 720)
+            pixels = np.array(image)
+        seconds, rest = divmod(int(stream.t_ns[frame]), 1_000_000_000)
+        moment = np.datetime64(seconds, "s").item()
+        assert detail[0x9003] == f"{moment:%Y:%m:%d %H:%M:%S}"
+        assert detail[0x9291] == f"{rest:09d}"
+        assert detail[0x9011] == "+00:00"
+        assert tags[0x0131].startswith("recorder ")
+        assert detail[0xA405] == round(960 / 1280 * 36)
+        told = detail[0x9286].removeprefix(b"UNICODE\0").decode("utf-16-le")
+        assert json.loads(told)["parameters"]["fx"] == 960.0
+        recorded = stream.channels["video.avi"].encoded(frame)
+        assert np.array_equal(pixels, np.array(pil.open(io.BytesIO(recorded))))
+
+
+def test_depth_is_that_of_the_points(packed: Packed) -> None:
+    """Each point of the picture is one of the sweep's, and those on the road lie on it."""
+    frame, _ = packed.frames_with("lidar")[10]
+    with pil.open(packed.file(frame, "depth.png")) as image:
+        depth = np.array(image) / 256.0
+    assert depth.shape == (720, 1280)
+    rows, columns = np.nonzero(depth)
+    assert len(rows) > 1000
+    # A pinhole 1.45 m above level ground sees it at a depth of fy * 1.45 / (v - cy), nearly.
+    on_road = (rows > 560) & (abs(columns - 640) < 150)
+    expected = 960 * 1.45 / (rows[on_road] - 359.5)
+    share = np.abs(depth[rows[on_road], columns[on_road]] / expected - 1)
+    assert np.count_nonzero(on_road) > 50
+    assert np.median(share) < 0.03
+
+
+def test_boxes_are_the_truths(packed: Packed) -> None:
+    labels = (packed.session.path / "_labels/camera.jsonl").read_text().splitlines()[1:]
+    told = [json.loads(line) for line in labels]
+    with_box = packed.frame.filter(pl.col("box2d").is_not_null())
+    assert len(with_box) == len(told)
+    rows = {(row["frame"], row["object_id"].split("/")[1]): row for row in with_box.to_dicts()}
+    for label in told:
+        left, top, wide, high = label["box_px"]
+        cx, cy, w, h = rows[label["frame"], label["track"]]["box2d"]
+        assert np.allclose(
+            [(cx - w / 2) * 1280 - 0.5, (cy - h / 2) * 720 - 0.5, w * 1280, h * 720],
+            [left, top, wide, high],
+            atol=1e-2,
+        )

@@ -1,0 +1,216 @@
+"""NVIDIA's loader on sessions with labels of every kind, on odd ones, and on ones packed again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from recorder.archives.ncore import SequenceWriter
+from recorder.archives.ncore.sequence import StoreKind
+from recorder.finalizer import Finalized, Step, finalize
+from recorder.session.reader import Session
+from tests.archives.ncore import build
+from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, rig, still_imu
+from tests.archives.ncore.test_packer import write_labels
+from tests.session.build import START_NS, Builder, camera_spec, radar_spec
+
+components: Any = pytest.importorskip(
+    "ncore.impl.data.v4.components", reason="needs nvidia-ncore, which is not installed"
+)
+compat: Any = pytest.importorskip("ncore.impl.data.v4.compat")
+
+pytestmark = pytest.mark.conformance
+S = 1_000_000_000
+
+
+def pack(path: Path, **options: Any) -> Finalized:
+    (result,) = finalize(path, [Step("ncore", options)])
+    return result
+
+
+def load(meta: Path) -> Any:
+    return compat.SequenceLoaderV4(components.SequenceComponentGroupsReader([meta]))
+
+
+# What stands beside the streams
+
+
+@pytest.fixture(scope="module", params=["itar", "folder"])
+def labelled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The session, and NVIDIA's view of it."""
+    path = rig(tmp_path_factory.mktemp("root") / "drive").close()
+    (path / "calibration.yaml").write_text(CALIBRATION)
+    t_ns = START_NS + np.arange(-5, 30, dtype=np.int64) * 50_000_000
+    add_poses(path, t_ns, np.stack([(t_ns - START_NS) / S] * 3, axis=1), "_pose")
+    write_labels(path)
+    loader = load(pack(path, store=request.param).files[-1])
+    with Session(path, virtual=True) as session:
+        yield session, loader
+
+
+def test_camera_labels_are_the_segments(labelled: Any) -> None:
+    session, loader = labelled
+    (name,) = loader.camera_labels_ids
+    labels = loader.get_camera_labels(name)
+    ends = session.streams["camera"].t_ns // 1000
+    for number, index in enumerate((1, 4)):
+        image = labels.get_label(int(ends[index])).get_data()
+        assert np.array_equal(image, np.full((24, 32), number, np.uint8))
+    assert labels.label_descriptor.camera_id == "camera"
+
+
+def test_point_clouds(labelled: Any) -> None:
+    _, loader = labelled
+    source = loader.get_point_clouds_source("map")
+    cloud = source.get_pc(0)
+    assert np.array_equal(cloud.xyz, np.arange(12, dtype=np.float32).reshape(4, 3))
+    assert np.array_equal(cloud.get_attribute("label"), np.arange(4, dtype=np.uint8))
+    assert cloud.reference_frame_id == "world"
+
+
+def test_masks_and_boxes(labelled: Any) -> None:
+    _, loader = labelled
+    sensor = loader.get_camera_sensor("camera")
+    (mask,) = sensor.get_mask_images().values()
+    assert np.array_equal(np.asarray(mask), np.eye(24, 32, dtype=np.uint8) * 255)
+    boxes = [sensor.get_frame_generic_meta_data(i)["boxes"] for i in range(3)]
+    assert [len(found) for found in boxes] == [1, 0, 2]
+    (cuboid,) = loader.get_cuboid_track_observations()
+    assert (cuboid.track_id, cuboid.bbox3.centroid) == ("car_1", (5, 0, 1))
+
+
+def test_intrinsics_project_as_opencv_does(labelled: Any) -> None:
+    _, loader = labelled
+    model = loader.get_camera_sensor("camera").model_parameters
+    assert model.focal_length.tolist() == [30, 31]
+    assert model.principal_point.tolist() == [16, 12]  # of OpenCV's (15.5, 11.5)
+    assert model.radial_coeffs.tolist() == pytest.approx([0.1, 0, 0, 0, 0, 0])
+
+
+# Odd sessions
+
+
+def backward(path: Path) -> Path:
+    builder = Builder(path, plain=True)
+    builder.add(camera_spec(), count=10)
+    path = builder.close()
+    ts = np.fromfile(path / "camera/ts")
+    ts[3], ts[6] = ts[2], ts[4] - 0.01
+    ts.tofile(path / "camera/ts")
+    return path
+
+
+def one(spec: Any) -> Callable[[Path], Path]:
+    def build_one(path: Path) -> Path:
+        builder = Builder(path)
+        builder.add(spec, count=3)
+        return builder.close()
+
+    return build_one
+
+
+def empty_stream(path: Path) -> Path:
+    builder = Builder(path)
+    builder.add(camera_spec(), 0.2)
+    builder.add(radar_spec(), count=0)
+    return builder.close()
+
+
+def late_and_early(path: Path) -> Path:
+    builder = Builder(path)
+    builder.add(camera_spec(), 2.5)
+    builder.add(lidar(), 0.5, offset_ns=S)
+    builder.add(still_imu(), 0.5, offset_ns=S)
+    return builder.close()
+
+
+def recovered(path: Path) -> Path:
+    builder = Builder(path)
+    builder.add(camera_spec(), seq=[0, 1, 2, 7, 8])
+    builder.lose("camera", 3, 6)
+    builder.lose("camera", 9, None, "crash", count=None)
+    return builder.close("recovered")
+
+
+ODD: dict[str, tuple[Callable[[Path], Path], dict[str, int], list[str]]] = {
+    "equal and backward times": (
+        backward, {"camera": 8}, ["the same microsecond", "times go backward"]),
+    "a camera only, not calibrated": (
+        one(camera_spec()), {"camera": 3}, ["no intrinsics", "no calibration"]),
+    "a lidar only": (one(lidar()), {"lidar": 3}, ["no calibration"]),
+    "a radar only": (one(radar_spec()), {"radar": 3}, ["no antennas", "no calibration"]),
+    "an IMU only": (one(still_imu()), {}, ["orientation"]),
+    "an empty stream": (empty_stream, {"camera": 6}, ["radar: no sample was recorded"]),
+    "a late stream, and early ends": (
+        late_and_early, {"camera": 75, "lidar": 5},
+        ["imu: begins 1.", "imu: ends 0.", "lidar: begins", "lidar: ends", "before the first of"]),
+    "recovered, with gaps": (
+        recovered, {"camera": 5},
+        ["session: recovered", "camera: lost samples: 4 (buffer), an interval that"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("store", ["itar", "folder"])
+@pytest.mark.parametrize("name", ODD)
+def test_odd_sessions_open(tmp_path: Path, name: str, store: str) -> None:
+    make, frames, sentences = ODD[name]
+    path = make(tmp_path / "odd")
+    result = pack(path, store=store)
+    for sentence in sentences:
+        assert sum(sentence in note for note in result.notes) == 1, result.notes
+    assert len(set(result.notes)) == len(result.notes)
+    loader = load(result.files[-1])
+    found = {}
+    for ids, get in (
+        (loader.camera_ids, loader.get_camera_sensor),
+        (loader.lidar_ids, loader.get_lidar_sensor),
+        (loader.radar_ids, loader.get_radar_sensor),
+    ):
+        for sensor_id in ids:
+            sensor = get(sensor_id)
+            found[sensor_id] = sensor.frames_count
+            times = sensor.frames_timestamps_us.astype(np.int64)
+            assert (np.diff(times, axis=0) > 0).all()
+            assert (times[:, 0] <= times[:, 1]).all()
+    assert found == frames
+    interval = loader.sequence_timestamp_interval_us
+    ends = np.array([interval.start, interval.stop - 1], np.uint64)
+    for frame in [*found, "rig"]:
+        assert loader.pose_graph.evaluate_poses(frame, "world", ends).shape == (2, 4, 4)
+    assert loader._poses_reader.generic_meta_data["notes"] == list(result.notes)
+
+
+# Packed again, with what was added
+
+
+@pytest.mark.parametrize("store", ["itar", "folder"])
+def test_added_components_open_with_what_is_packed_again(tmp_path: Path, store: StoreKind) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 0.5)
+    path = builder.close()
+    meta = pack(path, store=store).files[-1]
+    end_ns = int(builder.streams["camera"].t_ns[3])
+    done, image = cv2.imencode(".png", np.full((24, 32), 7, np.uint8))
+    assert done
+    with SequenceWriter.extend(meta, store=store) as later:
+        labels = later.camera_labels(build.CLASSES, "reviewed@camera", group="labels")
+        labels.label(end_ns, bytes(image.data))
+        added = later.custom("com.example.velocity", "fused", group="labels")
+        added.group.array("velocities", np.eye(3))
+    (path / "calibration.yaml").write_text(CALIBRATION)
+    again = pack(path, store=store).files[-1]
+    loader = load(again)
+    read = loader.get_camera_labels("reviewed@camera").get_label(end_ns // 1000)
+    assert np.array_equal(read.get_data(), np.full((24, 32), 7, np.uint8))
+    assert loader.get_camera_sensor("camera").model_parameters.focal_length.tolist() == [30, 31]
+    reader = components.SequenceComponentGroupsReader([again])
+    theirs = {e["path"]: e for e in reader.get_sequence_meta().to_dict()["component_stores"]}
+    ours = {e["path"]: e for e in json.loads(again.read_text())["component_stores"]}
+    assert ours == theirs  # the MD5 of each, among others
+    assert len(ours) == 2

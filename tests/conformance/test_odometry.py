@@ -1,0 +1,78 @@
+"""Lidar odometry with kiss-icp itself, on sweeps of the simulated world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recorder.archives.ncore.manifest import read_manifest
+from recorder.finalizer import Step, finalize
+from recorder.processing.calibration import read_calibration
+from recorder.processing.geometry import invert
+from recorder.processing.lidar import OusterOptics
+from recorder.processing.odometry import LidarOdometry
+from recorder.session.reader import Session
+from tests.acceptance.command import PROJECT, recorder
+
+pytest.importorskip("kiss_icp", reason="needs kiss-icp (the extra `odometry`), not installed")
+
+pytestmark = pytest.mark.conformance
+WORLD = f"""version: 1
+storage: {{min_free_gb: 0}}
+calibration: {PROJECT / "configs/demo_calibration.yaml"}
+sensors:
+  lidar: {{driver: ouster, source: "sim:", pace: max, mode: 512x10, beams: 64}}
+"""
+
+
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three seconds of the simulated drive, its lidar calibrated."""
+    folder = tmp_path_factory.mktemp("drive")
+    (folder / "config.yaml").write_text(WORLD)
+    ran = recorder(
+        "run", folder / "config.yaml", "--root", folder / "s", "--name", "d", "--duration", 3
+    )
+    assert ran.code == 0, ran.err
+    return folder / "s" / "d"
+
+
+def test_the_way_driven_is_found(drive: Path) -> None:
+    with Session(drive, virtual=True) as session:
+        stream = session.streams["lidar"]
+        optics = OusterOptics.of_metadata((stream.path / "lidar.json").read_text(), "")
+        mounting = read_calibration(drive / "calibration.yaml").of("lidar").pose
+        assert mounting is not None
+        source = LidarOdometry(stream, optics, mounting)
+        ((t_ns, poses),) = source.blocks()
+        assert np.array_equal(t_ns, stream.t_ns)
+        truth = session.streams["_pose"]
+        data = truth.read(channels=["pos", "rot"])
+        at = [truth.at(int(t)) for t in t_ns]
+    true = np.tile(np.eye(4), (len(at), 1, 1))
+    true[:, :3, :3], true[:, :3, 3] = data["rot"][at], data["pos"][at]
+    # Both from where the first sweep ended.
+    first = invert(true[0])
+    moved = np.stack([first @ pose for pose in true])
+    found = np.stack([invert(poses[0]) @ pose for pose in poses])
+    driven = float(np.linalg.norm(moved[-1, :3, 3]))
+    off = np.linalg.norm(found[:, :3, 3] - moved[:, :3, 3], axis=1)
+    turned = np.degrees(np.arccos(np.clip((np.trace(
+        np.swapaxes(found[:, :3, :3], 1, 2) @ moved[:, :3, :3], axis1=1, axis2=2) - 1) / 2, -1, 1)
+    ))  # fmt: skip
+    print(f"driven {driven:.2f} m, off by at most {off.max():.3f} m, {turned.max():.3f} degrees")
+    assert driven > 5
+    assert off.max() < 0.05 * driven
+    assert turned.max() < 1.0
+    assert source.describe()["method"].startswith("kiss-icp 1.")
+
+
+def test_an_archive_says_where_its_poses_come_from(drive: Path, tmp_path: Path) -> None:
+    (result,) = finalize(drive, [Step("ncore", {"poses": "kiss-icp"})], out=tmp_path)
+    (entry,) = read_manifest(result.files[-1]).stores
+    trajectory = entry.components["poses"]["default"]["generic_meta_data"]["trajectory"]
+    assert trajectory["source"] == "lidar odometry of lidar"
+    assert trajectory["measured"] is False
+    assert sum("odometry; drifts" in note for note in result.notes) == 1

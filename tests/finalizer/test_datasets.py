@@ -1,0 +1,240 @@
+"""Datasets of several sessions, with a packer of its own: made, added to, gone on without one."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder import finalizer
+from recorder.archives import ArchiveError
+from recorder.archives.base import Job, Packed, Packer
+from recorder.cli import main
+from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
+from recorder.finalizer import Step, collect, finalize
+from tests.acceptance.command import contents
+from tests.session.build import Builder, imu_spec
+
+
+@dataclass
+class CollectingPacker(Packer):
+    """Datasets are one JSON file, ``NAME.set/all.json``: what it held, and who came when."""
+
+    bad: dict[str, RecorderError] = field(default_factory=dict)
+    calls: list[list[str]] = field(default_factory=list)
+    name = "fake"
+    collects = True
+
+    def ticks(self, job: Job) -> float:
+        return 2
+
+    def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
+        self.calls.append([job.session.name for job in jobs])
+        assert len({job.folder for job in jobs}) == 1
+        folder = jobs[0].folder
+        assert list(folder.iterdir()) == []
+        rows: dict[str, int] = {}
+        if existing is not None:
+            rows = json.loads((existing / f"{name}.set/all.json").read_bytes())
+        (folder / f"{name}.set").mkdir()
+        for job in jobs:
+            with job.at("imu", 1):
+                (folder / f"{name}.set/half").write_bytes(b"half")
+                job.advance(2)
+                if error := self.bad.get(job.session.name):
+                    raise error
+            rows[f"{job.session.name} {job.session.start_ns}"] = len(self.calls)
+            job.notes.say("is odd", "imu")
+        (folder / f"{name}.set/half").unlink()
+        (folder / f"{name}.set/all.json").write_text(json.dumps(rows))
+        return Packed((f"{name}.set",), (), {"sessions": len(rows)})
+
+
+@pytest.fixture
+def packer(monkeypatch: pytest.MonkeyPatch) -> CollectingPacker:
+    fake = CollectingPacker()
+    monkeypatch.setattr(finalizer, "load_packer", lambda name: fake)
+    monkeypatch.setattr(finalizer, "be_idle", lambda: None)
+    return fake
+
+
+def make(path: Path, state: str = "clean") -> Path:
+    builder = Builder(path)
+    builder.add(imu_spec(), 0.1)
+    return builder.close(state)
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> list[Path]:
+    return [make(tmp_path / name) for name in ("a", "b", "c")]
+
+
+def rows(out: Path) -> dict[str, int]:
+    """Which call brought each session into the dataset."""
+    found = json.loads((out / f"fake/{out.name}.set/all.json").read_bytes())
+    return {key.split()[0]: value for key, value in found.items()}
+
+
+def test_sessions_become_one_dataset(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "far" / "summer"
+    before = [contents(path) for path in sessions]
+    shown: list[tuple[str, float, float]] = []
+    (result,) = collect(sessions, [Step("fake")], out, progress=lambda *told: shown.append(told))
+    assert result.files == (out / "fake/summer.set",)
+    assert (result.session, result.sessions) == (None, tuple(sessions))
+    assert result.notes == ("a: imu: is odd", "b: imu: is odd", "c: imu: is odd")
+    assert rows(out) == {"a": 1, "b": 1, "c": 1}
+    assert shown[0] == ("fake", 0.0, 6.0)
+    assert shown[-1] == ("fake", 6.0, 6.0)
+    assert [contents(path) for path in sessions] == before
+    assert [path.name for path in (out / "fake").iterdir()] == ["summer.set"]
+
+
+def test_sessions_are_added_and_replaced(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "summer"
+    list(collect(sessions[:2], [Step("fake")], out))
+    (result,) = collect(sessions[1:], [Step("fake")], out)
+    assert rows(out) == {"a": 1, "b": 2, "c": 2}
+    assert result.summary == {"sessions": 3}
+
+
+def test_one_session_has_an_archive_of_its_own_name(
+    packer: CollectingPacker, sessions: list[Path]
+) -> None:
+    for _ in range(2):  # the second begins anew, too
+        (result,) = finalize(sessions[0], [Step("fake")])
+        assert result.files == (sessions[0] / "_archives/fake/a.set",)
+        assert (result.session, result.summary) == (sessions[0], {"sessions": 1})
+
+
+def test_all_are_looked_at_before_anything_is_packed(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path
+) -> None:
+    damaged = make(tmp_path / "open", "recording")
+    with pytest.raises(SessionError, match="run `recorder recover"):
+        list(collect([*sessions, damaged], [Step("fake")], tmp_path / "out"))
+    assert not packer.calls
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_are_locked_while_one_is_packed(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path
+) -> None:
+    def try_to_recover(*_: object) -> None:
+        for path in sessions:
+            fd = os.open(path / "_recorder/lock", os.O_RDONLY)
+            try:
+                with pytest.raises(BlockingIOError):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            finally:
+                os.close(fd)
+
+    list(collect(sessions, [Step("fake")], tmp_path / "out", progress=try_to_recover))
+    assert packer.calls == [["a", "b", "c"]]
+
+
+def test_a_session_at_fault_is_left_out(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path
+) -> None:
+    packer.bad["b"] = ArchiveError("bad frame")
+    refused: list[str] = []
+    (result,) = collect(
+        sessions,
+        [Step("fake")],
+        tmp_path / "out",
+        refused=lambda path, error: refused.append(f"{path.name}: {error}"),
+    )
+    assert refused == [f"b: {sessions[1]}: fake: imu, sample 1: bad frame"]
+    assert packer.calls == [["a", "b", "c"], ["a", "c"]]
+    assert result.sessions == (sessions[0], sessions[2])
+    assert [path.name for path in result.files[0].iterdir()] == ["all.json"]
+
+
+@pytest.mark.parametrize("error", [StorageError("disk full"), ArchiveError("bad frame")])
+def test_what_fails_leaves_the_older_dataset(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path, error: RecorderError
+) -> None:
+    out = tmp_path / "out"
+    list(collect(sessions[:1], [Step("fake")], out))
+    packer.bad["b"] = error
+    with pytest.raises(type(error), match=r"fake: imu, sample 1: "):
+        list(collect(sessions[1:], [Step("fake")], out))
+    assert rows(out) == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["-x", "a b", "x" * 101])
+def test_a_folder_whose_name_no_dataset_can_have(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(UsageError, match="a dataset takes its folder's name"):
+        list(collect(sessions, [Step("fake")], tmp_path / name))
+
+
+def test_a_session_given_twice(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path
+) -> None:
+    again = sessions[0].parent / "b" / ".." / "a"
+    with pytest.raises(UsageError, match="given twice"):
+        list(collect([sessions[0], again], [Step("fake")], tmp_path / "out"))
+
+
+def test_a_packer_has_what_it_says() -> None:
+    with pytest.raises(TypeError, match="Broken has no pack_all"):
+
+        class Broken(Packer):
+            name = "broken"
+            collects = True
+
+            def ticks(self, job: Job) -> float:
+                return 1
+
+
+def run(*args: object) -> int:
+    return main(["finalize", *map(str, args), "--to", "fake"])
+
+
+def test_the_command_makes_and_extends_a_dataset(
+    packer: CollectingPacker,
+    sessions: list[Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "summer"
+    assert run(*sessions[:2], "--out", out) == 0
+    text = capsys.readouterr().out
+    assert f"{sessions[0]}, {sessions[1]}: fake: " in text
+    assert "note: b: imu: is odd" in text
+    open_ = make(tmp_path / "open", "recording")
+    packer.bad["b"] = ArchiveError("bad frame")
+    assert run(*sessions[1:], open_, "--out", out, "--format", "json") == 1
+    captured = capsys.readouterr()
+    archive: dict[str, Any]
+    (archive,) = json.loads(captured.out)["archives"]
+    assert archive["sessions"] == [str(sessions[2])]
+    assert "run `recorder recover" in captured.err
+    assert "bad frame" in captured.err
+    assert rows(out) == {"a": 1, "b": 1, "c": 3}
+
+
+def test_the_command_fails_with_its_only_session(
+    packer: CollectingPacker,
+    sessions: list[Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    packer.bad = {path.name: ArchiveError("bad frame") for path in sessions}
+    assert run(sessions[0], "--out", tmp_path / "out") == 1
+    assert run(*sessions, "--out", tmp_path / "out") == 1
+    assert capsys.readouterr().err.count("bad frame") == 4
+    assert not (tmp_path / "out/fake/out.set").exists()
+    assert run(*sessions, "--out", tmp_path / "o u t") == 2
