@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -115,9 +116,13 @@ def _pictures(scheme: str, path: Path | None) -> Iterator[Array]:
         for _ in range(_PICTURES if path is None else 100_000):
             sample = driver.read()
             if isinstance(sample, Sample):
-                image = sample.data["video.avi"]
-                assert isinstance(image, np.ndarray)
-                yield image[0]
+                values = sample.data["video.avi"]
+                if isinstance(values, np.ndarray):
+                    yield values[0]
+                else:
+                    image = cv2.imdecode(np.frombuffer(values[0], np.uint8), cv2.IMREAD_COLOR)
+                    assert image is not None
+                    yield image
     except EndOfSource:
         pass
     finally:

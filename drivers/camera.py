@@ -1,49 +1,74 @@
-"""Camera driver: video files and a simulated camera.
+"""Camera driver: V4L2 devices, RTSP and HTTP streams, video files, and a simulated camera.
 
 One stream with the sensor's name, one channel ``video.avi`` (mjpg, u1 [height, width, 3], BGR).
-Where the source holds JPEGs already (MJPEG in any container, a JPEG sequence) they are passed
-through byte for byte, without what a camera pads after the end of an image; everything else is
-decoded here and encoded by the kit.
+Where the source holds JPEGs already (a camera's own MJPEG, MJPEG in any container, a JPEG
+sequence) they are passed through byte for byte, without what is padded after the end of an image;
+everything else is decoded here and encoded by the kit.
 """
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig
+from drivers._devices.http_camera import HttpCamera
+from drivers._devices.pictures import (
+    Image,
+    LiveCamera,
+    Missing,
+    Note,
+    Picture,
+    Shot,
+    resized,
+    wanted_size,
+)
+from drivers._devices.rtsp_camera import RtspCamera
+from drivers._devices.v4l2 import V4l2Camera
+from drivers._devices.v4l2_pixels import PIXEL_FORMATS
+from drivers._devices.video_file import VideoFile
+from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import main
-from drivers._protocols.jpeg import parse_jpeg
 from drivers.sim.camera import SimulatedCamera
+from drivers.sim.camera_parts import SimulatedPicture
 from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
-from recorder.contract.errors import ProtocolError, SourceError
-from recorder.contract.options import Option
+from recorder.contract.errors import RecorderError, SourceError
+from recorder.contract.options import Option, OptionTable
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
-CHANNEL = "video.avi"
-_ASSUMED_FPS = 25.0  # for stamps alone, where a container gives neither stamps nor a rate
+CHANNEL: Final = "video.avi"
 _BYTES_PER_PIXEL = 0.35  # of a JPEG at quality 90 of a street scene, from above
-_DECODE_ATTEMPTS = 8  # failed reads in a row that make the end of a file
-_ESTIMATE_SLACK_S = 1.0
-_LONGEST_MS = 1e12  # a container's time beyond 30 years is none
+_TURN_S = 0.2
 
-Image = npt.NDArray[np.uint8]
+_LIVE_OPTIONS: Final[OptionTable] = {
+    "timeout_s": Option(
+        "float", 5.0, "live: without a picture for so long, a device is gone",
+        minimum=0.5, maximum=60,
+    ),
+    "controls": Option(
+        "map", None, "v4l2: controls to set, by the names of `v4l2-ctl --list-ctrls`",
+    ),
+    "pixel_format": Option(
+        "str", None, "v4l2: what the device gives (default: MJPG where it can, else decoded)",
+        choices=PIXEL_FORMATS,
+    ),
+    "frame_number_header": Option(
+        "str", "X-Frame-Number", "http: a part's header with its picture's number",
+    ),
+}  # fmt: skip
 
 
 class CameraDriver(Driver):
-    """Plays a video file, or draws the simulated world.
+    """Records a camera, plays a video file, or draws the simulated world.
 
-    Stamps are the container's presentation times of the frames' starts, in ns from the first
-    frame; where a container gives none, or one that does not increase, they go on by 1/fps.
-    A picture that does not decode is a counted loss; a file that ends before the number of frames
-    that it declares is a `SourceError`, after its last whole frame.
+    Stamps of files are the container's presentation times of the frames' starts, in ns from the
+    first frame; where a container gives none, or one that does not increase, they go on by 1/fps.
+    Stamps of V4L2 are the kernel's; those of streams are the arrival here (see the modules of
+    `drivers._devices`).  A picture that does not decode is a counted loss, and so is a gap in a
+    device's own count; a file that ends before the number of frames that it declares is a
+    `SourceError`, after its last whole frame.
 
     >>> driver = CameraDriver(sensor)
     >>> (spec,) = driver.open()
@@ -54,7 +79,9 @@ class CameraDriver(Driver):
 
     options: ClassVar = {
         "width": Option(
-            "int", None, "pixels; frames are resized to it (default: the source's; sim: 1280)",
+            "int", None,
+            "pixels; asked of a V4L2 device, others' frames are resized (default: the source's; "
+            "sim: 1280)",
             minimum=32, maximum=16384,
         ),
         "height": Option(
@@ -62,13 +89,15 @@ class CameraDriver(Driver):
             minimum=32, maximum=16384,
         ),
         "fps": Option(
-            "float", None, "Hz; a file is played at this rate (default: its own; sim: 30)",
+            "float", None,
+            "Hz; asked of a V4L2 device; a file is played at it (default: its own; sim: 30)",
             minimum=0.01, maximum=1000,
         ),
         "quality": Option(
             "int", 90, "JPEG quality of frames that are encoded here, not of JPEG sources",
             minimum=1, maximum=100,
         ),
+        **_LIVE_OPTIONS,
         **SIM_CAMERA_OPTIONS,
     }  # fmt: skip
     vrs_kind = "camera"
@@ -76,7 +105,12 @@ class CameraDriver(Driver):
         "vrs": "PATH[#STREAM]: a camera's stream of a VRS file",
         "sim": "the simulated world, with the frame's number in the picture",
         "file": "a video that OpenCV opens, or a pattern of numbered images (img_%04d.jpg)",
+        "v4l2": "/dev/videoN, better /dev/v4l/by-id/...: a camera of this machine",
+        "http": "//[USER:PASSWORD@]HOST[:PORT]/PATH: MJPEG (multipart/x-mixed-replace)",
+        "https": "as http, over TLS",
+        "rtsp": "//[USER:PASSWORD@]HOST[:PORT]/PATH: what FFmpeg plays",
     }
+    live_schemes: ClassVar = frozenset({"v4l2", "http", "https", "rtsp"})
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
@@ -84,73 +118,172 @@ class CameraDriver(Driver):
         self._index = 0
         self._fps = SIM_FPS
         self._video: VideoFile | None = None
+        self._live: LiveCamera | None = None
+        self._came: deque[Shot | Note] = deque()
+        self._device_clock: bool | None = None  # as first declared
         self._size: tuple[int, int] | None = None  # to resize to
 
     def open(self) -> Sequence[StreamSpec]:
-        """Open the source; a file's first frame is read, so that its declared size is true.
+        """Open the source; its first picture is read, so that the declared size is true.
 
         Raises:
-            SourceError: there is no such file, or no frame in it that decodes.
+            SourceError: there is no such file, or no frame in it that decodes; a device cannot do
+                what the options ask for.
+            DeviceError: a device is not there, or gives no picture.
         """
+        if self.sensor.scheme in self.live_schemes:
+            return [self._open_live()]
+        if self.sensor.options["controls"]:
+            raise SourceError(f"{self.sensor.name}: controls: only a v4l2: camera has any")
+        return [self._open_simulated() if self.sensor.scheme == "sim" else self._open_file()]
+
+    def _open_simulated(self) -> StreamSpec:
         options = self.sensor.options
-        if self.sensor.scheme == "sim":
-            size = _wanted_size(options, SIM_SIZE) or SIM_SIZE
-            self._fps = options["fps"] or SIM_FPS
-            self._simulated = simulated_camera(self.sensor.name, options, size, self._fps)
-            self._index = 0
-            settings = {"scene": options["scene"], "seed": options["seed"]}
-            return [self._spec(size, self._fps, finite=False, settings=settings)]
-        self._video = video = VideoFile(self.sensor, options["fps"])
+        size = wanted_size(options, SIM_SIZE) or SIM_SIZE
+        self._fps = options["fps"] or SIM_FPS
+        self._simulated = simulated_camera(self.sensor.name, options, size, self._fps)
+        self._index = 0
+        settings = {"scene": options["scene"], "seed": options["seed"]}
+        return self._spec(size, self._fps, finite=False, settings=settings)
+
+    def _open_file(self) -> StreamSpec:
+        options = self.sensor.options
+        where = f"{self.sensor.name}: file:{self.sensor.address}"
+        self._video = video = VideoFile(where, self.sensor.address, options["fps"])
         try:
             video.open()
-            self._size = _wanted_size(options, video.size)
+            self._size = wanted_size(options, video.size)
         except SourceError:
             self.close()
             raise
         passed_through = video.jpegs and self._size is None
         settings = {"codec": video.codec, "passed_through": passed_through}
-        return [self._spec(self._size or video.size, video.fps, finite=True, settings=settings)]
+        return self._spec(self._size or video.size, video.fps, finite=True, settings=settings)
 
-    def read(self) -> Item:
+    def _open_live(self) -> StreamSpec:
+        self._live = live = self._make_live()
+        try:
+            live.open()
+        except RecorderError:
+            self.close()
+            raise
+        self._size = wanted_size(self.sensor.options, live.size)
+        if self._device_clock is None:
+            self._device_clock = live.device_clock
+        settings = {"passed_through": live.jpegs and self._size is None, **live.settings}
+        return self._spec(
+            self._size or live.size, live.fps, finite=False, settings=settings,
+            device_clock=self._device_clock,
+        )  # fmt: skip
+
+    def _make_live(self) -> LiveCamera:
+        sensor, options = self.sensor, self.sensor.options
+        for option in ("gain", "exposure_ms"):
+            if options[option] != SIM_CAMERA_OPTIONS[option].default:
+                raise SourceError(
+                    f"{sensor.name}: {option}: of the simulated camera only; a v4l2: camera takes "
+                    "its own by name, as in controls: {gain: 20}"
+                )
+        if sensor.scheme == "v4l2":
+            return V4l2Camera(
+                sensor.name,
+                sensor.address,
+                size=(options["width"], options["height"]),
+                fps=options["fps"],
+                pixel_format=options["pixel_format"],
+                controls=options["controls"] or {},
+                timeout_s=options["timeout_s"],
+            )
+        for option in ("controls", "pixel_format"):
+            if options[option]:
+                raise SourceError(f"{sensor.name}: {option}: only a v4l2: camera has any")
+        if sensor.scheme == "rtsp":
+            return RtspCamera(
+                sensor.name, sensor.address, fps=options["fps"], timeout_s=options["timeout_s"]
+            )
+        return HttpCamera(
+            sensor.name,
+            sensor.scheme,
+            sensor.address,
+            fps=options["fps"],
+            timeout_s=options["timeout_s"],
+            number_header=options["frame_number_header"],
+        )
+
+    def read(self) -> Item | None:
         """The next frame, or the loss of one that does not decode.
 
         Raises:
             EndOfSource: the file's last frame was given.
             SourceError: the file ends before the frames that it declares.
+            DeviceError: the device went away.
+            StreamChangedError: a device's pictures have another size than at first.
         """
         if self._simulated is not None:
-            t_ns = round(self._index * 1e9 / self._fps)
-            image = self._simulated.frame(self._index)
-            self._index += 1
-            return self._sample(t_ns, image[None])
+            return self._draw(self._simulated)
+        if self._live is not None:
+            return self._next_event(self._live)
         if self._video is None:
             raise SourceError(f"{self.sensor.name}: read before open")
-        return self._item(*self._video.read())
+        shot = self._video.read()
+        if shot is None:
+            raise EndOfSource
+        return self._item(*shot)
 
     def close(self) -> None:
         if self._video is not None:
             self._video.close()
-        self._video = self._simulated = None
+        if self._live is not None:
+            self._live.close()
+        self._came.clear()
+        self._video = self._simulated = self._live = None
 
-    def _item(self, t_ns: int, picture: Picture) -> Item:
+    def _draw(self, camera: SimulatedCamera) -> Sample:
+        index = self._index
+        self._index += 1
+        picture = SimulatedPicture(camera, index, self.sensor.options["quality"], CHANNEL)
+        return Sample(
+            self.sensor.name, np.array([round(index * 1e9 / self._fps)], np.int64), picture
+        )
+
+    def _next_event(self, live: LiveCamera) -> Item | None:
+        if not self._came:
+            self._came.extend(live.read(_TURN_S))
+        if not self._came:
+            return None
+        event = self._came.popleft()
+        if isinstance(event, Note):
+            return State(self.sensor.name, event.t_ns, event.values)
+        t_device_ns = (event.t_device_ns or 0) if self._device_clock else None
+        return self._item(event.t_ns, event.picture, t_device_ns)
+
+    def _item(self, t_ns: int, picture: Picture, t_device_ns: int | None = None) -> Item:
         if self._size is not None and not isinstance(picture, Missing):
-            picture = _resized(picture, self._size)
+            picture = resized(picture, self._size)
         if isinstance(picture, Missing):
             detail = {"reason": picture.reason}
             return Lost(self.sensor.name, t_ns, picture.cause, picture.count, detail=detail)
-        return self._sample(t_ns, [picture] if isinstance(picture, bytes) else picture[None])
+        frames = [picture] if isinstance(picture, bytes) else picture[None]
+        return self._sample(t_ns, frames, t_device_ns)
 
-    def _sample(self, t_ns: int, frames: Image | list[bytes]) -> Sample:
-        return Sample(self.sensor.name, np.array([t_ns], np.int64), {CHANNEL: frames})
+    def _sample(self, t_ns: int, frames: Image | list[bytes], t_device_ns: int | None) -> Sample:
+        device = None if t_device_ns is None else np.array([t_device_ns], np.int64)
+        return Sample(self.sensor.name, np.array([t_ns], np.int64), {CHANNEL: frames}, device)
 
     def _spec(
-        self, size: tuple[int, int], fps: float | None, finite: bool, settings: dict[str, Any]
+        self,
+        size: tuple[int, int],
+        fps: float | None,
+        finite: bool,
+        settings: Mapping[str, Any],
+        device_clock: bool = False,
     ) -> StreamSpec:
         width, height = size
         return StreamSpec(
             self.sensor.name,
             (ChannelSpec(CHANNEL, "mjpg", "u1", (height, width, 3), "camera image"),),
             rate_hz=fps,
+            device_clock=device_clock,
             bytes_per_sample=int(width * height * _BYTES_PER_PIXEL),
             finite=finite,
             description="camera",
@@ -162,278 +295,6 @@ class CameraDriver(Driver):
                 **settings,
             },
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """Takes the place of `count` pictures that the file holds and that cannot be had.
-
-    `cause` is ``corrupt`` where they are damaged, ``undecoded`` where the decoder leaves them out
-    of an undamaged file (an edit list that cuts its ends off).
-    """
-
-    reason: str
-    count: int = 1
-    cause: str = "corrupt"
-
-
-Picture = Image | bytes | Missing
-
-
-class VideoFile:
-    """A video through OpenCV's FFmpeg, one frame at a time, decoded or as the JPEGs it is made of.
-
-    >>> video = VideoFile(sensor, fps=None)
-    >>> video.open()
-    >>> t_ns, picture = video.read()     # until EndOfSource
-    >>> video.close()
-
-    OpenCV scales a decoded picture to the size of the first where a video changes its size;
-    JPEGs that are passed through show the change.
-
-    Args:
-        sensor: whose address is the file.
-        fps: the rate to play at; None for the file's own stamps.
-
-    Attributes (after `open`):
-        size: (width, height) of the first frame.
-        fps: nominal rate in Hz, or None where the container gives none.
-        codec: four characters, as OpenCV names it.
-        jpegs: pictures are given as JPEG bytes, unchanged.
-    """
-
-    def __init__(self, sensor: SensorConfig, fps: float | None) -> None:
-        self.where = f"{sensor.name}: file:{sensor.address}"
-        self.size = (0, 0)
-        self.fps = fps
-        self.codec = ""
-        self.jpegs = False
-        self._sensor = sensor
-        self._retimed = fps is not None
-        self._capture: Any = None
-        self._ready: deque[tuple[int, Picture]] = deque()
-        self._taken = 0
-        self._last_ms = 0.0
-
-    def open(self) -> None:
-        """Open the file and take its first frame, which later is the first to be read.
-
-        Raises:
-            SourceError: there is no such file, or nothing in it decodes.
-        """
-        import cv2
-
-        _quiet(cv2)
-        path = Path(self._sensor.address)
-        if not ("%" in path.name and path.parent.is_dir()) and self._sensor.path.is_dir():
-            raise SourceError(f"{self.where}: a folder; name a file or a pattern (img_%04d.jpg)")
-        # The content decides, not the name: the packets of an MJPEG file are whole JPEGs.
-        first = self._start(raw=True)
-        self.jpegs = first is not None and _can_pass(first.tobytes(), self._capture)
-        if self.jpegs:
-            header = parse_jpeg(first.tobytes())
-            self.size = header.width, header.height
-        else:
-            self.close()
-            first = self._start(raw=False)
-            if first is None:
-                raise SourceError(f"{self.where}: not a video with a frame that OpenCV can decode")
-            self.size = first.shape[1], first.shape[0]
-        file_fps = self._capture.get(cv2.CAP_PROP_FPS)
-        self._file_fps = file_fps if 0 < file_fps < 1e6 else None
-        if not self._retimed:
-            self.fps = self._file_fps
-        self._clock = FrameClock(self.fps or _ASSUMED_FPS, trusted=not self._retimed)
-        count = self._capture.get(cv2.CAP_PROP_FRAME_COUNT)
-        self._expected = int(count) if 0 < count < 2**53 else None
-        codec = int(self._capture.get(cv2.CAP_PROP_FOURCC)) & 0xFFFFFFFF
-        self.codec = codec.to_bytes(4, "little").decode("latin-1").strip("\0 ")
-        self._accept(first, failed=0)
-
-    def read(self) -> tuple[int, Picture]:
-        """Stamp in ns and picture; `Missing` in the place of what does not decode.
-
-        Raises:
-            EndOfSource: the end, where it should be.
-            SourceError: the end, but the file declares more frames.
-        """
-        if not self._ready:
-            self._fetch()
-        return self._ready.popleft()
-
-    def close(self) -> None:
-        """Release the file."""
-        if self._capture is not None:
-            self._capture.release()
-        self._capture = None
-        self._ready.clear()
-        self._taken = 0
-
-    def _start(self, raw: bool) -> Any:
-        """Open a capture of packets (`raw`) or pictures and return its first; None without one."""
-        self._capture = _open_capture(self._sensor.address, raw)
-        done, first = self._capture.read() if self._capture.isOpened() else (False, None)
-        return first if done else None
-
-    def _fetch(self) -> None:
-        # OpenCV answers a picture that does not decode as it answers the end of the file; only
-        # reading on tells one from the other.
-        for failed in range(_DECODE_ATTEMPTS):
-            done, picture = self._capture.read()
-            if done:
-                self._accept(picture, failed)
-                return
-        self._ready.append(self._end())
-
-    def _accept(self, picture: npt.NDArray[np.uint8], failed: int) -> None:
-        import cv2
-
-        if failed:
-            # A decoder that works ahead refuses before it gives the frames that came before.
-            missing = Missing("the decoder refuses the picture", failed)
-            self._ready.append((self._clock.last_ns, missing))
-        self._taken += failed + 1
-        self._last_ms = self._capture.get(cv2.CAP_PROP_POS_MSEC)
-        t_ns = self._clock.stamp(self._last_ms, failed + 1)
-        if not self.jpegs:
-            self._ready.append((t_ns, picture))
-            return
-        data = picture.tobytes()
-        try:
-            self._ready.append((t_ns, data[: parse_jpeg(data).length]))
-        except ProtocolError as error:
-            self._ready.append((t_ns, Missing(str(error))))
-
-    def _end(self) -> tuple[int, Missing]:
-        """What the end of the file means: an exception, or frames that the decoder kept back."""
-        if self._expected is None or self._taken >= self._expected:
-            raise EndOfSource
-        if self._file_fps is not None:
-            slack_s = 1.5 / self._file_fps
-            if not _declares_frames(Path(self._sensor.address)):
-                # The count is an estimate from the duration, which may be that of the sound.
-                slack_s += _ESTIMATE_SLACK_S
-            if self._last_ms / 1e3 + slack_s >= self._expected / self._file_fps:
-                raise EndOfSource  # as long as declared: frames were left out when it was made
-        if not self.jpegs and self._packets() == self._expected:
-            missing = self._expected - self._taken
-            self._taken = self._expected
-            reason = "in the file, but the decoder does not give them"
-            return self._clock.last_ns, Missing(reason, missing, "undecoded")
-        raise SourceError(
-            f"{self.where}: ends after {self._taken} of {self._expected} frames; "
-            "the file is cut or damaged"
-        )
-
-    def _packets(self) -> int:
-        """Number of the file's video packets; reads it once more, without decoding."""
-        capture = _open_capture(self._sensor.address, raw=True)
-        count = 0
-        while capture.grab():
-            count += 1
-        capture.release()
-        return count
-
-
-class FrameClock:
-    """Strictly increasing stamps in ns from a container's times, whatever these are worth.
-
-    >>> clock = FrameClock(fps=25)
-    >>> [clock.stamp(ms) for ms in (0.0, 40.0, 40.0, float("nan"))]
-    [0, 40000000, 80000000, 120000000]
-
-    Args:
-        fps: the rate at which stamps go on where the container's do not.
-        trusted: False for frame k at k / fps, whatever the container says.
-
-    Attributes:
-        last_ns: the stamp given last; -1 before the first.
-    """
-
-    def __init__(self, fps: float, trusted: bool = True) -> None:
-        self._period_ns = 1e9 / fps
-        self._trusted = trusted
-        self._base_ns = 0
-        self._steps = -1  # frames since the base
-        self.last_ns = -1
-
-    def stamp(self, position_ms: float, frames: int = 1) -> int:
-        """The stamp in ns of the frame that comes `frames` after the last.
-
-        Args:
-            position_ms: the container's time; NaN where there is none.
-            frames: 1, or more where frames between are missing.
-        """
-        self._steps += frames
-        if self._trusted and abs(position_ms) < _LONGEST_MS:
-            t_ns = round(position_ms * 1e6)
-            if t_ns > self.last_ns:
-                self._base_ns, self._steps = t_ns, 0
-        self.last_ns = max(self._base_ns + round(self._steps * self._period_ns), self.last_ns + 1)
-        return self.last_ns
-
-
-def _open_capture(address: str, raw: bool) -> Any:
-    import cv2
-
-    # One thread: the machine's cores belong to the other sensors as well.
-    parameters = [cv2.CAP_PROP_N_THREADS, 1, *([cv2.CAP_PROP_FORMAT, -1] if raw else [])]
-    return cv2.VideoCapture(address, cv2.CAP_FFMPEG, parameters)
-
-
-def _can_pass(data: bytes, capture: Any) -> bool:
-    """Whether packets like this one are images that any reader of an MJPEG file shows as meant."""
-    import cv2
-
-    try:
-        header = parse_jpeg(data)
-    except ProtocolError:
-        return False
-    common = header.process in (0xC0, 0xC1, 0xC2) and header.components in (1, 3)
-    # Interlaced MJPEG has two images of half the height in a packet; a phone's MOV may be turned.
-    fields = capture.get(cv2.CAP_PROP_FRAME_HEIGHT) == 2 * header.height
-    return common and not fields and not capture.get(cv2.CAP_PROP_ORIENTATION_META)
-
-
-def _declares_frames(path: Path) -> bool:
-    """Whether the container counts its frames: ISO media (MP4, MOV) and AVI do."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(12)
-    except OSError:
-        return False
-    return start[4:8] == b"ftyp" or (start[:4] == b"RIFF" and start[8:] == b"AVI ")
-
-
-def _wanted_size(options: Mapping[str, Any], source: tuple[int, int]) -> tuple[int, int] | None:
-    """(width, height) to resize to; None where the source has it already."""
-    width, height = options["width"], options["height"]
-    if width is None and height is None:
-        return None
-    width = width or max(1, round(source[0] * height / source[1]))
-    height = height or max(1, round(source[1] * width / source[0]))
-    return None if (width, height) == source else (width, height)
-
-
-def _resized(picture: Image | bytes, size: tuple[int, int]) -> Image | Missing:
-    import cv2
-
-    if isinstance(picture, bytes):
-        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-        if (decoded := cv2.imdecode(np.frombuffer(picture, np.uint8), flags)) is None:
-            return Missing("the JPEG does not decode")
-        picture = np.asarray(decoded)
-    shrinks = size[0] * size[1] < picture.shape[0] * picture.shape[1]
-    how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    return np.asarray(cv2.resize(picture, size, interpolation=how))
-
-
-def _quiet(cv2: Any) -> None:
-    """One thread, and no lines on stderr: what goes wrong becomes an exception or a loss here."""
-    cv2.setNumThreads(1)
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-    # OpenCV offers no other way to FFmpeg's own log level (-8 is AV_LOG_QUIET).
-    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from drivers._kit.driver import Sample
 from drivers._kit.xz import WORTH, XzCompressor
-from drivers._protocols.jpeg import jpeg_size
+from drivers._protocols.jpeg import encode_jpeg, jpeg_size
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer
@@ -123,12 +123,10 @@ class Encoder:
         return list(values)
 
     def _jpeg(self, image: npt.NDArray[np.uint8]) -> memoryview:
-        import cv2
-
-        done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, self._quality])
-        if not done:
+        data = encode_jpeg(image, self._quality)
+        if data is None:
             raise StreamChangedError(f"{self.spec.name}: OpenCV cannot encode a frame as JPEG")
-        return data.reshape(-1).data  # its own memory, nobody else's: no copy
+        return data
 
     def _check_jpeg(self, channel: ChannelSpec, data: bytes) -> None:
         size = jpeg_size(data)

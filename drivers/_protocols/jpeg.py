@@ -1,9 +1,13 @@
-"""What a JPEG's markers say (ITU-T T.81, annex B), without decoding it."""
+"""What a JPEG's markers say (ITU-T T.81, annex B), without decoding it; and how one is made."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from recorder.contract.errors import ProtocolError
 
@@ -80,3 +84,22 @@ def jpeg_size(data: bytes) -> tuple[int, int] | None:
             return int.from_bytes(data[at + 5 : at + 7]), int.from_bytes(data[at + 7 : at + 9])
         at += 2 + int.from_bytes(data[at + 2 : at + 4])
     return None
+
+
+def encode_jpeg(image: npt.NDArray[np.uint8], quality: int) -> memoryview | None:
+    """An image as the JPEG that the recorder makes of it; None where OpenCV cannot.
+
+    Emulated cameras and the kit's encoder both make their JPEGs here, so that the same picture is
+    the same bytes wherever it was encoded.
+
+    Args:
+        image: [height, width, 3], BGR.
+        quality: 1 to 100.
+    """
+    import cv2
+
+    done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        return None
+    encoded: npt.NDArray[Any] = data
+    return encoded.reshape(-1).data  # its own memory, nobody else's: no copy

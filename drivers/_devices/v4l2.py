@@ -1,0 +1,409 @@
+"""Cameras at this machine's own ports, through V4L2 (memory-mapped streaming).
+
+A picture's time is the kernel's, on CLOCK_MONOTONIC: of the end of the frame's arrival in memory,
+or, where a driver says so (USB cameras), of the start of its exposure or transfer; the state
+``stamps`` says which.  Where a driver stamps with another clock it is the time of dequeuing.  The
+kernel numbers frames: a gap is a counted loss.  A device's own MJPEG is passed on as it is, without
+what is padded behind the end of an image; other formats are decoded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from drivers._devices import v4l2_abi as abi
+from drivers._devices.pictures import (
+    Image,
+    LiveCamera,
+    Missing,
+    Note,
+    Shot,
+    passable,
+    same_size,
+)
+from drivers._devices.v4l2_controls import list_controls, read_controls, set_controls
+from drivers._devices.v4l2_pixels import JPEG_FORMATS, PIXEL_FORMATS, decoded, layout_of
+from recorder.contract.errors import DeviceError, ProtocolError, SourceError, StreamChangedError
+
+_BUFFERS = 6
+_OPEN_S = 4.0  # for a first picture
+_IO_ERRORS = 8  # in a row, of a device that is there still
+_STAMP_SLACK_NS = 10_000_000_000  # a stamp on CLOCK_MONOTONIC is no older than that
+_SEQUENCES = 1 << 32
+_LONGEST_GAP = 1 << 20
+_RATE_SLACK = 0.01
+_MOST = 1000
+
+_REASONS = {
+    errno.ENOENT: "no such device",
+    errno.ENXIO: "no such device",
+    errno.ENODEV: "no such device",
+    errno.EACCES: "may not be opened by this user; members of the group 'video' may",
+    errno.EBUSY: "is in use by another program",
+    errno.ENOTTY: "is no V4L2 device",
+    errno.ENOSPC: "the bus has no bandwidth left for it; use another USB port, size or rate",
+}
+
+
+class V4l2Camera(LiveCamera):
+    """One capture device.
+
+    Args:
+        name: the sensor's.
+        path: ``/dev/videoN``, or a link to it.
+        size: (width, height) to ask for; None: as it is set.
+        fps: rate to ask for; None: as it is set.
+        pixel_format: one of `PIXEL_FORMATS`; None: the first that it offers.
+        controls: values by the names that ``v4l2-ctl --list-ctrls`` shows.
+        timeout_s: without a picture for so long it is gone.
+        kernel: makes the system calls.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        *,
+        size: tuple[int | None, int | None] = (None, None),
+        fps: float | None = None,
+        pixel_format: str | None = None,
+        controls: Mapping[str, Any] | None = None,
+        timeout_s: float = 5.0,
+        kernel: abi.Kernel | None = None,
+    ) -> None:
+        self.where = f"{name}: v4l2:{path}"
+        self._path = path
+        self._wanted_size = size
+        self._wanted_fps = fps
+        self._wanted_format = pixel_format
+        self._wanted_controls = dict(controls or {})
+        self._timeout_s = timeout_s
+        self._kernel: abi.Kernel = kernel or abi.LinuxKernel()
+        self._fd = -1
+        self._maps: list[abi.Mapped] = []
+        self._streaming = False
+
+    def open(self) -> None:
+        self._events: list[Shot | Note] = []
+        self._sequence: int | None = None
+        self._last_ns = -2
+        self._io_errors = 0
+        self._changed: StreamChangedError | None = None
+        try:
+            try:
+                self._fd = self._kernel.open(self._path)
+                self._identify()
+                self._choose_format()
+                self._choose_rate()
+                self._choose_controls()
+                self._start()
+            except OSError as error:
+                raise self._trouble(error) from None
+            self._first_picture()
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, timeout_s: float) -> list[Shot | Note]:
+        if self._fd < 0:
+            raise DeviceError(f"{self.where}: read before open")
+        if not self._events:
+            if self._changed is not None:
+                raise self._changed
+            try:
+                if self._kernel.poll(self._fd, timeout_s):
+                    self._dequeue()
+            except OSError as error:
+                raise self._trouble(error) from None
+            now_ns = self._kernel.monotonic_ns()
+            if self._events:
+                self._alive_ns = now_ns
+            elif self._changed is not None:
+                raise self._changed
+            elif now_ns - self._alive_ns > self._timeout_s * 1e9:
+                raise DeviceError(f"{self.where}: no picture for {self._timeout_s:g} s")
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        if self._fd < 0:
+            return
+        for mapped in self._maps:
+            mapped.close()
+        self._maps.clear()
+        if self._streaming:
+            self._streaming = False
+            with contextlib.suppress(OSError):  # it may be gone
+                self._ioctl(abi.STREAMOFF, abi.BufferType(abi.CAPTURE))
+        fd, self._fd = self._fd, -1
+        self._kernel.close(fd)
+
+    # Setting up
+
+    def _ioctl(self, request: int, argument: Any) -> None:
+        self._kernel.ioctl(self._fd, request, argument)
+
+    def _trouble(self, error: OSError) -> DeviceError:
+        number = error.errno or 0
+        return DeviceError(f"{self.where}: {_REASONS.get(number) or os.strerror(number)}")
+
+    def _identify(self) -> None:
+        capability = abi.Capability()
+        self._ioctl(abi.QUERYCAP, capability)
+        can = capability.capabilities
+        if can & abi.CAP_DEVICE_CAPS:
+            can = capability.device_caps
+        if not can & abi.CAP_VIDEO_CAPTURE:
+            if can & abi.CAP_VIDEO_CAPTURE_MPLANE:
+                raise SourceError(f"{self.where}: gives pictures in several planes only")
+            raise SourceError(
+                f"{self.where}: gives no pictures (a camera's second node has its metadata)"
+            )
+        if not can & abi.CAP_STREAMING:
+            raise SourceError(f"{self.where}: does not stream")
+        self.settings = {
+            "card": capability.card.decode("utf-8", "replace"),
+            "driver": capability.driver.decode("utf-8", "replace"),
+        }
+        self._bus = capability.bus_info.decode("utf-8", "replace")
+
+    def _offered_formats(self) -> list[str]:
+        names = []
+        for index in range(_MOST):
+            description = abi.FormatDescription(index=index, type=abi.CAPTURE)
+            try:
+                self._ioctl(abi.ENUM_FMT, description)
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    break
+                raise
+            names.append(abi.fourcc_name(description.pixelformat))
+        return names
+
+    def _offered_sizes(self, name: str) -> list[tuple[int, int]]:
+        """Sizes that a device lists for a format; none where it takes any in a range."""
+        sizes = []
+        for index in range(_MOST):
+            found = abi.FrameSize(index=index, pixel_format=abi.fourcc(name))
+            try:
+                self._ioctl(abi.ENUM_FRAMESIZES, found)
+            except OSError as error:
+                if error.errno in (errno.EINVAL, errno.ENOTTY):
+                    break
+                raise
+            if found.type != abi.FRAME_SIZE_DISCRETE:
+                break
+            sizes.append((found.size[0], found.size[1]))
+        return sizes
+
+    def _choose_format(self) -> None:
+        offered = self._offered_formats()
+        usable = [n for n in PIXEL_FORMATS if n in offered and self._wanted_format in (None, n)]
+        if not usable:
+            wanted = self._wanted_format or " or ".join(PIXEL_FORMATS)
+            raise SourceError(
+                f"{self.where}: offers {', '.join(offered) or 'nothing'}, no {wanted}"
+            )
+        name = usable[0]
+        chosen = abi.Format(type=abi.CAPTURE)
+        self._ioctl(abi.G_FMT, chosen)
+        pixels = chosen.fmt.pix
+        sizes = self._offered_sizes(name)
+        width, height = self._size_to_ask(sizes, (pixels.width, pixels.height))
+        # Anew, so that nothing of the format that was set before stays (strides, colours).
+        chosen = abi.Format(type=abi.CAPTURE)
+        pixels = chosen.fmt.pix
+        pixels.width, pixels.height, pixels.pixelformat = width, height, abi.fourcc(name)
+        self._ioctl(abi.S_FMT, chosen)
+        got = pixels.width, pixels.height
+        if abi.fourcc_name(pixels.pixelformat) != name or any(
+            wanted not in (None, given)
+            for wanted, given in zip(self._wanted_size, got, strict=True)
+        ):
+            listed = ", ".join(f"{w}x{h}" for w, h in sizes)
+            raise SourceError(
+                f"{self.where}: gives {abi.fourcc_name(pixels.pixelformat)} {got[0]}x{got[1]} "
+                f"where {name} {width}x{height} was asked for"
+                + (f"; it offers {listed}" if listed else "")
+            )
+        self.size = got
+        self.jpegs = name in JPEG_FORMATS
+        self._layout = layout_of(self.where, name, pixels)
+        self.settings = {**self.settings, "pixel_format": name}
+
+    def _size_to_ask(
+        self, sizes: list[tuple[int, int]], current: tuple[int, int]
+    ) -> tuple[int, int]:
+        width, height = self._wanted_size
+        if width is None and height is None:
+            return current
+        if width is not None and height is not None:
+            return width, height
+        # One of the two: the largest of the listed sizes that have it, else in proportion.
+        fitting = [s for s in sizes if width in (None, s[0]) and height in (None, s[1])]
+        if fitting:
+            return max(fitting)
+        if width is None:
+            assert height is not None
+            return round(current[0] * height / max(1, current[1])), height
+        return width, round(current[1] * width / max(1, current[0]))
+
+    def _choose_rate(self) -> None:
+        self.fps = None
+        parameters = abi.StreamParameters(type=abi.CAPTURE)
+        try:
+            self._ioctl(abi.G_PARM, parameters)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTTY):
+                raise
+            self.fps = self._wanted_fps
+            return
+        capture = parameters.parm.capture
+        if self._wanted_fps is not None and capture.capability & abi.CAP_TIMEPERFRAME:
+            capture.timeperframe.numerator = 1_000_000
+            capture.timeperframe.denominator = round(self._wanted_fps * 1_000_000)
+            self._ioctl(abi.S_PARM, parameters)
+        period = capture.timeperframe
+        if period.numerator and period.denominator:
+            self.fps = period.denominator / period.numerator
+        wanted = self._wanted_fps
+        if wanted is not None and (
+            self.fps is None or abs(self.fps - wanted) > wanted * _RATE_SLACK
+        ):
+            granted = "does not say its rate" if self.fps is None else f"gives {self.fps:g}"
+            self._say(f"asked for {wanted:g} pictures a second, the device {granted}")
+
+    def _choose_controls(self) -> None:
+        known = list_controls(self._ioctl)
+        set_controls(self._ioctl, known, self._wanted_controls, self.where)
+        now = read_controls(self._ioctl, known)
+        values: dict[str, Any] = {"controls": now, "bus": self._bus, **self.settings}
+        differ = {
+            name: {"asked": known[name].shown(known[name].wanted(name, asked)), "is": now.get(name)}
+            for name, asked in self._wanted_controls.items()
+        }
+        differ = {name: pair for name, pair in differ.items() if pair["asked"] != pair["is"]}
+        if differ:
+            values["controls_differ"] = differ
+            for name, pair in differ.items():
+                self._say(f"controls.{name}: {pair['asked']} asked for, {pair['is']} set")
+        self._state = values
+
+    def _say(self, text: str) -> None:
+        print(f"{self.where}: {text}", file=sys.stderr)
+
+    def _start(self) -> None:
+        request = abi.RequestBuffers(count=_BUFFERS, type=abi.CAPTURE, memory=abi.MMAP)
+        self._ioctl(abi.REQBUFS, request)
+        if not request.count:
+            raise DeviceError(f"{self.where}: has no memory for pictures")
+        for index in range(request.count):
+            buffer = abi.Buffer(index=index, type=abi.CAPTURE, memory=abi.MMAP)
+            self._ioctl(abi.QUERYBUF, buffer)
+            self._maps.append(self._kernel.map(self._fd, buffer.length, buffer.m.offset))
+            self._enqueue(index)
+        self._ioctl(abi.STREAMON, abi.BufferType(abi.CAPTURE))
+        self._streaming = True
+
+    def _first_picture(self) -> None:
+        """Wait for a first whole picture; damaged ones before it are no loss."""
+        start_ns = self._alive_ns = self._kernel.monotonic_ns()
+        timeout_s, self._timeout_s = self._timeout_s, math.inf
+        first: list[Shot | Note] = []
+        try:
+            while not first:
+                if self._kernel.monotonic_ns() - start_ns > _OPEN_S * 1e9:
+                    raise DeviceError(f"{self.where}: no whole picture within {_OPEN_S:g} s")
+                came = self.read(0.2)
+                whole = [
+                    k
+                    for k, event in enumerate(came)
+                    if isinstance(event, Shot) and not isinstance(event.picture, Missing)
+                ]
+                first = came[whole[0] :] if whole else []
+        finally:
+            self._timeout_s = timeout_s
+        stamps = {"stamps": self._stamps}
+        self._events = [Note(first[0].t_ns, {**self._state, **stamps}), *first]
+
+    # Pictures
+
+    def _enqueue(self, index: int) -> None:
+        self._ioctl(abi.QBUF, abi.Buffer(index=index, type=abi.CAPTURE, memory=abi.MMAP))
+
+    def _dequeue(self) -> None:
+        """Take the buffers that are done."""
+        for _ in range(len(self._maps)):
+            buffer = abi.Buffer(type=abi.CAPTURE, memory=abi.MMAP)
+            try:
+                self._ioctl(abi.DQBUF, buffer)
+            except OSError as error:
+                if error.errno == errno.EAGAIN:
+                    return
+                # The kernel's word for a lost signal, or a transfer that failed; it may recover.
+                self._io_errors += error.errno == errno.EIO
+                if error.errno != errno.EIO or self._io_errors >= _IO_ERRORS:
+                    raise
+                return
+            self._io_errors = 0
+            now_ns = self._kernel.monotonic_ns()
+            data = b""
+            if buffer.bytesused and not buffer.flags & abi.BUF_ERROR:
+                data = self._maps[buffer.index][0 : buffer.bytesused]
+            self._enqueue(buffer.index)
+            if self._changed is None:
+                self._add(buffer, bytes(data), now_ns)
+
+    def _add(self, buffer: abi.Buffer, data: bytes, now_ns: int) -> None:
+        t_ns = self._stamp(buffer, now_ns)
+        picture: Image | bytes | Missing
+        if not data:
+            picture = Missing("the device says that the picture is damaged")
+        elif self.jpegs:
+            try:
+                header = passable(data)
+                same_size(self.where, (header.width, header.height), self.size)
+                picture = data[: header.length]
+            except ProtocolError as error:
+                picture = Missing(str(error))
+            except StreamChangedError as error:
+                self._changed = error
+                return
+        elif len(data) < self._layout.size:
+            picture = Missing(f"{len(data)} bytes of a picture of {self._layout.size}")
+        else:
+            picture = decoded(data, self._layout)
+        self._count_gap(t_ns, buffer.sequence)
+        self._events.append(Shot(t_ns, picture))
+
+    def _stamp(self, buffer: abi.Buffer, now_ns: int) -> int:
+        """CLOCK_MONOTONIC of a buffer, later than that before."""
+        t_ns = buffer.timestamp.tv_sec * 1_000_000_000 + buffer.timestamp.tv_usec * 1000
+        monotonic = buffer.flags & abi.BUF_STAMP_MASK == abi.BUF_STAMP_MONOTONIC
+        if monotonic and 0 <= now_ns - t_ns < _STAMP_SLACK_NS:
+            early = buffer.flags & abi.BUF_SOURCE_MASK == abi.BUF_SOURCE_EXPOSURE
+            self._stamps = "kernel, start of exposure" if early else "kernel, end of frame"
+        else:
+            t_ns, self._stamps = now_ns, "arrival"
+        self._last_ns = max(t_ns, self._last_ns + 2)  # a gap between has a time of its own
+        return self._last_ns
+
+    def _count_gap(self, t_ns: int, sequence: int) -> None:
+        before, self._sequence = self._sequence, sequence
+        if before is None or sequence == before:  # a driver that does not count
+            return
+        gap = (sequence - before - 1) % _SEQUENCES
+        if not gap:
+            return
+        if gap < _LONGEST_GAP:
+            reason = f"the kernel's numbers go from {before} to {sequence}"
+            self._events.append(Shot(t_ns - 1, Missing(reason, gap, "device")))
+        else:
+            values = {"numbers_restarted": {"from": before, "to": sequence}}
+            self._events.append(Note(t_ns - 1, values))

@@ -1,0 +1,327 @@
+"""What of the kernel's V4L2 interface cameras need: structures and calls (linux/videodev2.h).
+
+The layouts are those of 64-bit Linux with single-planar capture; `tests/conformance` holds them
+against the C compiler's view of the kernel's own header.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import select
+import time
+from ctypes import c_char, c_int32, c_int64, c_long, c_uint8, c_uint32, c_ulong
+from typing import Any, Final, Protocol
+
+CAPTURE: Final = 1  # V4L2_BUF_TYPE_VIDEO_CAPTURE
+MMAP: Final = 1  # V4L2_MEMORY_MMAP
+
+CAP_VIDEO_CAPTURE: Final = 0x1
+CAP_VIDEO_CAPTURE_MPLANE: Final = 0x1000
+CAP_STREAMING: Final = 0x4000000
+CAP_DEVICE_CAPS: Final = 0x80000000
+CAP_TIMEPERFRAME: Final = 0x1000  # of a captureparm
+
+BUF_ERROR: Final = 0x40
+BUF_STAMP_MASK: Final = 0xE000
+BUF_STAMP_MONOTONIC: Final = 0x2000
+BUF_SOURCE_MASK: Final = 0x70000
+BUF_SOURCE_EXPOSURE: Final = 0x10000
+
+CTRL_DISABLED: Final = 0x1
+CTRL_READ_ONLY: Final = 0x4
+CTRL_INACTIVE: Final = 0x10
+CTRL_WRITE_ONLY: Final = 0x40
+CTRL_NEXT: Final = 0x80000000
+
+TYPE_INTEGER, TYPE_BOOLEAN, TYPE_MENU, TYPE_INTEGER_MENU = 1, 2, 3, 9
+
+FRAME_SIZE_DISCRETE: Final = 1
+
+
+class Capability(ctypes.Structure):
+    """struct v4l2_capability."""
+
+    _fields_ = [
+        ("driver", c_char * 16),
+        ("card", c_char * 32),
+        ("bus_info", c_char * 32),
+        ("version", c_uint32),
+        ("capabilities", c_uint32),
+        ("device_caps", c_uint32),
+        ("reserved", c_uint32 * 3),
+    ]
+
+
+class FormatDescription(ctypes.Structure):
+    """struct v4l2_fmtdesc."""
+
+    _fields_ = [
+        ("index", c_uint32),
+        ("type", c_uint32),
+        ("flags", c_uint32),
+        ("description", c_char * 32),
+        ("pixelformat", c_uint32),
+        ("mbus_code", c_uint32),
+        ("reserved", c_uint32 * 3),
+    ]
+
+
+class FrameSize(ctypes.Structure):
+    """struct v4l2_frmsizeenum; stepwise sizes as minimum, maximum, step of width, then height."""
+
+    _fields_ = [
+        ("index", c_uint32),
+        ("pixel_format", c_uint32),
+        ("type", c_uint32),
+        ("size", c_uint32 * 6),
+        ("reserved", c_uint32 * 2),
+    ]
+
+
+class PixelFormat(ctypes.Structure):
+    """struct v4l2_pix_format."""
+
+    _fields_ = [
+        ("width", c_uint32),
+        ("height", c_uint32),
+        ("pixelformat", c_uint32),
+        ("field", c_uint32),
+        ("bytesperline", c_uint32),
+        ("sizeimage", c_uint32),
+        ("colorspace", c_uint32),
+        ("priv", c_uint32),
+        ("flags", c_uint32),
+        ("ycbcr_enc", c_uint32),
+        ("quantization", c_uint32),
+        ("xfer_func", c_uint32),
+    ]
+
+
+class _FormatUnion(ctypes.Union):
+    _fields_ = [("pix", PixelFormat), ("raw_data", c_uint8 * 200), ("aligned", c_ulong)]
+
+
+class Format(ctypes.Structure):
+    """struct v4l2_format."""
+
+    _fields_ = [("type", c_uint32), ("fmt", _FormatUnion)]
+
+
+class Fraction(ctypes.Structure):
+    """struct v4l2_fract."""
+
+    _fields_ = [("numerator", c_uint32), ("denominator", c_uint32)]
+
+
+class CaptureParameters(ctypes.Structure):
+    """struct v4l2_captureparm."""
+
+    _fields_ = [
+        ("capability", c_uint32),
+        ("capturemode", c_uint32),
+        ("timeperframe", Fraction),
+        ("extendedmode", c_uint32),
+        ("readbuffers", c_uint32),
+        ("reserved", c_uint32 * 4),
+    ]
+
+
+class _ParametersUnion(ctypes.Union):
+    _fields_ = [("capture", CaptureParameters), ("raw_data", c_uint8 * 200)]
+
+
+class StreamParameters(ctypes.Structure):
+    """struct v4l2_streamparm."""
+
+    _fields_ = [("type", c_uint32), ("parm", _ParametersUnion)]
+
+
+class Control(ctypes.Structure):
+    """struct v4l2_control."""
+
+    _fields_ = [("id", c_uint32), ("value", c_int32)]
+
+
+class QueryControl(ctypes.Structure):
+    """struct v4l2_queryctrl."""
+
+    _fields_ = [
+        ("id", c_uint32),
+        ("type", c_uint32),
+        ("name", c_char * 32),
+        ("minimum", c_int32),
+        ("maximum", c_int32),
+        ("step", c_int32),
+        ("default_value", c_int32),
+        ("flags", c_uint32),
+        ("reserved", c_uint32 * 2),
+    ]
+
+
+class _MenuUnion(ctypes.Union):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [("name", c_char * 32), ("value", c_int64)]
+
+
+class QueryMenu(ctypes.Structure):
+    """struct v4l2_querymenu."""
+
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [
+        ("id", c_uint32),
+        ("index", c_uint32),
+        ("item", _MenuUnion),
+        ("reserved", c_uint32),
+    ]
+
+
+class RequestBuffers(ctypes.Structure):
+    """struct v4l2_requestbuffers."""
+
+    _fields_ = [
+        ("count", c_uint32),
+        ("type", c_uint32),
+        ("memory", c_uint32),
+        ("capabilities", c_uint32),
+        ("flags", c_uint8),
+        ("reserved", c_uint8 * 3),
+    ]
+
+
+class TimeValue(ctypes.Structure):
+    """struct timeval."""
+
+    _fields_ = [("tv_sec", c_long), ("tv_usec", c_long)]
+
+
+class TimeCode(ctypes.Structure):
+    """struct v4l2_timecode."""
+
+    _fields_ = [("type", c_uint32), ("flags", c_uint32), ("values", c_uint8 * 8)]
+
+
+class _MemoryUnion(ctypes.Union):
+    _fields_ = [("offset", c_uint32), ("userptr", c_ulong), ("fd", c_int32)]
+
+
+class Buffer(ctypes.Structure):
+    """struct v4l2_buffer."""
+
+    _fields_ = [
+        ("index", c_uint32),
+        ("type", c_uint32),
+        ("bytesused", c_uint32),
+        ("flags", c_uint32),
+        ("field", c_uint32),
+        ("timestamp", TimeValue),
+        ("timecode", TimeCode),
+        ("sequence", c_uint32),
+        ("memory", c_uint32),
+        ("m", _MemoryUnion),
+        ("length", c_uint32),
+        ("reserved2", c_uint32),
+        ("request_fd", c_int32),
+    ]
+
+
+class BufferType(ctypes.Structure):
+    """The int of VIDIOC_STREAMON and VIDIOC_STREAMOFF."""
+
+    _fields_ = [("type", c_int32)]
+
+
+_WRITE, _READ = 1, 2
+
+
+def _request(direction: int, number: int, argument: type[ctypes.Structure]) -> int:
+    """_IOC of asm-generic/ioctl.h: x86 and ARM; the V4L2 group is 'V'."""
+    return direction << 30 | ctypes.sizeof(argument) << 16 | ord("V") << 8 | number
+
+
+QUERYCAP: Final = _request(_READ, 0, Capability)
+ENUM_FMT: Final = _request(_READ | _WRITE, 2, FormatDescription)
+G_FMT: Final = _request(_READ | _WRITE, 4, Format)
+S_FMT: Final = _request(_READ | _WRITE, 5, Format)
+REQBUFS: Final = _request(_READ | _WRITE, 8, RequestBuffers)
+QUERYBUF: Final = _request(_READ | _WRITE, 9, Buffer)
+QBUF: Final = _request(_READ | _WRITE, 15, Buffer)
+DQBUF: Final = _request(_READ | _WRITE, 17, Buffer)
+STREAMON: Final = _request(_WRITE, 18, BufferType)
+STREAMOFF: Final = _request(_WRITE, 19, BufferType)
+G_PARM: Final = _request(_READ | _WRITE, 21, StreamParameters)
+S_PARM: Final = _request(_READ | _WRITE, 22, StreamParameters)
+G_CTRL: Final = _request(_READ | _WRITE, 27, Control)
+S_CTRL: Final = _request(_READ | _WRITE, 28, Control)
+QUERYCTRL: Final = _request(_READ | _WRITE, 36, QueryControl)
+QUERYMENU: Final = _request(_READ | _WRITE, 37, QueryMenu)
+ENUM_FRAMESIZES: Final = _request(_READ | _WRITE, 74, FrameSize)
+
+REQUEST_NAMES: Final = {
+    value: f"VIDIOC_{name}"
+    for name, value in list(globals().items())
+    if isinstance(value, int) and value > 0xFFFF and (value >> 8) & 0xFF == ord("V")
+}
+
+
+class Mapped(Protocol):
+    """A buffer that the kernel shares: its bytes by slices."""
+
+    def __getitem__(self, part: slice) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class Kernel(Protocol):
+    """The system calls that a V4L2 camera needs; all raise OSError as the kernel does."""
+
+    def open(self, path: str) -> int: ...
+    def ioctl(self, fd: int, request: int, argument: Any) -> None: ...
+    def map(self, fd: int, length: int, offset: int) -> Mapped: ...
+    def poll(self, fd: int, timeout_s: float) -> bool: ...
+    def close(self, fd: int) -> None: ...
+    def monotonic_ns(self) -> int: ...
+
+
+class LinuxKernel:
+    """This machine's."""
+
+    def open(self, path: str) -> int:
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def ioctl(self, fd: int, request: int, argument: Any) -> None:
+        while True:
+            try:
+                fcntl.ioctl(fd, request, argument, True)
+            except InterruptedError:
+                continue
+            return
+
+    def map(self, fd: int, length: int, offset: int) -> Mapped:
+        both = mmap.PROT_READ | mmap.PROT_WRITE
+        return mmap.mmap(fd, length, mmap.MAP_SHARED, both, offset=offset)
+
+    def poll(self, fd: int, timeout_s: float) -> bool:
+        """Whether a buffer or an error waits."""
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(max(0.0, timeout_s) * 1e3))
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+
+def fourcc(name: str) -> int:
+    """A pixel format's code, such as that of ``MJPG``."""
+    return int.from_bytes(name.encode("ascii").ljust(4), "little")
+
+
+def fourcc_name(code: int) -> str:
+    """The four characters of a pixel format's code."""
+    return (code & 0x7FFFFFFF).to_bytes(4, "little").decode("latin-1").rstrip()

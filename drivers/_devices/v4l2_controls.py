@@ -1,0 +1,170 @@
+"""A V4L2 device's controls: exposure, gain, white balance and what else it offers."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from drivers._devices import v4l2_abi as abi
+from recorder.contract.errors import SourceError
+from recorder.contract.options import suggest
+
+Ioctl = Callable[[int, Any], None]
+"""Calls (request, argument) on the open device; OSError as the kernel says."""
+
+_VALUED = (abi.TYPE_INTEGER, abi.TYPE_BOOLEAN, abi.TYPE_MENU, abi.TYPE_INTEGER_MENU)
+_MOST = 1000  # a driver that never ends its list is not believed
+_REFUSED = (errno.EBUSY, errno.EACCES, errno.EINVAL, errno.ERANGE, errno.EPERM)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceControl:
+    """One control.
+
+    Attributes:
+        number: its id.
+        name: as ``v4l2-ctl --list-ctrls`` shows it.
+        kind: of `v4l2_abi.TYPE_...`.
+        minimum, maximum: of the value.
+        flags: as the kernel gives them.
+        menu: texts (of integer menus: numbers as text) by value.
+    """
+
+    number: int
+    name: str
+    kind: int
+    minimum: int
+    maximum: int
+    flags: int
+    menu: Mapping[int, str] = field(default_factory=dict)
+
+    def shown(self, value: int) -> Any:
+        """A value as people write it."""
+        if self.kind == abi.TYPE_BOOLEAN:
+            return bool(value)
+        return self.menu.get(value, value)
+
+    def wanted(self, where: str, value: Any) -> int:
+        """What a config's value is for the device.
+
+        Raises:
+            SourceError: it is of the wrong kind, or out of range.
+        """
+        if isinstance(value, bool):
+            if self.kind not in (abi.TYPE_BOOLEAN, abi.TYPE_MENU, abi.TYPE_INTEGER):
+                raise SourceError(f"{where}: true or false is no value of it")
+            value = int(value)
+        if isinstance(value, str):
+            for number, text in self.menu.items():
+                if control_name(text) == control_name(value):
+                    return number
+            known = ", ".join(repr(text) for text in self.menu.values())
+            raise SourceError(f"{where}: {value!r} is none of its values ({known or 'numbers'})")
+        if not isinstance(value, int):
+            raise SourceError(f"{where}: needs a whole number, not {value!r}")
+        if self.menu and value not in self.menu:
+            known = ", ".join(f"{number} {text!r}" for number, text in self.menu.items())
+            raise SourceError(f"{where}: {value} is none of its values ({known})")
+        if not self.minimum <= value <= self.maximum:
+            raise SourceError(f"{where}: {value} is outside of {self.minimum} .. {self.maximum}")
+        return value
+
+
+def control_name(text: str) -> str:
+    """A control's or menu item's name as ``v4l2-ctl`` writes it: ``exposure_time_absolute``."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def list_controls(ioctl: Ioctl) -> dict[str, DeviceControl]:
+    """The device's controls that have a value, by name."""
+    found: dict[str, DeviceControl] = {}
+    number = 0
+    for _ in range(_MOST):
+        query = abi.QueryControl(id=number | abi.CTRL_NEXT)
+        try:
+            ioctl(abi.QUERYCTRL, query)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOTTY):  # the end; or no controls at all
+                return found
+            raise
+        if query.id <= number:
+            return found
+        number = query.id
+        if query.type in _VALUED and not query.flags & abi.CTRL_DISABLED:
+            name = control_name(query.name.decode("latin-1"))
+            found[name] = DeviceControl(
+                number, name, query.type, query.minimum, query.maximum, query.flags,
+                _menu(ioctl, query),
+            )  # fmt: skip
+    return found
+
+
+def _menu(ioctl: Ioctl, query: abi.QueryControl) -> dict[int, str]:
+    items: dict[int, str] = {}
+    if query.type not in (abi.TYPE_MENU, abi.TYPE_INTEGER_MENU):
+        return items
+    for index in range(query.minimum, min(query.maximum, query.minimum + _MOST) + 1):
+        item = abi.QueryMenu(id=query.id, index=index)
+        try:
+            ioctl(abi.QUERYMENU, item)
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # menus may have holes
+                continue
+            raise
+        integer = query.type == abi.TYPE_INTEGER_MENU
+        items[index] = str(item.item.value) if integer else item.item.name.decode("latin-1")
+    return items
+
+
+def set_controls(
+    ioctl: Ioctl, known: Mapping[str, DeviceControl], wanted: Mapping[str, Any], where: str
+) -> None:
+    """Set controls, automatics first, since these lock what they govern.
+
+    Raises:
+        SourceError: there is no such control, or it refuses the value.
+        OSError: the device is in trouble.
+    """
+    values: dict[str, int] = {}
+    for name, value in wanted.items():
+        place = f"{where}: controls.{name}"
+        control = known.get(name)
+        if control is None:
+            near = suggest(name, known)
+            raise SourceError(
+                f"{place}: the device has no such control{near}; it has "
+                f"{', '.join(known) or 'none'}"
+            )
+        if control.flags & abi.CTRL_READ_ONLY:
+            raise SourceError(f"{place}: can only be read")
+        values[name] = control.wanted(place, value)
+    for name in sorted(values, key=lambda name: "auto" not in name):
+        try:
+            ioctl(abi.S_CTRL, abi.Control(id=known[name].number, value=values[name]))
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                raise
+            raise SourceError(
+                f"{where}: controls.{name}: the device refuses {wanted[name]!r} "
+                f"({error.strerror}); perhaps an automatic control governs it"
+            ) from None
+
+
+def read_controls(ioctl: Ioctl, known: Mapping[str, DeviceControl]) -> dict[str, Any]:
+    """The values that the controls have now, by name; of those that can be read."""
+    values: dict[str, Any] = {}
+    for name, control in known.items():
+        if control.flags & abi.CTRL_WRITE_ONLY:
+            continue
+        argument = abi.Control(id=control.number)
+        try:
+            ioctl(abi.G_CTRL, argument)
+        except OSError as error:
+            if error.errno in (errno.ENODEV, errno.ENXIO):
+                raise
+            continue  # some cameras list what they do not have
+        values[name] = control.shown(argument.value)
+    return values

@@ -1,0 +1,248 @@
+"""Video files through OpenCV's FFmpeg, decoded or as the JPEGs that they are made of."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._devices.pictures import Missing, Picture, passable, quiet_opencv
+from drivers._protocols.jpeg import parse_jpeg
+from recorder.contract.errors import ProtocolError, SourceError
+
+_ASSUMED_FPS = 25.0  # for stamps alone, where a container gives neither stamps nor a rate
+_DECODE_ATTEMPTS = 8  # failed reads in a row that make the end of a file
+_ESTIMATE_SLACK_S = 1.0
+_LONGEST_MS = 1e12  # a container's time beyond 30 years is none
+
+
+class VideoFile:
+    """A video through OpenCV's FFmpeg, one frame at a time, decoded or as the JPEGs it is made of.
+
+    >>> video = VideoFile("camera: file:drive.mp4", "/data/drive.mp4", fps=None)
+    >>> video.open()
+    >>> while (shot := video.read()) is not None:
+    ...     t_ns, picture = shot
+    >>> video.close()
+
+    OpenCV scales a decoded picture to the size of the first where a video changes its size;
+    JPEGs that are passed through show the change.
+
+    Args:
+        where: how messages name it.
+        address: the file, or a pattern of numbered images (``img_%04d.jpg``).
+        fps: the rate to play at; None for the file's own stamps.
+
+    Attributes (after `open`):
+        size: (width, height) of the first frame.
+        fps: nominal rate in Hz, or None where the container gives none.
+        codec: four characters, as OpenCV names it.
+        jpegs: pictures are given as JPEG bytes, unchanged.
+    """
+
+    def __init__(self, where: str, address: str, fps: float | None) -> None:
+        self.where = where
+        self.size = (0, 0)
+        self.fps = fps
+        self.codec = ""
+        self.jpegs = False
+        self._address = address
+        self._retimed = fps is not None
+        self._capture: Any = None
+        self._ready: deque[tuple[int, Picture]] = deque()
+        self._taken = 0
+        self._last_ms = 0.0
+
+    def open(self) -> None:
+        """Open the file and take its first frame, which later is the first to be read.
+
+        Raises:
+            SourceError: there is no such file, or nothing in it decodes.
+        """
+        cv2 = quiet_opencv()
+        path = Path(self._address)
+        if not ("%" in path.name and path.parent.is_dir()):
+            if not path.exists():
+                raise SourceError(f"{self.where}: no such file")
+            if path.is_dir():
+                raise SourceError(
+                    f"{self.where}: a folder; name a file or a pattern (img_%04d.jpg)"
+                )
+        # The content decides, not the name: the packets of an MJPEG file are whole JPEGs.
+        first = self._start(raw=True)
+        self.jpegs = first is not None and _can_pass(first.tobytes(), self._capture)
+        if self.jpegs:
+            header = parse_jpeg(first.tobytes())
+            self.size = header.width, header.height
+        else:
+            self.close()
+            first = self._start(raw=False)
+            if first is None:
+                raise SourceError(f"{self.where}: not a video with a frame that OpenCV can decode")
+            self.size = first.shape[1], first.shape[0]
+        file_fps = self._capture.get(cv2.CAP_PROP_FPS)
+        self._file_fps = file_fps if 0 < file_fps < 1e6 else None
+        if not self._retimed:
+            self.fps = self._file_fps
+        self._clock = FrameClock(self.fps or _ASSUMED_FPS, trusted=not self._retimed)
+        count = self._capture.get(cv2.CAP_PROP_FRAME_COUNT)
+        self._expected = int(count) if 0 < count < 2**53 else None
+        codec = int(self._capture.get(cv2.CAP_PROP_FOURCC)) & 0xFFFFFFFF
+        self.codec = codec.to_bytes(4, "little").decode("latin-1").strip("\0 ")
+        self._accept(first, failed=0)
+
+    def read(self) -> tuple[int, Picture] | None:
+        """Stamp in ns and picture, `Missing` in the place of what does not decode; None at the end.
+
+        Raises:
+            SourceError: the end, but the file declares more frames.
+        """
+        if not self._ready:
+            self._fetch()
+        return self._ready.popleft() if self._ready else None
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._capture is not None:
+            self._capture.release()
+        self._capture = None
+        self._ready.clear()
+        self._taken = 0
+
+    def _start(self, raw: bool) -> Any:
+        """Open a capture of packets (`raw`) or pictures and return its first; None without one."""
+        self._capture = _open_capture(self._address, raw)
+        done, first = self._capture.read() if self._capture.isOpened() else (False, None)
+        return first if done else None
+
+    def _fetch(self) -> None:
+        # OpenCV answers a picture that does not decode as it answers the end of the file; only
+        # reading on tells one from the other.
+        for failed in range(_DECODE_ATTEMPTS):
+            done, picture = self._capture.read()
+            if done:
+                self._accept(picture, failed)
+                return
+        if (kept_back := self._end()) is not None:
+            self._ready.append(kept_back)
+
+    def _accept(self, picture: npt.NDArray[np.uint8], failed: int) -> None:
+        import cv2
+
+        if failed:
+            # A decoder that works ahead refuses before it gives the frames that came before.
+            missing = Missing("the decoder refuses the picture", failed)
+            self._ready.append((self._clock.last_ns, missing))
+        self._taken += failed + 1
+        self._last_ms = self._capture.get(cv2.CAP_PROP_POS_MSEC)
+        t_ns = self._clock.stamp(self._last_ms, failed + 1)
+        if not self.jpegs:
+            self._ready.append((t_ns, picture))
+            return
+        data = picture.tobytes()
+        try:
+            self._ready.append((t_ns, data[: parse_jpeg(data).length]))
+        except ProtocolError as error:
+            self._ready.append((t_ns, Missing(str(error))))
+
+    def _end(self) -> tuple[int, Missing] | None:
+        """What the end of the file means: just that, or frames that the decoder kept back."""
+        if self._expected is None or self._taken >= self._expected:
+            return None
+        if self._file_fps is not None:
+            slack_s = 1.5 / self._file_fps
+            if not _declares_frames(Path(self._address)):
+                # The count is an estimate from the duration, which may be that of the sound.
+                slack_s += _ESTIMATE_SLACK_S
+            if self._last_ms / 1e3 + slack_s >= self._expected / self._file_fps:
+                return None  # as long as declared: frames were left out when it was made
+        if not self.jpegs and self._packets() == self._expected:
+            missing = self._expected - self._taken
+            self._taken = self._expected
+            reason = "in the file, but the decoder does not give them"
+            return self._clock.last_ns, Missing(reason, missing, "undecoded")
+        raise SourceError(
+            f"{self.where}: ends after {self._taken} of {self._expected} frames; "
+            "the file is cut or damaged"
+        )
+
+    def _packets(self) -> int:
+        """Number of the file's video packets; reads it once more, without decoding."""
+        capture = _open_capture(self._address, raw=True)
+        count = 0
+        while capture.grab():
+            count += 1
+        capture.release()
+        return count
+
+
+class FrameClock:
+    """Strictly increasing stamps in ns from a container's times, whatever these are worth.
+
+    >>> clock = FrameClock(fps=25)
+    >>> [clock.stamp(ms) for ms in (0.0, 40.0, 40.0, float("nan"))]
+    [0, 40000000, 80000000, 120000000]
+
+    Args:
+        fps: the rate at which stamps go on where the container's do not.
+        trusted: False for frame k at k / fps, whatever the container says.
+
+    Attributes:
+        last_ns: the stamp given last; -1 before the first.
+    """
+
+    def __init__(self, fps: float, trusted: bool = True) -> None:
+        self._period_ns = 1e9 / fps
+        self._trusted = trusted
+        self._base_ns = 0
+        self._steps = -1  # frames since the base
+        self.last_ns = -1
+
+    def stamp(self, position_ms: float, frames: int = 1) -> int:
+        """The stamp in ns of the frame that comes `frames` after the last.
+
+        Args:
+            position_ms: the container's time; NaN where there is none.
+            frames: 1, or more where frames between are missing.
+        """
+        self._steps += frames
+        if self._trusted and abs(position_ms) < _LONGEST_MS:
+            t_ns = round(position_ms * 1e6)
+            if t_ns > self.last_ns:
+                self._base_ns, self._steps = t_ns, 0
+        self.last_ns = max(self._base_ns + round(self._steps * self._period_ns), self.last_ns + 1)
+        return self.last_ns
+
+
+def _open_capture(address: str, raw: bool) -> Any:
+    import cv2
+
+    # One thread: the machine's cores belong to the other sensors as well.
+    parameters = [cv2.CAP_PROP_N_THREADS, 1, *([cv2.CAP_PROP_FORMAT, -1] if raw else [])]
+    return cv2.VideoCapture(address, cv2.CAP_FFMPEG, parameters)
+
+
+def _can_pass(data: bytes, capture: Any) -> bool:
+    """Whether packets like this one are images that any reader of an MJPEG file shows as meant."""
+    import cv2
+
+    try:
+        header = passable(data)
+    except ProtocolError:
+        return False
+    # Interlaced MJPEG has two images of half the height in a packet; a phone's MOV may be turned.
+    fields = capture.get(cv2.CAP_PROP_FRAME_HEIGHT) == 2 * header.height
+    return not fields and not capture.get(cv2.CAP_PROP_ORIENTATION_META)
+
+
+def _declares_frames(path: Path) -> bool:
+    """Whether the container counts its frames: ISO media (MP4, MOV) and AVI do."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(12)
+    except OSError:
+        return False
+    return start[4:8] == b"ftyp" or (start[:4] == b"RIFF" and start[8:] == b"AVI ")

@@ -1,0 +1,423 @@
+"""An emulated camera: JPEGs over HTTP (``multipart/x-mixed-replace``) for any number of clients.
+
+It is fed by the simulated world or by a video file, and it runs on its own time: picture k is due
+k / fps after the first `step`, whether anybody looks or not; a video begins with its first client.
+What a client gets is numbered
+(``X-Frame-Number``) and stamped with the camera's own clock (``X-Timestamp``), both from 0 at each
+power-on.
+
+Faults, in pictures where they are counted:
+
+- ``loss``: the picture is taken and numbered, but not sent.
+- ``corrupt``: the latter half of the JPEG is missing.
+- ``duplicate``: sent twice, with the same number.
+- ``stall``: pictures go on being numbered, but none is sent; the connections stay.
+- ``reboot``: gone for a while; then numbers and clock start again.
+- ``unplug``: gone for a while, and the camera goes on.
+- ``clock_jump``: of the camera's clock.
+
+``reorder`` is refused: TCP does not do that.  A client's first picture is never hit, since nobody
+can count what is missing before it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from drivers._devices.pictures import Missing, resized, wanted_size
+from drivers._devices.video_file import VideoFile
+from drivers.sim.camera_parts import BOUNDARY, encoded, part, simulated_jpeg
+from drivers.sim.emulators.base import EmulatedSource, Emulator
+from drivers.sim.emulators.faults import DEVICE_KINDS, Fault, PacketFaults
+from drivers.sim.rig import SIM_FPS, SIM_SIZE, simulated_camera
+from recorder.contract.errors import DeviceError, SourceError
+from recorder.contract.settings import SensorEntry
+
+PATH = "/stream.mjpg"
+
+_HOST = "127.0.0.1"
+_POLL_NS = 5_000_000  # requests are answered and sending goes on within it
+_MAX_REQUEST_BYTES = 8 << 10
+_MAX_WAITING_BYTES = 32 << 20  # of a client that does not keep up
+_MAX_CLIENTS = 32
+_REQUEST = re.compile(rb"(GET|HEAD) (\S{1,2000}) HTTP/1\.[01]\r?\n")
+_HEAD = (
+    "HTTP/1.1 200 OK\r\n"
+    f"Content-Type: multipart/x-mixed-replace; boundary={BOUNDARY}\r\n"
+    "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+)
+
+
+@dataclass
+class _Client:
+    """One connection.
+
+    Attributes:
+        request: what came so far.
+        waiting: what is to be sent.
+        streaming: it gets pictures.
+        given: pictures that it got.
+        closing: it is let go when all is sent.
+    """
+
+    socket: socket.socket
+    request: bytearray = field(default_factory=bytearray)
+    waiting: bytearray = field(default_factory=bytearray)
+    streaming: bool = False
+    given: int = 0
+    closing: bool = False
+
+
+class CameraEmulator(Emulator):
+    """One camera on loopback; see the module.
+
+    >>> emulator = CameraEmulator(entry, [Fault("loss", rate=0.01)], seed=1)
+    >>> emulator.start().source
+    'http://127.0.0.1:41235/stream.mjpg'
+
+    Attributes:
+        skipped: pictures that clients did not get because they took them too slowly.
+        sent: pictures that at least one client was sent.
+    """
+
+    def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
+        super().__init__(sensor, faults, seed)
+        if any(fault.kind == "reorder" for fault in faults):
+            raise SourceError(f"{sensor.name}: a camera's stream over TCP is never reordered")
+        self._packets = PacketFaults(faults, seed)
+        self._device_faults = [f for f in faults if f.kind in DEVICE_KINDS]
+        self._begun: set[int] = set()  # of those, by index
+        self._listener: socket.socket | None = None
+        self._clients: list[_Client] = []
+        self._port = 0
+        self._start_ns: int | None = None
+        self._next = 0  # index of the next picture
+        self._first = 0  # index of the picture that has number 0
+        self._power_on_ns = 0  # since the start
+        self._jump_ns = 0
+        self._absent = self._rebooting = self._watched = self._ended = False
+        self.skipped = 0
+        self.sent = 0
+
+    def start(self) -> EmulatedSource:
+        options = self.sensor.options
+        self._pictures = _pictures(self.sensor)
+        self._fps = self._pictures.fps
+        self._listen()
+        source = f"http://{_HOST}:{self._port}{PATH}"
+        return EmulatedSource(source, {"fps": self._fps, "quality": options["quality"]})
+
+    def step(self, now_ns: int) -> int:
+        waits = self._pictures.sequential and not self._watched
+        if self._start_ns is None or waits:
+            self._start_ns = now_ns
+        elapsed_ns = now_ns - self._start_ns
+        self._begin_faults(elapsed_ns)
+        if self._absent:
+            self._next = max(self._next, self._next_index(elapsed_ns))
+            return now_ns + _POLL_NS
+        self._accept()
+        self._serve()
+        waits &= not self._watched
+        while not waits and not self._ended and self._due_ns(self._next) <= elapsed_ns:
+            self._picture(self._due_ns(self._next))
+        self._serve()
+        self.finished = self._ended and not self._clients
+        return max(now_ns, min(now_ns + _POLL_NS, self._start_ns + self._due_ns(self._next)))
+
+    def stop(self) -> None:
+        self._hang_up()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+            self._pictures.close()
+
+    # Time
+
+    def _due_ns(self, index: int) -> int:
+        return round(index * 1e9 / self._fps)
+
+    def _next_index(self, elapsed_ns: int) -> int:
+        index = int(elapsed_ns * self._fps / 1e9)
+        while self._due_ns(index) <= elapsed_ns:
+            index += 1
+        return index
+
+    def _begin_faults(self, elapsed_ns: int) -> None:
+        t_s = elapsed_ns / 1e9
+        absent = False
+        for index, fault in enumerate(self._device_faults):
+            if t_s < fault.at_s:
+                continue
+            begins = index not in self._begun
+            self._begun.add(index)
+            if fault.kind == "clock_jump" and begins:
+                self._jump_ns += round(fault.value * 1e9)
+                self.injected["clock_jump"] += 1
+            if fault.kind in ("unplug", "reboot"):
+                if begins:
+                    self.injected[fault.kind] += 1
+                    self._rebooting |= fault.kind == "reboot"
+                    self._hang_up()
+                absent |= fault.during(t_s)
+        if absent and not self._absent:
+            self._refuse()
+        elif self._absent and not absent:
+            self._come_back(elapsed_ns)
+        self._absent = absent
+
+    def _refuse(self) -> None:
+        """Take no connections, but keep the port: nobody else may have it."""
+        if self._listener is not None:
+            self._listener.close()
+        self._listener = _bound(self.sensor.name, self._port)
+
+    def _come_back(self, elapsed_ns: int) -> None:
+        if self._listener is not None:
+            self._listener.listen()
+        self._next = max(self._next, self._next_index(elapsed_ns))
+        if self._rebooting:
+            self._rebooting = False
+            self._first = self._next
+            self._power_on_ns, self._jump_ns = elapsed_ns, 0
+
+    # Pictures
+
+    def _picture(self, due_ns: int) -> None:
+        """Take picture `_next`; send it to those who want it."""
+        t_s = due_ns / 1e9
+        index, number = self._next, self._next - self._first
+        self._next += 1
+        clients = [client for client in self._clients if client.streaming]
+        if not clients and not self._pictures.sequential:
+            return
+        jpeg = self._pictures.jpeg(index)
+        if jpeg is None:
+            self._ended = True
+            for client in clients:
+                client.waiting += f"--{BOUNDARY}--\r\n".encode()
+                client.closing = True
+            return
+        if not clients:
+            return
+        if any(f.kind == "stall" and f.at_s <= t_s and f.during(t_s) for f in self._device_faults):
+            self.injected["stall"] += 1
+            return
+        device_ns = max(0, due_ns - self._power_on_ns + self._jump_ns)
+        sent = [part(jpeg, number, device_ns)]
+        if all(client.given for client in clients):
+            sent = self._hit(t_s, jpeg, number, device_ns)
+        self.sent += bool(sent)
+        for client in clients:
+            self._give(client, sent)
+
+    def _hit(self, t_s: float, jpeg: bytes, number: int, device_ns: int) -> list[bytes]:
+        """What is sent in a picture's place."""
+        token = number.to_bytes(8, "big")  # stands for the picture, so that only JPEGs are damaged
+        outcome = self._packets.apply(t_s, token)
+        for kind in self._packets.injected:
+            self.injected[kind] = self._packets.injected[kind]
+        good = part(jpeg, number, device_ns)
+        bad = part(jpeg[: len(jpeg) // 2], number, device_ns)
+        return [good if each == token else bad for each in outcome]
+
+    def _give(self, client: _Client, parts: Sequence[bytes]) -> None:
+        if len(client.waiting) > _MAX_WAITING_BYTES:
+            self.skipped += 1
+            return
+        for each in parts:
+            client.waiting += each
+        client.given += 1
+
+    # Connections
+
+    def _listen(self) -> None:
+        self._listener = _bound(self.sensor.name, self._port)
+        self._listener.listen()
+        self._port = int(self._listener.getsockname()[1])
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        while True:
+            try:
+                made, _ = self._listener.accept()
+            except OSError:  # nobody waits, or whoever did has gone
+                return
+            made.setblocking(False)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if len(self._clients) >= _MAX_CLIENTS:
+                made.close()
+                continue
+            self._clients.append(_Client(made))
+
+    def _serve(self) -> None:
+        for client in list(self._clients):
+            if not (self._receive(client) and self._send(client)):
+                client.socket.close()
+                self._clients.remove(client)
+
+    def _receive(self, client: _Client) -> bool:
+        """Take what a client says; False where it has gone."""
+        try:
+            data = client.socket.recv(4096)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        if client.streaming or client.closing:
+            return True  # nothing that it says matters any more
+        client.request += data
+        if b"\r\n\r\n" in client.request or len(client.request) > _MAX_REQUEST_BYTES:
+            self._answer(client)
+        return True
+
+    def _answer(self, client: _Client) -> None:
+        match = _REQUEST.match(client.request)
+        if match is None:
+            status = "400 Bad Request"
+        elif match[2].partition(b"?")[0] not in (PATH.encode(), b"/"):
+            status = "404 Not Found"
+        elif match[1] == b"GET":
+            client.streaming = self._watched = True
+            client.waiting += _HEAD.encode()
+            return
+        else:
+            client.waiting += _HEAD.encode()
+            client.closing = True
+            return
+        client.closing = True
+        client.waiting += (
+            f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+        )
+
+    def _send(self, client: _Client) -> bool:
+        while client.waiting:
+            try:
+                sent = client.socket.send(memoryview(client.waiting)[: 1 << 20])
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            del client.waiting[:sent]
+        return not client.closing
+
+    def _hang_up(self) -> None:
+        for client in self._clients:
+            client.socket.close()
+        self._clients.clear()
+
+
+def _bound(name: str, port: int) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setblocking(False)
+    try:
+        made.bind((_HOST, port))
+    except OSError as error:
+        made.close()
+        raise DeviceError(f"{name}: {_HOST}:{port}: {error.strerror}") from None
+    return made
+
+
+# What is shown
+
+
+class _Pictures(Protocol):
+    """What the camera sees.
+
+    Attributes:
+        fps: pictures a second.
+        sequential: they come one after the other, however long each takes.
+    """
+
+    fps: float
+    sequential: bool
+
+    def jpeg(self, index: int, /) -> bytes | None:
+        """Picture `index`; None at the end."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class _Simulated:
+    """Pictures of the simulated world; any at any time."""
+
+    sequential = False
+
+    def __init__(self, sensor: SensorEntry) -> None:
+        options = sensor.options
+        self.fps: float = options["fps"] or SIM_FPS
+        size = wanted_size(options, SIM_SIZE) or SIM_SIZE
+        self._camera = simulated_camera(sensor.name, options, size, self.fps)
+        self._quality = options["quality"]
+
+    def jpeg(self, index: int) -> bytes | None:
+        return simulated_jpeg(self._camera, index, self._quality)
+
+    def close(self) -> None:
+        pass
+
+
+class _Recorded:
+    """A video's JPEGs, or its pictures encoded; one after the other."""
+
+    sequential = True
+
+    def __init__(self, sensor: SensorEntry) -> None:
+        self._where = f"{sensor.name}: file:{sensor.address}"
+        self._address = sensor.address
+        self._loop = sensor.loop
+        self._quality = sensor.options["quality"]
+        self._video = self._opened()
+        self._size = wanted_size(sensor.options, self._video.size)
+        self.fps: float = sensor.options["fps"] or self._video.fps or SIM_FPS
+
+    def _opened(self) -> VideoFile:
+        video = VideoFile(self._where, self._address, None)
+        try:
+            video.open()
+        except SourceError:
+            video.close()
+            raise
+        return video
+
+    def jpeg(self, _: int) -> bytes | None:
+        """The next picture, whatever its index; None at the end."""
+        begun = False
+        while True:
+            shot = self._video.read()
+            if shot is None:
+                self._video.close()
+                if not self._loop or begun:
+                    return None
+                begun = True  # a file without a whole picture does not go round for ever
+                self._video = self._opened()
+                continue
+            picture = shot[1]
+            if self._size is not None and not isinstance(picture, Missing):
+                picture = resized(picture, self._size)
+            if isinstance(picture, Missing):
+                continue  # a camera sends what it has
+            return picture if isinstance(picture, bytes) else encoded(picture, self._quality)
+
+    def close(self) -> None:
+        self._video.close()
+
+
+def _pictures(sensor: SensorEntry) -> _Pictures:
+    match sensor.scheme:
+        case "sim":
+            return _Simulated(sensor)
+        case "file":
+            return _Recorded(sensor)
+        case _:
+            raise SourceError(
+                f"{sensor.name}: a camera is emulated from sim: or file:, not {sensor.scheme}:"
+            )

@@ -1,0 +1,179 @@
+"""A hundred thousand damaged packets for each of a camera's parsers and for its socket.
+
+Nothing may crash, hang, or grow; what was not touched must come through.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+from collections.abc import Callable
+
+import pytest
+
+from drivers._devices.http_camera import HttpCamera, Url
+from drivers._devices.pictures import Shot
+from drivers._protocols.http_stream import ResponseParser, authorization
+from drivers._protocols.jpeg import jpeg_size, parse_jpeg
+from drivers._protocols.multipart import MultipartParser, Part
+from drivers.sim.camera_parts import BOUNDARY, part
+from recorder.contract.errors import DeviceError, ProtocolError, RecorderError, StreamChangedError
+from tests.drivers.camera_rig import jpeg
+
+pytestmark = pytest.mark.campaign
+
+PACKETS = 100_000
+JPEGS = [jpeg(k, (32, 24)) for k in range(4)]
+HEADS = [
+    b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=recorder-frame\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace;boundary=recorder-frame\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n",
+    b'HTTP/1.1 401 No\r\nWWW-Authenticate: Digest realm="a", nonce="b", qop="auth"\r\n\r\n',
+]
+
+
+def damaged(data: bytes, source: random.Random) -> bytes:
+    """Flipped, cut, doubled, overwritten, moved, or left as it is."""
+    changed = bytearray(data)
+    for _ in range(source.choice((0, 1, 1, 1, 2, 6))):
+        at = source.randrange(len(changed) + 1)
+        match source.randrange(6):
+            case 0 if changed:
+                changed[at % len(changed)] ^= 1 << source.randrange(8)
+            case 1:
+                del changed[at:]
+            case 2:
+                del changed[at : at + source.randrange(1, 60)]
+            case 3:
+                changed[at:at] = source.randbytes(source.randrange(1, 60))
+            case 4:
+                changed[at:at] = source.choice(
+                    (b"\r\n\r\n", b"--recorder-frame", b"--", b"\xff\xd9", b"\xff\xd8", b"\n0\r\n")
+                )
+            case _:
+                changed[at:at] = changed[at : at + 200]
+    return bytes(changed)
+
+
+def packets(source: random.Random) -> Callable[[int], bytes]:
+    def packet(k: int) -> bytes:
+        data = part(JPEGS[k % 4], k, k * 50_000_000)
+        return data if k % 3 == 0 else damaged(data, source)
+
+    return packet
+
+
+def peak_kb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def test_jpegs() -> None:
+    source = random.Random(1)
+    refused = 0
+    for k in range(PACKETS):
+        data = damaged(JPEGS[k % 4], source)
+        jpeg_size(data)
+        try:
+            header = parse_jpeg(data)
+        except ProtocolError:
+            refused += 1
+            continue
+        assert data[header.length - 2 : header.length] == b"\xff\xd9"
+    assert PACKETS // 10 < refused < PACKETS
+
+
+def test_multipart() -> None:
+    source = random.Random(2)
+    packet = packets(source)
+    parser = MultipartParser(BOUNDARY)
+    whole = set()
+    for k in range(PACKETS // 10):
+        parser.feed(packet(k))
+    start_kb = peak_kb()
+    for k in range(PACKETS):
+        for found in parser.feed(packet(k)):
+            if isinstance(found, Part) and found.body in JPEGS:
+                whole.add(found.headers.get("x-frame-number"))
+        assert len(parser._buffer) < 3_000_000
+        if parser.ended:
+            parser = MultipartParser(BOUNDARY)
+    # Every third was left alone; a damaged one before it may hide it, if no line ended between.
+    came = sum(str(k) in whole for k in range(0, PACKETS, 3))
+    assert came > 0.7 * PACKETS / 3
+    assert peak_kb() - start_kb < 40_000
+
+
+def test_answers() -> None:
+    source = random.Random(3)
+    for k in range(PACKETS):
+        parser = ResponseParser()
+        data = damaged(HEADS[k % 3] + b"5\r\nabcde\r\n", source)
+        at = source.randrange(1, len(data) + 2)
+        try:
+            body = parser.feed(data[:at]) + parser.feed(data[at:])
+        except ProtocolError:
+            continue
+        assert len(body) <= len(data)
+        if parser.head is not None:
+            authorization(parser.head.challenges, "u", "p", "/", "c")
+
+
+class Peer:
+    """A socket from which damaged packets come, in pieces of any size."""
+
+    def __init__(self) -> None:
+        self.source = random.Random(4)
+        self.packet = packets(self.source)
+        self.sent = 0
+        self.open = 0
+        self.now_ns = 10**12
+        self._waiting = b""
+
+    def connect(self, _: Url) -> Peer:
+        self.open += 1
+        head = HEADS[0] if self.source.random() < 0.8 else damaged(HEADS[0], self.source)
+        self._waiting = head
+        return self
+
+    def settimeout(self, value: float) -> None:
+        pass
+
+    def sendall(self, data: bytes) -> None:
+        pass
+
+    def recv(self, size: int) -> bytes:
+        self.now_ns += 1_000_000
+        while len(self._waiting) < 2000:
+            self._waiting += self.packet(self.sent)
+            self.sent += 1
+        at = self.source.randrange(1, 6000)
+        data, self._waiting = self._waiting[:at], self._waiting[at:]
+        return data
+
+    def close(self) -> None:
+        self.open -= 1
+
+
+def test_the_socket() -> None:
+    peer = Peer()
+    camera = HttpCamera("c", "http", "//c/", connecting=peer.connect, clock=lambda: peer.now_ns)
+    shots, ends, last_ns = 0, 0, 0
+    start_kb = 0
+    while peer.sent < PACKETS:
+        if not start_kb and peer.sent > PACKETS // 10:
+            start_kb = peak_kb()
+        try:
+            camera.open()
+            while peer.sent < PACKETS:
+                for event in camera.read(0.2):
+                    assert event.t_ns > last_ns or not isinstance(event, Shot)
+                    last_ns = max(last_ns, event.t_ns)
+                    shots += isinstance(event, Shot) and isinstance(event.picture, bytes)
+        except RecorderError as error:
+            assert isinstance(error, (DeviceError, StreamChangedError)) or "stream" in str(error)
+            ends += 1
+        camera.close()
+        assert peer.open == 0
+    assert shots > PACKETS / 3
+    assert ends < PACKETS / 10
+    assert peak_kb() - start_kb < 40_000
