@@ -1,4 +1,4 @@
-"""Radar driver: raw captures of TI mmWave devices, and a simulated one.
+"""Radar driver: TI mmWave devices behind a DCA1000EVM, raw captures of them, and simulated ones.
 
 One stream with the sensor's name: ``iq`` (i2 [chirps, tx, rx, values], as it comes from the
 DCA1000: two lanes interleaved) and ``valid`` (u1, 1 where nothing of the frame is missing), with
@@ -9,44 +9,42 @@ is, so a wrong setting can be put right later in ``radar.json``.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from io import FileIO
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig
+from drivers._devices.dca1000 import RadarCapture
+from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import main
-from drivers._protocols.chirp import DEVICES, IQ_ORDERS, ChirpConfig
+from drivers._protocols.chirp import DEVICES, IQ_ORDERS, ChirpConfig, chirp_config
+from drivers._protocols.dca1000_frames import (
+    AssembledFrame,
+    FrameAssembler,
+    FrameClock,
+    MissedFrames,
+)
+from drivers._protocols.raw_capture import CaptureFiles, Truncated
+from drivers.sim.dca1000_packets import FramePackets
 from drivers.sim.later import LaterData
-from drivers.sim.radar import SimulatedRadar
-from drivers.sim.seeds import noise_seed
-from drivers.sim.world import SCENE_OPTION, World
-from drivers.sim.world.mounts import MOUNT_OPTION, RADAR, mount_of
-from recorder.contract.errors import ConfigError, SourceError
+from drivers.sim.radar import SIM_CHIRP, SimulatedRadar, simulated_radar
+from drivers.sim.world import SCENE_OPTION
+from drivers.sim.world.mounts import MOUNT_OPTION
+from recorder.contract.errors import ConfigError, DeviceError, ProtocolError, SourceError
 from recorder.contract.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
+__all__ = ["SIM_CHIRP", "MmwaveDriver"]
+
 Frame = npt.NDArray[np.int16]
 
-SIM_CHIRP = ChirpConfig(
-    device="AWR1843",
-    frequency=77.0,
-    idle_time=6.0,
-    adc_start_time=5.7,
-    ramp_end_time=34.0,
-    freq_slope=30.0,
-    adc_samples=256,
-    sample_rate=10_000,
-    frame_length=64,
-    frame_period=50.0,
-)
-"""What ``sim:`` takes where ``radar`` names nothing else: 15.7 MB/s, 50 m, +-8 m/s."""
+_TELL_NS = 1_000_000_000  # counts of packets are told at most so often
 
 _CHIRP_OPTIONS = {
     "device": Option("str", None, "TI's name of the device", choices=tuple(DEVICES)),
@@ -82,11 +80,14 @@ _CAPTURE_OPTIONS = {
 
 
 class MmwaveDriver(Driver):
-    """Plays a raw capture of a DCA1000, or simulates one.
+    """Records a radar, plays a raw capture of one, or simulates one.
 
-    Frame k of a file is stamped k * frame_period, that of the simulation by the end of its chirps,
-    which is the frame's time later.  A file's last frame that is not whole is counted as one
-    lost sample; it is not recorded, since its missing values would be made up.
+    A device's frame is stamped with the arrival of its last packet (see `AssembledFrame`), frame k
+    of a file with k * frame_period, that of the simulation by the end of its chirps, which is the
+    frame's time later.  A device's frame of which packets are lost has zeros there, ``valid`` 0,
+    and a state record that says how many; frames of which nothing came are counted as lost.  A
+    file's last frame that is not whole is counted as one lost sample; it is not recorded, since its
+    missing values would be made up.
 
     >>> driver = MmwaveDriver(sensor)
     >>> (spec,) = driver.open()
@@ -116,12 +117,16 @@ class MmwaveDriver(Driver):
         "sim": "a drive past houses, vehicles, people and poles",
         "file": "raw IQ as a DCA1000 writes it: frames of int16 back to back, in one file or in "
         "the numbered .bin files of a folder; needs the chirp configuration",
+        "dca1000": "a radar behind a DCA1000EVM; //ADDRESS is the card's, else capture.fpga_ip; "
+        "needs the chirp configuration",
     }
+    live_schemes: ClassVar = frozenset({"dca1000"})
 
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
-        self._simulated: SimulatedRadar | None = None
+        self._simulated: SimulatedFrames | None = None
         self._capture: CaptureFiles | None = None
+        self._live: LiveFrames | None = None
         self._index = 0
         self._chirp = SIM_CHIRP
 
@@ -131,44 +136,48 @@ class MmwaveDriver(Driver):
         return 0 if self.sensor.scheme == "sim" else None
 
     def open(self) -> Sequence[StreamSpec]:
-        """Open the source.
+        """Open the source; a device is reset, set up, and measures when this returns.
 
         Raises:
             ConfigError: the chirp configuration lacks a key, or cannot be.
             SourceError: there is no such file, or not one whole frame in it.
+            DeviceError: radar or capture card do not answer.
         """
-        options = self.sensor.options
-        self._chirp = chirp = self._chirp_config(options["radar"])
+        sensor, options = self.sensor, self.sensor.options
+        usual = SIM_CHIRP if sensor.scheme == "sim" else None
+        self._chirp = chirp = chirp_config(options["radar"], f"{sensor.name}.radar", usual)
         self._index = 0
-        if self.sensor.scheme == "sim":
-            self._simulated = SimulatedRadar(
-                chirp,
-                options["iq_order"],
-                noise_seed(options["seed"], self.sensor.name, "radar"),
-                World(options["scene"], options["seed"]),
-                mount_of(self.sensor.name, options["mount"], RADAR),
-                options["noise"],
-            )
+        if sensor.scheme == "sim":
+            order = options["iq_order"]
+            self._simulated = SimulatedFrames(simulated_radar(sensor.name, options, chirp, order))
+        elif sensor.scheme == "file":
+            where = f"{sensor.name}: file:{sensor.address}"
+            self._capture = CaptureFiles(sensor.path, chirp, where)
         else:
-            self._capture = CaptureFiles(self.sensor, chirp)
+            self._live = LiveFrames(sensor, chirp)
         return [self._spec(chirp)]
 
-    def read(self) -> Item:
-        """The next frame, or the loss of one that is not whole.
+    def read(self) -> Item | None:
+        """The next frame, or the loss of one that is not whole; a device: None after 0.2 s.
 
         Raises:
             EndOfSource: the last frame was given.
             SourceError: the file cannot be read any further.
+            DeviceError: the device is silent, or something else sends to its port.
         """
+        if self._live is not None:
+            return self._live.read()
         index, name = self._index, self.sensor.name
         self._index += 1
         if self._simulated is not None:
-            t_ns = self._simulated.end_ns(index)
-            later = LaterData(partial(_simulated, self._simulated, index))
+            t_ns = self._simulated.radar.end_ns(index)
+            later = LaterData(partial(self._simulated.data, index))
             return Sample(name, np.array([t_ns], np.int64), later)
         if self._capture is None:
             raise SourceError(f"{name}: read before open")
         frame = self._capture.read()
+        if frame is None:
+            raise EndOfSource
         t_ns = round(index * self._chirp.frame_period * 1e6)
         if isinstance(frame, Truncated):
             detail = {
@@ -182,25 +191,9 @@ class MmwaveDriver(Driver):
     def close(self) -> None:
         if self._capture is not None:
             self._capture.close()
-        self._capture = self._simulated = None
-
-    def _chirp_config(self, radar: Mapping[str, Any]) -> ChirpConfig:
-        values = {key: value for key, value in radar.items() if key != "port"}
-        key = f"{self.sensor.name}.radar"
-        if missing := [name for name, value in values.items() if value is None]:
-            if self.sensor.scheme != "sim":
-                raise ConfigError(
-                    f"missing: {', '.join(missing)}; a raw capture does not tell its own layout",
-                    key=key,
-                )
-            values |= {name: getattr(SIM_CHIRP, name) for name in missing}
-        chirp = ChirpConfig(**values)
-        if chirp.adc_samples % 2:
-            raise ConfigError(
-                f"{chirp.adc_samples} is odd; a chirp is captured over two lanes",
-                key=f"{key}.adc_samples",
-            )
-        return chirp
+        if self._live is not None:
+            self._live.close()
+        self._capture = self._simulated = self._live = None
 
     def _spec(self, chirp: ChirpConfig) -> StreamSpec:
         options = self.sensor.options
@@ -225,102 +218,154 @@ class MmwaveDriver(Driver):
         )
 
 
-def _data(frame: Frame) -> dict[str, npt.NDArray[Any]]:
-    return {"iq": frame[None], "valid": np.ones(1, np.uint8)}
+def _data(frame: Frame, valid: bool = True) -> dict[str, npt.NDArray[Any]]:
+    return {"iq": frame[None], "valid": np.full(1, valid, np.uint8)}
 
 
-def _simulated(radar: SimulatedRadar, index: int) -> dict[str, npt.NDArray[Any]]:
-    return _data(radar.frame(index))
-
-
-class Truncated:
-    """Takes the place of a frame of which a file holds only the beginning."""
-
-    def __init__(self, path: Path, size: int) -> None:
-        self.path = path
-        self.bytes = size
-
-
-class CaptureFiles:
-    """The frames of a raw capture, read one by one; memory does not grow with the file.
-
-    >>> capture = CaptureFiles(sensor, chirp)
-    >>> frame = capture.read()           # int16 chirp.shape, until EndOfSource
-    >>> capture.close()
+class SimulatedFrames:
+    """Frames of a simulated radar by way of the packets of a simulated capture card.
 
     Args:
-        sensor: whose address is a file, or a folder of ``.bin`` files taken in the order of the
-            numbers in their names (``2.bin`` before ``10.bin``).
-        chirp: fixes a frame's shape.
+        radar: makes the frames.
+    """
+
+    def __init__(self, radar: SimulatedRadar) -> None:
+        self.radar = radar
+        self._size = radar.chirp.frame_bytes
+        self._packets = FramePackets(radar.frame, self._size)
+
+    def data(self, index: int) -> dict[str, npt.NDArray[Any]]:
+        """Data of frame `index`."""
+        packets = self._packets.holding(index)
+        sizes = np.full(len(packets), packets.shape[1], np.int64)
+        assembler = FrameAssembler(self._size, first=index)
+        frames = assembler.take(packets, sizes, np.zeros(len(packets), np.int64))
+        frame = (frames or assembler.flush())[0]
+        if not isinstance(frame, AssembledFrame):
+            raise AssertionError(f"frame {index} did not come back from its own packets")
+        return _data(_shaped(frame, self.radar.chirp), not frame.bytes_missing)
+
+
+class LiveFrames:
+    """What a device sends, as items for the kit.
+
+    Args:
+        sensor: whose address is that of the capture card, ``//ADDRESS`` or nothing.
+        chirp: what the radar is set to.
 
     Raises:
-        SourceError: there is no such file, or not one whole frame in any.
+        ConfigError: radar or xwr cannot do it.
+        DeviceError: radar or card do not answer.
     """
 
     def __init__(self, sensor: SensorConfig, chirp: ChirpConfig) -> None:
-        self._where = f"{sensor.name}: file:{sensor.address}"
-        self._chirp = chirp
-        self._file: FileIO | None = None
-        path = sensor.path
-        self._paths = [path]
-        if path.is_dir():
-            found = sorted(path.glob("*.bin"), key=_number_order)
-            if not found:
-                raise SourceError(f"{self._where}: no .bin file in this folder")
-            self._paths = found
-        sizes = [p.stat().st_size for p in self._paths]
-        if max(sizes) < chirp.frame_bytes:
-            shape = " x ".join(map(str, chirp.shape))
-            raise SourceError(
-                f"{self._where}: {max(sizes)} bytes, but a frame of {shape} int16 has "
-                f"{chirp.frame_bytes}"
+        options, self._name = sensor.options, sensor.name
+        if chirp.antennas.complex_samples and options["iq_order"] != "qqii":
+            raise ConfigError(
+                f"{options['iq_order']!r}; xwr sets a radar to qqii", key=f"{sensor.name}.iq_order"
             )
-        self._paths.reverse()
-        self._open_next()
+        address = sensor.address.strip("/")
+        card = {**options["capture"], **({"fpga_ip": address} if address else {})}
+        self._where = f"{sensor.name}: dca1000://{card['fpga_ip']}"
+        self._chirp = chirp
+        self._capture = RadarCapture(self._where, chirp, options["radar"]["port"], card)
+        for warning in self._capture.warnings:
+            print(f"{self._name}: {warning}", file=sys.stderr, flush=True)
+        period_ns = round(chirp.frame_period * 1e6)
+        self._patience_ns = max(round(card["timeout"] * 1e9), 3 * period_ns)
+        self._assembler = FrameAssembler(chirp.frame_bytes)
+        self._clock = FrameClock(period_ns)
+        self._items: deque[Item] = deque()
+        self._failure: DeviceError | None = None
+        self._heard_ns = self._told_ns = time.monotonic_ns()
+        self._last_ns = 0
+        self._told: dict[str, int] = {}
+        opened: dict[str, Any] = {"capture": "started", "fpga_version": self._capture.version}
+        if self._capture.warnings:
+            opened["warnings"] = list(self._capture.warnings)
+        self._items.append(State(self._name, self._heard_ns, opened, lasting=True))
 
-    def read(self) -> Frame | Truncated:
-        """The next frame, newly read: int16 [chirps, tx, rx, values], little endian.
+    def read(self) -> Item | None:
+        """The next item; None after 0.2 s without any.
 
         Raises:
-            EndOfSource: there is no more.
-            SourceError: the operating system refuses.
+            DeviceError: nothing came for `capture.timeout`, or what came is no capture.
         """
-        while True:
-            if self._file is None:
-                raise EndOfSource
-            frame = np.empty(self._chirp.shape, "<i2")  # the kit keeps it: never one twice
-            view = frame.reshape(-1).view(np.uint8).data
-            got = 0
-            try:
-                while got < len(view) and (count := self._file.readinto(view[got:])):
-                    got += count
-            except OSError as error:
-                raise SourceError(f"{self._where}: {error.strerror}") from None
-            if got == len(view):
-                return frame
-            path = self._paths.pop()
-            self._open_next()
-            if got:
-                return Truncated(path, got)
-
-    def _open_next(self) -> None:
-        self.close()
-        if self._paths:
-            try:
-                self._file = self._paths[-1].open("rb", buffering=0)
-            except OSError as error:
-                raise SourceError(f"{self._where}: {error.strerror}") from None
+        if not self._items:
+            if self._failure is not None:
+                raise self._failure
+            self._receive()
+        return self._items.popleft() if self._items else None
 
     def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+        """Stop radar and card."""
+        self._capture.close()
+
+    def _receive(self) -> None:
+        batch = self._capture.receive(0.2)
+        now_ns = time.monotonic_ns()
+        if len(batch):
+            self._heard_ns = now_ns
+            try:
+                self._take(self._assembler.take(batch.data, batch.sizes, batch.t_ns))
+            except ProtocolError as error:
+                self._fail(now_ns, str(error))
+        elif now_ns - self._heard_ns > self._patience_ns:
+            self._fail(now_ns, f"no data for {self._patience_ns / 1e9:.1f} s")
+        if now_ns - self._told_ns > _TELL_NS:
+            self._tell(now_ns)
+
+    def _fail(self, now_ns: int, reason: str) -> None:
+        """Give what is there; the kit closes, and opens again, which resets the radar."""
+        self._take(self._assembler.flush())
+        self._tell(now_ns)
+        self._failure = DeviceError(f"{self._where}: {reason}")
+
+    def _take(self, frames: Sequence[AssembledFrame | MissedFrames]) -> None:
+        for frame in frames:
+            packets = {
+                "packets_lost": frame.packets_lost,
+                "packets_corrupt": frame.packets_corrupt,
+            }
+            if isinstance(frame, MissedFrames):
+                detail = {"first_frame": frame.index, **packets}
+                lost = Lost(self._name, frame.t_ns, "network", frame.count, detail=detail)
+                self._items.append(lost)
+                continue
+            t_ns = self._last_ns = max(frame.t_ns, self._last_ns + 1)
+            if left_out := self._clock.see(frame.index, frame.t_ns):
+                self._items.append(Lost(self._name, t_ns, "device", left_out))
+            data = _data(_shaped(frame, self._chirp), not frame.bytes_missing)
+            self._items.append(Sample(self._name, np.array([t_ns], np.int64), data))
+            if frame.bytes_missing:
+                missing = {"frame": frame.index, "bytes_missing": frame.bytes_missing, **packets}
+                self._items.append(State(self._name, t_ns, missing))
+
+    def _tell(self, now_ns: int) -> None:
+        """What was counted since the last time, and what the card said on its own."""
+        self._told_ns = now_ns
+        assembler = self._assembler
+        counts = {
+            "packets_duplicate": assembler.duplicates,
+            "packets_reordered": assembler.reordered,
+            "packets_late": assembler.late,
+            "packets_damaged": assembler.corrupt,
+            "socket_overflow": self._capture.overflow,
+        }
+        values: dict[str, Any] = {
+            key: count - self._told.get(key, 0)
+            for key, count in counts.items()
+            if count != self._told.get(key, 0)
+        }
+        self._told = counts
+        if notices := self._capture.notices():
+            values["capture_card"] = notices
+        if values:
+            self._items.append(State(self._name, now_ns, values))
 
 
-def _number_order(path: Path) -> list[tuple[bool, int | str]]:
-    parts = re.split(r"(\d+)", path.name)
-    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in parts if part]
+def _shaped(frame: AssembledFrame, chirp: ChirpConfig) -> Frame:
+    return frame.data.view("<i2").reshape(chirp.shape)
 
 
 if __name__ == "__main__":

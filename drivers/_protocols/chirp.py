@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.errors import ConfigError
+
 SPEED_OF_LIGHT = 299_792_458.0  # m/s
 IQ_ORDERS = ("qqii", "iiqq")
 
@@ -213,6 +215,36 @@ class ChirpConfig:
             "iq_order": iq_order if device.complex_samples else None,
             **asdict(self),
         }
+
+
+def chirp_config(
+    values: Mapping[str, Any], key: str, usual: ChirpConfig | None = None
+) -> ChirpConfig:
+    """The chirp configuration in a config's ``radar`` mapping, of which ``port`` is no part.
+
+    Args:
+        values: checked; None where a key is absent.
+        key: the mapping's path in the config, for messages.
+        usual: where absent keys are taken from; None: none may be absent.
+
+    Raises:
+        ConfigError: a key is missing, or a value cannot be.
+    """
+    given = {name: value for name, value in values.items() if name != "port"}
+    if missing := [name for name, value in given.items() if value is None]:
+        if usual is None:
+            raise ConfigError(
+                f"missing: {', '.join(missing)}; a raw capture does not tell its own layout",
+                key=key,
+            )
+        given |= {name: getattr(usual, name) for name in missing}
+    chirp = ChirpConfig(**given)
+    if chirp.adc_samples % 2:
+        raise ConfigError(
+            f"{chirp.adc_samples} is odd; a chirp is captured over two lanes",
+            key=f"{key}.adc_samples",
+        )
+    return chirp
 
 
 def lane_columns(samples: int, iq_order: str) -> tuple[npt.NDArray[np.int64], ...]:

@@ -13,16 +13,32 @@ anything, and the ground sends nothing back.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from drivers._protocols.chirp import ChirpConfig
 from drivers.sim.fmcw import NOISE_UNIT, BeatSignal, Floats, Frame, Scatterers
+from drivers.sim.seeds import noise_seed
 from drivers.sim.world import World, portable
-from drivers.sim.world.mounts import RADAR, Mount
+from drivers.sim.world.mounts import RADAR, Mount, mount_of
+
+SIM_CHIRP: Final = ChirpConfig(
+    device="AWR1843",
+    frequency=77.0,
+    idle_time=6.0,
+    adc_start_time=5.7,
+    ramp_end_time=34.0,
+    freq_slope=30.0,
+    adc_samples=256,
+    sample_rate=10_000,
+    frame_length=64,
+    frame_period=50.0,
+)
+"""What ``sim:`` takes where ``radar`` names nothing else: 15.7 MB/s, 50 m, +-8 m/s."""
 
 _NOISE_SPARE: Final = 1 << 18  # by how much a frame's cuts of the noise may be shifted
 _NOISE_LIMIT: Final = 16_000.0
@@ -216,3 +232,21 @@ class SimulatedRadar:
         gain *= room * room * (3.0 - 2.0 * room)
         amplitude = self._loudness * np.sqrt(rcs_m2) / np.maximum(square, 1e-6) * gain
         return np.asarray(np.where((x > 0) & (distance > _NEAREST_M), amplitude, 0.0))
+
+
+def simulated_radar(
+    name: str, options: Mapping[str, Any], chirp: ChirpConfig, iq_order: str
+) -> SimulatedRadar:
+    """The radar that a sensor's checked options describe.
+
+    Raises:
+        SourceError: a mount that is none; names sensor and option.
+    """
+    return SimulatedRadar(
+        chirp,
+        iq_order,
+        noise_seed(options["seed"], name, "radar"),
+        World(options["scene"], options["seed"]),
+        mount_of(name, options["mount"], RADAR),
+        options["noise"],
+    )

@@ -13,6 +13,7 @@ import pytest
 from drivers._kit.driver import EndOfSource, Lost, Sample, SensorConfig
 from drivers._protocols.chirp import ChirpConfig
 from drivers.mmwave import SIM_CHIRP, MmwaveDriver
+from drivers.sim.dca1000_packets import FramePackets
 from drivers.sim.radar import SimulatedRadar
 from recorder.contract.errors import ConfigError, SourceError
 from recorder.contract.options import check_options, table_from_wire, table_to_wire
@@ -291,7 +292,7 @@ def test_sim_stream_and_stamps() -> None:
     assert spec.channel("iq").shape == SIM_CHIRP.shape
     for _ in range(2):  # a second open starts afresh
         samples = [radar.read() for _ in range(3)]
-        assert [np.asarray(s.t_ns).tolist() for s in samples] == [
+        assert [np.asarray(s.t_ns).tolist() for s in samples if isinstance(s, Sample)] == [
             [7_680_000], [47_680_000], [87_680_000],
         ]  # fmt: skip
         for sample in samples:
@@ -313,6 +314,25 @@ def test_sim_skips_what_is_not_looked_at() -> None:
     assert isinstance(last, Sample) and int(last.t_ns[0]) == 71_999 * 50_000_000 + 7_680_000
     expected = SimulatedRadar(SIM_CHIRP, "qqii").frame(71_999)
     np.testing.assert_array_equal(np.asarray(last.data["iq"])[0], expected)
+
+
+def test_sim_goes_through_the_packets_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is lost among the packets of the simulation is missing in its frames."""
+    whole = FramePackets.holding
+
+    def first() -> tuple[list[int], bytes]:
+        (sample,) = played(1, radar={**SMALL, "frame_length": 512}, seed=3)
+        valid, values = np.asarray(sample.data["valid"]), np.asarray(sample.data["iq"])
+        return valid.tolist(), values.tobytes()
+
+    valid, full = first()
+    assert valid == [1]
+    monkeypatch.setattr(
+        FramePackets, "holding", lambda packets, k: np.delete(whole(packets, k), [50], axis=0)
+    )
+    valid, cut = first()
+    assert valid == [0]
+    assert cut == full[: 50 * 1456] + bytes(1456) + full[51 * 1456 :]
 
 
 def test_two_simulated_radars_have_their_own_noise() -> None:

@@ -1,0 +1,297 @@
+"""Packets of a radar's capture card: how many a second are received without loss, and at what cost.
+
+A process of its own sends frames of an AWR1843 (64 x 3 x 4 x 512 int16, 540 packets and a bit) on
+loopback at an even rate, and a second one receives and assembles them: ours, or xwr's own
+``DCA1000EVM.stream`` with its C extension, both with the same socket buffer.  The rates of a
+DCA1000: 10.8 thousand packets a second are a usual radar (15.7 MB/s), 60.6 thousand the most that
+the card can send (5 us between packets).  Rates beyond that show what is left.
+
+With ``--record`` the whole recorder takes the second process's place: ``recorder run`` sets up a
+card and a radar that answer as emulated ones do, and writes what they send.
+
+    python -m benchmarks.radar_live [--seconds 3] [--rates 10800,60600,...] [--record] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import multiprocessing
+import os
+import platform
+import pty
+import resource
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import tty
+from dataclasses import asdict, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from drivers._devices.dca1000 import CardReceiver
+from drivers._protocols.dca1000 import (
+    PACKET_BYTES,
+    PAYLOAD_BYTES,
+    RESET_AR_DEVICE,
+    make_packets,
+)
+from drivers._protocols.dca1000_frames import FrameAssembler, MissedFrames
+from drivers.sim.emulators.dca1000_card import CARD, HOST, CaptureCard
+from drivers.sim.emulators.radar_firmware import DemoFirmware
+from drivers.sim.radar import SIM_CHIRP
+
+_FRAME_BYTES: Final = SIM_CHIRP.frame_bytes
+_RATES: Final = (10_800, 30_000, 60_600, 100_000, 150_000, 200_000, 250_000, 300_000, 400_000)
+_SEGMENT: Final = 103  # UDP_SEGMENT: many packets with one call
+_AT_ONCE: Final = 44  # packets of one call: below 64 KiB
+
+
+def send(port: int, rate: float, seconds: float, done: Connection) -> None:
+    """Send at an even rate; tells packets sent and CPU seconds.  Runs in a process of its own."""
+    total = round(rate * seconds) // _AT_ONCE * _AT_ONCE
+    wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    wire.connect(("127.0.0.1", port))
+    wire.setsockopt(socket.IPPROTO_UDP, _SEGMENT, PACKET_BYTES)
+    rng = np.random.default_rng(0)
+    payload = rng.integers(0, 256, _AT_ONCE * PAYLOAD_BYTES).astype(np.uint8)
+    packets = make_packets(payload, 0)
+    heads = np.empty((total, 10), np.uint8)
+    few = np.zeros(PAYLOAD_BYTES * 4096, np.uint8)
+    for first in range(0, total, 4096):
+        part = make_packets(few, first)[: total - first, :10]
+        heads[first : first + len(part)] = part
+    begin, cpu = time.monotonic(), time.process_time()
+    for first in range(0, total, _AT_ONCE):
+        packets[:, :10] = heads[first : first + _AT_ONCE]
+        wait = begin + first / rate - time.monotonic()
+        if wait > 0.0002:
+            time.sleep(wait)
+        wire.send(packets.data)
+    done.send({"sent": total, "seconds": time.monotonic() - begin,
+               "cpu": time.process_time() - cpu})  # fmt: skip
+
+
+def receive_ours(buffer_bytes: int, ready: Connection) -> None:
+    """Receive and assemble with the driver's own parts until a second brings nothing."""
+    receiver = CardReceiver("127.0.0.1", 0, buffer_bytes, force=False)
+    assembler = FrameAssembler(_FRAME_BYTES)
+    ready.send((receiver.port, receiver.granted_bytes))
+    batch, cpu = receiver.receive(10.0), time.process_time()
+    whole = lost = calls = 0
+    while len(batch):
+        calls += 1
+        for frame in assembler.take(batch.data, batch.sizes, batch.t_ns):
+            lost += frame.packets_lost
+            whole += not isinstance(frame, MissedFrames) and not frame.bytes_missing
+        batch = receiver.receive(1.0)
+    ready.send({"cpu": time.process_time() - cpu, "whole": whole, "lost": lost, "calls": calls})
+
+
+def receive_xwr(buffer_bytes: int, ready: Connection) -> None:
+    """The same by xwr; it does not count packets, but says which frames are whole."""
+    from xwr.capture import DCA1000EVM
+
+    card = DCA1000EVM(
+        sys_ip="127.0.0.1", fpga_ip="127.0.0.1", data_port=0, config_port=0,
+        socket_buffer=buffer_bytes, timeout=10.0,
+    )  # fmt: skip
+    granted = card.data_socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+    ready.send((card.data_socket.getsockname()[1], granted))
+    select.select([card.data_socket], [], [], 10.0)
+    card.timeout, cpu, whole, partial = 1.0, time.process_time(), 0, 0
+    for frame in card.stream(list(SIM_CHIRP.shape)):
+        whole += frame.complete
+        partial += not frame.complete
+    ready.send({"cpu": time.process_time() - cpu, "whole": whole, "lost": None,
+                "partial": partial})  # fmt: skip
+
+
+def one(receiver: str, rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
+    """One measurement: rates in packets a second, CPU in seconds a second."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    target = {"ours": receive_ours, "xwr": receive_xwr}[receiver]
+    reading = context.Process(target=target, args=(buffer_bytes, there))
+    reading.start()
+    port, granted = here.recv()
+    sender_here, sender_there = context.Pipe()
+    sending = context.Process(target=send, args=(port, rate, seconds, sender_there))
+    sending.start()
+    sent, got = sender_here.recv(), here.recv()
+    sending.join()
+    reading.join()
+    due = sent["sent"] * PAYLOAD_BYTES // _FRAME_BYTES
+    return {
+        "receiver": receiver,
+        "rate": sent["sent"] / sent["seconds"],
+        "mb_per_s": sent["sent"] * PAYLOAD_BYTES / sent["seconds"] / 1e6,
+        "frames_due": due,
+        "frames_whole": got["whole"],
+        "packets_lost": got["lost"],
+        "cpu": got["cpu"] / sent["seconds"],
+        "sender_cpu": sent["cpu"] / sent["seconds"],
+        "us_per_packet": got["cpu"] / sent["sent"] * 1e6,
+        "packets_per_call": None if "calls" not in got else sent["sent"] / got["calls"],
+        "buffer_mb": granted / 1e6,
+    }
+
+
+class FastCard:
+    """A capture card and a radar that answer as emulated ones do, but send as fast as is wanted.
+
+    Args:
+        rate: packets a second.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self.card = CaptureCard("radar")
+        self.card.open()
+        self._firmware = DemoFirmware(SIM_CHIRP.device)
+        self._firmware.power_on(0)
+        self._master, slave = pty.openpty()
+        tty.setraw(slave)
+        os.set_blocking(self._master, False)
+        self.port = os.ttyname(slave)
+        self._wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._wire.connect((HOST, self.card.data_port))
+        self._wire.setsockopt(socket.IPPROTO_UDP, _SEGMENT, PACKET_BYTES)
+        rng = np.random.default_rng(0)
+        self._payload = rng.integers(0, 256, _AT_ONCE * PAYLOAD_BYTES).astype(np.uint8)
+        self._begin, self._sent = 0.0, 0
+
+    def step(self) -> None:
+        """Answer what was asked, send what is due."""
+        now_ns = time.monotonic_ns()
+        if RESET_AR_DEVICE in self.card.answer(now_ns):
+            self._firmware.power_on(now_ns)
+        received = b""
+        with contextlib.suppress(BlockingIOError):
+            received = os.read(self._master, 4096)
+        if answer := self._firmware.step(received, now_ns):
+            os.write(self._master, answer)
+        if not (self._firmware.running and self.card.recording):
+            self._begin, self._sent = time.monotonic(), 0
+            time.sleep(0.001)
+            return
+        due = (time.monotonic() - self._begin) * self._rate
+        end = time.monotonic() + 0.005
+        while self._sent < due and time.monotonic() < end:
+            with contextlib.suppress(ConnectionRefusedError):
+                self._wire.send(make_packets(self._payload, self._sent).data)
+            self._sent += _AT_ONCE
+        time.sleep(0.0005)
+
+
+def emulate(rate: float, told: Connection) -> None:
+    """Run a fast card until the other end says something.  Runs in a process of its own."""
+    fast = FastCard(rate)
+    told.send((fast.card.config_port, fast.card.data_port, fast.port))
+    while not told.poll():
+        fast.step()
+
+
+def record(rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
+    """One session of the whole recorder; CPU is that of all its processes."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    card = context.Process(target=emulate, args=(rate, there))
+    card.start()
+    config_port, data_port, port = here.recv()
+    chirp = replace(SIM_CHIRP, frame_period=_FRAME_BYTES / PAYLOAD_BYTES / rate * 1e3)
+    capture = {"sys_ip": HOST, "fpga_ip": CARD, "config_port": config_port,
+               "data_port": data_port, "socket_buffer": buffer_bytes}  # fmt: skip
+    sensor = {"driver": "mmwave", "source": "dca1000:", "capture": capture,
+              "radar": {**asdict(chirp), "port": port}}  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.yaml"
+        config.write_text(json.dumps({"version": 1, "sensors": {"radar": sensor}}))
+        command = [sys.executable, "-m", "recorder", "run", str(config), "--name", "s",
+                   "--root", folder, "--duration", str(seconds)]  # fmt: skip
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=False, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        told = subprocess.run(
+            [*command[:3], "info", str(Path(folder) / "s"), "--format", "json"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    here.send("end")
+    card.join()
+    stream = json.loads(told.stdout)["streams"]["radar"]
+    return {
+        "receiver": "recorder",
+        "rate": rate,
+        "mb_per_s": stream["bytes"] / seconds / 1e6,
+        "frames_due": round(seconds * 1e3 / chirp.frame_period),
+        "frames_whole": stream["samples"] - sum(stream.get("incomplete", {}).values()),
+        "packets_lost": json.dumps(stream["lost"]),
+        "cpu": (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) / seconds,
+    }
+
+
+def machine() -> str:
+    """What this ran on."""
+    libc = ctypes.CDLL(None).gnu_get_libc_version
+    libc.restype = ctypes.c_char_p
+    return (
+        f"{os.cpu_count()} cpus, Linux {platform.release()}, glibc {libc().decode()}, "
+        f"Python {platform.python_version()}, numpy {np.__version__}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of sending, each rate")
+    parser.add_argument("--rates", default=",".join(map(str, _RATES)), help="packets a second")
+    parser.add_argument("--receivers", default="ours,xwr")
+    parser.add_argument("--buffer-mb", type=float, default=4.0, help="receive buffer of the socket")
+    parser.add_argument("--record", action="store_true", help="measure the whole recorder")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    results = []
+    buffer_bytes = round(chosen.buffer_mb * (1 << 20))
+    if chosen.record:
+        for rate in map(float, chosen.rates.split(",")):
+            result = record(rate, chosen.seconds, buffer_bytes)
+            results.append(result)
+            if not chosen.json:
+                print(f"recorder{result['rate']:>9.0f}/s{result['mb_per_s']:>8.1f} MB/s  "
+                      f"{result['frames_whole']} whole frames of about {result['frames_due']}, "
+                      f"lost {result['packets_lost']}, CPU {result['cpu']:.2f}",
+                      flush=True)  # fmt: skip
+        if chosen.json:
+            json.dump({"machine": machine(), "results": results}, sys.stdout, indent=1)
+        return 0
+    if not chosen.json:
+        print(machine())
+        print(f"{'':6}{'packets/s':>11}{'MB/s':>8}{'whole frames':>16}{'lost':>8}"
+              f"{'CPU':>7}{'us/packet':>11}{'sender CPU':>12}")  # fmt: skip
+    for rate in map(float, chosen.rates.split(",")):
+        for receiver in chosen.receivers.split(","):
+            result = one(receiver, rate, chosen.seconds, buffer_bytes)
+            results.append(result)
+            if not chosen.json:
+                lost = "?" if result["packets_lost"] is None else result["packets_lost"]
+                frames = f"{result['frames_whole']} of {result['frames_due']}"
+                print(f"{receiver:6}{result['rate']:>11.0f}{result['mb_per_s']:>8.1f}{frames:>16}"
+                      f"{lost:>8}{result['cpu']:>7.2f}{result['us_per_packet']:>11.2f}"
+                      f"{result['sender_cpu']:>12.2f}", flush=True)  # fmt: skip
+    if chosen.json:
+        json.dump({"machine": machine(), "results": results}, sys.stdout, indent=1)
+    return 0
+
+
+assert struct.calcsize("P") == 8  # UDP_SEGMENT and recvmmsg are used as on 64-bit Linux
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,342 @@
+"""Datagrams of a device, received many at a time, each with the time at which it came.
+
+A lidar sends some thousand packets a second, a radar's capture card some ten thousand.  One system
+call a packet, and an object for each, would cost more than all that is done with them, so this
+takes what has gathered in the socket with one ``recvmmsg`` (Linux) into one array.  The kernel's
+own stamps (``SO_TIMESTAMPNS``) say when each came, however late this process was to fetch it; its
+count of what it threw away because the buffer was full (``SO_RXQ_OVFL``) is told too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import DeviceError
+
+_SO_RCVBUFFORCE: Final = 33
+_SO_TIMESTAMPNS: Final = 35
+_SO_RXQ_OVFL: Final = 40
+
+_POINTER: Final = np.dtype("=u8")
+# struct mmsghdr of 64-bit Linux, the same on all its machines, and what the kernel puts into the
+# control buffer: first the stamp, then, once something was thrown away, the count.
+_HEADER: Final = np.dtype(
+    {
+        "names": ["name", "name_size", "iov", "iov_count", "control", "control_size", "flags",
+                  "size"],
+        "formats": [_POINTER, "=u4", _POINTER, _POINTER, _POINTER, _POINTER, "=i4", "=u4"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56],
+        "itemsize": 64,
+    }
+)  # fmt: skip
+_IOVEC: Final = np.dtype([("base", _POINTER), ("size", _POINTER)])
+_CONTROL: Final = np.dtype(
+    [
+        ("stamp_size", "=u8"), ("stamp_level", "=i4"), ("stamp_kind", "=i4"),
+        ("s", "=i8"), ("ns", "=i8"),
+        ("lost_size", "=u8"), ("lost_level", "=i4"), ("lost_kind", "=i4"),
+        ("lost", "=u4"), ("pad", "=u4"),
+    ]
+)  # fmt: skip
+_ADDRESS_BYTES: Final = 28  # of a sockaddr_in6
+_BEFORE_NS: Final = 60_000_000_000  # no packet waits longer in a socket
+_STEP_NS: Final = 1_000_000  # more than the two clocks drift apart between two calls
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One datagram: `t_ns` is its arrival on CLOCK_MONOTONIC, `source` the sender's address."""
+
+    t_ns: int
+    data: bytes
+    source: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Datagrams in the order in which they came.
+
+    Attributes:
+        data: u1 [n, packet_bytes]; row k holds datagram k in its first ``sizes[k]`` bytes.  A view
+            of the receiver's own memory: good until its next `receive`.
+        sizes: int64 [n], bytes; of a longer datagram the first ``packet_bytes``.
+        t_ns: int64 [n], arrival, CLOCK_MONOTONIC.
+        addresses: u1 [n, 28], the senders' ``sockaddr``; see `source`.
+        more: there may be more in the socket.
+    """
+
+    data: npt.NDArray[np.uint8]
+    sizes: npt.NDArray[np.int64]
+    t_ns: npt.NDArray[np.int64]
+    addresses: npt.NDArray[np.uint8]
+    more: bool = False
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def source(self, k: int) -> bytes:
+        """Address of the sender of datagram k: 4 bytes of IPv4, or 16 of IPv6."""
+        raw = bytes(self.addresses[k])
+        if int.from_bytes(raw[:2], sys.byteorder) != socket.AF_INET6:
+            return raw[4:8]
+        return raw[20:24] if raw[8:20] == _MAPPED else raw[8:24]
+
+    def packet(self, k: int) -> Packet:
+        """A copy of datagram k."""
+        data = self.data[k, : int(self.sizes[k])].tobytes()
+        return Packet(int(self.t_ns[k]), data, self.source(k))
+
+
+_MAPPED: Final = bytes(10) + b"\xff\xff"
+
+
+class UdpReceiver:
+    """A bound UDP socket with a big buffer.
+
+    >>> with UdpReceiver("127.0.0.1", 0, 32 << 20, 0.2) as receiver:
+    ...     for packet in receiver.drain():     # empty after 0.2 s without any
+    ...         use(packet.t_ns, packet.data)
+
+    Args:
+        address: to bind to: ``""`` for all of this machine's, a name, or a multicast group, which
+            is then joined.
+        port: to bind to; 0 for any that is free.
+        buffer_bytes: of the socket, to be asked of the kernel; see `granted_bytes`.
+        timeout_s: how long `receive` waits for a first datagram.
+        packet_bytes: the longest datagram that is of use; of longer ones the rest is cut off.
+        batch: datagrams that are taken with one call.
+        interface: IPv4 address of this machine at which a group is joined; "": the route's.
+        force: go beyond ``net.core.rmem_max`` where this process may (CAP_NET_ADMIN).
+
+    Attributes:
+        port: the port that it is bound to.
+        asked_bytes, granted_bytes: of the socket's buffer.
+        overflow: datagrams that the kernel threw away so far because the buffer was full.  It is
+            told with the next datagram that comes.
+
+    Raises:
+        DeviceError: the address or port cannot be bound; the message names them.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        buffer_bytes: int,
+        timeout_s: float,
+        *,
+        packet_bytes: int = 65536,
+        batch: int = 64,
+        force: bool = True,
+        interface: str = "",
+    ) -> None:
+        self._socket = _bound(address, port, interface)
+        self._fd = self._socket.fileno()
+        try:
+            self.asked_bytes = buffer_bytes
+            self.granted_bytes = _enlarge(self._socket, buffer_bytes, force)
+            for option in (_SO_TIMESTAMPNS, _SO_RXQ_OVFL):
+                with contextlib.suppress(OSError):
+                    self._socket.setsockopt(socket.SOL_SOCKET, option, 1)
+            self.port = int(self._socket.getsockname()[1])
+        except BaseException:
+            self._socket.close()
+            raise
+        self.overflow = 0
+        self._timeout_s = timeout_s
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+        self._buffers(batch, packet_bytes)
+        self._offset_ns = _monotonic_offset_ns()
+
+    def _buffers(self, batch: int, packet_bytes: int) -> None:
+        self._batch = batch
+        self._data = np.empty((batch, packet_bytes), np.uint8)
+        self._addresses = np.zeros((batch, _ADDRESS_BYTES), np.uint8)
+        self._control = np.zeros(batch, _CONTROL)
+        self._iov = np.zeros(batch, _IOVEC)
+        self._headers = np.zeros(batch, _HEADER)
+        rows = np.arange(batch, dtype=np.uint64)
+
+        def places(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+            return np.asarray(array.ctypes.data + rows * np.uint64(array.strides[0]), np.uint64)
+
+        self._iov["base"], self._iov["size"] = places(self._data), packet_bytes
+        self._headers["name"] = places(self._addresses)
+        self._headers["iov"], self._headers["iov_count"] = places(self._iov), 1
+        self._headers["control"] = places(self._control)
+        # What the kernel writes over is set anew before each call.
+        self._headers["name_size"] = _ADDRESS_BYTES
+        self._headers["control_size"] = _CONTROL.itemsize
+        self._call = _recvmmsg()
+        self._place = ctypes.c_void_p(self._headers.ctypes.data)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def receive(self, timeout_s: float | None = None) -> Batch:
+        """What has gathered, up to a batch; empty where nothing came for `timeout_s`.
+
+        Raises:
+            DeviceError: the socket is of no more use.
+        """
+        count = self._take()
+        if not count:
+            wait_s = self._timeout_s if timeout_s is None else timeout_s
+            if wait_s > 0 and self._poll.poll(wait_s * 1e3):
+                count = self._take()
+        headers = self._headers[:count]
+        return Batch(
+            self._data[:count],
+            headers["size"].astype(np.int64),
+            self._stamps(count),
+            self._addresses[:count],
+            count == self._batch,
+        )
+
+    def drain(self, timeout_s: float | None = None, limit: int = 4096) -> list[Packet]:
+        """Copies of all that has gathered, at most about `limit`; else as `receive`."""
+        packets: list[Packet] = []
+        while True:
+            batch = self.receive(0.0 if packets else timeout_s)
+            packets += [batch.packet(k) for k in range(len(batch))]
+            if not batch.more or len(packets) >= limit:
+                return packets
+
+    def _take(self) -> int:
+        self._headers["control_size"] = _CONTROL.itemsize
+        self._headers["name_size"] = _ADDRESS_BYTES
+        count = int(self._call(self._fd, self._place, self._batch, socket.MSG_DONTWAIT, None))
+        if count >= 0:
+            return count
+        number = ctypes.get_errno()
+        try:
+            raise OSError(number, os.strerror(number))
+        except (BlockingIOError, InterruptedError, ConnectionRefusedError):
+            return 0
+        except OSError as error:
+            raise DeviceError(f"UDP port {self.port}: {error.strerror}") from None
+
+    def _stamps(self, count: int) -> npt.NDArray[np.int64]:
+        """Arrivals of the datagrams just taken, and the account of what was thrown away."""
+        control = self._control[:count]
+        now_ns, before_ns = time.monotonic_ns(), self._offset_ns
+        self._offset_ns = _monotonic_offset_ns()
+        stamps = np.empty(count, np.int64)
+        if not count:
+            return stamps
+        stamps.fill(now_ns)
+        got = self._headers["control_size"][:count]
+        stamped = (got >= 32) & (control["stamp_kind"] == _SO_TIMESTAMPNS)
+        if stamped.any() and abs(self._offset_ns - before_ns) < _STEP_NS:
+            kernel = control["s"] * 1_000_000_000 + control["ns"] + self._offset_ns
+            fits = stamped & (kernel <= now_ns) & (kernel > now_ns - _BEFORE_NS)
+            np.copyto(stamps, kernel, where=fits)
+            # One that is not stamped came no earlier than those before it.
+            stamps = np.maximum.accumulate(np.where(fits, stamps, stamps[fits].min(initial=now_ns)))
+        counted = stamped & (got >= 52) & (control["lost_kind"] == _SO_RXQ_OVFL)
+        if counted.any():
+            lost = int(control["lost"][counted][-1])
+            self.overflow += (lost - self.overflow) & 0xFFFFFFFF  # the kernel's has 32 bits
+        return stamps
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> UdpReceiver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def cap_warning(receiver: UdpReceiver, name: str) -> str | None:
+    """What to tell the user where the kernel granted a smaller buffer than was asked for."""
+    if receiver.granted_bytes >= receiver.asked_bytes:
+        return None
+    return (
+        f"{name}: the kernel gives UDP port {receiver.port} a receive buffer of "
+        f"{receiver.granted_bytes / 1e6:.1f} MB instead of {receiver.asked_bytes / 1e6:.1f} MB, so "
+        f"packets are lost if this machine is busy for a moment; raise the limit "
+        f"net.core.rmem_max: sudo sysctl -w net.core.rmem_max={receiver.asked_bytes}"
+    )
+
+
+def _bound(address: str, port: int, interface: str) -> socket.socket:
+    try:
+        flags = socket.AI_PASSIVE
+        found = socket.getaddrinfo(address or None, port, type=socket.SOCK_DGRAM, flags=flags)
+        family, _, _, _, where = min(found, key=lambda one: one[0] != socket.AF_INET)
+        made = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            if _is_multicast(family, str(where[0])):
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                made.bind(where)
+                _join(made, family, str(where[0]), interface)
+            else:
+                made.bind(where)
+        except BaseException:
+            made.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DeviceError(f"UDP {address or '*'}:{port}: cannot be bound: {reason}") from None
+    return made
+
+
+def _is_multicast(family: int, address: str) -> bool:
+    raw = socket.inet_pton(family, address.partition("%")[0])
+    return raw[0] == 0xFF if family == socket.AF_INET6 else raw[0] >> 4 == 0xE
+
+
+def _join(made: socket.socket, family: int, address: str, interface: str) -> None:
+    group = socket.inet_pton(family, address.partition("%")[0])
+    if family == socket.AF_INET:
+        here = socket.inet_aton(interface) if interface.count(".") == 3 else bytes(4)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group + here)
+    else:
+        request = group + struct.pack("@I", 0)
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
+
+
+def _enlarge(made: socket.socket, wanted: int, force: bool) -> int:
+    """Ask for a receive buffer; the bytes that the kernel grants."""
+    options = [socket.SO_RCVBUF, *([_SO_RCVBUFFORCE] if force else [])]
+    granted = 0
+    for option in options:
+        with contextlib.suppress(OSError):
+            made.setsockopt(socket.SOL_SOCKET, option, min(wanted, 0x7FFFFFFF))
+        # The kernel doubles what is asked for, to have room for its own book-keeping.
+        granted = made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        if granted >= wanted:
+            break
+    return granted
+
+
+def _monotonic_offset_ns() -> int:
+    """What to add to a stamp of CLOCK_REALTIME to have it on CLOCK_MONOTONIC; to 1 us or so."""
+    before = time.monotonic_ns()
+    real = time.time_ns()
+    return (before + time.monotonic_ns()) // 2 - real
+
+
+def _recvmmsg() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = libc.recvmmsg
+    call.restype = ctypes.c_int
+    call.argtypes = [
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p,
+    ]  # fmt: skip
+    return call

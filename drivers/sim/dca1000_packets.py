@@ -1,0 +1,83 @@
+"""Packets of a capture card behind a radar whose frames are made when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._protocols.dca1000 import PAYLOAD_BYTES, make_packets
+
+Bytes = npt.NDArray[np.uint8]
+Frame = npt.NDArray[np.int16]
+
+
+class FramePackets:
+    """What a card sends of an endless sequence of frames, from any of them on.
+
+    >>> packets = FramePackets(radar.frame, chirp.frame_bytes)
+    >>> packets.holding(7)           # u1 [n, 1466]: all that hold bytes of frame 7
+
+    The packets at a frame's edges hold bytes of its neighbours too, which are made for that; the
+    last few frames are kept, so that each is made once where they are asked for in order.
+
+    Args:
+        frame: makes frame k, int16 of any shape.
+        frame_bytes: of one.
+    """
+
+    def __init__(self, frame: Callable[[int], Frame], frame_bytes: int) -> None:
+        self._make, self._size = frame, frame_bytes
+        self._made: dict[int, Bytes] = {}
+
+    def holding(self, index: int) -> Bytes:
+        """All packets, u1 [n, 1466], that hold bytes of frame `index` (from 0)."""
+        first = index * self._size // PAYLOAD_BYTES
+        end = -(-(index + 1) * self._size // PAYLOAD_BYTES)
+        begin, stop = first * PAYLOAD_BYTES, end * PAYLOAD_BYTES
+        indices = range(begin // self._size, -(-stop // self._size))
+        payload = np.empty(stop - begin, np.uint8)
+        for k in indices:
+            frame = self._frame(k)
+            low, high = max(begin, k * self._size), min(stop, (k + 1) * self._size)
+            payload[low - begin : high - begin] = frame[
+                low - k * self._size : high - k * self._size
+            ]
+        self._made = {k: self._made[k] for k in indices}
+        return make_packets(payload, first)
+
+    def _frame(self, index: int) -> Bytes:
+        made = self._made.get(index)
+        if made is None:
+            made = self._made[index] = (
+                np.ascontiguousarray(self._make(index)).reshape(-1).view("u1")
+            )
+        return made
+
+
+class CardBuffer:
+    """The card's buffer between what a radar sends and the packets that are full.
+
+    Attributes:
+        sent: packets so far.
+    """
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._rest = np.empty(0, np.uint8)
+
+    def push(self, frame: Frame) -> Bytes:
+        """Take a frame; the packets, u1 [n, 1466], that are full with it."""
+        parts = (self._rest, np.ascontiguousarray(frame).reshape(-1).view(np.uint8))
+        data = np.concatenate(parts)
+        count = len(data) // PAYLOAD_BYTES
+        packets = make_packets(data[: count * PAYLOAD_BYTES], self.sent)
+        self._rest = data[count * PAYLOAD_BYTES :].copy()
+        self.sent += count
+        return packets
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for a packet to be full."""
+        return len(self._rest)

@@ -1,0 +1,342 @@
+"""An emulated AWR1843 or AWR1642 behind a DCA1000EVM.
+
+The radar's command line is on a pseudo-terminal, the capture card on two UDP sockets of
+127.0.0.2.  The radar makes the frames that it is told to make, of the simulated world (``sim:``)
+or, where they have a recording's shape, of that recording (``file:``; zeros after its end); the
+card cuts them into packets and sends each when the chirps that it holds have been.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import shutil
+import tempfile
+import tty
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._protocols import dca1000
+from drivers._protocols.chirp import ChirpConfig, chirp_config
+from drivers._protocols.dca1000 import HEADER_BYTES
+from drivers._protocols.raw_capture import CaptureFiles, Truncated
+from drivers.sim.emulators.base import EmulatedSource, Emulator
+from drivers.sim.emulators.dca1000_card import CARD, HOST, CaptureCard
+from drivers.sim.emulators.faults import PACKET_KINDS, Fault, PacketFaults
+from drivers.sim.emulators.radar_firmware import DemoFirmware
+from drivers.sim.radar import SIM_CHIRP, simulated_radar
+from recorder.contract.errors import (
+    ConfigError,
+    SourceError,
+    UsageError,
+)
+from recorder.contract.settings import SensorEntry
+
+Frame = npt.NDArray[np.int16]
+
+_DEVICES: Final = ("AWR1642", "AWR1843", "AWR1843L")
+_GRAIN_NS: Final = 2_000_000  # packets are sent at least so far apart, those due by then at once
+_POLL_NS: Final = 5_000_000  # requests are looked for so often
+
+
+class MmwaveEmulator(Emulator):
+    """A radar and its capture card; faults of packets are counted in packets, stalls in frames.
+
+    ``corrupt`` damages the header of a packet, since nobody could tell with the rest.  A radar that
+    ``stall``s makes no frames until the time is over or it is reset; it has no clock to jump.
+
+    Raises:
+        ConfigError: the sensor's device is of another family.
+        UsageError: a fault that it cannot have.
+    """
+
+    def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
+        super().__init__(sensor, faults, seed)
+        key = f"{sensor.name}.radar"
+        usual = SIM_CHIRP if sensor.scheme == "sim" else None
+        self._chirp = chirp_config(sensor.options["radar"], key, usual)
+        if self._chirp.device not in _DEVICES:
+            known = ", ".join(_DEVICES)
+            raise ConfigError(
+                f"{self._chirp.device} is not emulated; there are {known}", key=f"{key}.device"
+            )
+        if any(fault.kind == "clock_jump" for fault in faults):
+            raise UsageError(f"{sensor.name}: a radar has no clock that could jump")
+        self._firmware = DemoFirmware(self._chirp.device)
+        self._packet_faults = _HeaderFaults(faults, seed)
+        self.injected = self._packet_faults.injected
+        self._device_faults = [f for f in faults if f.kind not in PACKET_KINDS]
+        self._recording: _Recording | None = None
+        self._frame: Callable[[int], Frame] = self._silence
+        self._made_for: tuple[ChirpConfig, str] | None = None
+        self._chirping: ChirpConfig | None = None  # while the sensor runs
+        self._world_ns: int | None = None  # when frame 0 began,
+        self._first_ns: int | None = None  # and the first packet left
+        self._index = 0
+        self._ready: Frame | None = None  # frame `_index`
+        self._beyond = False  # a recording's end was sent
+        self._silent_until_ns = 0
+        self._stalled = False
+        self._back_ns: int | None = None  # when it has power, or is plugged in, again
+        self._card = CaptureCard(sensor.name)
+        self._folder: Path | None = None
+        self._master = self._slave = -1
+
+    def start(self) -> EmulatedSource:
+        if self.sensor.scheme == "file":
+            self._recording = _Recording(self.sensor, self._chirp)
+        # What takes long is done before anybody waits for it.
+        self._made_for = self._chirp, "qqii"
+        self._frame = self._source(*self._made_for)
+        self._ready = self._frame(0)
+        self._folder = Path(tempfile.mkdtemp(prefix="emulated-radar-"))
+        self._card.open()
+        self._plug_in()
+        self._firmware.power_on(0)
+        options = {
+            "iq_order": "qqii",
+            "radar": asdict(self._chirp) | {"port": str(self._folder / "cli")},
+            "capture": {
+                "sys_ip": HOST,
+                "fpga_ip": CARD,
+                "data_port": self._card.data_port,
+                "config_port": self._card.config_port,
+            },
+        }
+        return EmulatedSource(f"dca1000://{CARD}", options)
+
+    def step(self, now_ns: int) -> int:
+        self._break_down(now_ns)
+        if self._back_ns is not None:
+            if now_ns < self._back_ns:
+                return min(self._back_ns, now_ns + _POLL_NS)
+            self._come_back(now_ns)
+        for code in self._card.answer(now_ns):
+            if code == dca1000.RESET_AR_DEVICE:
+                if self._stalled:
+                    self._recover(now_ns)
+                self._silent_until_ns = 0
+                self._firmware.power_on(now_ns)
+        self._serve_serial(now_ns)
+        self._follow_sensor(now_ns)
+        return min(self._send(now_ns), now_ns + _POLL_NS)
+
+    def stop(self) -> None:
+        self._unplug()
+        self._card.close()
+        if self._recording is not None:
+            self._recording.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+
+    # Faults of the device
+
+    def _break_down(self, now_ns: int) -> None:
+        """Let the faults begin whose time has come."""
+        if self._first_ns is None:
+            return
+        for fault in list(self._device_faults):
+            begin_ns = self._first_ns + round(fault.at_s * 1e9)
+            if now_ns < begin_ns:
+                continue
+            self._device_faults.remove(fault)
+            end_ns = begin_ns + round(fault.duration_s * 1e9)
+            if fault.kind == "stall":
+                self._silent_until_ns = end_ns
+                continue
+            self.injected[fault.kind] += 1
+            self._firmware.power_off()
+            self._follow_sensor(now_ns)
+            self._card.power_off()
+            if fault.kind == "unplug":
+                self._unplug()
+                self._card.close()
+            self._back_ns = end_ns
+
+    def _come_back(self, now_ns: int) -> None:
+        self._back_ns = None
+        if self._master < 0:
+            self._card.open()
+            self._plug_in()
+        self._card.discard()
+        self._firmware.power_on(now_ns)
+
+    def _plug_in(self) -> None:
+        if self._folder is None:
+            return
+        self._master, self._slave = pty.openpty()
+        tty.setraw(self._slave)
+        os.set_blocking(self._master, False)
+        (self._folder / "cli").symlink_to(os.ttyname(self._slave))
+
+    def _unplug(self) -> None:
+        if self._master >= 0:
+            os.close(self._slave)
+            os.close(self._master)
+        self._master = self._slave = -1
+        if self._folder is not None:
+            (self._folder / "cli").unlink(missing_ok=True)
+
+    # The radar
+
+    def _serve_serial(self, now_ns: int) -> None:
+        received = b""
+        with contextlib.suppress(BlockingIOError):
+            received = os.read(self._master, 4096)
+        if now_ns < self._silent_until_ns:
+            return  # it hangs
+        answer = self._firmware.step(received, now_ns)
+        with contextlib.suppress(BlockingIOError):  # nobody reads: a UART does not wait either
+            while answer:
+                answer = answer[os.write(self._master, answer) :]
+
+    def _follow_sensor(self, now_ns: int) -> None:
+        """Begin to chirp, or end it, as the firmware was told."""
+        if not self._firmware.running:
+            self._chirping = None
+            return
+        if self._chirping is not None or (told := self._firmware.chirp()) is None:
+            return
+        if told != self._made_for:
+            self._made_for, self._ready = told, None
+            self._frame = self._source(*told)
+        self._chirping = told[0]
+        if self._world_ns is None:
+            self._world_ns = now_ns
+        self._skip_to(now_ns)
+
+    def _recover(self, now_ns: int) -> None:
+        """The radar goes on after it hung, or is reset."""
+        self._stalled = False
+        before = self._index
+        self._skip_to(now_ns)
+        self.injected["stall"] += self._index - before
+
+    def _skip_to(self, now_ns: int) -> None:
+        """The next frame is the first that begins now or later: the world does not wait."""
+        period_ns = self._period_ns()
+        gone_ns = now_ns - (self._world_ns or 0)
+        index = max(self._index, -(-gone_ns // period_ns))
+        if index != self._index:
+            self._index = index
+            if self._recording is None:  # of which no frame is left out
+                self._ready = None
+
+    def _period_ns(self) -> int:
+        return round((self._chirping or self._chirp).frame_period * 1e6)
+
+    def _source(self, chirp: ChirpConfig, iq_order: str) -> Callable[[int], Frame]:
+        if self._recording is not None:
+            return self._recording.frame if chirp.shape == self._chirp.shape else self._silence
+        sensor = self.sensor
+        if sensor.scheme != "sim":
+            return self._silence
+        return simulated_radar(sensor.name, sensor.options, chirp, iq_order).frame
+
+    def _silence(self, _: int) -> Frame:
+        chirp = self._made_for[0] if self._made_for is not None else self._chirp
+        return np.zeros(chirp.shape, "<i2")
+
+    def _send(self, now_ns: int) -> int:
+        """Make the frame that begins, send the packets that are due; when the next will be."""
+        begin_ns = self._begin(now_ns)
+        due_ns = self._card.next_ns()
+        while due_ns is not None and due_ns <= now_ns:
+            packet = self._card.pop()
+            if self._first_ns is None:
+                self._first_ns = due_ns
+            for sent in self._packet_faults.apply((due_ns - self._first_ns) / 1e9, packet):
+                self._card.send(sent)
+            due_ns = self._card.next_ns()
+        if self._recording is not None and self._recording.ended and self._beyond:
+            self.finished = due_ns is None
+        if due_ns is None:
+            due_ns = begin_ns
+        return now_ns + _POLL_NS if due_ns is None else max(due_ns, now_ns + _GRAIN_NS)
+
+    def _begin(self, now_ns: int) -> int | None:
+        """Hand the card the frame that has begun; when the next one will, None: unknown."""
+        chirp, world_ns = self._chirping, self._world_ns
+        if chirp is None or world_ns is None:
+            return None
+        if now_ns < self._silent_until_ns:
+            self._stalled = True
+            return self._silent_until_ns
+        if self._stalled:
+            self._recover(self._silent_until_ns)
+        begin_ns = world_ns + self._index * self._period_ns()
+        if self._card.busy:
+            return begin_ns
+        if self._ready is None:
+            self._ready = self._frame(self._index)  # in time for its begin
+        if now_ns < begin_ns:
+            return begin_ns
+        self._beyond = self._recording is not None and self._recording.ended
+        self._card.push(self._ready, begin_ns, round(chirp.frame_time * 1e6))
+        self._ready = None
+        self._index += 1
+        return None
+
+
+class _HeaderFaults:
+    """`PacketFaults`, but damage is to a packet's header, where it can be told."""
+
+    def __init__(self, faults: Sequence[Fault], seed: int) -> None:
+        self._faults = PacketFaults(faults, seed)
+        self._any = any(fault.kind in PACKET_KINDS for fault in faults)
+        self._held: dict[bytes, bytes] = {}
+        self.injected = self._faults.injected
+
+    def apply(self, t_s: float, packet: bytes) -> list[bytes]:
+        """See `PacketFaults.apply`."""
+        if not self._any:
+            return [packet]
+        head, payload = packet[:HEADER_BYTES], packet[HEADER_BYTES:]
+        before = self.injected["reorder"]
+        heads = self._faults.apply(t_s, head)
+        if self.injected["reorder"] > before:
+            self._held[head] = payload
+        return [one + self._held.pop(one, payload) for one in heads]
+
+
+class _Recording:
+    """The frames of raw captures, one after the other; zeros where there are no more.
+
+    Attributes:
+        count: whole frames so far.
+    """
+
+    def __init__(self, sensor: SensorEntry, chirp: ChirpConfig) -> None:
+        where = f"{sensor.name}: file:{sensor.address}"
+        if not Path(sensor.address).exists():
+            raise SourceError(f"{where}: no such file")
+        self._capture = CaptureFiles(Path(sensor.address), chirp, where)
+        self._zeros = np.zeros(chirp.shape, "<i2")
+        self.count = 0
+        self._ended = False
+
+    def frame(self, _: int) -> Frame:
+        """The next frame, whatever its number."""
+        while not self._ended:
+            frame = self._capture.read()
+            if frame is None:
+                self._ended = True
+            elif not isinstance(frame, Truncated):
+                self.count += 1
+                return frame
+        return self._zeros
+
+    @property
+    def ended(self) -> bool:
+        """Whether a frame beyond the end was asked for."""
+        return self._ended
+
+    def close(self) -> None:
+        self._capture.close()

@@ -1,0 +1,312 @@
+"""The driver on an emulated radar: the same bytes as from a file, and every loss counted."""
+
+from __future__ import annotations
+
+import socket
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drivers._devices.udp import Batch
+from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._protocols.dca1000 import SYSTEM_ERROR, Answer
+from drivers.mmwave import MmwaveDriver
+from drivers.sim.dca1000_packets import CardBuffer
+from recorder.contract.errors import ConfigError, DeviceError
+from recorder.contract.options import check_options
+from tests.drivers.mmwave_rig import (
+    QUICK,
+    QUICK_SHAPE,
+    Frames,
+    Rig,
+    iq,
+    lost,
+    recording,
+    samples,
+    told,
+    valid,
+)
+
+pytest.importorskip("xwr", reason="needs xwr, which is not installed")
+
+
+@pytest.fixture(autouse=True)
+def _told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivers.mmwave._TELL_NS", 50_000_000)
+
+
+def accounted(items: list[Item], truth: Frames) -> int:
+    """Every frame is its own or has zeros and says so; returns how many are gone."""
+    index = 0
+    for item in items:
+        if isinstance(item, Lost) and item.cause == "network":
+            assert item.count is not None
+            index += item.count
+        if not isinstance(item, Sample):
+            continue
+        true, got = truth[index], iq(item)
+        if valid(item):
+            np.testing.assert_array_equal(got, true)
+        else:
+            assert (got == 0).any() and ((got == true) | (got == 0)).all()
+        index += 1
+    return index
+
+
+@pytest.mark.parametrize("device", ["AWR1642", "AWR1843", "AWR1843L"])
+def test_an_emulated_radar_gives_what_the_simulation_gives(device: str) -> None:
+    radar = {**QUICK, "device": device, "frame_period": 20.0}
+    options: dict[str, Any] = {"radar": radar, "seed": 5, "scene": "straight"}
+    checked = check_options(MmwaveDriver.options, options)
+    simulated = MmwaveDriver(SensorConfig("radar", "sim", "", checked))
+    (expected,) = simulated.open()
+    with Rig("sim", options=options, changes={("capture", "timeout"): 10.0}) as rig:
+        (spec,) = rig.driver.open()
+        live = samples(rig.frames(4))
+    assert spec.channels == expected.channels and spec.files == expected.files
+    assert spec.rate_hz == expected.rate_hz and not spec.finite
+    for sample in live:
+        same = simulated.read()
+        assert isinstance(same, Sample) and valid(sample) == 1
+        np.testing.assert_array_equal(iq(sample), iq(same))
+
+
+def test_frames_come_with_rising_times_at_their_pace(tmp_path: Path) -> None:
+    path, truth = recording(tmp_path, 40)
+    with Rig("file", path) as rig:
+        before_ns = time.monotonic_ns()
+        rig.driver.open()
+        items = rig.frames(30)
+        after_ns = time.monotonic_ns()
+    assert accounted(items, truth) == 30
+    times = [int(sample.t_ns[0]) for sample in samples(items)]
+    assert before_ns < times[0] and times[-1] < after_ns
+    assert all(a < b for a, b in pairwise(times))
+    # 29 periods of 10 ms, by the arrival of each frame's last packet.
+    assert times[-1] - times[0] > 250e6
+    assert not lost(items, "network") and not told(items, "packets_lost")
+    (state,) = (item for item in items if isinstance(item, State) and item.lasting)
+    assert state.values["fpga_version"] == "2.9"
+
+
+def test_close_stops_radar_and_card(tmp_path: Path) -> None:
+    path, _ = recording(tmp_path, 40)
+    with Rig("file", path) as rig:
+        rig.driver.open()
+        rig.frames(1)
+        rig.driver.close()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
+            wire.bind(("127.0.0.1", rig.ports["data_port"]))
+            wire.settimeout(0.1)  # ten frames' time; what was on the way comes at once
+            with pytest.raises(TimeoutError):
+                for _ in range(500):
+                    wire.recv(2048)
+        (spec,) = rig.driver.open()
+        assert samples(rig.frames(1))[0].stream == spec.name
+
+
+def test_every_fault_of_a_packet_is_counted(tmp_path: Path) -> None:
+    path, truth = recording(tmp_path, 150)
+    faults = ("loss=0.02@0.05+0.5", "corrupt=0.01@0.05+0.5", "duplicate=0.02@0.05+0.5",
+              "reorder=0.02@0.05+0.5", "loss=60x@0.3")  # fmt: skip
+    with Rig("file", path, faults) as rig:
+        rig.driver.open()
+        # Until some quiet after the last fault, and the next account of packets.
+        items = rig.read(
+            lambda items: (
+                told(items, "packets_damaged")
+                and len(samples(items)) > 110
+                and all(valid(sample) for sample in samples(items)[-20:])
+            )
+        )
+        injected = rig.emulator.injected
+    accounted(items, truth)
+    assert injected["loss"] > 60 and min(injected.values()) > 5
+    assert told(items, "packets_lost") == injected["loss"]
+    assert told(items, "packets_corrupt") == told(items, "packets_damaged") == injected["corrupt"]
+    assert told(items, "packets_duplicate") == injected["duplicate"]
+    assert told(items, "packets_late") == 0
+    assert len(lost(items, "network")) == 1  # 60 packets are more than a frame
+    for state in items:
+        if isinstance(state, State) and "bytes_missing" in state.values:
+            assert state.values["bytes_missing"] > 0
+
+
+class Canned:
+    """Stands in for a capture: packets that come at times that are made up."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+        self.warnings: list[str] = []
+        self.version = "2.9"
+        self.overflow = 0
+
+    def receive(self, timeout_s: float) -> Batch:
+        if self._batches:
+            return self._batches.pop(0)
+        none = np.zeros(0, np.int64)
+        return Batch(np.zeros((0, 1466), np.uint8), none, none, np.zeros((0, 28), np.uint8))
+
+    def notices(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def test_frames_that_the_radar_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The card's numbers go on, the radar's time has a hole of three frames."""
+    card, batches = CardBuffer(), []
+    made = 0
+    for period in range(40):
+        if 10 <= period < 13:
+            continue
+        packets = card.push(np.full(QUICK_SHAPE, made + 1, "<i2"))
+        made += 1
+        sizes = np.full(len(packets), packets.shape[1], np.int64)
+        t_ns = np.full(len(packets), period * 10_000_000, np.int64)
+        batches.append(Batch(packets, sizes, t_ns, np.zeros((len(packets), 28), np.uint8)))
+    monkeypatch.setattr("drivers.mmwave.RadarCapture", lambda *_: Canned(batches))
+    checked = check_options(MmwaveDriver.options, {"radar": QUICK})
+    radar = MmwaveDriver(SensorConfig("radar", "dca1000", "", checked))
+    radar.open()
+    items = [radar.read() for _ in range(38)]
+    assert [loss.count for loss in lost(items, "device")] == [3]
+    for k, sample in enumerate(samples(items)):
+        assert valid(sample) == 1 and (iq(sample) == k + 1).all()
+
+
+def test_a_stalled_radar_is_reset_and_goes_on(tmp_path: Path) -> None:
+    path, truth = recording(tmp_path, 60)
+    with Rig("file", path, ("stall@0.1+600",)) as rig:
+        rig.driver.open()
+        first: list[Item] = []
+        with pytest.raises(DeviceError, match=r"radar: dca1000://127.0.0.2: no data for 0.3 s"):
+            rig.read(lambda items: first.extend(items[len(first) :]))
+        rig.driver.close()
+        rig.driver.open()
+        again = samples(rig.frames(5))
+    # The last frame's end was in the card still.
+    whole, (cut,) = samples(first)[:-1], samples(first)[-1:]
+    assert [valid(sample) for sample in whole] == [1] * len(whole) and valid(cut) == 0
+    for sample, true in zip(whole, truth, strict=False):
+        np.testing.assert_array_equal(iq(sample), true)
+    for sample, true in zip(again, truth[len(whole) + 1 :], strict=False):
+        assert valid(sample) == 1
+        np.testing.assert_array_equal(iq(sample), true)
+
+
+@pytest.mark.parametrize("fault", ["reboot", "unplug"])
+def test_a_radar_that_goes_away_comes_back(tmp_path: Path, fault: str) -> None:
+    path, _ = recording(tmp_path, 60)
+    with Rig("file", path, (f"{fault}@0.1+0.6",)) as rig:
+        rig.driver.open()
+        with pytest.raises(DeviceError, match="no data"):
+            rig.read(lambda items: False)
+        rig.driver.close()
+        failures = []
+        while True:
+            try:
+                rig.driver.open()
+                break
+            except DeviceError as error:
+                failures.append(str(error))
+                assert len(failures) < 50
+        items = samples(rig.frames(5))
+        assert rig.emulator.injected[fault] == 1
+    assert all("the capture card does not answer at 127.0.0.2:" in text for text in failures)
+    assert [valid(sample) for sample in items] == [1] * 5
+
+
+def test_what_others_send_does_not_disturb(tmp_path: Path) -> None:
+    path, truth = recording(tmp_path, 60)
+    with (
+        Rig("file", path) as rig,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
+    ):
+        rig.driver.open()
+        items = rig.frames(3)
+        for packet in (b"", b"x", bytes(1466), bytes(9000), b"\xff" * 1466):
+            stranger.sendto(packet, ("127.0.0.1", rig.ports["data_port"]))
+        items += rig.frames(10)
+    assert accounted(items, truth) == 13
+    assert not told(items, "packets_lost")
+
+
+def test_what_the_card_says_on_its_own_is_recorded(tmp_path: Path) -> None:
+    path, _ = recording(tmp_path, 200)
+    with Rig("file", path) as rig:
+        rig.driver.open()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as card:
+            for packet in (b"?", Answer(SYSTEM_ERROR, 1 << 9).to_bytes()):
+                card.sendto(packet, ("127.0.0.1", rig.ports["config_port"]))
+        items = rig.read(
+            lambda items: any("capture_card" in i.values for i in items if isinstance(i, State))
+        )
+    notices = [i.values["capture_card"] for i in items
+               if isinstance(i, State) and "capture_card" in i.values]  # fmt: skip
+    assert notices == [["LVDS buffer full"]]
+
+
+# What is not there, or not what it should be
+
+
+def opened(rig: Rig, error: type[Exception], match: str) -> None:
+    with rig, pytest.raises(error, match=match):
+        rig.driver.open()
+
+
+def test_without_a_card() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.2", 0))
+        port = silent.getsockname()[1]
+        rig = Rig("sim", changes={("capture", "config_port"): port})
+        message = rf"^radar: dca1000://127.0.0.2: the capture card does not answer at .*:{port}$"
+        opened(rig, DeviceError, message)
+
+
+def test_without_the_network_interface() -> None:
+    rig = Rig("sim", changes={("capture", "sys_ip"): "192.0.2.1"})
+    opened(rig, DeviceError, r"UDP 192\.0\.2\.1:.* needs the address sys_ip, 192\.0\.2\.1")
+
+
+def test_without_a_radar(tmp_path: Path) -> None:
+    rig = Rig("sim", changes={("radar", "port"): str(tmp_path / "ttyACM9")})
+    opened(rig, DeviceError, r"radar: dca1000://.*ttyACM9.*No such file")
+
+
+def test_a_radar_of_another_kind_refuses() -> None:
+    rig = Rig("sim", changes={("radar", "device"): "AWR1843"})
+    opened(rig, DeviceError, r"the radar refuses 'channelCfg 15 7 0': Error: No such transmitters")
+
+
+def test_settings_that_xwr_does_not_make() -> None:
+    rig = Rig("sim", changes={("radar", "frequency"): 60.0})
+    opened(rig, ConfigError, r"radar\.radar: xwr does not set a AWR1642 to 60 GHz")
+    checked = check_options(MmwaveDriver.options, {"radar": QUICK, "iq_order": "iiqq"})
+    with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; xwr sets a radar to qqii"):
+        MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
+
+
+def test_the_chirp_configuration_is_needed() -> None:
+    checked = check_options(MmwaveDriver.options, {})
+    with pytest.raises(ConfigError, match=r"radar\.radar: missing: device, frequency"):
+        MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
+
+
+def test_a_failed_open_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The same ports and the same serial line serve the next try."""
+    path, _ = recording(tmp_path, 20)
+    with Rig("file", path, changes={("radar", "frame_length"): 8}) as rig:
+        rig.options["radar"]["device"] = "AWR1843"
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="refuses"):
+                rig.driver.open()
+        rig.options["radar"]["device"] = "AWR1642"
+        (spec,) = rig.driver.open()
+        assert spec.channels[0].shape == (8, *QUICK_SHAPE[1:])
+        assert not iq(samples(rig.frames(1))[0]).any()  # of another shape than the recording
