@@ -15,6 +15,7 @@ TICK_NS: Final = 100_000
 
 _U16, _U32 = 1 << 16, 1 << 32
 _TRUSTED_LEAP_NS = 10_000_000_000
+_LATE = 8  # messages; a line does not reorder, but what repeats is no gap of 65535 messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,13 @@ class SampleClock:
 
     Args:
         period_ns: mean interval of samples on the device's clock.
+        strict: a leap of the device's clock that its packet counter does not explain is a step,
+            however small.  Of a log, whose period is not known for sure, only one beyond 10 s is.
     """
 
-    def __init__(self, period_ns: float) -> None:
+    def __init__(self, period_ns: float, strict: bool = False) -> None:
         self._period_ns = period_ns
+        self._strict = strict
         self._placed: Placed | None = None
         self._ticks: int | None = None
         self._counter: int | None = None
@@ -91,6 +95,17 @@ class SampleClock:
     def incomplete(self) -> int:
         """Incomplete messages since the last sample."""
         return self._incomplete
+
+    def stale(self, counter: int | None, ticks: int | None) -> bool:
+        """Whether a sample repeats, or belongs before, one of the last that were taken.
+
+        Counter and clock must both say so: a device that starts anew is not stale.
+        """
+        if None in (counter, ticks, self._counter, self._ticks):
+            return False
+        back = ((self._counter or 0) - (counter or 0)) % _U16
+        late_ns = ((self._ticks or 0) - (ticks or 0)) % _U32 * TICK_NS
+        return back <= _LATE and abs(late_ns - back * self._period_ns) < self._period_ns / 2
 
     def skipped(self, count: int) -> None:
         """Bytes of no good message lie before the next one."""
@@ -196,6 +211,10 @@ class SampleClock:
         """Whether the device's clock went on, rather than being set or started anew."""
         if leap_ns <= 0:
             return False
-        if leap_ns <= _TRUSTED_LEAP_NS or not self._counted:
+        if not self._counted:
             return True
-        return abs(self._unwrapped(fit) - fit) <= 2 + fit // 8
+        apart = abs(self._unwrapped(fit) - fit)
+        if self._strict and not self._interleaved:
+            step_ns = (self._unwrapped(fit) + 1) * self._period_ns
+            return abs(leap_ns - step_ns) < self._period_ns / 2 + fit * self._period_ns / 100
+        return leap_ns <= (0 if self._strict else _TRUSTED_LEAP_NS) or apart <= 2 + fit // 8

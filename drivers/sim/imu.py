@@ -16,7 +16,9 @@ from drivers.sim.world import GRAVITY_M_S2, World, mounts, portable
 TICK_NS = 100_000
 """Tick of the device clock, that of an MTi's SampleTimeFine."""
 
-_BOOT_NS = 60_000_000_000  # the device has been running for a minute when the source starts
+BOOT_NS = 60_000_000_000
+"""The device has been running for a minute when the source starts."""
+
 _NOISE_BLOCK = 1024
 _POLE = 1e-9  # so near to straight up or down, roll and yaw are one
 ACC_NOISE, AVEL_NOISE = 0.004, 0.0012
@@ -25,6 +27,7 @@ ACC_BIAS, AVEL_BIAS = 0.02, 0.0006
 """Standard deviations from device to device of the constant biases, m/s^2 and rad/s."""
 
 Floats = npt.NDArray[np.float64]
+Times = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class ImuSamples:
         avel: float32 [n, 3], rate of turn in rad/s, in the sensor's axes.
         rot: float32 [n, 3], roll, pitch, yaw in rad, sensor to world (x east, y north, z up):
             R = Rz(yaw) Ry(pitch) Rx(roll).
+        rotation: float64 [n, 3, 3], the same as a matrix.
     """
 
     t_ns: npt.NDArray[np.int64]
@@ -45,6 +49,7 @@ class ImuSamples:
     acc: npt.NDArray[np.float32]
     avel: npt.NDArray[np.float32]
     rot: npt.NDArray[np.float32]
+    rotation: Floats
 
 
 class SimulatedImu:
@@ -85,9 +90,19 @@ class SimulatedImu:
         self._block = -1
         self._noise: Floats = np.empty((0, 6))
 
+    @property
+    def rate_hz(self) -> float:
+        """Samples a second."""
+        return self._rate_hz
+
+    def stamps(self, first: int, count: int) -> tuple[Times, Times]:
+        """`ImuSamples.t_ns` and `t_dev_ns` of samples, which cost next to nothing."""
+        t_ns = np.rint(np.arange(first, first + count) * (1e9 / self._rate_hz)).astype(np.int64)
+        return t_ns, (t_ns + BOOT_NS) // TICK_NS * TICK_NS
+
     def samples(self, first: int, count: int) -> ImuSamples:
         """Samples `first` to `first + count - 1`; sample 0 is at world time 0."""
-        t_ns = np.rint(np.arange(first, first + count) * (1e9 / self._rate_hz)).astype(np.int64)
+        t_ns, t_dev_ns = self.stamps(first, count)
         motion = self._world.trajectory.motion(t_ns / 1e9)
         turn = motion.angular_rate_rad_s
         force = motion.acceleration_m_s2 + np.array([0.0, 0.0, GRAVITY_M_S2])
@@ -103,12 +118,14 @@ class SimulatedImu:
             axis=1,
         )
         values = (values + self.bias + self._sigma * self._noise_of(first, count)).astype("<f4")
+        rotation = portable.product(motion.rotation, self._rotation)
         return ImuSamples(
             t_ns=t_ns,
-            t_dev_ns=(t_ns + _BOOT_NS) // TICK_NS * TICK_NS,
+            t_dev_ns=t_dev_ns,
             acc=values[:, :3].copy(),
             avel=values[:, 3:].copy(),
-            rot=_angles(portable.product(motion.rotation, self._rotation)).astype("<f4"),
+            rot=angles(rotation).astype("<f4"),
+            rotation=rotation,
         )
 
     def _noise_of(self, first: int, count: int) -> Floats:
@@ -126,7 +143,7 @@ class SimulatedImu:
         return np.concatenate(parts)
 
 
-def _angles(rotation: Floats) -> Floats:
+def angles(rotation: Floats) -> Floats:
     """Roll, pitch, yaw in rad, [n, 3], of rotations [n, 3, 3]; looking straight up, roll is 0."""
     r = rotation
     level = np.sqrt(r[:, 0, 0] * r[:, 0, 0] + r[:, 1, 0] * r[:, 1, 0])

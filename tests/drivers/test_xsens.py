@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivers import xsens
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.mtdata2 import Coordinates, GnssPvt, MtData2, Precision, decode_mtdata2
 from drivers._protocols.xbus import XbusParser, encode_message
+from drivers._xsens import played
 from drivers.xsens import XsensDriver
 from recorder.contract.errors import SourceError, StreamChangedError
 from recorder.contract.options import check_options
@@ -121,7 +121,7 @@ def gnss(counter: int, ticks: int) -> bytes:
 def test_real_capture(shared_data: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     source = shared_data / "imu/xsens_mti_g700_47s.bin"
     (spec,) = (driver := driver_of(source)).open()
-    monkeypatch.setattr(xsens, "_CHUNK", chunk)  # after the look at the head, which takes its time
+    monkeypatch.setattr(played, "_CHUNK", chunk)  # after the look at the head, which takes its time
     items = []
     with pytest.raises(EndOfSource):
         while True:
@@ -217,7 +217,7 @@ def test_chunks_change_nothing(path: Path, monkeypatch: pytest.MonkeyPatch, chun
     broken[11] ^= 1
     write(path, log(1)[0][9:], *log(30), bytes(broken), *log(60, first=31), log(1)[0][:-5])
     spec, items = play(driver_of(path, batch_ms=70))
-    monkeypatch.setattr(xsens, "_CHUNK", chunk)
+    monkeypatch.setattr(played, "_CHUNK", chunk)
     other_spec, others = play(driver_of(path, batch_ms=70))
     assert spec == other_spec
     assert [s.count for s in samples(items)] == [s.count for s in samples(others)]
@@ -329,7 +329,7 @@ def test_orientation_that_comes_late(path: Path) -> None:
 
 
 def test_orientation_missing_once_is_a_loss(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xsens, "_SCANNED", 5)
+    monkeypatch.setattr(played, "_SCANNED", 5)
     parts = [*log(10), *log(1, first=10, kind=None), *log(10, first=11)]
     _, items = play(driver_of(write(path, *parts)))
     (lost,) = losses(items)
@@ -442,14 +442,14 @@ def test_memory_stays_flat(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = driver_of(path)
     driver.open()
     source = driver._source
-    assert isinstance(source, xsens._LogSource)
+    assert isinstance(source, played.LogSource)
     most = count = 0
     with pytest.raises(EndOfSource):
         while True:
             item = driver.read()
             assert isinstance(item, Sample)
             count += item.count
-            most = max(most, len(source._items) + len(source._assembler._rows))
+            most = max(most, len(source._items) + source._assembler.held)
     driver.close()
     assert count == 20_000
     assert most < 1200  # what one chunk of 64 KiB holds

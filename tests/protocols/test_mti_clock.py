@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from drivers._protocols.mti_clock import TICK_NS, Placed, SampleClock
 
 PERIOD = 100  # ticks, 100 Hz
@@ -168,3 +170,52 @@ def test_tail() -> None:
     assert clock.tail(49) is None
     gap = clock.tail(120)
     assert gap is not None and (gap.count, gap.estimate, gap.corrupt) == (None, 2, True)
+
+
+# --- of a device: strict ----------------------------------------------------------------------
+
+
+def strict() -> SampleClock:
+    return SampleClock(PERIOD * TICK_NS, strict=True)
+
+
+def test_what_repeats_or_is_late_is_stale() -> None:
+    clock = strict()
+    assert not clock.stale(5, 100)  # nothing is known yet
+    for k in range(65_530, 65_540):
+        assert not clock.stale(k % 2**16, PERIOD * k)
+        place(clock, k, PERIOD * k)
+    assert all(clock.stale(k % 2**16, PERIOD * k) for k in range(65_532, 65_540))
+    assert not clock.stale(3, PERIOD * 65_000)  # its clock has been set
+    assert not clock.stale(0, 0) and not clock.stale(None, 5) and not clock.stale(3, None)
+    assert place(clock, 65_540, PERIOD * 65_540).gap is None
+
+
+@pytest.mark.parametrize("jump", [-60, 60, 250, 25_000, 2_000_000])
+def test_every_leap_that_the_counter_does_not_explain_is_a_step(jump: int) -> None:
+    clock = strict()
+    place(clock, 1, 50_000)
+    placed = place(clock, 2, 50_000 + PERIOD + jump)
+    assert placed.clock_step_ns == (PERIOD + jump) * TICK_NS
+    assert placed.gap is None
+    assert place(clock, 3, 50_000 + 2 * PERIOD + jump).clock_step_ns is None
+
+
+def test_small_jitter_and_counted_gaps_are_no_steps() -> None:
+    clock = strict()
+    place(clock, 1, 50_000)
+    assert place(clock, 2, 50_000 + PERIOD + 3).clock_step_ns is None
+    placed = place(clock, 12, 50_000 + 11 * PERIOD)
+    assert placed.clock_step_ns is None and placed.gap is not None and placed.gap.count == 9
+    placed = place(clock, 14 + 65_536, 50_000 + (13 + 65_536) * PERIOD)
+    assert placed.gap is not None and placed.gap.count == 65_537
+
+
+def test_steps_between_other_messages() -> None:
+    """Where others are counted, too, the counter tells the time less well."""
+    clock = strict()
+    other(clock, 0)
+    place(clock, 1, 50_000)
+    other(clock, 2)
+    assert place(clock, 3, 50_000 + PERIOD).clock_step_ns is None
+    assert place(clock, 4, 50_000 + 9 * PERIOD).clock_step_ns is not None

@@ -1,0 +1,129 @@
+"""What recording from an MTi costs, and how well its times come out.
+
+    python -m benchmarks.xsens_live [--seconds S] [--rates 100,400,1000]
+
+An emulated device in a process of its own sends at each rate; the driver reads it as it reads a
+serial port.  Per rate: CPU of the driver's process per recorded second (reading, parsing, times,
+batches; not the publishing, which `benchmarks.rig` measures), samples received and lost, and the
+error of the recorded times: against the times at which the device's world was sampled, which are
+known, for the recorded times and for the mere arrivals of the messages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
+from typing import Any
+
+import numpy as np
+
+from drivers._devices.xsens import Mti, Received
+from drivers._kit.driver import Lost, Sample, SensorConfig
+from drivers.sim.emulators.xsens import XsensEmulator
+from drivers.sim.imu import BOOT_NS
+from drivers.xsens import XsensDriver
+from recorder.contract.options import check_options
+from recorder.contract.settings import SensorEntry
+
+SETTLED_S = 3.0
+
+
+def emulate(rate: float, stop: Event, told: Connection) -> None:
+    """A device, until it is stopped; tells its source and the time of its world's beginning."""
+    options = check_options(XsensDriver.options, {"rate": rate})
+    emulator = XsensEmulator(SensorEntry("imu", "xsens", "sim", "", options))
+    source = emulator.start()
+    epoch_ns = time.monotonic_ns()
+    emulator.step(epoch_ns)
+    told.send((source.source.partition(":")[2], dict(source.options), epoch_ns))
+    while not stop.is_set():
+        due_ns = emulator.step(time.monotonic_ns())
+        if (wait_s := (due_ns - time.monotonic_ns()) / 1e9) > 0:
+            time.sleep(wait_s)
+    emulator.stop()
+
+
+def record(address: str, options: dict[str, Any], seconds: float, epoch_ns: int) -> dict[str, Any]:
+    """Read the device for so long."""
+    driver = XsensDriver(
+        SensorConfig("imu", "serial", address, check_options(XsensDriver.options, options))
+    )
+    arrivals: list[int] = []
+    receive = Mti.receive
+
+    def noted(self: Mti, timeout_s: float) -> list[Received]:
+        received = receive(self, timeout_s)
+        now_ns = time.monotonic_ns()
+        arrivals.extend(now_ns for _ in received)
+        return received
+
+    driver.open()
+    Mti.receive = noted  # type: ignore[method-assign]
+    errors, lost, count = [], 0, 0
+    end = time.monotonic() + seconds
+    cpu = time.process_time()
+    try:
+        while time.monotonic() < end:
+            item = driver.read()
+            if isinstance(item, Sample) and item.t_dev_ns is not None:
+                count += item.count
+                errors.append(item.t_ns - (item.t_dev_ns - BOOT_NS + epoch_ns))
+            elif isinstance(item, Lost):
+                lost += item.count or 0
+        cpu = time.process_time() - cpu
+    finally:
+        Mti.receive = receive  # type: ignore[method-assign]
+        driver.close()
+    error_us = np.concatenate(errors)[round(count * SETTLED_S / seconds) :] / 1e3
+    world_us = (np.arange(len(error_us)) * 1e6 / (count / seconds)).astype(np.int64)
+    late_us = np.array(arrivals[-len(error_us) :]) / 1e3
+    late_us = late_us - late_us[0] - world_us
+    late_us -= np.polyval(np.polyfit(world_us, late_us, 1), world_us)
+    return {
+        "rate_hz": options["rate"],
+        "samples": count,
+        "lost": lost,
+        "cpu_per_s": round(cpu / seconds, 4),
+        "error_us": _spread(error_us),
+        "arrival_spread_us": round(float(np.percentile(late_us, 99) - np.percentile(late_us, 1))),
+        "error_spread_us": round(float(np.percentile(error_us, 99) - np.percentile(error_us, 1))),
+    }
+
+
+def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, int]:
+    return {f"p{p}": round(float(np.percentile(values, p))) for p in (1, 50, 99)}
+
+
+def measure(rate: float, seconds: float) -> dict[str, Any]:
+    """One rate, with a device of its own."""
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    here, there = context.Pipe()
+    process = context.Process(target=emulate, args=(rate, stop, there))
+    process.start()
+    try:
+        address, options, epoch_ns = here.recv()
+        return record(address, options, seconds, epoch_ns)
+    finally:
+        stop.set()
+        process.join()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rates", default="100,400,1000")
+    args = parser.parse_args(argv)
+    for rate in args.rates.split(","):
+        print(json.dumps(measure(float(rate), args.seconds)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,295 @@
+"""An Xsens MTi at a serial port: opening it, talking to it, and receiving with times.
+
+Usage::
+
+    mti = Mti("/dev/ttyUSB0", "imu: serial:/dev/ttyUSB0")
+    try:
+        mti.find(USUAL_BAUDRATES)                  # in config state now
+        outputs = mti.configure(wanted_outputs(100, ["euler_angles"]))
+        mti.measure()
+        while True:
+            for message, began_ns in mti.receive(0.1):
+                ...
+    finally:
+        mti.close()
+
+All raise `DeviceError` when the device or its port goes away.  Nothing blocks for more than what
+it is given, at most `OPEN_S` in all of `find`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import termios
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from drivers._protocols.serial_time import ByteArrivals
+from drivers._protocols.xbus import XbusMessage, XbusParser, encode_message
+from drivers._protocols.xbus_commands import (
+    BITS_PER_BYTE,
+    Identity,
+    Mid,
+    Outputs,
+    decode_outputs,
+    device_id,
+    encode_outputs,
+    error_text,
+    firmware_revision,
+    product_code,
+    same_outputs,
+)
+from recorder.contract.errors import DeviceError, ProtocolError
+
+OPEN_S: Final = 3.5
+"""Longest search for the baud rate."""
+
+_ANSWER_S = 0.25  # an answer waits for the messages that are on their way before it
+_ATTEMPTS = 2
+_CHUNK = 4096
+_NO_LINE = frozenset({"cdc_acm", "xsens_mt"})  # USB all the way: bytes take no time of their own
+
+Received = tuple[XbusMessage, int]
+
+read_bytes = os.read
+
+
+class RefusedError(DeviceError):
+    """The device answered a command with an Error message."""
+
+
+class Mti:
+    """One device at one port, opened.
+
+    Args:
+        path: of the port.
+        where: sensor and source, for messages.
+        low_latency: ask the port not to hold bytes back.
+        now_ns: the clock of arrivals; CLOCK_MONOTONIC.
+
+    Attributes:
+        baudrate: that at which it was found.
+        low_latency: whether the port has been told not to hold bytes back; else `latency_reason`.
+
+    Raises:
+        DeviceError: there is no such port, it is in use, or is not for this user.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        where: str,
+        low_latency: bool = True,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        import serial  # the schema must not wait for it
+
+        self._where = where
+        self._now_ns = now_ns
+        self._serial_error: Any = serial.SerialException
+        self.baudrate = 0
+        self._has_line = _has_line(path)
+        self._waiting: list[Received] = []
+        try:
+            self._port = serial.Serial(path, 115_200, timeout=0, write_timeout=1, exclusive=True)
+        except (serial.SerialException, OSError, ValueError, termios.error) as error:
+            raise DeviceError(f"{where}: {_reason(error)}") from None
+        self.low_latency, self.latency_reason = low_latency, ""
+        if low_latency:
+            try:
+                self._port.set_low_latency_mode(True)
+            except (ValueError, OSError) as error:
+                self.low_latency, self.latency_reason = False, str(error)
+        self._poll = select.poll()
+        self._poll.register(self._port.fileno(), select.POLLIN)
+        self._begin(115_200)
+
+    def close(self) -> None:
+        """Release the port; may be called twice."""
+        with contextlib.suppress(OSError, termios.error):
+            self._port.close()
+
+    @property
+    def bad_checksums(self) -> int:
+        """Places in the stream that looked like a message but were none, since `find`."""
+        return self._parser.bad_checksums
+
+    # --- bytes --------------------------------------------------------------------------------
+
+    def receive(self, timeout_s: float) -> list[Received]:
+        """Messages, each with the time by which its first byte was on the line; [] for none yet.
+
+        Returns as soon as there are bytes, after `timeout_s` (perhaps 0) at the latest.
+
+        Raises:
+            DeviceError: the port has vanished.
+        """
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            return waiting
+        try:
+            if not self._poll.poll(timeout_s * 1000):
+                return []
+            data = read_bytes(self._port.fileno(), _CHUNK)
+        except BlockingIOError:
+            return []
+        except (OSError, self._serial_error) as error:
+            raise DeviceError(f"{self._where}: {_reason(error)}") from None
+        t_ns = self._now_ns()
+        if not data:
+            raise DeviceError(f"{self._where}: the port was closed by the other side")
+        self._arrivals.chunk(len(data), t_ns)
+        return [
+            (message, self._arrivals.start_ns(message.offset, message.size))
+            for message in self._parser.feed(data)
+        ]
+
+    def send(self, mid: int, data: bytes = b"") -> None:
+        """Send a message; DeviceError where the port takes no bytes."""
+        try:
+            self._port.write(encode_message(mid, data))
+        except (OSError, self._serial_error, termios.error) as error:
+            raise DeviceError(f"{self._where}: {_reason(error)}") from None
+
+    def _begin(self, baudrate: int) -> None:
+        """Whatever was received until now is of no use."""
+        try:
+            self._port.baudrate = baudrate
+            self._port.reset_input_buffer()
+        except (OSError, ValueError, self._serial_error, termios.error) as error:
+            raise DeviceError(f"{self._where}: {baudrate} baud: {_reason(error)}") from None
+        self.baudrate = baudrate
+        self._parser = XbusParser()
+        self._arrivals = ByteArrivals(1e9 * BITS_PER_BYTE / baudrate if self._has_line else 0.0)
+
+    # --- commands -----------------------------------------------------------------------------
+
+    def request(self, mid: Mid, data: bytes = b"") -> bytes:
+        """Send a command and return what its acknowledgement holds.
+
+        Measurements that arrive before it are dropped, those behind it come with `receive`.
+
+        Raises:
+            RefusedError: the device says that it cannot.
+            DeviceError: it does not answer.
+        """
+        for _ in range(_ATTEMPTS):
+            answer = self._try(mid, data, _ANSWER_S)
+            if answer is not None:
+                return answer
+        raise DeviceError(f"{self._where}: no answer to {mid.name}")
+
+    def _try(self, mid: Mid, data: bytes, timeout_s: float) -> bytes | None:
+        self._waiting.clear()
+        self.send(mid, data)
+        until_ns = self._now_ns() + round(timeout_s * 1e9)
+        while (left_ns := until_ns - self._now_ns()) > 0:
+            received = self.receive(left_ns / 1e9)
+            for k, (message, _) in enumerate(received):
+                if message.mid == mid + 1:
+                    self._waiting = received[k + 1 :]
+                    return message.data
+                if message.mid == Mid.ERROR:
+                    text = error_text(message.data)
+                    raise RefusedError(f"{self._where}: {mid.name} is refused: {text}")
+                if message.mid == Mid.WAKE_UP:  # it has just started, and waits for half a second
+                    self.send(Mid.WAKE_UP_ACK)
+        return None
+
+    def find(self, baudrates: Sequence[int]) -> None:
+        """Look for the device at these rates, in order, and take it to config state.
+
+        Raises:
+            DeviceError: it answers at none of them.
+        """
+        share_s = min(2 * _ANSWER_S, OPEN_S / len(baudrates))
+        for baudrate in baudrates:
+            self._begin(baudrate)
+            for _ in range(_ATTEMPTS):
+                with contextlib.suppress(RefusedError):
+                    if self._try(Mid.GOTO_CONFIG, b"", share_s / _ATTEMPTS) is not None:
+                        return
+        tried = ", ".join(map(str, baudrates))
+        raise DeviceError(f"{self._where}: no MTi answers at {tried} baud")
+
+    def identify(self) -> Identity:
+        """Which device it is (config state).
+
+        Raises:
+            DeviceError: no answer, or one of another form.
+        """
+        try:
+            return Identity(
+                device_id(self.request(Mid.REQ_DID)),
+                self._product(),
+                firmware_revision(self.request(Mid.REQ_FW_REV)),
+            )
+        except ProtocolError as error:
+            raise DeviceError(f"{self._where}: {error}") from None
+
+    def _product(self) -> str:
+        """Its product code, which not every device has."""
+        with contextlib.suppress(RefusedError):
+            return product_code(self.request(Mid.REQ_PRODUCT_CODE))
+        return ""
+
+    def outputs(self) -> Outputs:
+        """Its output configuration (config state); DeviceError for an answer of another form."""
+        return self._outputs(b"")
+
+    def configure(self, wanted: Outputs) -> Outputs:
+        """Make it send these outputs; returns what it takes, which may be another rate.
+
+        It is told only where it does something else: the device keeps its output configuration
+        in memory that wears out.
+
+        Raises:
+            RefusedError: it has no such output.
+        """
+        found = self.outputs()
+        return found if same_outputs(found, wanted) else self._outputs(encode_outputs(wanted))
+
+    def _outputs(self, data: bytes) -> Outputs:
+        answer = self.request(Mid.SET_OUTPUT_CONFIGURATION, data)
+        if data and not answer:  # old firmware acknowledges without saying what it made of it
+            answer = self.request(Mid.SET_OUTPUT_CONFIGURATION)
+        try:
+            return decode_outputs(answer)
+        except ProtocolError as error:
+            raise DeviceError(f"{self._where}: {error}") from None
+
+    def measure(self) -> None:
+        """Take it to measurement state; what it sends from now on comes with `receive`."""
+        self.request(Mid.GOTO_MEASUREMENT)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """What the line carries; infinite where there is none."""
+        return self.baudrate / BITS_PER_BYTE if self._has_line else float("inf")
+
+
+def _has_line(path: str) -> bool:
+    """Whether bytes take a line's time: not where the device itself is on USB."""
+    name = Path(os.path.realpath(path)).name
+    driver = Path("/sys/class/tty", name, "device/driver")
+    return not (name.startswith("ttyACM") or Path(os.path.realpath(driver)).name in _NO_LINE)
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, in words, without pyserial's wrapping."""
+    number = getattr(error, "errno", None)
+    if number is None and error.args and isinstance(error.args[0], int):
+        number = error.args[0]  # termios.error
+    match number:
+        case errno.EACCES | errno.EPERM:
+            return f"{os.strerror(number)} (is the user in the group dialout?)"
+        case errno.EAGAIN | errno.EBUSY:
+            return "another program has the port"
+        case int():
+            return os.strerror(number)
+    return str(error)

@@ -1,0 +1,395 @@
+"""From an MTi's messages to its stream: what is a sample, in which channels, when, what is missing.
+
+Logs, the simulated device and a serial port all come through here.  No I/O and no clock.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._protocols.mtdata2 import MtData2, data_name, decode_mtdata2
+from drivers._protocols.mti_clock import TICK_NS, Gap, Placed, SampleClock
+from drivers._protocols.serial_time import MinDelayClock
+from drivers._protocols.xbus import MID_MTDATA2, XbusMessage
+from drivers._protocols.xbus_commands import Output, sample_rate
+from recorder.contract.errors import StreamChangedError
+from recorder.contract.streams import ChannelSpec, StreamSpec
+
+_U32 = 1 << 32
+_SAID_NS: Final = 60_000_000_000
+_MOST_IDS: Final = 64  # rows of identifiers remembered; broken ones must not fill the memory
+
+_ACC = ChannelSpec("acc", "raw", "f4", (3,), "acceleration, gravity included", "m/s^2")
+_AVEL = ChannelSpec("avel", "raw", "f4", (3,), "rate of turn", "rad/s")
+_MAG = ChannelSpec("mag", "raw", "f4", (3,), "magnetic field, about 1 where calibrated", "a.u.")
+_NAN3 = (float("nan"),) * 3
+_NAN4 = (float("nan"),) * 4
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of all messages of a stream.
+
+    Attributes:
+        rotation: ``all``: every inertial message has an orientation; ``some``; ``none``.
+        quaternion, magnetic: whether messages hold a quaternion, a magnetic field.
+        frame: local frame of the orientation, such as ``ENU``; empty without one.
+        settings: what is worth knowing, for the configuration record.
+        period_ns: mean interval of samples on the device's clock; None without such a clock.
+    """
+
+    rotation: str
+    quaternion: bool
+    magnetic: bool
+    frame: str
+    settings: Mapping[str, Any]
+    period_ns: float | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Channels, in the order of `row`."""
+        more = (("quat", self.quaternion), ("mag", self.magnetic))
+        return ("acc", "avel", "rot", *(name for name, there in more if there))
+
+    def stream(self, name: str, rate_hz: float, finite: bool) -> StreamSpec:
+        """The stream's declaration; ``rot``, ``quat``, ``mag`` are NaN where not measured."""
+        frame = f" {self.frame}" if self.frame else ""
+        text = (
+            f"roll, pitch, yaw; sensor to local frame{frame}"
+            + {
+                "all": "",
+                "some": "; NaN where not measured",
+                "none": "; NaN: not measured",
+            }[self.rotation]
+        )
+        channels = [_ACC, _AVEL, ChannelSpec("rot", "raw", "f4", (3,), text, "rad")]
+        if self.quaternion:
+            text = f"orientation, real part first; sensor to local frame{frame}"
+            channels.append(ChannelSpec("quat", "raw", "f4", (4,), text))
+        if self.magnetic:
+            channels.append(_MAG)
+        return StreamSpec(
+            name=name,
+            channels=tuple(channels),
+            rate_hz=rate_hz,
+            device_clock=True,
+            finite=finite,
+            description="inertial measurement unit (Xsens MTi)",
+            settings=dict(self.settings),
+        )
+
+    def takes(self, values: MtData2) -> bool:
+        """Whether a message is a sample of the stream."""
+        return inertial(values) and (self.rotation != "all" or values.has_orientation)
+
+    def row(self, values: MtData2) -> Row:
+        """A sample's values, one for each of `names`."""
+        row = [values.acceleration, values.rate_of_turn, values.rotation or _NAN3]
+        if self.quaternion:
+            row.append(values.quaternion or _NAN4)
+        if self.magnetic:
+            row.append(values.magnetic_field or _NAN3)
+        return tuple(row)
+
+    def arrays(self, rows: Iterable[Row]) -> dict[str, npt.NDArray[Any]]:
+        """Rows as one float32 array [n, 3 or 4] a channel."""
+        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf
+            columns = zip(*rows, strict=True)
+            return {n: np.array(c, "<f4") for n, c in zip(self.names, columns, strict=True)}
+
+    @classmethod
+    def of_messages(cls, found: Sequence[MtData2]) -> Facts:
+        """What the first inertial messages of a log, one at least, say about all of it."""
+        oriented = [k for k, values in enumerate(found) if values.has_orientation]
+        rotation = "none"
+        if oriented:
+            rotation = "all" if len(oriented) == len(found) - oriented[0] else "some"
+        typical = found[oriented[0]] if oriented else found[0]
+        period_ns = _period_ns(found)
+        settings: dict[str, Any] = {
+            "coordinates": _frame(typical),
+            "orientation": rotation,
+            "data_ids": [f"0x{data_id:04x}" for data_id in typical.data_ids],
+            "data": [data_name(data_id) for data_id in typical.data_ids],
+        }
+        if period_ns is not None:
+            settings["device_rate_hz"] = round(1e9 / period_ns, 3)
+        return cls(
+            rotation,
+            any(values.quaternion is not None for values in found),
+            any(values.magnetic_field is not None for values in found),
+            _frame(typical),
+            settings,
+            period_ns,
+        )
+
+    @classmethod
+    def of_outputs(cls, outputs: Sequence[Output], settings: Mapping[str, Any]) -> Facts | None:
+        """What a device's output configuration says; None where it makes no samples."""
+        rates = {data_name(output.data_id): output.rate_hz for output in outputs}
+        rate_hz = sample_rate(outputs)
+        inertial_hz = rates.get("acceleration", 0)
+        if not inertial_hz or rates.get("rate_of_turn") != inertial_hz:
+            return None
+        kinds = [o for o in outputs if o.data_type in (0x2010, 0x2020, 0x2030)]
+        # Every sample has an orientation where it comes at least as often, in step.
+        fast = any(o.rate_hz >= inertial_hz and rate_hz % o.rate_hz == 0 for o in kinds)
+        frame = _frame(MtData2(data_ids=tuple(o.data_id for o in kinds[:1])))
+        rotation = ("all" if fast else "some") if kinds else "none"
+        told = {
+            "coordinates": frame,
+            "orientation": rotation,
+            "outputs": [str(output) for output in outputs],
+            "device_rate_hz": float(inertial_hz),
+        }
+        return cls(
+            rotation,
+            "quaternion" in rates,
+            "magnetic_field" in rates,
+            frame,
+            {**settings, **told},
+            1e9 / inertial_hz,
+        )
+
+
+def inertial(values: MtData2) -> bool:
+    """Whether a message has what every sample has: acceleration and rate of turn."""
+    return values.acceleration is not None and values.rate_of_turn is not None
+
+
+def _frame(values: MtData2) -> str:
+    return "" if values.coordinates is None else values.coordinates.name
+
+
+def _period_ns(found: Sequence[MtData2]) -> float | None:
+    """Mean interval between neighbouring samples on the device's clock, gaps left out."""
+    ticks = [v.sample_time_fine for v in found if v.sample_time_fine is not None]
+    steps = [(b - a) % _U32 for a, b in pairwise(ticks)]
+    steps = [step for step in steps if 0 < step < _U32 // 2]
+    if not steps:
+        return None
+    usual = statistics.median(steps)
+    return statistics.fmean(s for s in steps if usual / 1.5 < s < usual * 1.5) * TICK_NS
+
+
+def what_there_is(messages: Iterable[XbusMessage]) -> str:
+    """What a log without samples holds instead, in words."""
+    others: Counter[int] = Counter()
+    names: set[str] = set()
+    for message in messages:
+        others[message.mid] += 1
+        if message.mid == MID_MTDATA2:
+            names.update(map(data_name, decode_mtdata2(message.data).data_ids))
+    wanted = "no MTData2 message with acceleration and rate of turn"
+    if names:
+        return f"{wanted}; its MTData2 messages hold {', '.join(sorted(names))}"
+    if others:
+        kinds = ", ".join(f"{n} of MID 0x{mid:02x}" for mid, n in sorted(others.items()))
+        return f"{wanted}; its Xbus messages are {kinds}"
+    return f"{wanted}, nor any other Xbus message"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Consecutive samples: `t_ns`, `t_dev_ns` int64 [n], `data` float32 [n, ...] by channel."""
+
+    t_ns: npt.NDArray[np.int64]
+    t_dev_ns: npt.NDArray[np.int64]
+    data: dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Samples are missing before the one at `t_ns`; `cause` is the accounts' word."""
+
+    t_ns: int
+    gap: Gap
+
+    @property
+    def cause(self) -> str:
+        return "corrupt" if self.gap.corrupt else "device"
+
+    @property
+    def detail(self) -> dict[str, int]:
+        """What exactly, without what is zero."""
+        names = ("duration_ns", "messages", "skipped_bytes", "incomplete")
+        return {name: value for name in names if (value := getattr(self.gap, name))}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth a record."""
+
+    t_ns: int
+    values: dict[str, Any]
+
+
+Event = Batch | Missing | Note
+
+
+class MtiAssembler:
+    """Makes batches of samples of messages, and tells what is missing between them.
+
+    Usage::
+
+        assembler = MtiAssembler(facts, 10, clock, "imu: file:mti.bin")
+        for message in messages:
+            assembler.add(message)
+        assembler.flush()            # batches that are full; finish() gives the rest too
+        for event in assembler.take():
+            ...
+
+    Args:
+        facts: of the stream.
+        batch: samples in one batch.
+        clock: finds gaps; its times are the samples' where there is no `host`.
+        where: the source, for messages.
+        host: maps device times to the host's; then `add` needs arrivals.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        batch: int,
+        clock: SampleClock,
+        where: str,
+        host: MinDelayClock | None = None,
+    ) -> None:
+        self._facts = facts
+        self._batch = batch
+        self._clock = clock
+        self._where = where
+        self._host = host
+        self._t_ns: int | None = None
+        self._said_ns: int | None = None
+        self._repeated = 0
+        self._known_ids: set[tuple[int, ...]] = set()
+        self._rows: list[Row] = []
+        self._times: list[tuple[int, int]] = []
+        self._events: list[Event] = []
+
+    @property
+    def held(self) -> int:
+        """Samples that wait for the rest of their batch."""
+        return len(self._rows)
+
+    def take(self) -> list[Event]:
+        """What has been made since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def add(self, message: XbusMessage, arrival_ns: int = 0) -> bool:
+        """Take the next message; whether it is a sample.
+
+        Args:
+            message: of any kind.
+            arrival_ns: host time by which its measurement had been made.
+
+        Raises:
+            StreamChangedError: a log's orientation is in another frame than the stream's.
+        """
+        self._clock.skipped(message.skipped)
+        if message.mid != MID_MTDATA2:
+            return False
+        values = decode_mtdata2(message.data)
+        if self._clock.stale(values.packet_counter, values.sample_time_fine):
+            self._repeated += 1
+            return False
+        self._clock.message(values.packet_counter)
+        if not self._facts.takes(values) or not self._known(values):
+            self._clock.other(incomplete=inertial(values))
+            return False
+        incomplete = self._clock.incomplete
+        placed = self._clock.sample(values.sample_time_fine, message.size)
+        t_ns = self._place(placed, arrival_ns)
+        if self._t_ns is None and incomplete:
+            self._note(t_ns, {"messages_without_orientation": incomplete})
+        self._t_ns = t_ns
+        if placed.gap is not None:
+            self._lose(t_ns, placed.gap)
+        if placed.clock_step_ns is not None:
+            self._note(t_ns, {"device_clock_step_ns": placed.clock_step_ns})
+        if self._repeated:
+            self._note(t_ns, {"messages_repeated_or_late": self._repeated})
+            self._repeated = 0
+        self._times.append((t_ns, placed.t_dev_ns))
+        self._rows.append(self._facts.row(values))
+        return True
+
+    def finish(self, skipped: int) -> None:
+        """The source has ended, with `skipped` bytes after the last good message."""
+        self.flush(everything=True)
+        gap = self._clock.tail(skipped)
+        if gap is not None:
+            self._lose(self._t_ns or 0, gap)
+
+    def flush(self, everything: bool = False) -> None:
+        """Give out the samples at hand, in batches; what does not fill one stays."""
+        count = len(self._rows)
+        if not everything:
+            count = count // self._batch * self._batch
+        if not count:
+            return
+        times = np.array(self._times[:count], np.int64)
+        data = self._facts.arrays(self._rows[:count])
+        del self._rows[:count], self._times[:count]
+        for start in range(0, count, self._batch):
+            part = slice(start, start + self._batch)
+            columns = {name: array[part] for name, array in data.items()}
+            self._events.append(Batch(times[part, 0].copy(), times[part, 1].copy(), columns))
+
+    def _place(self, placed: Placed, arrival_ns: int) -> int:
+        """The sample's time: the host's where there is one to map to."""
+        if self._host is None:
+            return placed.t_ns
+        if placed.clock_step_ns is not None:
+            self._host.restart()
+        t_ns = self._host.host_ns(placed.t_dev_ns, arrival_ns)
+        if self._said_ns is None:
+            self._said_ns = t_ns - _SAID_NS + 10_000_000_000  # first when it has settled
+        elif t_ns - self._said_ns >= _SAID_NS:
+            self._said_ns = t_ns
+            told = {
+                "drift_ppm": round(self._host.drift * 1e6, 2),
+                "mean_lateness_us": round(self._host.lateness_ns / 1e3),
+                "restarts": self._host.restarts,
+            }
+            self._note(t_ns, {"host_clock": told})
+        return t_ns
+
+    def _note(self, t_ns: int, values: dict[str, Any]) -> None:
+        self.flush(everything=True)
+        self._events.append(Note(t_ns, values))
+
+    def _lose(self, t_ns: int, gap: Gap) -> None:
+        self.flush(everything=True)
+        self._events.append(Missing(t_ns, gap))
+
+    def _known(self, values: MtData2) -> bool:
+        """Whether the orientation is in the declared frame, as it must be.
+
+        A device does what it was told: from it, another frame is one of the few broken messages
+        that an 8-bit checksum lets pass.
+        """
+        if values.data_ids in self._known_ids:
+            return True
+        if values.has_orientation and _frame(values) != self._facts.frame:
+            if self._host is not None:
+                return False
+            raise StreamChangedError(
+                f"{self._where}: orientation changes from the local frame {self._facts.frame!r} "
+                f"to {_frame(values)!r} at packet counter {values.packet_counter}"
+            )
+        if len(self._known_ids) < _MOST_IDS:
+            self._known_ids.add(values.data_ids)
+        return True

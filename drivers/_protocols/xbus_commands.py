@@ -1,0 +1,268 @@
+"""Commands of Xsens MTi devices: states, identity, baud rate, output configuration.
+
+No I/O and no clock.  Identifiers and layouts are those of Xsens' "MT Low Level Communication
+Protocol Documentation" (MT0101P).  A command's acknowledgement has its identifier plus one; a
+device that cannot carry it out answers with an Error message (0x42) instead.  A device is in
+measurement state, where it sends MTData2, or in config state, where it takes commands.
+
+The output configuration is a list of data identifiers with a rate in Hz each; time stamps and
+status come with every message, whatever rate is asked, which 0xFFFF says.
+
+>>> wanted_outputs(100, ["euler_angles"]) == (
+...     Output(0x1020), Output(0x1060), Output(0x2030, 100), Output(0x4020, 100),
+...     Output(0x8020, 100))
+True
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from drivers._protocols.mtdata2 import DATA_TYPES, Coordinates, data_name
+from drivers._protocols.xbus import MID_MTDATA2
+from recorder.contract.errors import ProtocolError
+
+
+class Mid(IntEnum):
+    """Message identifiers of commands; an acknowledgement's is one more."""
+
+    REQ_DID = 0x00
+    REQ_FW_REV = 0x12
+    GOTO_MEASUREMENT = 0x10
+    SET_BAUDRATE = 0x18
+    REQ_PRODUCT_CODE = 0x1C
+    REQ_HARDWARE_VERSION = 0x1E
+    GOTO_CONFIG = 0x30
+    MTDATA2 = MID_MTDATA2
+    WAKE_UP = 0x3E
+    WAKE_UP_ACK = 0x3F
+    RESET = 0x40
+    ERROR = 0x42
+    SET_OUTPUT_CONFIGURATION = 0xC0
+
+
+EVERY_MESSAGE: Final = 0xFFFF
+"""Rate of outputs that come with every message."""
+
+WAKE_UP_NS: Final = 500_000_000
+"""So long after WakeUp a device waits for WakeUpAck, which takes it to config state."""
+
+BITS_PER_BYTE: Final = 10
+"""On the line: a start bit, eight of data, a stop bit."""
+
+BAUDRATES: Final[dict[int, int]] = {
+    0x0D: 4_000_000,
+    0x0E: 3_500_000,
+    0x0C: 2_000_000,
+    0x0A: 921_600,
+    0x80: 921_600,
+    0x00: 460_800,
+    0x01: 230_400,
+    0x02: 115_200,
+    0x04: 57_600,
+    0x05: 38_400,
+    0x07: 19_200,
+    0x09: 9_600,
+    0x0B: 4_800,
+}
+"""Baud rates by the code that SetBaudrate carries."""
+
+USUAL_BAUDRATES: Final = (
+    115_200, 921_600, 460_800, 2_000_000, 230_400, 57_600, 38_400, 19_200, 9_600, 4_000_000,
+    3_500_000, 4_800,
+)  # fmt: skip
+"""In the order in which a device is looked for; the first is the one of delivery."""
+
+_EVERY_MESSAGE_TYPES = frozenset({0x1010, 0x1020, 0x1030, 0x1060, 0x1070, 0xE010, 0xE020})
+_TYPE_MASK, _FORMAT_MASK = 0xFFF0, 0x000F
+_OUTPUT_LIMIT = 32
+_ALWAYS = ("packet_counter", "sample_time_fine")
+_MEASURED = ("acceleration", "rate_of_turn")
+OPTIONAL_OUTPUTS: Final = ("euler_angles", "quaternion", "rotation_matrix", "magnetic_field")
+"""Names of outputs beside acceleration and rate of turn that a sample can hold."""
+
+ERRORS: Final[dict[int, str]] = {
+    0x03: "the sampling period is invalid",
+    0x04: "the message is invalid or not implemented",
+    0x1E: "timer overflow",
+    0x20: "the baud rate is invalid",
+    0x21: "a parameter is invalid",
+    0x28: "the device has an error",
+    0x29: "more data than the line carries",
+    0x32: "its stored settings are invalid",
+    0x35: "its output configuration is invalid",
+}
+"""What the first byte of an Error message says."""
+
+
+class Output(NamedTuple):
+    """One entry of an output configuration: a data identifier and its rate in Hz."""
+
+    data_id: int
+    rate_hz: int = EVERY_MESSAGE
+
+    @property
+    def data_type(self) -> int:
+        """The identifier without encoding and coordinates."""
+        return self.data_id & _TYPE_MASK
+
+    @property
+    def comes_always(self) -> bool:
+        """Time stamps and status come with every message."""
+        return self.data_type in _EVERY_MESSAGE_TYPES
+
+    def __str__(self) -> str:
+        rate = "" if self.comes_always else f"@{self.rate_hz}"
+        return f"{data_name(self.data_id)}(0x{self.data_id:04x}){rate}"
+
+
+Outputs = tuple[Output, ...]
+
+
+def encode_outputs(outputs: Sequence[Output]) -> bytes:
+    """The data field of SetOutputConfiguration.
+
+    Raises:
+        ProtocolError: more than 32 outputs, or one that does not fit its fields.
+    """
+    if len(outputs) > _OUTPUT_LIMIT:
+        raise ProtocolError(f"output configuration: {len(outputs)} outputs, at most 32")
+    try:
+        return b"".join(struct.pack(">HH", *output) for output in outputs)
+    except struct.error as error:
+        raise ProtocolError(f"output configuration: {error}") from None
+
+
+def decode_outputs(data: bytes) -> Outputs:
+    """The inverse of `encode_outputs`; an entry without a data identifier (0) is left out.
+
+    Raises:
+        ProtocolError: not of whole entries.
+    """
+    if len(data) % 4:
+        raise ProtocolError(f"output configuration: {len(data)} bytes are no whole entries")
+    return tuple(Output(*entry) for entry in struct.iter_unpack(">HH", data) if entry[0])
+
+
+def wanted_outputs(
+    rate_hz: int, names: Sequence[str], coordinates: Coordinates = Coordinates.ENU
+) -> Outputs:
+    """The output configuration that makes samples: all float32, in order of their identifiers.
+
+    Args:
+        rate_hz: of the samples.
+        names: what of `OPTIONAL_OUTPUTS` a sample shall hold.
+        coordinates: local frame of the orientation.
+
+    Raises:
+        ProtocolError: a name is not one of them.
+    """
+    outputs = [Output(DATA_TYPES[name]) for name in _ALWAYS]
+    for name in (*_MEASURED, *dict.fromkeys(names)):
+        if name not in (*OPTIONAL_OUTPUTS, *_MEASURED):
+            known = ", ".join(OPTIONAL_OUTPUTS)
+            raise ProtocolError(f"{name!r} is none of {known}")
+        data_id = DATA_TYPES[name]
+        if data_id >> 12 == 2:
+            data_id |= coordinates
+        outputs.append(Output(data_id, rate_hz))
+    return tuple(sorted(set(outputs)))
+
+
+def same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
+    """Whether two configurations give the same messages; their order makes none of them."""
+
+    def meaning(outputs: Sequence[Output]) -> list[Output]:
+        return sorted(Output(o.data_id) if o.comes_always else o for o in outputs)
+
+    return meaning(one) == meaning(other)
+
+
+def message_bytes(outputs: Sequence[Output]) -> int:
+    """Bytes of a whole message that holds all these outputs, those of known size."""
+    size = 5 + sum(3 + (_SIZES.get(o.data_type, 0) << _doubled(o)) for o in outputs)
+    return size if size <= 5 + 254 else size + 2
+
+
+def bytes_per_second(outputs: Sequence[Output]) -> float:
+    """Bytes that these outputs take on the line each second."""
+    rate_hz = sample_rate(outputs)
+    each = sum(
+        (3 + (_SIZES.get(o.data_type, 0) << _doubled(o)))
+        * (rate_hz if o.comes_always else min(o.rate_hz, rate_hz))
+        for o in outputs
+    )
+    return each + 5 * rate_hz
+
+
+def sample_rate(outputs: Sequence[Output]) -> int:
+    """Rate of the messages in Hz, that of the fastest output; 0 where there is none."""
+    return max((o.rate_hz for o in outputs if not o.comes_always), default=0)
+
+
+_SIZES = {
+    0x1010: 12, 0x1020: 2, 0x1030: 4, 0x1060: 4, 0x1070: 4, 0xE010: 1, 0xE020: 4, 0x0810: 4,
+    0x2010: 16, 0x2020: 36, 0x2030: 12, 0x3010: 4, 0x4010: 12, 0x4020: 12, 0x4030: 12,
+    0x4040: 12, 0x5020: 4, 0x5030: 12, 0x5040: 8, 0x7010: 94, 0x8020: 12, 0x8030: 16,
+    0x8040: 12, 0xC020: 12, 0xD010: 12,
+}  # fmt: skip
+
+
+def _doubled(output: Output) -> int:
+    """1 where numbers take eight bytes (six, with FP16.32: the bound is enough)."""
+    return int(not output.comes_always and output.data_id & 3 >= 2)
+
+
+class Identity(NamedTuple):
+    """Which device it is; texts for settings and people."""
+
+    device_id: str
+    product: str
+    firmware: str
+
+    def __str__(self) -> str:
+        return f"{self.product or 'device'} {self.device_id}, firmware {self.firmware}"
+
+
+def device_id(data: bytes) -> str:
+    """DeviceID (0x01): four bytes, eight from the 600 series on; ProtocolError for others."""
+    if len(data) not in (4, 8):
+        raise ProtocolError(f"DeviceID: {len(data)} bytes instead of 4 or 8")
+    return data.hex().upper()
+
+
+def firmware_revision(data: bytes) -> str:
+    """FirmwareRev (0x13): major, minor, revision; newer devices add build and repository (u4).
+
+    Raises:
+        ProtocolError: it is shorter.
+    """
+    if len(data) < 3:
+        raise ProtocolError(f"FirmwareRev: {len(data)} bytes instead of 3 or 11")
+    text = ".".join(str(part) for part in data[:3])
+    if len(data) >= 7:
+        text += f" build {int.from_bytes(data[3:7], 'big')}"
+    return text
+
+
+def product_code(data: bytes) -> str:
+    """ProductCode (0x1D): padded text."""
+    return data.decode("ascii", "replace").strip("\0 ")
+
+
+def error_text(data: bytes) -> str:
+    """What an Error message says."""
+    if not data:
+        return "error without a code"
+    return ERRORS.get(data[0], "see the table of the protocol") + f" (code 0x{data[0]:02x})"
+
+
+def baudrate_code(baudrate: int) -> int:
+    """The code that SetBaudrate wants; ProtocolError for a rate that has none."""
+    for code, rate in BAUDRATES.items():
+        if rate == baudrate:
+            return code
+    raise ProtocolError(f"an MTi has no baud rate {baudrate}")

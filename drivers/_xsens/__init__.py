@@ -1,0 +1,1 @@
+"""Xsens MTi units: what the driver's sources are made of."""

@@ -1,0 +1,171 @@
+"""The Xsens driver's source with a device: configured, read, and placed on the host's clock."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from drivers._devices.xsens import Mti, Received, RefusedError
+from drivers._kit.driver import Item, Lost, SensorConfig, State
+from drivers._protocols.mtdata2 import decode_mtdata2
+from drivers._protocols.mti_clock import TICK_NS, SampleClock
+from drivers._protocols.mti_stream import Event, Facts, MtiAssembler, inertial
+from drivers._protocols.serial_time import MinDelayClock
+from drivers._protocols.xbus import MID_MTDATA2
+from drivers._protocols.xbus_commands import (
+    USUAL_BAUDRATES,
+    Mid,
+    Outputs,
+    bytes_per_second,
+    error_text,
+)
+from drivers._xsens.common import batch_size, facts_of, item_of, wanted_of
+from recorder.contract.errors import DeviceError, RecorderError, SourceError
+
+_IDLE_S = 0.1
+_FIRST_NS = 300_000_000  # of measurements are looked at before the first is given a time
+
+
+class SerialSource:
+    """A device at a serial port, in measurement state.
+
+    Args:
+        sensor: its address is the port.
+        baudrate: at which the device was found before, if it was.
+        warn: tells people, once.
+
+    Attributes:
+        spec: the stream's declaration.
+        baudrate: at which the device was found.
+
+    Raises:
+        DeviceError: it does not answer, or not as it should.
+        SourceError, ConfigError: the options cannot be fulfilled.
+    """
+
+    def __init__(
+        self, sensor: SensorConfig, baudrate: int | None, warn: Callable[[str], None]
+    ) -> None:
+        self._sensor = sensor
+        self._where = f"{sensor.name}: serial:{sensor.address}"
+        self._warn = warn
+        wanted = wanted_of(sensor) if sensor.options["configure"] else None
+        self._mti = Mti(sensor.address, self._where, sensor.options["low_latency"])
+        try:
+            self._begin(baudrate, wanted)
+        except BaseException:
+            self._mti.close()
+            raise
+
+    def _begin(self, baudrate: int | None, wanted: Outputs | None) -> None:
+        """Find the device, have it send what is wanted, and look at the first that it sends."""
+        mti, options = self._mti, self._sensor.options
+        given = options["baudrate"]
+        # Where it was found before, it most likely is again.
+        usual = (
+            [given] if given else dict.fromkeys([baudrate or USUAL_BAUDRATES[0], *USUAL_BAUDRATES])
+        )
+        mti.find(list(usual))
+        self.baudrate = mti.baudrate
+        identity = mti.identify()
+        try:
+            outputs = mti.outputs() if wanted is None else mti.configure(wanted)
+        except RefusedError as error:
+            raise RefusedError(f"{error}; {identity} may lack what `outputs` names") from None
+        told = {"device": identity._asdict(), "configured": wanted is not None}
+        facts = facts_of(outputs, told, self._where)
+        self._check(outputs, facts, wanted)
+        rate_hz = facts.settings["device_rate_hz"]
+        self.spec = facts.stream(self._sensor.name, rate_hz, finite=False)
+        period_ns = 1e9 / rate_hz
+        self._host = MinDelayClock()
+        self._assembler = MtiAssembler(
+            facts,
+            batch_size(self._sensor, period_ns),
+            SampleClock(period_ns, strict=True),
+            self._where,
+            self._host,
+        )
+        self._latency_ns = round(options["latency_ms"] * 1e6)
+        self._timeout_ns = round(options["timeout_s"] * 1e9)
+        self._checksums = 0
+        self._end: RecorderError | None = None
+        self._waiting: list[Received] = []
+        self._first_ns = _FIRST_NS
+        mti.measure()
+        now_ns = self._last_ns = time.monotonic_ns()
+        state = {"baudrate": mti.baudrate, "low_latency": mti.low_latency, "device": str(identity)}
+        self._items: deque[Item] = deque([State(self._sensor.name, now_ns, state, lasting=True)])
+        if options["low_latency"] and not mti.low_latency:
+            self._warn(f"the port may hold bytes back, no low-latency mode: {mti.latency_reason}")
+
+    def _check(self, outputs: Outputs, facts: Facts, wanted: Outputs | None) -> None:
+        """Say what is not as the options say."""
+        rate_hz, asked_hz = facts.settings["device_rate_hz"], float(self._sensor.options["rate"])
+        if rate_hz != asked_hz:
+            self._warn(f"the device sends {rate_hz:g} samples a second, not {asked_hz:g}")
+        there = {output.data_id for output in outputs}
+        if missing := [str(o) for o in wanted or () if o.data_id not in there]:
+            self._warn(f"the device does not send {', '.join(missing)}")
+        need, most = bytes_per_second(outputs), self._mti.bytes_per_second
+        if need > most:
+            raise SourceError(
+                f"{self._where}: {need / 1e3:.1f} kB/s are more than the {most / 1e3:.1f} kB/s of "
+                f"{self._mti.baudrate} baud: lower the rate, or set the device's baud rate higher"
+            )
+
+    def read(self) -> Item | None:
+        if not self._items:
+            if self._end is not None:
+                raise self._end
+            try:
+                self._receive()
+            except RecorderError as end:
+                self._place()
+                self._assembler.flush(everything=True)  # what came before it is good
+                self._end = end
+            self._items.extend(map(self._as_item, self._assembler.take()))
+        return self._items.popleft() if self._items else None
+
+    def _receive(self) -> None:
+        received = self._mti.receive(_IDLE_S)
+        for message, began_ns in received:
+            if message.mid == Mid.WAKE_UP:
+                # What it sends from now on is not taken before its configuration was looked at.
+                raise DeviceError(f"{self._where}: the device has started anew")
+            if message.mid == Mid.ERROR:
+                told = {"device_error": error_text(message.data)}
+                self._items.append(State(self._sensor.name, time.monotonic_ns(), told))
+            self._waiting.append((message, began_ns - self._latency_ns))
+        if not received or self._waiting[-1][1] - self._waiting[0][1] >= self._first_ns:
+            self._place()
+        self._assembler.flush(everything=not received)
+        if time.monotonic_ns() - self._last_ns > self._timeout_ns:
+            seconds = self._timeout_ns / 1e9
+            raise DeviceError(f"{self._where}: no sample for {seconds:g} s")
+
+    def _place(self) -> None:
+        """Give what was received its times; the first of all together, by the least late one."""
+        waiting, self._waiting = self._waiting, []
+        if self._first_ns and waiting:
+            self._first_ns = 0
+            for message, arrival_ns in waiting:
+                if message.mid != MID_MTDATA2:
+                    continue
+                values = decode_mtdata2(message.data)
+                if inertial(values) and values.sample_time_fine is not None:
+                    self._host.observe(values.sample_time_fine * TICK_NS, arrival_ns)
+        for message, arrival_ns in waiting:
+            if self._assembler.add(message, arrival_ns):
+                self._last_ns = arrival_ns
+
+    def _as_item(self, event: Event) -> Item:
+        item = item_of(self._sensor.name, event)
+        if isinstance(item, Lost) and item.cause == "corrupt":
+            item.detail["checksum_errors"] = self._mti.bad_checksums - self._checksums
+            self._checksums = self._mti.bad_checksums
+        return item
+
+    def close(self) -> None:
+        self._mti.close()

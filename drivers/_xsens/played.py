@@ -1,0 +1,140 @@
+"""The Xsens driver's sources without a device: byte logs, and the simulated IMU."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy.typing as npt
+
+from drivers._kit.driver import EndOfSource, Item, Sample, SensorConfig
+from drivers._protocols.mtdata2 import MtData2, decode_mtdata2
+from drivers._protocols.mti_clock import SampleClock
+from drivers._protocols.mti_stream import Facts, MtiAssembler, inertial, what_there_is
+from drivers._protocols.xbus import MID_MTDATA2, XbusMessage, XbusParser
+from drivers._xsens.common import batch_size, facts_of, item_of, wanted_of
+from drivers.sim.later import LaterData
+from drivers.sim.mti_packets import ImuPackets
+from drivers.sim.rig import simulated_imu
+from recorder.contract.errors import RecorderError, SourceError
+
+_CHUNK = 1 << 16
+_SCANNED = 1000  # inertial messages that tell what a log holds
+_SIM_BATCHES = 100
+
+
+class SimSource:
+    """Batches of the simulated IMU: its stamps at once, its bytes and their parsing when asked."""
+
+    def __init__(self, sensor: SensorConfig) -> None:
+        rate_hz = float(sensor.options["rate"])
+        imu = simulated_imu(sensor.name, sensor.options, rate_hz)
+        outputs = wanted_of(sensor)
+        self._packets = ImuPackets(imu, outputs)
+        self._batch = batch_size(sensor, 1e9 / rate_hz)
+        settings = {name: sensor.options[name] for name in ("scene", "seed")} | {"simulated": True}
+        self._facts = facts_of(self._packets.outputs, settings, sensor.name)
+        self.spec = self._facts.stream(sensor.name, rate_hz, finite=False)
+        self._next = 0
+        self._first = 0
+        self._stamps = imu.stamps(0, 0)
+        self._data = LaterData(dict)
+
+    def read(self) -> Item:
+        if self._next == self._first + len(self._stamps[0]):
+            first, count = self._next, self._batch * _SIM_BATCHES
+            self._first, self._stamps = first, self._packets.imu.stamps(first, count)
+            self._data = LaterData(lambda: self._parsed(first, count))
+        data, start = self._data, self._next - self._first
+        part = slice(start, start + self._batch)
+        self._next += self._batch
+        t_ns, t_dev_ns = self._stamps
+        cut = LaterData(lambda: {name: values[part] for name, values in data.items()})
+        return Sample(self.spec.name, t_ns[part], cut, t_dev_ns[part])
+
+    def _parsed(self, first: int, count: int) -> dict[str, npt.NDArray[Any]]:
+        """What a port would have given, through the parser of all other sources."""
+        stream = b"".join(self._packets.messages(first, count))
+        decoded = [decode_mtdata2(message.data) for message in XbusParser().feed(stream)]
+        return self._facts.arrays(map(self._facts.row, decoded))
+
+    def close(self) -> None:
+        pass
+
+
+class LogSource:
+    """A byte log, read in chunks: memory does not grow with the log."""
+
+    def __init__(self, sensor: SensorConfig) -> None:
+        path = sensor.path
+        where = f"{sensor.name}: {sensor.scheme}:{path}"
+        try:
+            facts = _scan(path, where)
+            self._file: BinaryIO = path.open("rb", buffering=0)
+        except OSError as error:
+            raise SourceError(f"{where}: {error.strerror or error}") from None
+        rate_hz = float(sensor.options["rate"])
+        period_ns = facts.period_ns or 1e9 / rate_hz
+        self.spec = facts.stream(sensor.name, rate_hz, finite=True)
+        self._where = where
+        self._parser = XbusParser()
+        self._items: deque[Item] = deque()
+        self._assembler = MtiAssembler(
+            facts, batch_size(sensor, period_ns), SampleClock(period_ns), where
+        )
+        self._end: Exception | None = None
+
+    def read(self) -> Item:
+        while not self._items:
+            if self._end is not None:
+                raise self._end
+            try:
+                self._read_chunk()
+            except (RecorderError, EndOfSource) as end:
+                self._assembler.flush(everything=True)  # what came before it is good
+                self._end = end
+            self._items.extend(item_of(self.spec.name, event) for event in self._assembler.take())
+        return self._items.popleft()
+
+    def _read_chunk(self) -> None:
+        try:
+            chunk = self._file.read(_CHUNK)
+        except OSError as error:
+            raise SourceError(f"{self._where}: {error.strerror or error}") from None
+        for message in self._parser.feed(chunk) if chunk else self._parser.finish():
+            self._assembler.add(message)
+        if not chunk:
+            self._assembler.finish(self._parser.skipped)
+            raise EndOfSource
+        self._assembler.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _log_messages(path: Path) -> Iterator[XbusMessage]:
+    parser = XbusParser()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            yield from parser.feed(chunk)
+    yield from parser.finish()
+
+
+def _scan(path: Path, where: str) -> Facts:
+    """Read the log up to its first `_SCANNED` inertial messages.
+
+    Raises:
+        SourceError: there is not one; says what there is instead.
+        OSError: the file cannot be read.
+    """
+    found: list[MtData2] = []
+    for message in _log_messages(path):
+        if message.mid == MID_MTDATA2 and inertial(values := decode_mtdata2(message.data)):
+            found.append(values)
+            if len(found) == _SCANNED:
+                break
+    if not found:
+        raise SourceError(f"{where}: {what_there_is(_log_messages(path))}")
+    return Facts.of_messages(found)

@@ -1,0 +1,428 @@
+"""An emulated Xsens MTi at a pseudo-terminal.
+
+It answers commands as `drivers.sim.mti_device` does and sends what the simulated IMU feels, or a
+recorded log, which begins when a host first has it measure.  A message is written when its last
+byte would have left on a real line of the device's baud rate; a host that listens at another rate
+gets garbage, and is not understood.
+
+Faults count from the first message that a host has asked for.  ``loss``, ``corrupt``,
+``duplicate``, ``reorder`` hit single messages.  ``stall``: the device measures, but nothing leaves
+it.  ``reboot``: it is off for a time, and then starts with WakeUp.  ``unplug``: the port vanishes,
+and comes back as another one behind the same symbolic link.  ``clock_jump``: SampleTimeFine jumps.
+All are counted in messages; a reboot and an unplugging with those up to the next measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import shutil
+import tempfile
+import termios
+import tty
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from drivers._protocols.mtdata2 import Coordinates, MtData2, decode_mtdata2
+from drivers._protocols.mti_clock import TICK_NS, SampleClock
+from drivers._protocols.mti_stream import inertial
+from drivers._protocols.xbus import MID_MTDATA2, XbusParser
+from drivers._protocols.xbus_commands import (
+    BITS_PER_BYTE,
+    USUAL_BAUDRATES,
+    Output,
+    Outputs,
+    bytes_per_second,
+    sample_rate,
+    wanted_outputs,
+)
+from drivers.sim.emulators.base import EmulatedSource, Emulator
+from drivers.sim.emulators.faults import Fault, PacketFaults
+from drivers.sim.mti_device import MtiDevice, MtiState
+from drivers.sim.mti_packets import ImuPackets, encode, taken_outputs
+from drivers.sim.rig import simulated_imu
+from recorder.contract.errors import DeviceError, SourceError
+from recorder.contract.settings import SensorEntry
+
+_BLOCK = 64  # messages made at a time
+_CHUNK = 1 << 16
+_CONFIG_NS = 2_000_000  # how often it looks for commands in config state
+_MEASURING_NS = 10_000_000  # ... and while it measures
+_GARBAGE = bytes((b * 37 + 11) % 251 for b in range(256))
+_TICKS = 1 << 32
+_STORED = (Output(0x1020), Output(0x1060), Output(0x2010, 100), Output(0xE020))
+_SPEEDS = {
+    value: int(name[1:])
+    for name, value in vars(termios).items()
+    if name[0] == "B" and name[1:].isdigit()
+}
+
+
+class Feed(Protocol):
+    """What an emulated device measures, message by message, in order of time.
+
+    Attributes:
+        due_ns: time of the next message, in the emulator's time; None: there is none any more.
+    """
+
+    due_ns: int | None
+
+    def take(self) -> MtData2:
+        """That message."""
+        ...
+
+    def skip(self, t_ns: int) -> int:
+        """Drop messages that lie before a time; how many."""
+        ...
+
+
+class SimFeed:
+    """What the simulated IMU feels; goes on for ever, from the emulator's time 0.
+
+    Args:
+        sensor: a config's entry, its options checked.
+        outputs: what the device sends, as it has taken them.
+    """
+
+    def __init__(self, sensor: SensorEntry, outputs: Outputs) -> None:
+        self.due_ns: int | None = 0
+        self._rate_hz = sample_rate(outputs) or 1
+        imu = simulated_imu(sensor.name, sensor.options, float(self._rate_hz))
+        self._packets = ImuPackets(imu, outputs)
+        self._next = self._first = 0
+        self._made: list[MtData2] = []
+
+    def take(self) -> MtData2:
+        if not self._first <= self._next < self._first + len(self._made):
+            self._first = self._next
+            self._made = self._packets.values(self._first, _BLOCK)
+        values = self._made[self._next - self._first]
+        self._go(self._next + 1)
+        return values
+
+    def skip(self, t_ns: int) -> int:
+        before = self._next
+        self._go(max(before, -(-t_ns * self._rate_hz // 1_000_000_000)))
+        return self._next - before
+
+    def _go(self, number: int) -> None:
+        self._next = number
+        self.due_ns = round(number * 1e9 / self._rate_hz)
+
+
+class LogFeed:
+    """The messages of a recorded log, in the rhythm of its device's clock.
+
+    Messages of other kinds than samples go with the sample before them.
+
+    Args:
+        path: of a serial byte log.
+        rate_hz: of samples, where the log has no clock.
+        start_ns: when it begins.
+    """
+
+    def __init__(self, path: Path, rate_hz: float, start_ns: int) -> None:
+        self._path = path
+        self._messages = self._read(rate_hz, start_ns)
+        self.due_ns: int | None = None
+        self._advance()
+
+    def take(self) -> MtData2:
+        values = self._values
+        self._advance()
+        return values
+
+    def skip(self, t_ns: int) -> int:
+        count = 0
+        while self.due_ns is not None and self.due_ns < t_ns:
+            self._advance()
+            count += 1
+        return count
+
+    def _advance(self) -> None:
+        self.due_ns, self._values = next(self._messages, (None, MtData2()))
+
+    def _read(self, rate_hz: float, t_ns: int) -> Iterator[tuple[int, MtData2]]:
+        clock = SampleClock(1e9 / rate_hz)
+        last_ns: int | None = None
+        for values in _log_values(self._path):
+            clock.message(values.packet_counter)
+            if inertial(values):
+                placed_ns = clock.sample(values.sample_time_fine, 0).t_ns
+                t_ns += placed_ns - (placed_ns if last_ns is None else last_ns)
+                last_ns = placed_ns
+            else:
+                clock.other(incomplete=False)
+            yield t_ns, values
+
+
+def _log_values(path: Path) -> Iterator[MtData2]:
+    """The MTData2 messages of a log; SourceError where it cannot be read."""
+    parser = XbusParser()
+    try:
+        with path.open("rb", buffering=0) as file:
+            while chunk := file.read(_CHUNK):
+                for message in parser.feed(chunk):
+                    if message.mid == MID_MTDATA2:
+                        yield decode_mtdata2(message.data)
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from None
+
+
+def _outputs_of_log(path: Path) -> Outputs:
+    """The output configuration that makes a log's samples, from its first hundred."""
+    found: list[MtData2] = []
+    for values in _log_values(path):
+        if inertial(values):
+            found.append(values)
+            if len(found) == 100:
+                break
+    if not found:
+        raise SourceError(f"{path}: no MTData2 message with acceleration and rate of turn")
+    rate_hz = 100
+    ticks = [v.sample_time_fine for v in found if v.sample_time_fine is not None]
+    if len(ticks) > 1 and ticks[-1] > ticks[0]:
+        rate_hz = round((len(ticks) - 1) * 1e9 / ((ticks[-1] - ticks[0]) * TICK_NS))
+    typical = max(found, key=lambda values: len(values.data_ids))
+    outputs = [Output(data_id) for data_id in typical.data_ids]
+    return tuple(o if o.comes_always else o._replace(rate_hz=rate_hz) for o in outputs)
+
+
+class XsensEmulator(Emulator):
+    """An MTi of a config's ``sim:`` or ``file:`` entry, at a pty.
+
+    See the module, and `drivers.sim.emulators.base` for its life.  The options of the entry are
+    those of the driver; ``baudrate`` is the device's (unless set that of delivery, or the lowest
+    above it that carries its messages).
+    """
+
+    def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
+        super().__init__(sensor, faults, seed)
+        self._packets = PacketFaults(faults, seed)
+        self._stalls = [f for f in faults if f.kind == "stall"]
+        self._events = deque(
+            sorted(
+                (f for f in faults if f.kind in ("reboot", "unplug", "clock_jump")),
+                key=lambda fault: fault.at_s,
+            )
+        )
+        self._folder: Path | None = None
+        self._ends: tuple[int, int] | None = None
+        self._feed: Feed | None = None
+        self._fed: Outputs = ()
+        self._line: deque[tuple[int, bytes]] = deque()
+        self._epoch_ns: int | None = None
+        self._first_ns: int | None = None
+        self._absent_until_ns = 0
+        self._absence = ""
+        self._measuring = False
+        self._jump_ns = 0
+        self._counter = 0
+        self._starts = 0
+        self._lost_to = ""
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def start(self) -> EmulatedSource:
+        options = self.sensor.options
+        told: dict[str, Any] = {"rate": options["rate"]}
+        if self.sensor.scheme == "file":
+            stored = sent = _outputs_of_log(Path(self.sensor.address))
+            told |= {"configure": False, "rate": float(sample_rate(stored))}
+        else:
+            frame = Coordinates[options["coordinates"]]
+            stored, sent = (
+                _STORED,
+                wanted_outputs(round(options["rate"]), options["outputs"], frame),
+            )
+            told |= {name: options[name] for name in ("outputs", "coordinates")}
+        baudrate = options.get("baudrate")
+        if baudrate is None:
+            need = max(USUAL_BAUDRATES[0], bytes_per_second(sent) * BITS_PER_BYTE)
+            fit = [rate for rate in USUAL_BAUDRATES if rate >= need]
+            baudrate = min(fit, default=max(USUAL_BAUDRATES))
+        told["baudrate"] = baudrate  # it would be found, in a second or so
+        self._device = MtiDevice(baudrate, stored, self._taken)
+        self._folder = Path(tempfile.mkdtemp(prefix="mti-"))
+        return EmulatedSource(f"serial:{self._plug(self._folder)}", told)
+
+    def stop(self) -> None:
+        self._pull()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def step(self, now_ns: int) -> int:
+        if self._epoch_ns is None:
+            self._epoch_ns = now_ns
+        now_ns -= self._epoch_ns
+        for at_ns in (self._event_ns(), now_ns):  # what lies before a fault goes before it
+            if at_ns is not None and at_ns <= now_ns:
+                due_ns = self._step(at_ns)
+        self.injected.update(self._packets.injected - self.injected)
+        return self._epoch_ns + due_ns
+
+    def _event_ns(self) -> int | None:
+        """When the next fault of the device as a whole begins."""
+        if self._absence or not self._events or self._first_ns is None:
+            return None
+        return self._first_ns + round(self._events[0].at_s * 1e9) - 1
+
+    def _step(self, now_ns: int) -> int:
+        self._fail(now_ns)
+        if self._absence:
+            return min(self._absent_until_ns, now_ns + _MEASURING_NS)
+        self._answer(now_ns)
+        if self._device.state is not MtiState.MEASURING:
+            self._measuring = False
+            due_ns = self._device.due_ns()
+            return min(now_ns + _CONFIG_NS, now_ns + _CONFIG_NS if due_ns is None else due_ns)
+        self._measure(now_ns)
+        self._send(now_ns)
+        due = [now_ns + _MEASURING_NS, *(sent_ns for sent_ns, _ in list(self._line)[:1])]
+        if self._feed is not None and self._feed.due_ns is not None:
+            due.append(self._feed.due_ns)
+        return min(due)
+
+    # --- the port -----------------------------------------------------------------------------
+
+    def _plug(self, folder: Path) -> Path:
+        try:
+            self._ends = pty.openpty()
+        except OSError as error:
+            raise DeviceError(f"{self.sensor.name}: no pseudo-terminal: {error}") from None
+        master, slave = self._ends
+        tty.setraw(slave)
+        os.set_blocking(master, False)
+        link = folder / "ttyMTi"
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.ttyname(slave))
+        return link
+
+    def _pull(self) -> None:
+        if self._folder is not None:
+            (self._folder / "ttyMTi").unlink(missing_ok=True)
+        for end in self._ends or ():
+            os.close(end)
+        self._ends = None
+
+    def _write(self, data: bytes) -> None:
+        """To the line, which has no flow control: what nobody fetches is lost."""
+        if self._ends is None or not data:
+            return
+        if not self._understood(self._ends[1]):
+            data = data.translate(_GARBAGE)
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._ends[0], data)
+
+    def _understood(self, slave: int) -> bool:
+        """Whether host and device have set the same baud rate."""
+        return _SPEEDS.get(termios.tcgetattr(slave)[5]) == self._device.baudrate
+
+    def _answer(self, now_ns: int) -> None:
+        if self._ends is None:
+            return
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._ends[0], _CHUNK)
+        if data and self._understood(self._ends[1]):
+            was_config = self._device.state is MtiState.CONFIG
+            reply = self._device.receive(data, now_ns)
+            if was_config and self._device.state is MtiState.MEASURING and self._first_ns is None:
+                self._first_ns = now_ns
+            self._write(reply)
+        self._write(self._device.tick(now_ns))
+        if self._device.starts != self._starts:  # clock and counter begin anew
+            self._starts, self._counter, self._jump_ns = self._device.starts, 0, 0
+
+    # --- measurements -------------------------------------------------------------------------
+
+    def _taken(self, wanted: Sequence[Output]) -> Outputs | None:
+        """A log is what it is; the simulated device does what is asked."""
+        return self._device.outputs if self.sensor.scheme == "file" else taken_outputs(wanted)
+
+    def _measure(self, now_ns: int) -> None:
+        """Put what is measured by now on the line."""
+        feed = self._current_feed(now_ns)
+        if feed is None:
+            return
+        if not self._measuring:  # nothing was measured meanwhile
+            self._measuring = True
+            missed = feed.skip(now_ns)
+            if self._lost_to:
+                self.injected[self._lost_to] += missed
+                self._lost_to = ""
+        while feed.due_ns is not None and feed.due_ns <= now_ns:
+            t_ns = feed.due_ns
+            for packet in self._packets_of(encode(self._stamped(feed.take(), t_ns)), t_ns):
+                free_ns = max(t_ns, self._line[-1][0] if self._line else 0)
+                takes_ns = round(len(packet) * 1e9 * BITS_PER_BYTE / self._device.baudrate)
+                self._line.append((free_ns + takes_ns, packet))
+        self.finished = feed.due_ns is None and not self._line
+
+    def _packets_of(self, message: bytes, t_ns: int) -> list[bytes]:
+        """What goes onto the line for a message."""
+        if self._first_ns is None:
+            return [message]
+        t_s = (t_ns - self._first_ns) / 1e9
+        if any(stall.during(t_s) for stall in self._stalls):
+            self.injected["stall"] += 1
+            return []
+        return self._packets.apply(t_s, message)
+
+    def _current_feed(self, now_ns: int) -> Feed | None:
+        if self.sensor.scheme == "file":
+            if self._feed is None and self._first_ns is not None:
+                path, rate_hz = Path(self.sensor.address), float(self.sensor.options["rate"])
+                self._feed, self._measuring = LogFeed(path, rate_hz, now_ns), True
+        elif self._fed != self._device.outputs:
+            self._fed, self._measuring = self._device.outputs, False
+            self._feed = SimFeed(self.sensor, self._fed)
+        return self._feed
+
+    def _stamped(self, values: MtData2, t_ns: int) -> MtData2:
+        """With the device's own counter and clock, where it has been restarted or set."""
+        ticks, counter = values.sample_time_fine, values.packet_counter
+        if self._device.started_ns is not None:
+            ticks = (t_ns - self._device.started_ns) // TICK_NS
+            counter, self._counter = self._counter, (self._counter + 1) & 0xFFFF
+        elif not self._jump_ns:
+            return values
+        ticks = None if ticks is None else (ticks + self._jump_ns // TICK_NS) % _TICKS
+        return replace(values, sample_time_fine=ticks, packet_counter=counter)
+
+    def _send(self, now_ns: int) -> None:
+        """Write what has left the line by now."""
+        while self._line and self._line[0][0] <= now_ns:
+            self._write(self._line.popleft()[1])
+
+    # --- faults -------------------------------------------------------------------------------
+
+    def _fail(self, now_ns: int) -> None:
+        """Begin and end what is wrong with the device as a whole."""
+        if self._absence and now_ns >= self._absent_until_ns:
+            if self._ends is None and self._folder is not None:
+                self._plug(self._folder)
+            self._absence = ""
+            self._device.power_on(now_ns)
+        while self._events and self._first_ns is not None and not self._absence:
+            fault = self._events[0]
+            at_ns = self._first_ns + round(fault.at_s * 1e9)
+            if now_ns < at_ns:
+                return
+            self._events.popleft()
+            if fault.kind == "clock_jump":
+                self._jump_ns += round(fault.value * 1e9)
+                self.injected["clock_jump"] += 1
+                continue
+            self._absence = self._lost_to = fault.kind
+            self._absent_until_ns = at_ns + round(fault.duration_s * 1e9)
+            self.injected[fault.kind] += len(self._line)
+            self._line.clear()
+            self._measuring = False
+            if fault.kind == "unplug":
+                self._pull()

@@ -1,0 +1,169 @@
+"""How an MTi answers: its states and commands, without a port and without a clock of its own.
+
+As Xsens' "MT Low Level Communication Protocol Documentation" (MT0101P) describes it: after power-up
+or Reset the device says WakeUp, waits half a second for WakeUpAck, which takes it to config state,
+and else measures with the configuration that it has stored.  GoToConfig is taken in every state;
+in measurement state no other command is but Reset.  A new baud rate holds from the next start on.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+
+from drivers._protocols.xbus import XbusMessage, XbusParser, encode_message
+from drivers._protocols.xbus_commands import (
+    BAUDRATES,
+    BITS_PER_BYTE,
+    WAKE_UP_NS,
+    Mid,
+    Output,
+    Outputs,
+    baudrate_code,
+    bytes_per_second,
+    decode_outputs,
+    encode_outputs,
+)
+from recorder.contract.errors import ProtocolError
+
+BOOT_NS = 100_000_000
+"""From power-up or Reset to WakeUp."""
+
+_INVALID_MESSAGE, _INVALID_BAUDRATE, _INVALID_PARAMETER, _OVERFLOW = 0x04, 0x20, 0x21, 0x29
+_DEVICE_ID = bytes.fromhex("0360E3A7")
+_PRODUCT = b"MTi-300 (emulated)"
+_FIRMWARE = bytes([1, 9, 2])
+_HARDWARE = bytes([2, 0])
+
+
+class MtiState(enum.Enum):
+    """What an MTi is doing."""
+
+    BOOTING = enum.auto()
+    WAKING = enum.auto()
+    CONFIG = enum.auto()
+    MEASURING = enum.auto()
+
+
+class MtiDevice:
+    """The part of a device that talks.
+
+    Usage::
+
+        device = MtiDevice(115200, outputs, taken_outputs)
+        reply = device.receive(request_bytes, now_ns) + device.tick(now_ns)
+
+    Args:
+        baudrate: that it is set to.
+        outputs: the output configuration that it has stored.
+        take: what it makes of another one; None: it refuses.
+
+    Attributes:
+        state: see `MtiState`; a new one measures.
+        outputs: the output configuration.
+        started_ns: last time at which it was powered up or reset; None: long ago.
+        starts: how often it was powered up or reset.
+    """
+
+    def __init__(
+        self, baudrate: int, outputs: Outputs, take: Callable[[Sequence[Output]], Outputs | None]
+    ) -> None:
+        self.state = MtiState.MEASURING
+        self.baudrate = self._next_baudrate = baudrate
+        self.outputs = outputs
+        self.started_ns: int | None = None
+        self.starts = 0
+        self._take = take
+        self._parser = XbusParser()
+        self._until_ns = 0
+
+    def power_on(self, now_ns: int) -> None:
+        """Power comes, or comes back."""
+        self.state, self.baudrate = MtiState.BOOTING, self._next_baudrate
+        self.started_ns, self._until_ns = now_ns, now_ns + BOOT_NS
+        self.starts += 1
+        self._parser = XbusParser()
+
+    def due_ns(self) -> int | None:
+        """When `tick` has something to do; None: not without a command."""
+        return self._until_ns if self.state in (MtiState.BOOTING, MtiState.WAKING) else None
+
+    def tick(self, now_ns: int) -> bytes:
+        """What it sends by itself, measurements apart."""
+        if self.state is MtiState.BOOTING and now_ns >= self._until_ns:
+            self.state, self._until_ns = MtiState.WAKING, self._until_ns + WAKE_UP_NS
+            return encode_message(Mid.WAKE_UP, b"")
+        if self.state is MtiState.WAKING and now_ns >= self._until_ns:
+            return self._measure()
+        return b""
+
+    def receive(self, data: bytes, now_ns: int) -> bytes:
+        """Take bytes from the host; what it answers."""
+        if self.state is MtiState.BOOTING:
+            return b""
+        return b"".join(self._answer(m, now_ns) for m in self._parser.feed(data))
+
+    def _answer(self, message: XbusMessage, now_ns: int) -> bytes:
+        if message.mid == Mid.GOTO_CONFIG:
+            self.state = MtiState.CONFIG
+            return _ack(message)
+        if message.mid == Mid.WAKE_UP_ACK:
+            if self.state is MtiState.WAKING:
+                self.state = MtiState.CONFIG
+            return b""
+        if message.mid == Mid.RESET:
+            self.power_on(now_ns)
+            return _ack(message)
+        if self.state is not MtiState.CONFIG:
+            return _error(_INVALID_MESSAGE)
+        match message.mid:
+            case Mid.REQ_DID:
+                return _ack(message, _DEVICE_ID)
+            case Mid.REQ_PRODUCT_CODE:
+                return _ack(message, _PRODUCT.ljust(20))
+            case Mid.REQ_HARDWARE_VERSION:
+                return _ack(message, _HARDWARE)
+            case Mid.REQ_FW_REV:
+                return _ack(message, _FIRMWARE)
+            case Mid.SET_BAUDRATE:
+                return self._set_baudrate(message)
+            case Mid.SET_OUTPUT_CONFIGURATION:
+                return self._configure(message)
+            case Mid.GOTO_MEASUREMENT:
+                return _ack(message) + self._measure()
+        return _error(_INVALID_MESSAGE)
+
+    def _set_baudrate(self, message: XbusMessage) -> bytes:
+        if not message.data:
+            return _ack(message, bytes([baudrate_code(self.baudrate)]))
+        if len(message.data) != 1 or message.data[0] not in BAUDRATES:
+            return _error(_INVALID_BAUDRATE)
+        self._next_baudrate = BAUDRATES[message.data[0]]
+        return _ack(message)
+
+    def _configure(self, message: XbusMessage) -> bytes:
+        if message.data:
+            try:
+                taken = self._take(decode_outputs(message.data))
+            except ProtocolError:
+                taken = None
+            if taken is None:
+                return _error(_INVALID_PARAMETER)
+            self.outputs = taken
+        return _ack(message, encode_outputs(self.outputs))
+
+    def _measure(self) -> bytes:
+        """To measurement state, unless the line cannot carry what it should send."""
+        if bytes_per_second(self.outputs) > self.baudrate / BITS_PER_BYTE:
+            self.state = MtiState.CONFIG
+            return _error(_OVERFLOW)
+        self.state = MtiState.MEASURING
+        return b""
+
+
+def _ack(message: XbusMessage, data: bytes = b"") -> bytes:
+    return encode_message(message.mid + 1, data)
+
+
+def _error(code: int) -> bytes:
+    return encode_message(Mid.ERROR, bytes([code]))
