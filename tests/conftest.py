@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from drivers._kit.headless import provide_library
+from drivers._devices.headless import provide_library
 
 provide_library("libGL.so.1")  # before a test module imports ouster-sdk: see there
 

@@ -1,4 +1,4 @@
-"""Network captures, pcap and pcapng: from their bytes to UDP datagrams and an Ouster's packets.
+"""Network captures, pcap and pcapng: from their bytes to UDP datagrams.
 
 ouster-sdk 1.0.1 has a reader of its own, but it ends without a word where a file breaks off, dies
 of a UDP datagram without payload, and does not tell the address that a packet came from.
@@ -7,12 +7,9 @@ of a UDP datagram without payload, and does not tell the address that a packet c
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
-
-import numpy as np
+from typing import BinaryIO, Final
 
 from recorder.contract.errors import FormatError
 
@@ -253,147 +250,3 @@ class _Fragments:
     def _forget(self, key: bytes) -> None:
         del self._parts[key]
         self._sizes.pop(key, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Misfit:
-    """The sensor began to send lidar packets of another size: its settings have changed.
-
-    Attributes:
-        t_ns: stamp of the first of them.
-        size, expected: bytes.
-    """
-
-    t_ns: int
-    size: int
-    expected: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClockStep:
-    """The capturing host's clock went back; the stamps that follow are moved to go on.
-
-    Attributes:
-        t_ns: stamp at which they go on.
-        step_ns: by how much the clock went, negative.
-    """
-
-    t_ns: int
-    step_ns: int
-
-
-_STEP_BACK_NS = 100_000_000  # less is packets that overtook each other
-
-
-class SensorPackets:
-    """One Ouster's packets in a capture, told from others by size, port, and serial or address.
-
-    >>> packets = SensorPackets(core, info, 7502, 7503)
-    >>> packets.find(file)
-    >>> file.seek(0)
-    >>> for packet in packets.read(file): ...
-
-    Args:
-        core: the module ouster.sdk.core.
-        info: the sensor's SensorInfo.
-        lidar_port, imu_port: destination UDP ports.
-    """
-
-    def __init__(self, core: Any, info: Any, lidar_port: int, imu_port: int) -> None:
-        self._core, self._info = core, info
-        self._format = core.PacketFormat(info)
-        self._ports = (lidar_port, imu_port)
-        self._address = b""
-        self._stamped = True
-
-    def find(self, file: BinaryIO) -> None:
-        """Find the sensor's address, and whether there are host stamps.
-
-        Raises:
-            FormatError: there is no such sensor in the capture; the message lacks the file's name.
-        """
-        info, seen = self._info, Counter[str]()
-        profile = info.format.udp_profile_lidar.name
-        kind = self._core.ImuPacket if profile == "OFF" else self._core.LidarPacket
-        for datagram in read_datagrams(file):
-            packet = self._packet(datagram)
-            if packet is None:
-                seen[f"{len(datagram.payload)} bytes to port {datagram.port}"] += 1
-            elif not self._is_ours(packet, None):
-                seen[f"packets of serial {packet.prod_sn()}"] += 1
-            elif isinstance(packet, kind):
-                self._address = datagram.source
-                self._stamped = datagram.t_ns != 0
-                return
-            if len(seen) > 1000:
-                seen = Counter(dict(seen.most_common(100)))
-        there = "; ".join(f"{count} x {what}" for what, count in seen.most_common(3)) or "none"
-        raise FormatError(
-            f"holds no packet of this sensor ({info.prod_line}, serial {info.sn}, {profile}: "
-            f"{self._format.lidar_packet_size} bytes to port {self._ports[0]}); its UDP: {there}"
-        )
-
-    def read(self, file: BinaryIO) -> Iterator[Any]:
-        """ouster-sdk's packets with `host_timestamp` set; between them `Misfit`, `ClockStep`.
-
-        A capture without stamps is stamped with the device's own times.
-
-        Raises:
-            FormatError: as `read_datagrams`.
-        """
-        shift_ns = last_ns = 0
-        misfits = False
-        for datagram in read_datagrams(file):
-            packet = self._packet(datagram)
-            if packet is None:
-                misfit = datagram.port == self._ports[0] and datagram.source == self._address
-                misfit &= self._stamped or last_ns > 0  # else there is no time to tell it at
-                if misfit and not misfits:
-                    t_ns = datagram.t_ns + shift_ns if self._stamped else last_ns
-                    size, expected = len(datagram.payload), int(self._format.lidar_packet_size)
-                    yield Misfit(max(t_ns, last_ns), size, expected)
-                misfits |= misfit
-                continue
-            if not self._is_ours(packet, datagram.source):
-                continue
-            if isinstance(packet, self._core.LidarPacket):
-                misfits = False
-            t_ns = datagram.t_ns + shift_ns if self._stamped else self._device_ns(packet)
-            if self._stamped and t_ns < last_ns - _STEP_BACK_NS:
-                yield ClockStep(last_ns, t_ns - last_ns)
-                shift_ns += last_ns - t_ns
-                t_ns = last_ns
-            last_ns = max(last_ns, t_ns)
-            packet.host_timestamp = t_ns
-            yield packet
-
-    def _packet(self, datagram: Datagram) -> Any:
-        """A packet of the sensor's formats, by size and port; None for all else."""
-        layout, size = self._format, len(datagram.payload)
-        if size == layout.lidar_packet_size and datagram.port == self._ports[0]:
-            packet = self._core.LidarPacket(layout)
-        elif size == layout.imu_packet_size and datagram.port == self._ports[1]:
-            packet = self._core.ImuPacket(layout)
-        elif self._info.format.zone_monitoring_enabled and size == layout.zone_packet_size:
-            packet = self._core.ZonePacket(layout)
-        else:
-            return None
-        packet.buf[:] = np.frombuffer(datagram.payload, np.uint8)
-        return packet
-
-    def _is_ours(self, packet: Any, source: bytes | None) -> bool:
-        """By serial number; profiles that have none go by the address, if one is given."""
-        lidar = isinstance(packet, self._core.LidarPacket)
-        layout = self._format
-        profile = layout.udp_profile_lidar if lidar else self._info.format.udp_profile_imu
-        if profile.name != "LEGACY" and self._info.sn and (serial := packet.prod_sn()):
-            return bool(serial == self._info.sn)
-        return source is None or source == self._address
-
-    def _device_ns(self, packet: Any) -> int:
-        if isinstance(packet, self._core.ImuPacket):
-            return int(packet.timestamp()[-1])
-        if isinstance(packet, self._core.LidarPacket):
-            header = self._core.ColHeader.TIMESTAMP
-            return int(self._format.packet_header(header, packet.buf).max())
-        return 0

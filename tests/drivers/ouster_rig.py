@@ -35,7 +35,9 @@ def play(driver: OusterDriver, limit: int = 10**6) -> tuple[Sequence[StreamSpec]
     try:
         specs = driver.open()
         for _ in range(limit):
-            items.append(driver.read())
+            item = driver.read()
+            assert item is not None
+            items.append(item)
     except EndOfSource:
         pass
     finally:

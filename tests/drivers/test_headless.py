@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers._kit.headless import empty_library, provide_library
+from drivers._devices.headless import empty_library, provide_library
 from tests.acceptance.command import namespace
 
 

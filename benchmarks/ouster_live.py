@@ -1,0 +1,197 @@
+"""An Ouster's packets: what it costs to receive them and put sweeps together, and whether all come.
+
+A process of its own sends the packets of simulated sweeps on loopback, each when a sensor of that
+mode would; a second one is the driver on ``udp:``, as far as the arrays of a sweep, or as far as
+the xz frames that are recorded (``--encode``).  CPU is that of the receiving process.
+
+    python -m benchmarks.ouster_live [--seconds 10] [--modes 2048x10,1024x20] [--encode] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._kit.driver import Lost, Sample, SensorConfig, State
+from drivers._kit.encode import Encoder
+from drivers._ouster.sensor import load_sdk
+from drivers.ouster import OusterDriver
+from drivers.sim.lidar import LidarScene, default_info
+from drivers.sim.ouster_packets import LidarPackets
+from drivers.sim.world import World
+from recorder.contract.errors import DeviceError
+from recorder.contract.options import check_options
+
+_PROFILES: Final = ("RNG15_RFL8_NIR8", "RNG19_RFL8_SIG16_NIR16_DUAL")
+_DISTINCT: Final = 4  # sweeps that are looked at; they come again with other times and numbers
+_LEAD_S: Final = 0.3
+
+
+class _Again(LidarScene):
+    """A scene whose sweeps come again, so that the sender has them at hand."""
+
+    _seen: dict[int, Mapping[str, npt.NDArray[Any]]]
+
+    def sweep(self, index: int) -> Mapping[str, npt.NDArray[Any]]:
+        self._seen = getattr(self, "_seen", {})
+        which = index % _DISTINCT
+        if which not in self._seen:
+            self._seen[which] = super().sweep(which)
+        return self._seen[which]
+
+
+def make_info(core: Any, mode: str, profile: str) -> Any:
+    """Metadata of an OS-1-128 in a mode and profile."""
+    info = default_info(core, mode, 128)
+    layout = info.format
+    layout.udp_profile_lidar = core.UDPProfileLidar.from_string(profile)
+    info.format = layout
+    return info
+
+
+def send(mode: str, profile: str, seconds: float, port: int, link: Connection) -> None:
+    """Make the packets, then send each when it is due.  Runs in a process of its own."""
+    core = load_sdk()
+    info = make_info(core, mode, profile)
+    scene = _Again(core, info, World("drive", 0))
+    packets = LidarPackets(core, info, scene)
+    sweeps = round(seconds * 1e9 / scene.period_ns)
+    made = [packet for k in range(sweeps) for packet in packets.sweep(k)]
+    link.send(len(made[-1].data))
+    link.recv()
+    wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    wire.connect(("127.0.0.1", port))
+    begin_s = time.monotonic() + _LEAD_S
+    late_s = 0.0
+    for packet in made:
+        due_s = begin_s + (packet.t_ns - made[0].t_ns) / 1e9
+        wait_s = due_s - time.monotonic()
+        if wait_s > 0.0005:
+            time.sleep(wait_s)
+        late_s = max(late_s, -wait_s)
+        wire.send(packet.data)
+    lidar = sum(not packet.imu for packet in made)
+    link.send({"sweeps": sweeps, "packets": lidar, "late_ms": late_s * 1e3,
+               "mb": sum(len(p.data) for p in made) / 1e6, "cpu": time.process_time()})  # fmt: skip
+
+
+def receive(metadata: str, port: int, encode: bool, link: Connection) -> None:
+    """The driver, until a second brings nothing; tells what came and the CPU for it."""
+    options = {"metadata": metadata, "imu_port": port, "timeout_s": 1.0}
+    checked = check_options(OusterDriver.options, options)
+    driver = OusterDriver(SensorConfig("lidar", "udp", f"//127.0.0.1:{port}", checked))
+    link.send("ready")
+    while True:
+        try:
+            specs = driver.open()
+            break
+        except DeviceError:
+            continue
+    encoders = {spec.name: Encoder(spec) for spec in specs}
+    got = {"sweeps": 0, "imu": 0, "packets_missing": 0, "sweeps_lost": 0, "dropped": 0}
+    begin = cpu = time.process_time()
+    try:
+        while True:
+            item = driver.read()
+            if item is None:
+                continue
+            cpu = time.process_time()
+            if isinstance(item, Sample):
+                got["sweeps" if item.stream == "lidar" else "imu"] += item.count
+                if encode:
+                    encoders[item.stream].encode(item)
+            elif isinstance(item, State):
+                got["packets_missing"] += item.values.get("packets_missing", 0)
+                got["dropped"] += item.values.get("packets_dropped_by_kernel", 0)
+            elif isinstance(item, Lost) and item.stream == "lidar":
+                got["sweeps_lost"] += item.count or 0
+    except DeviceError:
+        pass
+    for encoder in encoders.values():
+        encoder.close()
+    driver.close()
+    link.send({**got, "cpu": cpu - begin})
+
+
+def one(mode: str, profile: str, seconds: float, encode: bool) -> dict[str, Any]:
+    """One measurement: CPU in seconds a second of sending."""
+    context = multiprocessing.get_context("spawn")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sensor.json"
+        path.write_text(make_info(load_sdk(), mode, profile).to_json_string())
+        here, there = context.Pipe()
+        sending = context.Process(target=send, args=(mode, profile, seconds, port, there))
+        sending.start()
+        packet_bytes = here.recv()
+        receiver_here, receiver_there = context.Pipe()
+        arguments = (str(path), port, encode, receiver_there)
+        receiving = context.Process(target=receive, args=arguments)
+        receiving.start()
+        receiver_here.recv()
+        time.sleep(0.5)  # for ouster-sdk to load; its driver tries again until packets come
+        here.send("go")
+        sent, got = here.recv(), receiver_here.recv()
+        sending.join()
+        receiving.join()
+    return {
+        "mode": mode,
+        "profile": profile,
+        "encode": encode,
+        "packet_bytes": packet_bytes,
+        "packets_per_s": sent["packets"] / seconds,
+        "mb_per_s": sent["mb"] / seconds,
+        "packets_sent": sent["packets"],
+        "sweeps_sent": sent["sweeps"],
+        "sender_late_ms": sent["late_ms"],
+        "cpu": got.pop("cpu") / seconds,
+        **got,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of sending, each")
+    parser.add_argument("--modes", default="2048x10,1024x20")
+    parser.add_argument("--profiles", default=",".join(_PROFILES))
+    parser.add_argument("--encode", action="store_true", help="as far as the recorded frames")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    results = []
+    for mode in chosen.modes.split(","):
+        for profile in chosen.profiles.split(","):
+            result = one(mode, profile, chosen.seconds, chosen.encode)
+            results.append(result)
+            if not chosen.json:
+                print(
+                    f"128x{mode:7} {profile:28} {result['packets_per_s']:6.0f} packets/s "
+                    f"{result['mb_per_s']:5.1f} MB/s: {result['sweeps']} of "
+                    f"{result['sweeps_sent']} sweeps, {result['packets_missing']} packets missing, "
+                    f"{result['sweeps_lost']} sweeps lost, CPU {result['cpu'] * 100:.1f} %",
+                    flush=True,
+                )
+    if chosen.json:
+        about = {"cpus": os.cpu_count(), "python": platform.python_version(),
+                 "numpy": np.__version__, "linux": platform.release()}  # fmt: skip
+        print(json.dumps({"machine": about, "results": results}, indent=1))
+    whole = all(r["sweeps"] == r["sweeps_sent"] and not r["packets_missing"] for r in results)
+    return 0 if whole else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,336 @@
+"""An Ouster's HTTP API: its settings, its metadata, its clock.
+
+ouster-sdk 1.0 has a client of its own, but each of its requests holds Python's global lock until
+the sensor answers or the request has timed out, which stops the whole process, and it sleeps and
+tries again out of sight.  The API is documented (HTTP API Reference Guide, ``/api/v1``), and small.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import queue
+import re
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from recorder.contract.errors import DeviceError, SourceError
+
+_ANSWER_LIMIT: Final = 1 << 24  # bytes
+_STAGING_VERSION: Final = (3, 1)  # from here on settings go through /sensor/config
+_STARTING: Final = ("INITIALIZING", "WARMUP", "UPDATING", "RESTARTING")
+_POLL_S: Final = 0.2
+_CLOCK_S: Final = 10.0
+
+
+class OusterHttp:
+    """Requests to one sensor, each on a connection of its own.
+
+    Args:
+        host: name or address, with ``:PORT`` behind it where that is not 80.
+        timeout_s: of a request.
+
+    Attributes:
+        local_address: this machine's address as the sensor's network has it; "" before the first
+            request.
+        until_s: time.monotonic() at which all requests are to be over; None: no such time.
+
+    Raises:
+        DeviceError: of all requests: no answer, or none that can be read.
+        SourceError: the sensor refuses what was asked of it (HTTP 400 and the like).
+    """
+
+    def __init__(self, host: str, timeout_s: float = 2.0) -> None:
+        self._host, self._timeout_s = host, timeout_s
+        self.local_address = ""
+        self.until_s: float | None = None
+
+    def sensor_info(self) -> dict[str, Any]:
+        """Serial number, firmware, status, initialization id."""
+        return self._mapping("sensor/metadata/sensor_info")
+
+    def metadata(self) -> str:
+        """The sensor's metadata, as JSON."""
+        return self._ask("GET", "sensor/metadata")
+
+    def settings(self, version: tuple[int, ...]) -> dict[str, Any]:
+        """The settings in force."""
+        if version >= _STAGING_VERSION:
+            return self._mapping("sensor/config")
+        return self._mapping("sensor/cmd/get_config_param?args=active")
+
+    def configure(self, settings: Mapping[str, Any], version: tuple[int, ...]) -> None:
+        """Set all settings, and reinitialize the sensor, so that they are in force."""
+        text = json.dumps(settings)
+        if version >= _STAGING_VERSION:
+            self._ask("POST", "sensor/config?staging=true&reinit=false&persist=false", text)
+            self._ask("POST", "sensor/config?staging=true&reinit=true&persist=false", "{}")
+            return
+        quoted = urllib.parse.quote(text, safe="")
+        self._ask("GET", f"sensor/cmd/set_config_param?args=.+{quoted}")
+        self._ask("GET", "sensor/cmd/reinitialize")
+
+    def clock(self) -> dict[str, Any]:
+        """What is known of the clock's synchronization, without figures that never stand still."""
+        return clock_state(self._mapping("time"))
+
+    def alerts(self) -> list[Any]:
+        """The alerts that are active."""
+        active = self._mapping("sensor/alerts").get("active")
+        return active if isinstance(active, list) else []
+
+    def _mapping(self, path: str) -> dict[str, Any]:
+        text = self._ask("GET", path)
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise DeviceError(f"HTTP API, {path}: answers with {text[:60]!r}, which is no object")
+        return value
+
+    def _ask(self, method: str, path: str, body: str | None = None) -> str:
+        name, timeout_s = path.partition("?")[0], self._timeout_s
+        if self.until_s is not None:
+            timeout_s = min(timeout_s, max(0.05, self.until_s - time.monotonic()))
+        try:
+            connection = http.client.HTTPConnection(self._host, timeout=timeout_s)
+        except http.client.InvalidURL as error:
+            raise SourceError(f"{self._host!r} is no host: {error}") from None
+        try:
+            connection.connect()
+            self.local_address = str(connection.sock.getsockname()[0])
+            headers = {"Content-Type": "application/json"} if body is not None else {}
+            connection.request(method, "/api/v1/" + path, body, headers)
+            answer = connection.getresponse()
+            data = _read(answer, timeout_s)
+        except TimeoutError:
+            raise DeviceError(f"HTTP API, {name}: no answer in {timeout_s:.1f} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise DeviceError(f"HTTP API, {name}: {reason}") from None
+        finally:
+            connection.close()
+        text = data.decode("utf-8", "replace")
+        if 200 <= answer.status < 300:
+            return text
+        told = f"HTTP API, {name}: {answer.status} {' '.join(text.split())[:200]}"
+        # 404: of what is asked for while the sensor starts; 5xx: it cannot just now.
+        raise (SourceError if answer.status in (400, 403, 405, 422) else DeviceError)(told)
+
+
+def _read(answer: http.client.HTTPResponse, timeout_s: float) -> bytes:
+    deadline, data = time.monotonic() + timeout_s, b""
+    while part := answer.read1(1 << 16):
+        data += part
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        if len(data) > _ANSWER_LIMIT:
+            raise http.client.HTTPException("the answer has no end")
+    return data
+
+
+def firmware_version(info: Mapping[str, Any]) -> tuple[int, ...]:
+    """Major and minor number of the firmware, (0, 0) where it cannot be told."""
+    text = str(info.get("image_rev") or info.get("build_rev") or "")
+    match = re.search(r"v?(\d+)\.(\d+)(?:\.\d+)?", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def clock_state(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``/api/v1/time`` says of the clock's source and whether it is locked to it."""
+
+    def at(*keys: str) -> Any:
+        value: Any = answer
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    found = {
+        "timestamp_mode": at("sensor", "timestamp", "mode"),
+        "sync_pulse_in_locked": at("sensor", "sync_pulse_in", "locked"),
+        "multipurpose_io_mode": at("sensor", "multipurpose_io", "mode"),
+        "nmea_locked": at("sensor", "nmea", "locked"),
+        "ptp_port_state": at("ptp", "port_data_set", "port_state"),
+        "ptp_grandmaster": at("ptp", "parent_data_set", "grandmaster_identity"),
+    }
+    return {name: value for name, value in found.items() if isinstance(value, str | int | bool)}
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What a sensor is to be set to.
+
+    Attributes:
+        settings: by Ouster's names; others stay as they are.
+        udp_dest: where it sends to; None: to this machine, unless it sends to a multicast group.
+        refused: settings that it did not take when they were set, by what it has instead.
+    """
+
+    settings: Mapping[str, Any]
+    udp_dest: str | None = None
+    refused: dict[str, Any] = field(default_factory=dict)
+
+    def changes(self, active: Mapping[str, Any], here: str) -> dict[str, Any]:
+        """What must be set; `here` is this machine's address."""
+        wanted = dict(self.settings)
+        destination = str(active.get("udp_dest") or "")
+        if self.udp_dest is not None:
+            wanted["udp_dest"] = self.udp_dest
+        elif destination != here and not is_multicast(destination):
+            wanted["udp_dest"] = here
+        if "operating_mode" in active:
+            wanted.setdefault("operating_mode", "NORMAL")
+        if "auto_start_flag" in active:
+            wanted.setdefault("auto_start_flag", 1)
+        if "udp_ip" in active and "udp_dest" in wanted:  # older firmware's name for it
+            wanted["udp_ip"] = wanted["udp_dest"]
+        if active.get("udp_dest_zm") and "udp_dest" in wanted:
+            wanted.setdefault("udp_dest_zm", wanted["udp_dest"])
+        return {name: value for name, value in wanted.items() if active.get(name) != value}
+
+
+def is_multicast(address: str) -> bool:
+    """Whether an address is a multicast group."""
+    try:
+        return ipaddress.ip_address(address).is_multicast
+    except ValueError:
+        return False
+
+
+def bring_up(
+    sensor: OusterHttp, wanted: Wanted, deadline_s: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Set the sensor as wanted, and wait until it runs; its settings and sensor_info.
+
+    It is reinitialized only where its settings differ.  A setting that it does not take all the
+    same is put down in ``wanted.refused``, and not set again.
+
+    Args:
+        deadline_s: time.monotonic() until which to wait for the sensor to run.
+
+    Raises:
+        DeviceError: it does not answer or does not run yet; it goes on starting by itself.
+        SourceError: it refuses the settings.
+    """
+    info = _running(sensor, deadline_s, ("STANDBY", "UNCONFIGURED"))
+    version = firmware_version(info)
+    active = sensor.settings(version)
+    changes = wanted.changes(active, sensor.local_address)
+    changes = {n: v for n, v in changes.items() if wanted.refused.get(n, _NEVER) != active.get(n)}
+    if changes:
+        sensor.configure({**active, **changes}, version)
+        info = _running(sensor, deadline_s, ())
+        active = sensor.settings(version)
+        left = wanted.changes(active, sensor.local_address)
+        wanted.refused.update({name: active.get(name) for name in left if name in changes})
+    if info.get("status") != "RUNNING":
+        raise DeviceError(f"the sensor reports the status {info.get('status')!r}")
+    return active, info
+
+
+_NEVER: Final = object()
+
+
+def _running(sensor: OusterHttp, deadline_s: float, others: tuple[str, ...]) -> dict[str, Any]:
+    """sensor_info, once the sensor runs, or has a status of `others`."""
+    while True:
+        info = sensor.sensor_info()
+        status = str(info.get("status"))
+        if status == "RUNNING" or status in others:
+            return info
+        if status not in _STARTING:
+            raise DeviceError(f"the sensor reports the status {status!r}")
+        if time.monotonic() + _POLL_S > deadline_s:
+            raise DeviceError(f"the sensor is starting ({status})")
+        time.sleep(_POLL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """An answer of the `Watch`: `kind` is ``metadata`` (a str), ``clock`` or ``alerts``."""
+
+    kind: str
+    value: Any
+
+
+class Watch:
+    """Asks the sensor in a thread of its own, so that its packets are never kept waiting.
+
+    >>> watch = Watch(sensor)
+    >>> watch.ask("metadata")                # this one until there is an answer
+    >>> for news in watch.news(): ...        # what has come
+    >>> watch.close()
+
+    The clock's state is asked for every ten seconds, and told where it has changed.
+    """
+
+    def __init__(self, sensor: OusterHttp) -> None:
+        self._sensor = sensor
+        self._asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ouster-http", daemon=True)
+        self._thread.start()
+
+    def ask(self, kind: str) -> None:
+        """Ask for ``metadata`` or ``alerts``."""
+        self._asked.put(kind)
+        self._wake.set()
+
+    def news(self) -> list[News]:
+        """Answers that have come since the last call."""
+        found = []
+        while not self._news.empty():
+            found.append(self._news.get())
+        return found
+
+    def close(self) -> None:
+        """End the thread; a request that hangs ends by itself."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join(0.1)
+
+    def _run(self) -> None:
+        clock: Any = None
+        open_questions: dict[str, Callable[[], Any]] = {}
+        next_clock_s = 0.0
+        while not self._stop.is_set():
+            while not self._asked.empty():
+                kind = self._asked.get()
+                open_questions[kind] = getattr(self, "_ask_" + kind)
+            if time.monotonic() >= next_clock_s:
+                next_clock_s = time.monotonic() + _CLOCK_S
+                state = self._try(self._sensor.clock)
+                if state and state != clock:
+                    clock = state
+                    self._news.put(News("clock", state))
+            for kind in tuple(open_questions):
+                value = self._try(open_questions[kind])
+                if value is not None:
+                    self._news.put(News(kind, value))
+                if value is not None or kind != "metadata":
+                    del open_questions[kind]
+            wait_s = 0.5 if open_questions else max(0.0, next_clock_s - time.monotonic())
+            self._wake.wait(wait_s)
+            self._wake.clear()
+
+    def _ask_metadata(self) -> str | None:
+        status = self._sensor.sensor_info().get("status")
+        return self._sensor.metadata() if status == "RUNNING" else None
+
+    def _ask_alerts(self) -> list[Any]:
+        return self._sensor.alerts()
+
+    @staticmethod
+    def _try(ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except (DeviceError, SourceError):
+            return None

@@ -1,0 +1,349 @@
+"""An Ouster on the network."""
+
+from __future__ import annotations
+
+import hashlib
+import select
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from drivers._devices.ouster import (
+    News,
+    OusterHttp,
+    Wanted,
+    Watch,
+    bring_up,
+    is_multicast,
+)
+from drivers._devices.udp import UdpReceiver, cap_warning
+from drivers._kit.driver import Item, Lost, SensorConfig, State
+from drivers._ouster.sensor import SDK_ERRORS, Sensor, last_ns, load_info, load_sdk, one_line
+from drivers._protocols.ouster_accounts import Repeats
+from drivers._protocols.ouster_frames import SILENCE_NS, Assembly, imu_rate_hz, packet_fields
+from drivers._protocols.ouster_packets import Checksums, Sorter
+from recorder.contract.errors import DeviceError, SourceError
+from recorder.contract.streams import StreamSpec
+
+_OPEN_S: Final = 2.5  # for the sensor to start
+_HTTP_S: Final = 3.5  # for all requests together
+_FIRST_PACKET_S: Final = 1.5
+_READ_S: Final = 0.1
+_GATHER_S: Final = 0.01
+_BATCH: Final = 64
+
+_SETTINGS: Final = {
+    "mode": "lidar_mode",
+    "profile": "udp_profile_lidar",
+    "timestamp_mode": "timestamp_mode",
+    "multipurpose_io_mode": "multipurpose_io_mode",
+    "lidar_port": "udp_port_lidar",
+    "imu_port": "udp_port_imu",
+}
+"""The driver's options and what they are among the sensor's settings."""
+
+
+def wanted_settings(config: SensorConfig) -> Wanted:
+    """What a config says that the sensor is to be set to."""
+    options = config.options
+    chosen = {to: options[name] for name, to in _SETTINGS.items() if options[name] is not None}
+    return Wanted({**options["settings"], **chosen}, options["udp_dest"])
+
+
+class LiveSource:
+    """Packets from the network, parsed and put together as those of a capture are.
+
+    Args:
+        config: the sensor's entry, of scheme ``ouster`` or ``udp``.
+        wanted: what the sensor is to be set to; kept between one `open` and the next.
+    """
+
+    def __init__(self, config: SensorConfig, wanted: Wanted) -> None:
+        self._config, self._wanted = config, wanted
+        self._place = f"{config.name}: {config.scheme}:{config.address}"
+        self._receivers: list[UdpReceiver] = []
+        self._watch: Watch | None = None
+
+    def open(self) -> Sequence[StreamSpec]:
+        core = self._core = load_sdk()
+        try:
+            info, text = self._connect()
+        except (DeviceError, SourceError) as error:
+            raise type(error)(f"{self._place}: {error}") from None
+        try:
+            fields = packet_fields(core, info)
+            self._sensor = Sensor(core, self._config, info, fields, live=True)
+            self._recorded = {name: fields[name] for name in self._sensor.recorded}
+            self._assembly = self._assemble()
+        except SDK_ERRORS as error:
+            raise SourceError(f"{self._place}: metadata of no use: {one_line(error)}") from None
+        specs = self._sensor.specs(text, imu_rate_hz(info) is not None, finite=False)
+        layout = self._sorter.layout
+        self._repeats = Repeats(core, layout)
+        self._checksums = Checksums(core, layout, info.format.udp_profile_imu.name)
+        self._batched = info.format.udp_profile_lidar.name != "OFF"
+        self._legacy_imu = info.format.udp_profile_imu.name == "LEGACY"
+        self._opening["metadata_sha256"] = _digest(text)
+        deadline_s = time.monotonic() + _FIRST_PACKET_S
+        while not self._queue:
+            if (left_s := deadline_s - time.monotonic()) <= 0:
+                raise DeviceError(f"{self._place}: {self._nothing()}")
+            self._receive(left_s)
+        self._heard_ns = time.monotonic_ns()
+        return specs
+
+    def _assemble(self) -> Assembly[Item]:
+        return Assembly(self._core, self._info, self._recorded, self._sweep, self._restarted)
+
+    def _connect(self) -> tuple[Any, str]:
+        """The sensor's SensorInfo and metadata; its sockets are bound then."""
+        options, host = self._config.options, self._config.address.removeprefix("//").rstrip("/")
+        self._queue: list[tuple[int, Any]] = []
+        self._held: list[tuple[int, Any]] = []
+        self._last_ns = self._overflow = 0
+        self._misfit = 0  # size of the last packet that does not fit the metadata
+        self._misfit_told = False
+        self._opening: dict[str, Any] = {}
+        if self._config.scheme == "udp":
+            bind, port = _address_and_port(host)
+            if not options["metadata"]:
+                raise SourceError("needs the sensor's metadata (option `metadata`)")
+            info, text = load_info(self._core, Path(options["metadata"]))
+            ports = port, options["imu_port"] or info.config.udp_port_imu or port + 1
+            self._bind(bind, ports)
+            self._know(info, ports, bind)
+            return info, text
+        http = OusterHttp(host)
+        http.until_s = time.monotonic() + _HTTP_S
+        active, sensor = bring_up(http, self._wanted, time.monotonic() + _OPEN_S)
+        self._opening |= {"settings": active, "init_id": sensor.get("initialization_id")}
+        if self._wanted.refused:
+            self._opening["settings_refused"] = sorted(self._wanted.refused)
+            names = ", ".join(f"{n} (has {v!r})" for n, v in self._wanted.refused.items())
+            _warn(f"{self._place}: the sensor does not take the settings {names}")
+        destination = str(active.get("udp_dest") or "")
+        direct = destination == http.local_address or is_multicast(destination)
+        ports = int(active.get("udp_port_lidar") or 7502), int(active.get("udp_port_imu") or 7503)
+        address = destination if direct else ""
+        self._bind(address, ports, http.local_address)
+        text = http.metadata()
+        try:
+            info = self._core.SensorInfo(text)
+        except SDK_ERRORS as error:
+            raise DeviceError(f"metadata of no use: {one_line(error)}") from None
+        self._know(info, ports, address)
+        http.until_s = None
+        self._watch = Watch(http)
+        return info, text
+
+    def _know(self, info: Any, ports: tuple[int, int], address: str) -> None:
+        self._info = info
+        self._sorter = Sorter(self._core, info, *ports)
+        if info.format.zone_monitoring_enabled:  # a sweep is not whole without its zone packet
+            self._bind(address, (int(info.config.udp_port_zm or 7504),))
+
+    def _bind(self, address: str, ports: Sequence[int], interface: str = "") -> None:
+        asked = round(self._config.options["socket_buffer_mb"] * 1e6)
+        for port in sorted(set(ports) - {receiver.port for receiver in self._receivers}):
+            self._receivers.append(
+                UdpReceiver(address, port, asked, 0.0, batch=_BATCH, interface=interface)
+            )
+        lidar = next(r for r in self._receivers if r.port == ports[0])
+        if (warning := cap_warning(lidar, self._config.name)) is not None:
+            _warn(warning)
+            self._opening["socket_buffer_bytes"] = lidar.granted_bytes
+            self._opening["socket_buffer_bytes_asked"] = asked
+        self._poll = select.poll()
+        for receiver in self._receivers:
+            self._poll.register(receiver.fileno(), select.POLLIN)
+
+    def items(self) -> Iterator[Item | None]:
+        """What comes; None where nothing does.  DeviceError where nothing came for long."""
+        timeout_ns = round(self._config.options["timeout_s"] * 1e9)
+        first_ns = self._queue[0][0]
+        yield from self._hold(State(self._config.name, first_ns, self._opening, lasting=True))
+        quiet = False
+        while True:
+            if not self._queue:
+                self._receive(_READ_S)
+            if self._queue:
+                self._heard_ns, quiet = time.monotonic_ns(), False
+                queue, self._queue = self._queue, []
+                for t_ns, packet in queue:
+                    yield from self._take(t_ns, packet)
+                yield from self._counts()
+            else:
+                silence_ns = time.monotonic_ns() - self._heard_ns
+                if silence_ns > SILENCE_NS and not quiet:
+                    quiet = True
+                    yield from self._assembly.finish()
+                if silence_ns > timeout_ns:
+                    yield from self._sensor.finish()
+                    raise DeviceError(f"{self._place}: {self._nothing()}")
+                yield None
+            if self._watch is not None:
+                for news in self._watch.news():
+                    yield from self._tell(news)
+
+    def _receive(self, wait_s: float) -> None:
+        """Wait for packets; put them into the queue in the order of their arrival."""
+        found, self._held = self._held, []
+        if not found and self._poll.poll(wait_s * 1e3):
+            # The kernel keeps and stamps what comes meanwhile: many at a time cost less.
+            time.sleep(_GATHER_S)
+        horizon: int | None = None
+        sorter, lidar_port = self._sorter, self._sorter.ports[0]
+        for receiver in self._receivers:
+            batch = receiver.receive(0.0)
+            port = receiver.port
+            for k, (t_ns, size) in enumerate(
+                zip(batch.t_ns.tolist(), batch.sizes.tolist(), strict=True)
+            ):
+                packet = sorter.packet(port, batch.data[k, :size])
+                if packet is None:
+                    self._misfit = size if port == lidar_port else self._misfit
+                    continue
+                source = batch.source(k)
+                if sorter.is_ours(packet, source if sorter.address else None):
+                    found.append((t_ns, packet))
+                    if not sorter.address and isinstance(packet, self._core.LidarPacket):
+                        sorter.address = source  # for those that do not tell a serial number
+            if batch.more:
+                last = int(batch.t_ns[-1])
+                horizon = last if horizon is None else min(last, horizon)
+        found.sort(key=_stamp)
+        if horizon is not None:  # of one socket there is more to come before what another gave
+            self._held = [one for one in found if one[0] > horizon]
+            found = [one for one in found if one[0] <= horizon]
+        self._queue += found
+
+    def _take(self, t_ns: int, packet: Any) -> Iterator[Item]:
+        core, sensor = self._core, self._sensor
+        if not self._checksums.good(packet):
+            sensor.corrupt += 1
+            return
+        lidar = isinstance(packet, core.LidarPacket)
+        if lidar and self._repeats.again(packet):
+            sensor.repeated += 1
+            return
+        self._last_ns = max(self._last_ns, t_ns)
+        packet.host_timestamp = self._last_ns
+        imu = isinstance(packet, core.ImuPacket)
+        try:
+            if self._batched and not (imu and self._legacy_imu):
+                yield from self._assembly.take(packet)
+            if imu:
+                for item in sensor.imu_packet(packet):
+                    yield from self._hold(item)
+        except (
+            RuntimeError,
+            ValueError,
+            IndexError,
+        ):  # of a packet without a checksum that was damaged
+            sensor.corrupt += 1
+            self._assembly = self._assemble()
+
+    def _hold(self, item: Item) -> Iterator[Item]:
+        yield from self._assembly.hold(item, last_ns(item))
+
+    def _counts(self) -> Iterator[Item]:
+        """Packets that the kernel threw away, and ones that do not fit."""
+        overflow, name = sum(receiver.overflow for receiver in self._receivers), self._config.name
+        if overflow > self._overflow:
+            values = {"packets_dropped_by_kernel": overflow - self._overflow}
+            self._overflow = overflow
+            yield from self._hold(State(name, self._last_ns, values))
+        if self._misfit and not self._misfit_told:
+            self._misfit_told = True
+            expected = int(self._sorter.layout.lidar_packet_size)
+            detail = {"packet_bytes": self._misfit, "expected_bytes": expected}
+            yield from self._hold(Lost(name, self._last_ns, "corrupt", None, detail=detail))
+            if self._watch is not None:
+                self._watch.ask("metadata")
+
+    def _sweep(self, frame: Any, t_ns: int) -> Iterator[Item]:
+        for item in self._sensor.sweep(frame, t_ns):
+            yield item
+            if (
+                self._watch is not None
+                and isinstance(item, State)
+                and item.values.get("alert_flags")
+            ):
+                self._watch.ask("alerts")
+
+    def _restarted(self, t_ns: int, init_id: int) -> Iterator[Item]:
+        yield from self._sensor.restarted(t_ns, init_id)
+        if self._watch is not None:
+            self._watch.ask("metadata")
+
+    def _tell(self, news: News) -> Iterator[Item]:
+        values: dict[str, Any] = {news.kind: news.value}
+        if news.kind == "clock":
+            values = {"time_sync": news.value}
+        elif news.kind == "metadata":
+            try:
+                info = self._core.SensorInfo(news.value)
+            except SDK_ERRORS:
+                return
+            if _form(info) != _form(self._info):
+                yield from self._assembly.finish()
+                yield from self._sensor.finish()
+                raise DeviceError(f"{self._place}: the sensor's settings have changed")
+            values |= {"metadata_sha256": _digest(news.value), "init_id": int(info.init_id)}
+        yield from self._hold(State(self._config.name, self._last_ns, values, lasting=True))
+
+    def _nothing(self) -> str:
+        """What is wrong where no packet comes."""
+        ports = " and ".join(str(receiver.port) for receiver in self._receivers)
+        if self._misfit:
+            expected = self._sorter.layout.lidar_packet_size
+            return (
+                f"packets of {self._misfit} bytes come, the metadata says {expected}: they are of "
+                "another sensor, or its settings have changed"
+            )
+        return f"no packets of the sensor come to UDP ports {ports}"
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        for receiver in self._receivers:
+            receiver.close()
+        self._receivers.clear()
+
+
+def _stamp(one: tuple[int, Any]) -> int:
+    return one[0]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _form(info: Any) -> tuple[Any, ...]:
+    """All of the metadata that decides upon packets, channels and rates."""
+    layout = info.format
+    return (
+        info.h, info.w, layout.fps, layout.udp_profile_lidar, layout.udp_profile_imu,
+        layout.header_type, layout.columns_per_packet, tuple(layout.column_window),
+        layout.imu_measurements_per_packet, layout.imu_packets_per_frame,
+        layout.zone_monitoring_enabled, info.sn,
+    )  # fmt: skip
+
+
+def _address_and_port(text: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if not port:
+        raise SourceError("is not of the form udp://ADDRESS:PORT")
+    return ("" if host in ("0.0.0.0", "*") else host), port
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

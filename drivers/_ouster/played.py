@@ -1,0 +1,186 @@
+"""Recorded Ousters: captures (pcap), and OSF files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drivers._kit.driver import Item, Lost, SensorConfig, State
+from drivers._ouster.sensor import SDK_ERRORS, Sensor, last_ns, load_info, load_sdk, one_line
+from drivers._protocols.ouster_frames import Assembly, frame_fields, imu_rate_hz, packet_fields
+from drivers._protocols.ouster_packets import ClockStep, Misfit, SensorPackets
+from recorder.contract.errors import FormatError, SourceError
+from recorder.contract.streams import StreamSpec
+
+
+class PcapSource:
+    """A capture, packet by packet: neither its length nor what else is in it costs memory."""
+
+    def __init__(self, config: SensorConfig) -> None:
+        self._config = config
+        self._file: Any = None
+
+    def open(self) -> Sequence[StreamSpec]:
+        self._core = core = load_sdk()
+        self._path = path = self._config.path
+        options = self._config.options
+        metadata = Path(options["metadata"] or path.with_suffix(".json"))
+        if not metadata.is_file():
+            raise SourceError(
+                f"{self._config.name}: pcap:{path} needs the sensor's metadata (option "
+                f"`metadata`); {metadata}: no such file"
+            )
+        self._info, text = load_info(core, metadata)
+        try:
+            fields = packet_fields(core, self._info)
+            self._sensor = Sensor(core, self._config, self._info, fields)
+            recorded = {name: fields[name] for name in self._sensor.recorded}
+            self._assembly: Assembly[Item] = Assembly(
+                core, self._info, recorded, self._sensor.sweep, self._sensor.restarted
+            )
+        except SDK_ERRORS as error:
+            raise SourceError(f"{metadata}: is of no use: {one_line(error)}") from None
+        config = self._info.config
+        self._packets = SensorPackets(
+            core,
+            self._info,
+            options["lidar_port"] or config.udp_port_lidar or 7502,
+            options["imu_port"] or config.udp_port_imu or 7503,
+        )
+        specs = self._sensor.specs(text, imu_rate_hz(self._info) is not None, finite=True)
+        try:
+            self._file = path.open("rb", buffering=1 << 18)
+            self._packets.find(self._file)
+            self._file.seek(0)
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
+        except FormatError as error:
+            raise SourceError(f"{path}: {error}") from None
+        return specs
+
+    def items(self) -> Iterator[Item]:
+        fault: Exception | None = None
+        batched = self._info.format.udp_profile_lidar.name != "OFF"
+        legacy_imu = self._info.format.udp_profile_imu.name == "LEGACY"
+        try:
+            for packet in self._packets.read(self._file):
+                if isinstance(packet, Misfit):
+                    detail = {"packet_bytes": packet.size, "expected_bytes": packet.expected}
+                    yield Lost(self._sensor.name, packet.t_ns, "corrupt", None, detail=detail)
+                    continue
+                if isinstance(packet, ClockStep):
+                    step = {"host_clock_step_ns": packet.step_ns}
+                    yield State(self._sensor.name, packet.t_ns, step)
+                    continue
+                imu = isinstance(packet, self._core.ImuPacket)
+                if batched and not (imu and legacy_imu):
+                    yield from self._assembly.take(packet)
+                if imu:
+                    for item in self._sensor.imu_packet(packet):
+                        yield from self._assembly.hold(item, last_ns(item))
+        except (FormatError, OSError, RuntimeError) as error:
+            fault = error  # what came before it is whole, and is given out first
+        yield from self._assembly.finish()
+        yield from self._sensor.finish()
+        if fault is not None:
+            raise SourceError(f"{self._path}: {one_line(fault)}") from None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class OsfSource:
+    """A file of ouster-sdk: frames decoded once already, and the metadata with them."""
+
+    def __init__(self, config: SensorConfig) -> None:
+        self._config = config
+        self._messages: Iterable[Any] = ()
+        self._complaints: list[str] = []
+
+    def open(self) -> Sequence[StreamSpec]:
+        core = load_sdk()
+        from ouster.sdk import osf
+
+        self._path = path = self._config.path
+        self._complaints = complaints = []
+        try:
+            reader = osf.Reader(str(path), error_handler=lambda _, text: complaints.append(text))
+            sensors = reader.meta_store.find(osf.LidarSensor)
+            stream_id, info, text = self._choose(
+                {
+                    int(stream): sensors[meta.sensor_meta_id].info
+                    for stream, meta in reader.meta_store.find(osf.LidarFrameStream).items()
+                    if meta.sensor_meta_id in sensors
+                }
+            )
+            if self._config.options["metadata"]:
+                info, text = load_info(core, Path(self._config.options["metadata"]))
+            first = next((m.decode() for m in reader.messages([stream_id])), None)
+            if first is None:
+                raise SourceError(f"{path}: holds no sweep; {self._fault()}")
+            if (first.h, first.w) != (info.h, info.w):
+                raise SourceError(
+                    f"{path}: its sweeps have {first.h} x {first.w} points, the sensor's metadata "
+                    f"says {info.h} x {info.w}"
+                )
+            self._sensor = Sensor(core, self._config, info, frame_fields(core, first))
+            self._messages = reader.messages([stream_id])
+        except SDK_ERRORS as error:
+            raise SourceError(f"{path}: is no OSF file: {one_line(error)}") from None
+        self._with_imu = first.has_field("IMU_ACC") and first.has_field("IMU_TIMESTAMP")
+        return self._sensor.specs(text, self._with_imu, finite=True)
+
+    def items(self) -> Iterator[Item]:
+        fields = [*self._sensor.recorded, *(_OSF_IMU if self._with_imu else ())]
+        try:
+            for message in self._messages:
+                frame = message.decode(fields)
+                device_ns = int(frame.timestamp.max())
+                t_ns = int(frame.packet_timestamp.max()) or int(message.ts) or device_ns
+                later = []
+                for item in self._imu(frame, t_ns - device_ns) if self._with_imu else ():
+                    if last_ns(item) <= t_ns:
+                        yield item
+                    else:
+                        later.append(item)
+                yield from self._sensor.sweep(frame, t_ns)
+                yield from later
+        except (FormatError, *SDK_ERRORS) as error:
+            raise SourceError(f"{self._path}: {one_line(error)}") from None
+        yield from self._sensor.finish()
+        if self._complaints:
+            raise SourceError(f"{self._path}: {self._fault()}")
+
+    def close(self) -> None:
+        self._messages = ()
+
+    def _choose(self, streams: Mapping[int, Any]) -> tuple[int, Any, str]:
+        serial = self._config.options["serial"]
+        if not streams:
+            raise SourceError(f"{self._path}: holds no lidar; {self._fault()}")
+        fitting = {k: v for k, v in streams.items() if serial is None or v.sn == serial}
+        if len(fitting) != 1:
+            there = ", ".join(str(info.sn) for info in streams.values())
+            asked = "option `serial` must say which" if serial is None else f"none is {serial}"
+            raise SourceError(f"{self._path}: holds the sensors {there}; {asked}")
+        stream_id, info = fitting.popitem()
+        return stream_id, info, ""
+
+    def _fault(self) -> str:
+        text = " ".join(self._complaints[0].split()) if self._complaints else "it is empty"
+        return f"ouster-sdk says: {text}" if self._complaints else text
+
+    def _imu(self, frame: Any, host_minus_device_ns: int) -> Iterator[Item]:
+        acc, avel, t_dev_ns, status, packets = (frame.field(name) for name in _OSF_IMU)
+        size = len(t_dev_ns) // max(1, len(packets))
+        for k, t_ns in enumerate(packets):
+            part = slice(k * size, (k + 1) * size)
+            t_ns = int(t_ns) or int(t_dev_ns[part][-1]) + host_minus_device_ns
+            values = t_dev_ns[part], acc[part], avel[part], status[part]
+            yield from self._sensor.imu(t_ns, *values)
+
+
+_OSF_IMU = ("IMU_ACC", "IMU_GYRO", "IMU_TIMESTAMP", "IMU_STATUS", "IMU_PACKET_TIMESTAMP")

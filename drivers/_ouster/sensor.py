@@ -1,0 +1,260 @@
+"""What all sources of an Ouster share: its streams, its samples, and the accounts of its gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._devices.headless import provide_library
+from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._protocols.ouster_accounts import ImuGaps
+from drivers._protocols.ouster_frames import (
+    LAYOUT,
+    Fields,
+    channel_arrays,
+    imu_rate_hz,
+    stream_specs,
+)
+from recorder.contract.errors import SourceError
+from recorder.contract.streams import StreamSpec
+
+SDK_ERRORS = (RuntimeError, ValueError, IndexError, TypeError)
+"""What ouster-sdk raises where data are not what they should be."""
+
+CLOCK_STEP_NS: Final = 200_000_000
+"""More than a sweep is delayed on its way: the device's clock was set."""
+
+
+_NEVER_NS: Final = np.uint64(1 << 62)
+"""No device's clock shows so much, and the contract's stamps have no room for twice as much."""
+
+_PACKET_NS: Final = 10_000_000_000
+"""No packet's measurements take so long."""
+
+
+def load_sdk() -> Any:
+    """ouster-sdk's core; its console messages are off, they would mix with a command's output."""
+    provide_library("libGL.so.1")  # of the SDK's viewer: missing where there is no desktop
+    from ouster.sdk import core
+
+    core.init_logger("off")
+    return core
+
+
+def one_line(error: Exception) -> str:
+    """An error's text, made short."""
+    return " ".join(str(error).split())[:200]
+
+
+def load_info(core: Any, path: Path) -> tuple[Any, str]:
+    """SensorInfo and text of a metadata file.
+
+    Raises:
+        SourceError: it cannot be read, or is no metadata.
+    """
+    try:
+        text = path.read_text("utf-8")
+        return core.SensorInfo(text), text
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path}: is no Ouster sensor metadata: {one_line(error)}") from None
+    except OSError as error:
+        raise SourceError(f"{path}: cannot read the sensor's metadata: {error.strerror}") from None
+    except SDK_ERRORS as error:
+        raise SourceError(f"{path}: is no Ouster sensor metadata: {one_line(error)}") from None
+
+
+def last_ns(item: Item) -> int:
+    """An item's last stamp."""
+    return int(item.t_ns[-1]) if isinstance(item, Sample) else item.t_ns
+
+
+def _latest(t_dev_ns: npt.NDArray[np.uint64]) -> int:
+    """The last of some device times; 0 where none can be."""
+    return int(t_dev_ns[t_dev_ns <= _NEVER_NS].max(initial=0))
+
+
+class Sensor:
+    """What is known of the sensor; makes the items of its decoded frames and IMU packets.
+
+    Args:
+        core: the module ouster.sdk.core.
+        config: the sensor's entry.
+        info: its SensorInfo.
+        fields: the fields of its frames.
+        live: it is a device: sweeps that are missing were lost in the network, and steps of its
+            clock are told.
+
+    Attributes:
+        repeated, corrupt: packets since the last sweep that were left out by the source; told with
+            the next one.
+    """
+
+    def __init__(
+        self, core: Any, config: SensorConfig, info: Any, fields: Fields, live: bool = False
+    ) -> None:
+        self.name = config.name
+        self.info = info
+        self.fields = fields
+        self.extra: list[str] = config.options["extra"]
+        self.last_id: int | None = None
+        self.repeated = self.corrupt = 0
+        self._options = config.options
+        self._live = live
+        self._shape = (int(info.h), int(info.w))
+        self._columns_expected = int(info.format.valid_columns_per_frame())
+        self._per_sweep = int(info.format.lidar_packets_per_frame())
+        self._id_span = int(core.PacketFormat(info).max_frame_id) + 1
+        self._last_ns = self._last_dev_ns = self._imu_ns = 0
+        self._condition = {"alert_flags": 0, "thermal_shutdown": 0, "shot_limiting": 0}
+        self._period_ns = 1e9 / (info.format.fps or 10)
+        self._imu_hz = imu_rate_hz(info) or 100.0
+        self._gaps = ImuGaps(self._imu_hz)
+        if unknown := [n for n in self.extra if n not in fields or n in LAYOUT]:
+            known = ", ".join(sorted(set(fields) - set(LAYOUT))) or "none"
+            raise SourceError(
+                f"{self.name}: extra: {unknown[0]!r} is no further field of this sensor's profile "
+                f"{info.format.udp_profile_lidar.name}; there are: {known}"
+            )
+        self.recorded = [*(n for n in LAYOUT if n in fields), *self.extra] if fields else []
+
+    def specs(self, text: str, with_imu: bool, finite: bool) -> list[StreamSpec]:
+        """The streams; SourceError where there would be none."""
+        specs = stream_specs(
+            self.name,
+            self.info,
+            text,
+            self.fields,
+            compression=self._options["compression"],
+            extra=self.extra,
+            imu=with_imu and self._options["imu"],
+            finite=finite,
+            packing=self._options["packing"],
+        )
+        if not specs:
+            raise SourceError(f"{self.name}: the sensor sends no lidar data, and no IMU is wanted")
+        return specs
+
+    def sweep(self, frame: Any, t_ns: int) -> Iterator[Item]:
+        """A decoded frame as a sample, with the accounts of what is missing before and in it."""
+        frame_id, previous_id = int(frame.frame_id), self.last_id
+        detail: dict[str, Any] = {"frame_id": frame_id}
+        if previous_id is not None:
+            ahead = (frame_id - previous_id) % self._id_span
+            if 1 < ahead <= self._id_span // 2:  # beyond: the count has started anew
+                gap = detail | {"previous_frame_id": previous_id}
+                gap["packets_missing"] = (ahead - 1) * self._per_sweep
+                cause = "network" if self._live else "device"
+                yield Lost(self.name, t_ns, cause, ahead - 1, detail=gap)
+        self.last_id = frame_id
+        valid = int(np.count_nonzero(frame.status & 1))
+        if not valid:
+            yield Lost(self.name, t_ns, "device", 1, detail=detail | {"columns_valid": 0})
+            return
+        data = channel_arrays(frame.field, self.fields, self._shape, self.extra)
+        data["t_col"] = frame.timestamp[None]
+        device_ns = _latest(frame.timestamp)
+        yield Sample(self.name, np.array([t_ns], np.int64), data, np.array([device_ns], np.int64))
+        missing: dict[str, Any] = {}
+        if valid < self._columns_expected:
+            missing["columns_missing"] = self._columns_expected - valid
+            missing["packets_missing"] = self._packets_missing(frame, previous_id is None)
+        if self.repeated or self.corrupt:
+            missing |= {"packets_repeated": self.repeated, "packets_corrupt": self.corrupt}
+            self.repeated = self.corrupt = 0
+        if missing:
+            yield State(self.name, t_ns, missing | detail)
+        yield from self._changes(frame, t_ns, device_ns)
+
+    def _packets_missing(self, frame: Any, first: bool) -> int:
+        """Packets that are missing in a sweep; of a first one not those before it began."""
+        there = np.flatnonzero(frame.packet_timestamp)
+        missing = self._per_sweep - len(there)
+        if first and len(there):
+            begin = int(self.info.format.column_window[0])
+            begin //= int(self.info.format.columns_per_packet)
+            missing -= max(0, int(there[0]) - begin)
+        return max(0, missing)
+
+    def _changes(self, frame: Any, t_ns: int, device_ns: int) -> Iterator[Item]:
+        """What the sensor says of itself, and steps of its clock."""
+        now = {
+            "alert_flags": int(frame.alert_flags.max()),
+            "thermal_shutdown": int(frame.thermal_shutdown()),
+            "shot_limiting": int(frame.shot_limiting()),
+        }
+        if now != self._condition:
+            self._condition = now
+            yield State(self.name, t_ns, dict(now), lasting=True)
+        if self._live:
+            step_ns = (device_ns - self._last_dev_ns) - (t_ns - self._last_ns)
+            if self._last_ns and abs(step_ns) > CLOCK_STEP_NS:
+                yield State(self.name, t_ns, {"device_clock_step_ns": step_ns})
+        self._last_ns, self._last_dev_ns = t_ns, device_ns
+
+    def restarted(self, t_ns: int, init_id: int) -> Iterator[Item]:
+        """The sensor has started anew, and its frame ids with it."""
+        self.last_id = None
+        self._gaps.restart()
+        if self._last_ns and (absent := round((t_ns - self._last_ns) / self._period_ns)) > 0:
+            detail = {"init_id": init_id}
+            yield Lost(self.name, t_ns, "device", None, estimate=absent, detail=detail)
+            if self._imu_ns:
+                absent = round((t_ns - self._last_ns) * self._imu_hz / 1e9)
+                name = self.name + "_imu"
+                yield Lost(name, t_ns, "device", None, estimate=absent, detail=dict(detail))
+        self._last_ns = 0
+        yield State(self.name, t_ns, {"sensor_restarted": True, "init_id": init_id})
+
+    def finish(self) -> Iterator[Item]:
+        """The accounts that are open at the end."""
+        if lost := self._gaps.lost(at_once=True):
+            yield self._imu_lost(self._imu_ns, lost)
+
+    def imu_packet(self, packet: Any) -> Iterator[Item]:
+        """The items of an ImuPacket of ouster-sdk."""
+        values = packet.timestamp(), packet.accel(), packet.gyro(), packet.status()
+        return self.imu(int(packet.host_timestamp), *values)
+
+    def imu(
+        self,
+        t_ns: int,
+        t_dev_ns: npt.NDArray[np.uint64],
+        acc: npt.NDArray[np.float32],
+        avel: npt.NDArray[np.float32],
+        status: npt.NDArray[np.uint16],
+    ) -> Iterator[Item]:
+        """An IMU packet's measurements; nothing where none is wanted, or where it came before.
+
+        `t_ns` belongs to the last measurement, those before it are placed by the device's clock.
+        """
+        if not self._options["imu"] or not len(t_dev_ns):
+            return
+        if (
+            _latest(t_dev_ns) - int(t_dev_ns[0]) not in range(_PACKET_NS)
+            or t_dev_ns[-1] > _NEVER_NS
+        ):
+            self.corrupt += 1
+            return
+        if not self._gaps.take(t_ns, int(t_dev_ns[0]), int(t_dev_ns[-1]), len(t_dev_ns)):
+            self.repeated += self._live
+            return
+        self._imu_ns = t_ns
+        if lost := self._gaps.lost():
+            yield self._imu_lost(t_ns, lost)
+        good = np.flatnonzero(status & 1)
+        if not len(good):
+            return
+        device = t_dev_ns[good].astype(np.int64)
+        data = {
+            "acc": np.ascontiguousarray(acc[good], "<f4"),
+            "avel": np.ascontiguousarray(avel[good], "<f4"),
+        }
+        yield Sample(self.name + "_imu", device - int(t_dev_ns[-1]) + t_ns, data, device)
+
+    def _imu_lost(self, t_ns: int, count: int) -> Lost:
+        cause = "network" if self._live else "device"
+        return Lost(self.name + "_imu", t_ns, cause, count)

@@ -1,0 +1,258 @@
+"""An Ouster's packets, told from other datagrams: of a capture, or as they come from a socket.
+
+ouster-sdk itself comes in as an argument: it is heavy, and imported only when a source is opened.
+"""
+
+from __future__ import annotations
+
+import _lzma
+import ctypes
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._protocols.capture import Datagram, read_datagrams
+from recorder.contract.errors import FormatError
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The sensor began to send lidar packets of another size: its settings have changed.
+
+    Attributes:
+        t_ns: stamp of the first of them.
+        size, expected: bytes.
+    """
+
+    t_ns: int
+    size: int
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStep:
+    """The capturing host's clock went back; the stamps that follow are moved to go on.
+
+    Attributes:
+        t_ns: stamp at which they go on.
+        step_ns: by how much the clock went, negative.
+    """
+
+    t_ns: int
+    step_ns: int
+
+
+_STEP_BACK_NS = 100_000_000  # less is packets that overtook each other
+
+
+class Sorter:
+    """Makes ouster-sdk's packets of one sensor's datagrams; passes over all others.
+
+    >>> sorter = Sorter(core, info, {7502}, {7503})
+    >>> packet = sorter.packet(7502, payload)     # None: not one of this sensor's formats
+    >>> sorter.is_ours(packet, source)            # by its serial number, or its address
+
+    Args:
+        core: the module ouster.sdk.core.
+        info: the sensor's SensorInfo.
+        lidar_port, imu_port: destination UDP ports.
+
+    Attributes:
+        layout: the PacketFormat.
+        address: of the sensor, where its packets do not tell their serial number; b"": not known.
+    """
+
+    def __init__(self, core: Any, info: Any, lidar_port: int, imu_port: int) -> None:
+        self._core = core
+        self.layout = core.PacketFormat(info)
+        self.ports = (lidar_port, imu_port)
+        self.address = b""
+        self._lidar_size = int(self.layout.lidar_packet_size)
+        self._imu_size = int(self.layout.imu_packet_size)
+        zones = bool(info.format.zone_monitoring_enabled)
+        self._zone_size = int(self.layout.zone_packet_size) if zones else -1
+        self._serial = int(info.sn or 0)
+        self._lidar_tells = self.layout.udp_profile_lidar.name != "LEGACY"
+        self._imu_tells = info.format.udp_profile_imu.name != "LEGACY"
+
+    def packet(self, port: int, payload: npt.NDArray[np.uint8]) -> Any:
+        """A packet of the sensor's formats, by size and port; None for all else."""
+        size = len(payload)
+        if size == self._lidar_size and port == self.ports[0]:
+            packet = self._core.LidarPacket(self.layout)
+        elif size == self._imu_size and port == self.ports[1]:
+            packet = self._core.ImuPacket(self.layout)
+        elif size == self._zone_size:
+            packet = self._core.ZonePacket(self.layout)
+        else:
+            return None
+        packet.buf[:] = payload
+        return packet
+
+    def is_ours(self, packet: Any, source: bytes | None) -> bool:
+        """By serial number; profiles that have none go by the address, if one is given."""
+        lidar = isinstance(packet, self._core.LidarPacket)
+        tells = self._lidar_tells if lidar else self._imu_tells
+        if tells and self._serial and (serial := packet.prod_sn()):
+            return bool(serial == self._serial)
+        return source is None or source == self.address
+
+
+class Checksums:
+    """Finds damaged packets by their CRC-64, where the sensor's firmware sends one.
+
+    The footer's place is there in all profiles but LEGACY, but older firmware writes something
+    else into it (2.3: a constant): the checksum counts from the first packet on for which it is
+    right.
+
+    Args:
+        core: the module ouster.sdk.core.
+        layout: the PacketFormat.
+        imu_profile: name of the IMU's profile.
+    """
+
+    def __init__(self, core: Any, layout: Any, imu_profile: str) -> None:
+        self._core = core
+        self._of_imu = imu_profile != "LEGACY"
+        self._there = core.LidarPacket(layout).crc() is not None
+        self._proved, self._doubts = False, 0
+
+    def good(self, packet: Any) -> bool:
+        """False for a packet that was damaged on the way."""
+        if not self._there or not (self._of_imu or isinstance(packet, self._core.LidarPacket)):
+            return True
+        right = crc64(packet) == packet.crc()
+        if right:
+            self._proved, self._doubts = True, 0
+            return True
+        if self._proved:
+            self._doubts += 1
+            if self._doubts > _DOUBTS:  # no line is so bad: the first one was right by chance
+                self._there = False
+        return not (self._proved and self._there)
+
+
+_DOUBTS: Final = 10_000
+
+
+def _liblzma() -> Any:
+    """The CRC-64 of Python's own liblzma, which takes 7 us where ouster-sdk's takes 80."""
+    try:
+        function = ctypes.CDLL(getattr(_lzma, "__file__", None)).lzma_crc64
+    except (OSError, AttributeError):
+        return None
+    function.restype = ctypes.c_uint64
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64]
+    return function
+
+
+_LZMA_CRC64: Final = _liblzma()
+
+
+def crc64(packet: Any) -> int:
+    """CRC-64/XZ (ECMA-182, reflected) of a packet's bytes before its footer."""
+    data = packet.buf
+    if _LZMA_CRC64 is not None:
+        return int(_LZMA_CRC64(data.__array_interface__["data"][0], len(data) - 8, 0))
+    return int(packet.calculate_crc())
+
+
+class SensorPackets:
+    """One Ouster's packets in a capture, told from others by size, port, and serial or address.
+
+    >>> packets = SensorPackets(core, info, 7502, 7503)
+    >>> packets.find(file)
+    >>> file.seek(0)
+    >>> for packet in packets.read(file): ...
+
+    Args:
+        core: the module ouster.sdk.core.
+        info: the sensor's SensorInfo.
+        lidar_port, imu_port: destination UDP ports.
+    """
+
+    def __init__(self, core: Any, info: Any, lidar_port: int, imu_port: int) -> None:
+        self._core, self._info = core, info
+        self._sorter = Sorter(core, info, lidar_port, imu_port)
+        self._format = self._sorter.layout
+        self._stamped = True
+
+    def find(self, file: BinaryIO) -> None:
+        """Find the sensor's address, and whether there are host stamps.
+
+        Raises:
+            FormatError: there is no such sensor in the capture; the message lacks the file's name.
+        """
+        info, seen = self._info, Counter[str]()
+        profile = info.format.udp_profile_lidar.name
+        kind = self._core.ImuPacket if profile == "OFF" else self._core.LidarPacket
+        for datagram in read_datagrams(file):
+            packet = self._packet(datagram)
+            if packet is None:
+                seen[f"{len(datagram.payload)} bytes to port {datagram.port}"] += 1
+            elif not self._sorter.is_ours(packet, None):
+                seen[f"packets of serial {packet.prod_sn()}"] += 1
+            elif isinstance(packet, kind):
+                self._sorter.address = datagram.source
+                self._stamped = datagram.t_ns != 0
+                return
+            if len(seen) > 1000:
+                seen = Counter(dict(seen.most_common(100)))
+        there = "; ".join(f"{count} x {what}" for what, count in seen.most_common(3)) or "none"
+        raise FormatError(
+            f"holds no packet of this sensor ({info.prod_line}, serial {info.sn}, {profile}: "
+            f"{self._format.lidar_packet_size} bytes to port {self._sorter.ports[0]}); "
+            f"its UDP: {there}"
+        )
+
+    def read(self, file: BinaryIO) -> Iterator[Any]:
+        """ouster-sdk's packets with `host_timestamp` set; between them `Misfit`, `ClockStep`.
+
+        A capture without stamps is stamped with the device's own times.
+
+        Raises:
+            FormatError: as `read_datagrams`.
+        """
+        shift_ns = last_ns = 0
+        misfits = False
+        for datagram in read_datagrams(file):
+            packet = self._packet(datagram)
+            if packet is None:
+                misfit = (
+                    datagram.port == self._sorter.ports[0]
+                    and datagram.source == self._sorter.address
+                )
+                misfit &= self._stamped or last_ns > 0  # else there is no time to tell it at
+                if misfit and not misfits:
+                    t_ns = datagram.t_ns + shift_ns if self._stamped else last_ns
+                    size, expected = len(datagram.payload), int(self._format.lidar_packet_size)
+                    yield Misfit(max(t_ns, last_ns), size, expected)
+                misfits |= misfit
+                continue
+            if not self._sorter.is_ours(packet, datagram.source):
+                continue
+            if isinstance(packet, self._core.LidarPacket):
+                misfits = False
+            t_ns = datagram.t_ns + shift_ns if self._stamped else self._device_ns(packet)
+            if self._stamped and t_ns < last_ns - _STEP_BACK_NS:
+                yield ClockStep(last_ns, t_ns - last_ns)
+                shift_ns += last_ns - t_ns
+                t_ns = last_ns
+            last_ns = max(last_ns, t_ns)
+            packet.host_timestamp = t_ns
+            yield packet
+
+    def _packet(self, datagram: Datagram) -> Any:
+        return self._sorter.packet(datagram.port, np.frombuffer(datagram.payload, np.uint8))
+
+    def _device_ns(self, packet: Any) -> int:
+        if isinstance(packet, self._core.ImuPacket):
+            return int(packet.timestamp()[-1])
+        if isinstance(packet, self._core.LidarPacket):
+            header = self._core.ColHeader.TIMESTAMP
+            return int(self._format.packet_header(header, packet.buf).max())
+        return 0

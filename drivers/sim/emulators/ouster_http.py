@@ -1,0 +1,250 @@
+"""The HTTP API of an emulated Ouster: what ouster-sdk 1.0 and our driver ask of a sensor.
+
+After Ouster's HTTP API Reference Guide (``/api/v1``).  Settings are staged, and in force after a
+reinitialization, for which the emulator's next step sees.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote_plus, urlsplit
+
+_BODY_LIMIT: Final = 1 << 20
+_SECTIONS: Final = (
+    "beam_intrinsics",
+    "calibration_status",
+    "imu_data_format",
+    "imu_intrinsics",
+    "lidar_data_format",
+    "lidar_intrinsics",
+)
+_POLL_S: Final = 0.02
+
+
+class _Refusal(Exception):  # noqa: N818  an answer, not a failure
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class OusterApi:
+    """The state that requests see and change, and the server that answers them.
+
+    Args:
+        metadata: the sensor's metadata; ``sensor_info`` and ``config_params`` are kept up to date.
+        settings: in force at first.
+        accept: looks at new settings; returns what is wrong with them, or None.
+
+    Attributes:
+        lock: held while any of the others is read or changed.
+        metadata, settings: as they are now.
+        status: of the sensor, such as ``RUNNING``.
+        reinitialize: the staged settings, once they are to be put in force; None before.
+        served: how often the metadata have been fetched.
+        alerts: those that are active.
+    """
+
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        accept: Callable[[Mapping[str, Any]], str | None],
+    ) -> None:
+        self.lock = threading.RLock()
+        self.metadata, self.settings = dict(metadata), dict(settings)
+        self.status = "INITIALIZING"
+        self.reinitialize: dict[str, Any] | None = None
+        self.served = 0
+        self.alerts: list[dict[str, Any]] = []
+        self._staged = dict(settings)
+        self._accept = accept
+        self._server: ThreadingHTTPServer | None = None
+        self._port = 0
+
+    @property
+    def port(self) -> int:
+        """The server's TCP port; stays the same after `stop` and `start`."""
+        return self._port
+
+    def start(self) -> None:
+        """Listen on loopback."""
+        if self._server is not None:
+            return
+        handler = type("Handler", (_Handler,), {"api": self})
+        self._server = server = ThreadingHTTPServer(("127.0.0.1", self._port), handler)
+        server.daemon_threads = True
+        self._port = int(server.server_address[1])
+        name = f"ouster-http-{self._port}"
+        self._thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), name=name)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The port is closed, as of a sensor that is gone; may be called twice."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = None
+
+    def run(self, init_id: int, metadata: Mapping[str, Any] | None = None) -> None:
+        """The sensor runs, with the settings in force."""
+        with self.lock:
+            if metadata is not None:
+                self.metadata = dict(metadata)
+            info = dict(self.metadata["sensor_info"])
+            info |= {"initialization_id": init_id, "status": "RUNNING"}
+            self.metadata["sensor_info"] = info
+            self.metadata["config_params"] = dict(self.settings)
+            self.status = "RUNNING"
+
+    def answer(self, method: str, path: str, body: str, client: str) -> Any:
+        """The answer to a request: what JSON can say, or a str as it is."""
+        parts = urlsplit(path)
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        place = parts.path.removeprefix("/api/v1/").strip("/")
+        with self.lock:
+            if place == "sensor/config":
+                return self._config(method, query, body, client)
+            if method != "GET":
+                raise _Refusal(405, "method not allowed")
+            if place.startswith("sensor/cmd/"):
+                return self._command(place.removeprefix("sensor/cmd/"), parts.query, client)
+            if place.startswith("sensor/metadata"):
+                return self._metadata(place.removeprefix("sensor/metadata").strip("/"))
+            answers: dict[str, Any] = {
+                "system/firmware": {"fw": self.metadata["sensor_info"]["image_rev"]},
+                "system/network": {"hostname": "os-emulated", "carrier": True},
+                "sensor/alerts": {"active": self.alerts, "log": [], "next_cursor": 0},
+                "user/data": "",
+                "time": self._time(),
+            }
+            answers |= {f"time/{name}": value for name, value in answers["time"].items()}
+            if place not in answers:
+                raise _Refusal(404, "not found")
+            return answers[place]
+
+    def _metadata(self, section: str) -> Any:
+        if section == "sensor_info":
+            return self.metadata["sensor_info"] | {"status": self.status}
+        if self.status != "RUNNING":
+            raise _Refusal(404, f"the sensor is {self.status}")
+        if not section:
+            self.served += 1
+            return self.metadata
+        if section in _SECTIONS and section in self.metadata:
+            return self.metadata[section]
+        raise _Refusal(404, "not found")
+
+    def _time(self) -> dict[str, Any]:
+        mode = self.settings.get("timestamp_mode")
+        slave = mode == "TIME_FROM_PTP_1588"
+        return {
+            "sensor": {
+                "timestamp": {"mode": mode, "time": 0},
+                "multipurpose_io": {"mode": self.settings.get("multipurpose_io_mode")},
+                "sync_pulse_in": {"locked": 0},
+                "nmea": {"locked": 0},
+            },
+            "ptp": {"port_data_set": {"port_state": "SLAVE" if slave else "LISTENING"}},
+            "system": {"monotonic": 0, "realtime": 0},
+        }
+
+    def _config(self, method: str, query: Mapping[str, str], body: str, client: str) -> Any:
+        staging = query.get("staging", "false").lower() == "true"
+        if method == "GET":
+            return self._staged if staging else self.settings
+        if method != "POST":
+            raise _Refusal(405, "method not allowed")
+        try:
+            values = json.loads(body or "{}")
+        except ValueError:
+            raise _Refusal(400, "the body is no JSON") from None
+        if not isinstance(values, dict):
+            raise _Refusal(400, "the body is no object")
+        self._stage(values, client)
+        if query.get("reinit", "true").lower() == "true":
+            self._begin()
+        return {}
+
+    def _command(self, command: str, query: str, client: str) -> Any:
+        argument = query.partition("args=")[2]
+        match command:
+            case "get_config_param":
+                return self._staged if argument == "staged" else self.settings
+            case "set_config_param":
+                name, _, value = argument.partition("+")
+                try:
+                    parsed = json.loads(unquote_plus(value))
+                except ValueError:
+                    parsed = unquote_plus(value)
+                values = parsed if name == "." else {name: parsed}
+                if not isinstance(values, dict):
+                    raise _Refusal(400, "no object of settings")
+                self._stage(values, client)
+                return command
+            case "set_udp_dest_auto":
+                self._stage({"udp_dest": "@auto"}, client)
+            case "reinitialize":
+                self._begin()
+            case "save_config_params":
+                pass
+            case _:
+                raise _Refusal(404, "no such command")
+        return {}
+
+    def _stage(self, values: dict[str, Any], client: str) -> None:
+        if unknown := sorted(set(values) - set(self.settings)):
+            raise _Refusal(400, f"unknown setting {unknown[0]}")
+        if values.get("udp_dest") == "@auto":
+            values["udp_dest"] = client
+        staged = self._staged | values
+        if (fault := self._accept(staged)) is not None:
+            raise _Refusal(400, fault)
+        self._staged = staged
+
+    def _begin(self) -> None:
+        self.reinitialize, self.status = dict(self._staged), "INITIALIZING"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    api: OusterApi
+    protocol_version = "HTTP/1.1"
+    timeout = 5.0
+
+    def do_GET(self) -> None:
+        self._answer("GET")
+
+    def do_POST(self) -> None:
+        self._answer("POST")
+
+    def do_PUT(self) -> None:
+        self._answer("PUT")
+
+    def do_DELETE(self) -> None:
+        self._answer("DELETE")
+
+    def _answer(self, method: str) -> None:
+        code = 200
+        try:
+            size = int(self.headers.get("Content-Length") or 0)
+            if not 0 <= size <= _BODY_LIMIT:
+                raise _Refusal(413, "too long")
+            body = self.rfile.read(size).decode("utf-8", "replace")
+            value = self.api.answer(method, self.path, body, str(self.client_address[0]))
+        except _Refusal as refusal:
+            code, value = refusal.code, {"error": str(refusal)}
+        except ValueError:
+            code, value = 400, {"error": "bad request"}
+        data = json.dumps(value).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are no news."""

@@ -1,0 +1,119 @@
+"""An emulated Ouster that runs in a thread, and a driver that records from it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers.ouster import OusterDriver
+from drivers.sim.emulators.faults import Fault
+from drivers.sim.emulators.ouster import OusterEmulator
+from drivers.sim.lidar import START_NS
+from recorder.contract.options import check_options
+from recorder.contract.settings import SensorEntry
+
+PATIENCE_S = 20.0  # after which a test has failed
+
+
+def emulator_for(
+    scheme: str, address: object, faults: Sequence[Fault] = (), **options: Any
+) -> OusterEmulator:
+    checked = check_options(OusterDriver.options, options)
+    entry = SensorEntry("lidar", "ouster", scheme, str(address), checked)
+    return OusterEmulator(entry, faults, seed=5)
+
+
+@contextmanager
+def running(emulator: OusterEmulator, speed: int = 1) -> Iterator[str]:
+    """Steps it in a thread, `speed` times as fast as time goes; gives the source's address."""
+    source = emulator.start().source
+    failures: list[BaseException] = []
+    stop, begin_ns = threading.Event(), time.monotonic_ns()
+
+    def run() -> None:
+        try:
+            while not stop.is_set():
+                now_ns = begin_ns + (time.monotonic_ns() - begin_ns) * speed
+                due_ns = emulator.step(now_ns)
+                stop.wait(min(max((due_ns - now_ns) / 1e9 / speed, 0.0005), 0.02))
+        except BaseException as error:  # noqa: BLE001  raised in the test
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield source.partition(":")[2]
+    finally:
+        stop.set()
+        thread.join()
+        emulator.stop()
+    if failures:
+        raise failures[0]
+
+
+def live_driver(address: str, scheme: str = "ouster", **options: Any) -> OusterDriver:
+    checked = check_options(OusterDriver.options, options)
+    return OusterDriver(SensorConfig("lidar", scheme, address, checked))
+
+
+def read_until(driver: OusterDriver, enough: Callable[[list[Item]], bool]) -> list[Item]:
+    """What an open driver gives, until it is enough."""
+    items: list[Item] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not enough(items):
+        assert time.monotonic() < deadline, f"never enough: {summary(items)}"
+        if (item := driver.read()) is not None:
+            items.append(item)
+    return items
+
+
+def sweeps(count: int) -> Callable[[list[Item]], bool]:
+    def enough(items: list[Item]) -> bool:
+        return sum(isinstance(i, Sample) and i.stream == "lidar" for i in items) >= count
+
+    return enough
+
+
+def until(emulator: OusterEmulator, seconds: float) -> Callable[[list[Item]], bool]:
+    """A sweep that ended so long after the time of the emulator's faults began."""
+
+    def enough(items: list[Item]) -> bool:
+        last = next((i for i in reversed(items) if isinstance(i, Sample)), None)
+        if last is None or last.t_dev_ns is None or last.stream != "lidar":
+            return False
+        if emulator._first_ns is None or emulator._start_ns is None:
+            return False
+        begin_ns = START_NS + emulator._first_ns - emulator._start_ns
+        return bool(last.t_dev_ns[-1] > begin_ns + seconds * 1e9)
+
+    return enough
+
+
+def told(key: str) -> Callable[[list[Item]], bool]:
+    return lambda items: any(isinstance(i, State) and key in i.values for i in items)
+
+
+def packets_missing(items: list[Item]) -> int:
+    """Lidar packets that the driver counts as lost, in sweeps and between them."""
+    in_sweeps = [i.values.get("packets_missing", 0) for i in items if isinstance(i, State)]
+    between = [i.detail.get("packets_missing", 0) for i in items if isinstance(i, Lost)]
+    return int(sum(in_sweeps) + sum(between))
+
+
+def imu_missing(items: list[Item]) -> int:
+    return sum(i.count or 0 for i in items if isinstance(i, Lost) and i.stream == "lidar_imu")
+
+
+def summary(items: list[Item]) -> list[Any]:
+    return [i.stream if isinstance(i, Sample) else i for i in items][-60:]
+
+
+def write_metadata(folder: Path, info: Any) -> str:
+    path = folder / "sensor.json"
+    path.write_text(info.to_json_string())
+    return str(path)
