@@ -13,7 +13,7 @@ DEMO_S ?= 5
 # Tests that run at a time.
 JOBS ?= 2
 
-.PHONY: demo test test-campaign test-long lint conformance bench clean
+.PHONY: demo test test-campaign test-long lint conformance bench soak clean install uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
 define make_venv
@@ -25,16 +25,16 @@ endef
 
 $(STAMP): pyproject.toml constraints.txt
 	$(call make_venv,$(VENV))
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives,radar]'
 	@touch $@
 
 $(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
 	$(call make_venv,$(CVENV))
 	$(CVENV)/bin/python -m pip install --quiet --constraint constraints.txt \
-	    --constraint constraints-conformance.txt --editable '.[dev,archives,conformance]'
-	@# Its own requirements ask for torch, which reading does not need.
+	    --constraint constraints-conformance.txt --editable '.[dev,archives,radar,conformance]'
+	@# Their own requirements ask for torch, which reading does not need.
 	$(CVENV)/bin/python -m pip install --quiet --no-deps \
-	    --constraint constraints-conformance.txt nvidia-ncore
+	    --constraint constraints-conformance.txt nvidia-ncore l5kit
 	@touch $@
 
 # Records the simulated sensors, holds the session against its format, and says where it lies.
@@ -66,3 +66,41 @@ bench: $(STAMP)
 clean:
 	rm -rf $(VENV) $(CVENV) build *.egg-info
 	find recorder drivers tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.
+PREFIX ?= /opt/recorder
+DESTDIR ?=
+UNITS := recorder.service recorder-finalize.service
+
+install:
+	$(call make_venv,$(DESTDIR)$(PREFIX))
+	$(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --constraint constraints.txt '.[archives,radar]'
+	for unit in $(UNITS); do \
+	    sed 's#/opt/recorder#$(PREFIX)#g' systemd/$$unit > systemd/$$unit.tmp \
+	    && install -D -m 644 systemd/$$unit.tmp $(DESTDIR)/etc/systemd/system/$$unit; \
+	    status=$$?; rm -f systemd/$$unit.tmp; [ $$status = 0 ] || exit 1; done
+	install -D -m 644 systemd/recorder.sysusers $(DESTDIR)/etc/sysusers.d/recorder.conf
+	install -D -m 644 systemd/recorder.tmpfiles $(DESTDIR)/etc/tmpfiles.d/recorder.conf
+	install -D -m 644 systemd/60-recorder.conf $(DESTDIR)/etc/sysctl.d/60-recorder.conf
+	install -D -m 644 systemd/60-recorder.rules $(DESTDIR)/etc/udev/rules.d/60-recorder.rules
+	install -D -m 644 docs/vehicle.md $(DESTDIR)$(PREFIX)/share/doc/vehicle.md
+	[ -e $(DESTDIR)/etc/recorder/recorder.yaml ] \
+	    || install -D -m 640 configs/vehicle.yaml $(DESTDIR)/etc/recorder/recorder.yaml
+	[ -n "$(DESTDIR)" ] || { systemd-sysusers recorder.conf && systemd-tmpfiles --create recorder.conf \
+	    && chgrp recorder /etc/recorder/recorder.yaml && ln -sf $(PREFIX)/bin/recorder /usr/local/bin/ \
+	    && sysctl --quiet --system && udevadm control --reload && systemctl daemon-reload \
+	    && echo 'installed; next: docs/vehicle.md, "The first session"'; }
+
+uninstall:
+	-[ -n "$(DESTDIR)" ] || systemctl disable --now recorder
+	rm -f $(addprefix $(DESTDIR)/etc/systemd/system/,$(UNITS)) $(DESTDIR)/etc/sysusers.d/recorder.conf \
+	    $(DESTDIR)/etc/tmpfiles.d/recorder.conf $(DESTDIR)/etc/sysctl.d/60-recorder.conf \
+	    $(DESTDIR)/etc/udev/rules.d/60-recorder.rules
+	[ -n "$(DESTDIR)" ] || rm -f /usr/local/bin/recorder
+	rm -rf $(DESTDIR)$(PREFIX)
+	[ -n "$(DESTDIR)" ] || systemctl daemon-reload
+
+# Hours of kills, splits, a full disk and clock steps: make soak SOAK_S=28800
+SOAK_S ?= 3600
+soak: $(STAMP)
+	$(BIN)/python -m tests.soak --seconds $(SOAK_S)

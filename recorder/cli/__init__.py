@@ -24,13 +24,20 @@ from recorder.contract.masking import mask_passwords
 
 VERBS: tuple[tuple[str, str, str], ...] = (
     ("run", "recorder.cli.run", "record one session in the foreground"),
+    ("serve", "recorder.cli.serve", "the daemon: drivers armed, recording when told to"),
+    ("start", "recorder.cli.start", "have the daemon begin to record"),
+    ("stop", "recorder.cli.stop", "have the daemon end its recording"),
+    ("status", "recorder.cli.status", "how the daemon stands"),
+    ("mark", "recorder.cli.mark", "put a mark into the session that is being recorded"),
     ("check", "recorder.cli.check", "look at a config, its sources and the disk, record nothing"),
     ("info", "recorder.cli.info", "what a session holds"),
     ("list", "recorder.cli.list_", "the sessions below a folder"),
     ("validate", "recorder.cli.validate", "hold a session against its format"),
     ("recover", "recorder.cli.recover", "make sessions whole whose writer died"),
+    ("keep", "recorder.cli.keep", "keep a session from being deleted"),
     ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
     ("replay", "recorder.cli.replay", "play a session's streams onto the tap"),
+    ("emulate", "recorder.cli.emulate", "bring up emulated sensors on this machine"),
     ("completion", "recorder.cli.completion", "print a script for the shell's completion"),
 )
 """(verb, module, one line for people), in the order of the help."""

@@ -42,7 +42,14 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.errors import ConfigError
     from recorder.contract.masking import mask_passwords
     from recorder.daemon.catalog import check_sources, load, streams_twice
-    from recorder.daemon.preflight import check_root
+    from recorder.daemon.host.clocks import clock_state, summary
+    from recorder.daemon.preflight import (
+        check_root,
+        disk_findings,
+        examine_disk,
+        machine_warnings,
+        sensor_findings,
+    )
 
     config = load(args.config)
     results = check_sources(config.sensors)
@@ -56,8 +63,21 @@ def run(args: argparse.Namespace) -> int:
         Problem(f"sensors.{sensor}", message, ConfigError.exit_code)
         for sensor, message in streams_twice(results)
     ]
+    problems += [
+        Problem(f"sensors.{entry.name}.{key}", message, 1)
+        for entry, result in zip(config.sensors, results, strict=True)
+        for key, message in sensor_findings(entry, result.streams)
+    ]
+    rate = sum(spec.bytes_per_second for r in results for spec in r.streams)
     if root.problem is not None:
         problems.append(Problem("session.root", root.problem, 1))
+    disk = examine_disk(root)
+    slow, warnings = disk_findings(disk, config.storage, rate)
+    problems += [Problem("session.root", message, 1) for message in slow]
+    warnings += machine_warnings(config.sensors)
+    clocks = clock_state()
+    if clocks["kernel"] is not None and not clocks["kernel"]["synchronized"]:
+        warnings.append("the clock is not synchronized: ts is off by as much as it is")
     declared = {spec.name for r in results for spec in r.streams}
     if all(r.problem is None for r in results):
         problems += [
@@ -65,7 +85,6 @@ def run(args: argparse.Namespace) -> int:
             for i, name in enumerate(config.record_format.streams)
             if name not in declared
         ]
-    rate = sum(spec.bytes_per_second for r in results for spec in r.streams)
     report: dict[str, Any] = {
         "config": config.path,
         "ok": not problems,
@@ -87,7 +106,12 @@ def run(args: argparse.Namespace) -> int:
             "free_bytes": root.free_bytes,
             "min_free_bytes": root.floor_bytes,
             "seconds_left": _seconds_left(root.free_bytes, root.floor_bytes, rate),
+            "file_system": None if disk.system is None else disk.system.kind,
+            "mount_point": None if disk.system is None else disk.system.mount_point,
+            "measured": disk.speed,
         },
+        "clocks": clocks | {"summary": summary(clocks)},
+        "warnings": warnings,
         "problems": [
             {
                 "key": p.key,
@@ -97,12 +121,9 @@ def run(args: argparse.Namespace) -> int:
             }
             for p in problems
         ],
-        "not_yet": config.not_yet(),
     }
     emit(report, args, _text)
     sys.stdout.flush()
-    for sentence in report["not_yet"]:
-        note(f"recorder check: warning: {sentence}")
     for problem in problems:
         note(f"recorder check: {config.error(problem.key, problem.message)}")
     return max((p.exit_code for p in problems), default=0)
@@ -161,6 +182,13 @@ def _text(report: dict[str, Any]) -> str:
         f"{human_bytes(root['min_free_bytes'])} stay free"
         + ("" if left is None else f": room for {human_seconds(left)}"),
     ]
+    if (speed := root["measured"]) is not None:
+        lines.append(
+            f"disk      {root['file_system']}, takes {human_rate(speed.bytes_per_second)} MB/s, "
+            f"a sync {speed.sync_p99_s * 1e3:.0f} ms at the most"
+        )
+    lines.append(f"clock     {report['clocks']['summary']}")
+    lines += [f"warning: {text}" for text in report["warnings"]]
     if report["ok"]:
         lines.append("all is well")
     return "\n".join(lines)

@@ -34,10 +34,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sessions, the archives, and what is set about them."""
     parser.add_argument(
-        "sessions", type=Path, nargs="+", metavar="SESSION", help="folders of finished sessions"
+        "sessions", type=Path, nargs="*", metavar="SESSION", help="folders of finished sessions"
     )
+    parser.add_argument("--to", metavar="NAMES", help="archives to pack, as in ncore,l5kit")
     parser.add_argument(
-        "--to", required=True, metavar="NAMES", help="archives to pack, as in ncore,l5kit"
+        "--pending",
+        type=Path,
+        metavar="CONFIG",
+        help="instead: all that sessions below the config's root still lack, as the daemon does it",
     )
     parser.add_argument(
         "--out",
@@ -66,6 +70,12 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.errors import UsageError
     from recorder.finalizer import be_idle, dataset_name, prepare
 
+    if args.pending is not None:
+        if args.sessions or args.to is not None:
+            raise UsageError("--pending: goes without sessions and --to; its config names them")
+        return _pending(args)
+    if not args.sessions or args.to is None:
+        raise UsageError("needs sessions and --to, or --pending")
     steps = parse_steps(args.to, args.option)
     together = [
         step
@@ -144,6 +154,30 @@ def _pack_together(
         if not results:
             raise
         refused(args.out, error)  # what other archives there are is told all the same
+
+
+def _pending(args: argparse.Namespace) -> int:
+    """Recover, checksum and pack what is still to be done below a config's root."""
+    from recorder.contract.clock import SignalEvent, SystemClock
+    from recorder.daemon.catalog import load
+    from recorder.daemon.pending import finalize_pending
+
+    stop = SignalEvent()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
+    try:
+        done = finalize_pending(load(args.pending), SystemClock(), note, stop)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    lines = [f"{done['finished']} steps done"]
+    lines += [
+        f"failed {session}: {step}: {why}"
+        for session, steps in done["failed"].items()
+        for step, why in steps.items()
+    ]
+    emit(done, args, lambda _: "\n".join(lines))
+    return 1 if done["failed"] else 0
 
 
 def parse_steps(names: str, options: list[str]) -> list[Step]:

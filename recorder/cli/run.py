@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import add_format, emit, format_table, human_bytes, note
 
 if TYPE_CHECKING:
-    from recorder.daemon.supervisor import Outcome
+    from recorder.daemon.foreground import Outcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,14 +37,15 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.errors import StorageError
     from recorder.contract.names import check_name, render_name
     from recorder.daemon.catalog import load
+    from recorder.daemon.foreground import Foreground
     from recorder.daemon.preflight import check_root
-    from recorder.daemon.supervisor import Supervisor
+    from recorder.daemon.steps import skip
     from recorder.session.layout import SessionPlan
 
     if args.name is not None:
         check_name(args.name)
     config = load(args.config)
-    for sentence in config.not_yet():
+    for sentence in config.of_daemon():
         note(sentence)
     steps = [] if args.no_finalize else configured_steps(config)
     session = config.session
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
     view = LiveView()
-    with Supervisor(config, SystemClock(), view.say) as supervisor:
+    with Foreground(config, SystemClock(), view.say) as supervisor:
         previous = {
             number: signal.signal(number, lambda *_: supervisor.stop())
             for number in (signal.SIGINT, signal.SIGTERM)
@@ -89,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
         if any(sensor.scheme == "sim" for sensor in config.sensors):
             _add_truth(outcome.session)
         _checksums(outcome.session)
+        if args.no_finalize and config.finalize:
+            skip(outcome.session)
     if why := outcome.sealed or outcome.full:
         note(f"recorder run: {why}")
     packed = None
@@ -108,11 +111,14 @@ def _recover_all(root: Path) -> None:
     """Recover what an earlier run left open; the new recording does not depend on it."""
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import RecorderError
+    from recorder.daemon.root import is_held
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import CLEAN, RECOVERED, private, read_session_json
     from recorder.session.reader import find_sessions
     from recorder.writer.recovery import recover
 
+    if is_held(root):  # a daemon's own sessions are its own to recover
+        return
     for path in find_sessions(root) if root.is_dir() else []:
         try:
             if not private(path).is_dir() or read_session_json(path)["state"] in (CLEAN, RECOVERED):

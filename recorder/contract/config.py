@@ -54,23 +54,16 @@ FILE_SCHEMES = frozenset({"file", "pcap", "osf", VRS_SCHEME, SESSION_SCHEME})
 _DRIVER = re.compile(r"[a-z][a-z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
 _SOURCE = re.compile(r"([a-z][a-z0-9+.-]*):(.*)")
 
-_NOT_YET: Mapping[str, str] = {
-    "session.autostart": "sessions start only when told to",
-    "session.split.minutes": "sessions are not split",
-    "session.split.gb": "sessions are not split",
-    "retention.gb": "nothing is deleted",
-    "retention.days": "nothing is deleted",
-    "control.socket": "there is no control socket",
-    "control.tcp": "there is no control socket",
-    "control.curve_keys": "there is no control socket",
-    "metrics.port": "no metrics are served",
-}
-_SENSOR_NOT_YET: Mapping[str, str] = {
-    "required": "sensors are not judged",
-    "min_rate": "rates are shown but not judged",
-    "process.cpus": "the process runs on any CPU",
-    "process.nice": "the process runs at the niceness that it inherits",
-}
+_OF_DAEMON = (
+    "session.autostart",
+    "session.split.minutes",
+    "session.split.gb",
+    "retention.gb",
+    "retention.days",
+    "control.tcp",
+    "metrics.port",
+)
+"""Settings that concern the daemon alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +115,11 @@ class Config:
         """An error about a key of this file, for what shows only later; names file and line."""
         return self.document.fail(key, message)
 
-    def not_yet(self) -> list[str]:
-        """One sentence for each setting in the file that this version does not act on."""
-        keys = dict(_NOT_YET)
-        for entry in self.sensors:
-            keys |= {f"sensors.{entry.name}.{k}": text for k, text in _SENSOR_NOT_YET.items()}
+    def of_daemon(self) -> list[str]:
+        """One sentence for each setting in the file that only the daemon acts on."""
         return [
-            f"{key}: accepted, but not acted on yet: {text}"
-            for key, text in keys.items()
+            f"{key}: acted on by `recorder serve` alone"
+            for key in _OF_DAEMON
             if _is_on(self.document.values, key)
         ]
 
@@ -175,7 +165,10 @@ def load_config(
             split=SplitSettings(**session["split"]),
         ),
         sensors=sensors,
-        storage=StorageSettings(**values["storage"]),
+        storage=StorageSettings(
+            **values["storage"]
+            | {"process": _process(values["storage"]["process"], document, "storage.process")}
+        ),
         retention=RetentionSettings(**values["retention"]),
         record_format=reader.record_format(values["record_format"], sensors),
         calibration=calibration and reader.existing("calibration", calibration, file=True),
@@ -271,10 +264,6 @@ class _Reader:
         scheme, address = self._source(f"{key}.source", common["source"], driver, schema)
         own = {k: v for k, v in written.items() if k in schema.options}
         options = _section(schema.options, own, document, key)
-        cpus = common["process"]["cpus"]
-        for index, cpu in enumerate(cpus):
-            if not isinstance(cpu, int) or isinstance(cpu, bool) or cpu < 0:
-                raise document.fail(f"{key}.process.cpus[{index}]", "needs a CPU's number, from 0")
         return SensorEntry(
             name=name,
             driver=driver,
@@ -286,7 +275,7 @@ class _Reader:
             live=scheme in schema.live_schemes,
             required=common["required"],
             min_rate=common["min_rate"],
-            process=ProcessSettings(tuple(cpus), common["process"]["nice"]),
+            process=_process(common["process"], document, f"{key}.process"),
         )
 
     def _source(self, key: str, source: str, driver: str, schema: DriverSchema) -> tuple[str, str]:
@@ -424,12 +413,17 @@ def _without_empty(
     return kept
 
 
+def _process(values: Mapping[str, Any], document: Document, key: str) -> ProcessSettings:
+    for index, cpu in enumerate(values["cpus"]):
+        if not isinstance(cpu, int) or isinstance(cpu, bool) or cpu < 0:
+            raise document.fail(f"{key}.cpus[{index}]", "needs a CPU's number, from 0")
+    return ProcessSettings(**{**values, "cpus": tuple(values["cpus"])})
+
+
 def _is_on(values: Any, key: str) -> bool:
     """Whether the file sets a key to something that asks for more than the default does."""
     for name in key.split("."):
         if not isinstance(values, Mapping) or name not in values:
             return False
         values = values[name]
-    if key.endswith(".required"):  # true is the default
-        return values is False
     return bool(values)

@@ -17,6 +17,18 @@ ARCHIVES = ("ncore", "edgefirst", "l5kit", "vrs")
 PACES = ("realtime", "max")
 DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
 
+PROCESS_KEYS: Mapping[str, Option] = {
+    "cpus": Option("list", [], "CPUs that the process may run on; all where empty"),
+    "nice": Option("int", 0, "its niceness", minimum=-20, maximum=19),
+    "policy": Option(
+        "str", None, "scheduling policy", choices=("other", "batch", "idle", "fifo", "rr")
+    ),
+    "priority": Option("int", 1, "of fifo and rr", minimum=1, maximum=99),
+    "io_class": Option("str", None, "I/O class", choices=("realtime", "best-effort", "idle")),
+    "io_level": Option("int", 4, "within its I/O class, 0 first", minimum=0, maximum=7),
+}
+"""How a driver's process, or the writer's, is run."""
+
 SECTIONS: Mapping[str, Option] = {
     "version": Option("int", VERSION, "version of this file's format", required=True),
     "session": Option(
@@ -43,6 +55,7 @@ SECTIONS: Mapping[str, Option] = {
             "min_free_gb": Option("float", 5.0, "space to leave free [GB, 1e9]", minimum=0),
             "buffer_mb": Option("float", 256.0, "buffers of all drivers [MB, 1e6]", minimum=1),
             "require_mount": Option("bool", False, "root must be on a mounted volume"),
+            "process": Option("map", keys=PROCESS_KEYS),
         },
     ),
     "retention": Option(
@@ -82,13 +95,7 @@ SENSOR_KEYS: Mapping[str, Option] = {
     "loop": Option("bool", False, "a played source starts again at its end"),
     "required": Option("bool", True, "without this sensor a session is not healthy"),
     "min_rate": Option("float", None, "rate below which it is unhealthy [Hz]", minimum=0),
-    "process": Option(
-        "map",
-        keys={
-            "cpus": Option("list", [], "CPUs that the driver may run on; all where empty"),
-            "nice": Option("int", 0, "its niceness", minimum=-20, maximum=19),
-        },
-    ),
+    "process": Option("map", keys=PROCESS_KEYS),
 }
 """The keys of a sensor's entry that are not its driver's options."""
 
@@ -113,6 +120,27 @@ class SessionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """How a driver's process, or the writer's, is run; the defaults ask for nothing.
+
+    Attributes:
+        cpus: CPUs that it may run on; all where empty.
+        nice: its niceness.
+        policy: its scheduling policy; None: as it is inherited.
+        priority: of the policies fifo and rr.
+        io_class: its I/O class; None: follows the niceness.
+        io_level: 0 (first) to 7 within its I/O class.
+    """
+
+    cpus: tuple[int, ...] = ()
+    nice: int = 0
+    policy: str | None = None
+    priority: int = 1
+    io_class: str | None = None
+    io_level: int = 4
+
+
+@dataclass(frozen=True, slots=True)
 class StorageSettings:
     """How samples reach the disk; MB and GB are 1e6 and 1e9 bytes."""
 
@@ -120,6 +148,7 @@ class StorageSettings:
     min_free_gb: float
     buffer_mb: float
     require_mount: bool
+    process: ProcessSettings = field(default_factory=ProcessSettings)
 
     @property
     def min_free_bytes(self) -> int:
@@ -171,14 +200,6 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessSettings:
-    """How a driver's process is run."""
-
-    cpus: tuple[int, ...] = ()
-    nice: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class SensorEntry:
     """One entry of ``sensors``.
 
@@ -193,7 +214,7 @@ class SensorEntry:
         live: the source is a device; all others are played.
         required: without it a session is not healthy (true unless set).
         min_rate: rate below which it is unhealthy, in Hz; None: no such limit.
-        process: CPUs and niceness.
+        process: how its process is run.
     """
 
     name: str

@@ -14,6 +14,7 @@ from typing import Any
 
 from recorder.contract.settings import SensorEntry
 from recorder.daemon.catalog import driver_command
+from recorder.daemon.priority import Priority
 
 Event = tuple[str, dict[str, Any]]
 """(child's name, what it reported)."""
@@ -26,6 +27,9 @@ class Child:
 
     The lines, and the end of the process as ``{"event": "exit", "code": N}``, go to `events`;
     `wake` is called after each.
+
+    Attributes:
+        refused: what of `priority` the kernel did not permit.
     """
 
     def __init__(
@@ -36,8 +40,7 @@ class Child:
         wake: Callable[[], None],
         *,
         stdin: str = "",
-        nice: int = 0,
-        cpus: Sequence[int] = (),
+        priority: Priority = Priority(),  # noqa: B008  frozen
     ) -> None:
         self.name = name
         self._events = events
@@ -50,10 +53,8 @@ class Child:
             # Numeric libraries start a thread per core unless told; recording wants none.
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
-        if nice:
-            os.setpriority(os.PRIO_PROCESS, self.process.pid, nice)
-        if cpus:
-            os.sched_setaffinity(self.process.pid, cpus)
+        # Before it has threads: these inherit.
+        self.refused = priority.apply(self.process.pid)
         try:
             assert self.process.stdin is not None
             self.process.stdin.write(stdin)
@@ -84,7 +85,9 @@ class Child:
             while line := stdout.readline(_LONGEST_LINE):
                 try:
                     report = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
+                    report = None
+                if not isinstance(report, dict) or not isinstance(report.get("event"), str):
                     sys.stderr.write(f"{self.name}: {line}")  # a library that prints
                     continue
                 self._events.put((self.name, report))

@@ -1,13 +1,20 @@
-"""The disk, looked at before anything is recorded."""
+"""The disk and the machine, looked at before anything is recorded."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.contract.settings import StorageSettings
+from recorder.contract.settings import SensorEntry, StorageSettings
+from recorder.contract.streams import StreamSpec
+from recorder.daemon.host.disk import DiskSpeed, FileSystem, file_system, measure
+from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
+
+_HEADROOM = 2.0
+"""A disk should take so many times what the rig is expected to give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,8 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
             place = place.parent
         if not place.is_dir():
             return report(f"{place} is not a folder")
+        if storage.require_mount and _mount_point(place) == Path("/"):
+            return report(f"{root} is on no mounted volume, and storage.require_mount is set")
         free = shutil.disk_usage(place).free
         # Asking for permissions is not enough: only writing shows a read-only mount to root.
         with tempfile.TemporaryFile(dir=place) as file:
@@ -55,13 +64,76 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
             file.flush()
     except OSError as error:
         return report(f"{root} cannot be written to: {error.strerror}")
-    if storage.require_mount and _mount_point(place) == Path("/"):
-        return report(f"{root} is on no mounted volume, and storage.require_mount is set")
     if free < floor:
         return report(
             f"{root} has {free / 1e9:.1f} GB free, less than storage.min_free_gb ({floor / 1e9:g})"
         )
     return report(None)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskReport:
+    """What the disk under a root can do.
+
+    Attributes:
+        system: its file system; None where the kernel does not tell.
+        speed: measured; None where nothing could be written.
+    """
+
+    system: FileSystem | None
+    speed: DiskSpeed | None
+
+
+def examine_disk(report: RootReport, seconds: float = 1.0) -> DiskReport:
+    """Look at the disk of a root that could be recorded to, and measure it."""
+    speed = None
+    if report.problem is None:
+        place = report.root
+        while not place.exists():
+            place = place.parent
+        speed = measure(place, seconds)
+    return DiskReport(file_system(report.root), speed)
+
+
+def disk_findings(
+    disk: DiskReport, storage: StorageSettings, rate: float
+) -> tuple[list[str], list[str]]:
+    """Problems and warnings of a disk, for a rig that gives `rate` bytes per second."""
+    problems, warnings = [], []
+    if disk.system is not None and disk.system.warning is not None:
+        warnings.append(f"{disk.system.mount_point} is {disk.system.kind}, {disk.system.warning}")
+    if disk.speed is not None and rate > 0:
+        shown = f"the disk takes {disk.speed.bytes_per_second / 1e6:.0f} MB/s"
+        if disk.speed.bytes_per_second < rate:
+            problems.append(f"{shown}, the sensors give {rate / 1e6:.0f}")
+        elif disk.speed.bytes_per_second < _HEADROOM * rate:
+            warnings.append(f"{shown}, less than twice what the sensors give ({rate / 1e6:.0f})")
+        waiting = rate * (disk.speed.sync_p99_s + 2 * storage.sync_interval_ms / 1e3)
+        if waiting > storage.buffer_bytes:
+            warnings.append(
+                f"syncs take up to {disk.speed.sync_p99_s:.2f} s: {waiting / 1e6:.0f} MB would "
+                f"wait, storage.buffer_mb is {storage.buffer_mb:g}"
+            )
+    return problems, warnings
+
+
+def sensor_findings(entry: SensorEntry, streams: tuple[StreamSpec, ...]) -> list[tuple[str, str]]:
+    """Problems of a sensor's entry that opening its source does not show: (key, what)."""
+    found = []
+    if (problem := device_problem(entry.scheme, entry.address)) is not None:
+        found.append(("source", problem))
+    rates = [spec.rate_hz for spec in streams if spec.name == entry.name and spec.rate_hz]
+    if entry.min_rate is not None and rates and entry.min_rate > rates[0]:
+        found.append(
+            ("min_rate", f"{entry.min_rate:g} Hz, but the source gives {rates[0]:g} Hz at best")
+        )
+    return found
+
+
+def machine_warnings(sensors: Sequence[SensorEntry]) -> list[str]:
+    """What of the machine may cost samples."""
+    warning = receive_buffer_warning({entry.scheme for entry in sensors})
+    return [] if warning is None else [warning]
 
 
 def _mount_point(path: Path) -> Path:

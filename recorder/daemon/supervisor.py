@@ -1,21 +1,29 @@
-"""The supervisor: starts writer and drivers, restarts what dies, records one session.
+"""The supervisor: starts writer and drivers, restarts what dies, watches progress.
 
-Drivers live as long as the supervisor; a session starts and ends in the writer::
+Drivers live as long as the supervisor; a session starts and ends in the writer.  Nothing here
+waits: `turn` does what is due, and what is asked of the writer is a `Question` that is done after
+some turns::
 
-    with Supervisor(config, SystemClock()) as supervisor:
-        supervisor.arm()                         # every source open, every stream declared
-        supervisor.start(plan)
-        outcome = supervisor.record(watch)       # until the sources end, or `stop` is called
+    with Supervisor(config, SystemClock(), print) as supervisor:
+        supervisor.launch()
+        while not supervisor.settled:            # every stream declared, or known to be missing
+            supervisor.turn(0.1)
+        question = supervisor.begin(plan)
+        while not question.done:
+            supervisor.turn(0.1)
+
+`recorder.daemon.foreground` is this for one session, waiting; `recorder.daemon.daemon` for months.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import queue
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,92 +31,26 @@ from typing import Any, Self
 from recorder.contract.bus import DriverSocket, Waker, tap_address
 from recorder.contract.clock import Clock
 from recorder.contract.config import Config
-from recorder.contract.errors import (
-    ConfigError,
-    DeviceError,
-    RecorderError,
-    SourceError,
-    StorageError,
-    UsageError,
-)
-from recorder.contract.settings import SensorEntry
+from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
 from recorder.daemon.children import Child, Event, run_command, writer_command
+from recorder.daemon.priority import Priority
+from recorder.daemon.progress import Progress
+from recorder.daemon.questions import Line, Question, Questions
+from recorder.daemon.sensors import ABSENT, BACKOFF_S, LOST, PRESENT, Sensor, Status
 from recorder.session.layout import SessionPlan
 
-_WRITER = ""  # the writer's name among the children; no sensor has it
-_POLL_S = 0.1
-_ARM_S = 60.0
-_COMMAND_S = 60.0
-_STATUS_S = 0.25
-_OVERTIME_S = 30.0  # beyond a duration, for sources that play slower than time
-_FINISH_S = 10.0
-_BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+__all__ = ["Sensor", "Status", "Supervisor"]
+
+WRITER = ""
+"""The writer's name among the children; no sensor has it."""
+COMMAND_S = 60.0
+FINISH_S = 10.0
 _WRITER_STARTS = 20  # without one answer in between
-
-Watch = Callable[["Status"], None]
-
-
-@dataclass(slots=True)
-class Sensor:
-    """A sensor as the supervisor sees it."""
-
-    entry: SensorEntry
-    child: Child | None = None
-    armed: bool = False
-    ended: bool = False
-    fault: str | None = None
-    given_up: bool = False
-    starts: int = 0
-    restart_at_ns: int | None = None
-    specs: dict[str, StreamSpec] = field(default_factory=dict)
-    ring_held: int = 0
-    ring_size: int = 0
-
-
-@dataclass(slots=True)
-class Status:
-    """How a recording stands; what a watcher is shown.
-
-    Attributes:
-        elapsed_s: seconds since the session's start.
-        session: its folder.
-        streams: by stream, the writer's account (samples, bytes, lost, ended, ...).
-        sensors: by sensor, its state here.
-    """
-
-    elapsed_s: float
-    session: Path
-    streams: dict[str, dict[str, Any]]
-    sensors: dict[str, Sensor]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How a recording ended.
-
-    Attributes:
-        session: its folder.
-        streams: by stream, the writer's account.
-        faults: one sentence per fault.
-        sealed: why the disk failed; None where it did not.
-        full: why the session ended before its time: its disk is nearly full; None where not.
-    """
-
-    session: Path
-    streams: dict[str, dict[str, Any]]
-    faults: list[str]
-    sealed: str | None = None
-    full: str | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """0, 1 where the disk failed, 3 where data was lost or the disk is full."""
-        if self.sealed:
-            return 1
-        lost = any(s["lost"] or s["unknown_losses"] for s in self.streams.values())
-        return 3 if lost or self.faults or self.full else 0
+_WRITER_BACKOFF_AFTER = 5
+_MOST_FAULTS = 100  # a session may last for months
+_END_S = 5.0
+_HUNG_S = 120.0  # a writer silent for so long is killed; a watchdog of the system's comes earlier
 
 
 class Supervisor:
@@ -118,24 +60,57 @@ class Supervisor:
         config: what to record.
         clock: injectable.
         say: takes one line for people (restarts, faults).
+        line: to the writer, and `spawn` as `Child`: injectable.
+
+    Attributes:
+        sensors: by name.
+        session: the open session's folder; None where none is.
+        streams: the writer's account by stream, as last heard.
+        status: the writer's last status reply.
+        ended: how a session ended that nobody told to; `take_ended` takes it.
+        writer_failed: why no writer is started any more; None while one is.
+        faults: one sentence per fault of this session.
+        progress: whether samples come fast enough, and become durable.
+        warnings: what could not be done as the config asks, once each.
     """
 
-    def __init__(self, config: Config, clock: Clock, say: Callable[[str], None]) -> None:
-        self._config = config
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        say: Callable[[str], None],
+        *,
+        line: Line | None = None,
+        spawn: Callable[..., Child] = Child,
+    ) -> None:
+        self.config = config
         self._clock = clock
         self._say = say
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._waker = Waker()
-        self.run_folder = Path(tempfile.mkdtemp(prefix="recorder-"))
-        self._socket = DriverSocket(self.run_folder, self._waker)
+        place = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0] or None  # systemd.exec(5)
+        self.run_folder = Path(tempfile.mkdtemp(prefix="recorder-", dir=place))
+        self._socket: Line = line or DriverSocket(self.run_folder, self._waker)
+        self._spawn = spawn
+        self._questions = Questions(self._socket, clock)
         self.sensors = {entry.name: Sensor(entry) for entry in config.sensors}
         self._writer: Child | None = None
         self._writer_starts = 0
-        self._session: str | None = None
-        self._stopping = False
-        self._asked = 0
-        self._replies: dict[int, dict[str, Any]] = {}
-        self._faults: list[str] = []
+        self._writer_at_ns: int | None = None
+        self.writer_restarts = 0
+        self.writer_failed: str | None = None
+        self.session: str | None = None
+        self.streams: dict[str, dict[str, Any]] = {}
+        self.status: dict[str, Any] = {}
+        self.heard_ns = clock.monotonic_ns()
+        self.faults: list[str] = []
+        self.progress = Progress(say, self.tell)
+        self.warnings: list[str] = []
+        self._ending = self._shut = False
+        self._ended: dict[str, Any] | None = None
+        self._status_question: Question | None = None
+        self._plan_question: Question | None = None
+        self._close_question: Question | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -146,14 +121,21 @@ class Supervisor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.shutdown()
+
+    def shutdown(self) -> None:
+        """End drivers, then the writer; bounded, whatever they do."""
+        self._ending = self._shut = True
         for sensor in self.sensors.values():
             if sensor.child is not None and sensor.child.alive:
                 sensor.child.process.terminate()
+        deadline_ns = self._clock.monotonic_ns() + round(_END_S * 1e9)
         for sensor in self.sensors.values():
             if sensor.child is not None:
-                sensor.child.end(5.0)
+                left = (deadline_ns - self._clock.monotonic_ns()) / 1e9
+                sensor.child.end(max(0.0, left))
         if self._writer is not None:
-            self._writer.end(5.0)
+            self._writer.end(_END_S)
         self._socket.close()
         shutil.rmtree(self.run_folder, ignore_errors=True)
 
@@ -162,40 +144,135 @@ class Supervisor:
         """Address of every sensor's tap."""
         return {name: tap_address(self.run_folder, name) for name in self.sensors}
 
-    def stop(self) -> None:
-        """End the recording; safe in a signal handler."""
-        self._stopping = True
+    @property
+    def settled(self) -> bool:
+        """Whether every sensor is ready or known not to be."""
+        return all(sensor.settled for sensor in self.sensors.values())
+
+    @property
+    def writer_pid(self) -> int | None:
+        return self._writer.process.pid if self._writer and self._writer.alive else None
+
+    def wake(self) -> None:
+        """End a `turn` that waits; safe from any thread and in a signal handler."""
         self._waker.wake()
 
-    def arm(self) -> None:
-        """Start writer and drivers; return when every stream is declared.
+    def finishing(self) -> None:
+        """From now on no driver is restarted: all is coming to its end.
 
-        Raises:
-            SourceError, ConfigError, DeviceError: a driver could not open its source.
+        A writer is: it has a session to close.
         """
+        self._ending = True
+
+    def launch(self) -> None:
+        """Start writer and drivers."""
         self._start_writer()
         for sensor in self.sensors.values():
             self._start_driver(sensor)
-        deadline = self._clock.monotonic_ns() + round(_ARM_S * 1e9)
-        while not all(sensor.armed for sensor in self.sensors.values()):
-            self._turn()
-            for sensor in self.sensors.values():
-                if sensor.given_up:
-                    raise SourceError(sensor.fault or "a driver ended")
-                if sensor.fault and not sensor.armed:
-                    raise DeviceError(sensor.fault)
-            if self._stopping:
-                raise RecorderError("stopped before the recording began")
-            if self._clock.monotonic_ns() > deadline:
-                late = ", ".join(n for n, s in self.sensors.items() if not s.armed)
-                raise DeviceError(f"{late}: not ready within {_ARM_S:g} s")
 
-    def start(self, plan: SessionPlan) -> Path:
-        """Begin a session; every played source begins to play.
+    def begin(self, plan: SessionPlan) -> Question:
+        """Have the writer begin a session; `session` is set when the question is answered.
 
-        Raises:
-            UsageError, StorageError: as `layout.create_session` has it.
+        Who was given up is tried anew.
         """
+        for sensor in self.sensors.values():
+            if sensor.given_up or sensor.changed:
+                self.restart(sensor)
+        return self._with_plan("start", plan)
+
+    def split(self, plan: SessionPlan) -> Question:
+        """Have the writer go on in a new part, without a sample lost or doubled at the seam."""
+        return self._with_plan("split", plan)
+
+    def close(self, patience_s: float = COMMAND_S) -> Question:
+        """Have the writer end the session once every driver has handed over what it holds."""
+        self._close_question = self.ask(patience_s, op="stop", live=[], grace_s=FINISH_S)
+        return self._close_question
+
+    def ask(self, patience_s: float = COMMAND_S, **command: Any) -> Question:
+        """Ask the writer anything."""
+        return self._questions.ask(command, patience_s)
+
+    def tell(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """Put an event into the open session; nothing happens where there is none."""
+        if self.session is not None:
+            event = {"kind": kind, "stream": stream, "cause": cause, **more}
+            self.ask(op="event", event=event)
+
+    def look(self) -> None:
+        """Ask the writer how it stands, unless it still owes the last answer."""
+        if self._status_question is None:
+            self._status_question = self.ask(op="status", patience_s=1e6)
+
+    def take_ended(self) -> dict[str, Any] | None:
+        """How the session ended by itself (full or failed disk), once."""
+        ended, self._ended = self._ended, None
+        return ended
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds for which the writer has owed an answer."""
+        if self._status_question is None:
+            return 0.0
+        since_ns = max(self._status_question.asked_ns, self.heard_ns)
+        return (self._clock.monotonic_ns() - since_ns) / 1e9
+
+    @property
+    def uncommitted_s(self) -> float:
+        """Age of the oldest that was received and is not durable yet, in seconds."""
+        return float(self.status.get("oldest_uncommitted_s") or 0.0)
+
+    def restart(self, sensor: Sensor) -> None:
+        """Start a sensor's driver anew, now (after its samples changed, or it was given up)."""
+        sensor.forgive()
+        sensor.changed = False
+        if not sensor.alive:
+            sensor.restart_at_ns = self._clock.monotonic_ns()
+
+    def restart_writer(self) -> None:
+        """Try a writer again after `writer_failed`."""
+        self.writer_failed, self._writer_starts = None, 0
+        if self._writer is None or not self._writer.alive:
+            self._start_writer()
+
+    def forget_session(self) -> None:
+        """The open session is given up: whoever recovers it closes it."""
+        self.session = None
+
+    def turn(self, seconds: float) -> None:
+        """One turn: wait for news, then replies, reports, restarts that are due."""
+        self._socket.wait(seconds)
+        if self._questions.pump(self._writer, self._live):
+            self._writer_starts = 0
+            self.heard_ns = self._clock.monotonic_ns()
+        self._take_answers()  # before a new writer is told which session to go on with
+        while not self._events.empty():
+            name, report = self._events.get()
+            if name == WRITER:
+                self._on_writer(report)
+            else:
+                self._take_report(self.sensors[name], report)
+        self._start_due()
+
+    def _take_answers(self) -> None:
+        question = self._plan_question
+        if question is not None and question.done:
+            self._plan_question = None
+            reply = question.reply or {}
+            if reply.get("session") and "error" not in reply:
+                self._opened(reply["session"])
+        question = self._close_question
+        if question is not None and question.done:
+            self._close_question = None
+            if question.reply is not None:
+                self._closed()
+        question = self._status_question
+        if question is not None and question.done:
+            self._status_question = None
+            if question.reply is not None:
+                self._on_status(question.reply)
+
+    def _with_plan(self, op: str, plan: SessionPlan) -> Question:
         plan.sensors = {
             name: {
                 "driver": sensor.entry.driver,
@@ -204,170 +281,209 @@ class Supervisor:
             }
             for name, sensor in self.sensors.items()
         }
-        reply = self._ask(op="start", plan=asdict(plan))
-        if "error" in reply:
-            raise (UsageError if reply["exit_code"] == 2 else StorageError)(reply["error"])
-        self._session = reply["session"]
-        return Path(reply["session"])
+        more: dict[str, Any] = {} if op == "start" else {"live": [], "session": self.session}
+        self._plan_question = self.ask(op=op, plan=asdict(plan), **more)
+        return self._plan_question
 
-    def record(self, watch: Watch, duration_s: float | None = None) -> Outcome:
-        """Watch over the session until its sources end or `stop` is called; close it.
-
-        Args:
-            watch: called with the state a few times a second.
-            duration_s: as in the plan; sources end by themselves at that time.
-        """
-        assert self._session is not None
-        session = Path(self._session)
-        started_ns = self._clock.monotonic_ns()
-        streams: dict[str, dict[str, Any]] = {}
-        while not self._stopping and not self._all_ended(duration_s):
-            status = self._ask(op="status")
-            if (ended := status.get("ended")) is not None:
-                return self._outcome(session, streams, ended)
-            streams = status.get("streams", streams)
-            for sensor in self.sensors.values():
-                ends = [streams.get(name, {}).get("ended") for name in sensor.specs]
-                sensor.ended = bool(ends) and all(ends)
-            elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9
-            watch(Status(elapsed, session, streams, self.sensors))
-            if duration_s is not None and elapsed > duration_s + _OVERTIME_S:
-                self._say(f"sources still play {_OVERTIME_S:g} s after the duration; stopping")
-                break
-            if not self._all_ended(duration_s):
-                self._turn_for(_STATUS_S)
-        reply = self._close()
-        self._session = None
-        streams = reply.get("streams", streams)
-        elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9
-        watch(Status(elapsed, session, streams, self.sensors))
-        return self._outcome(session, streams, reply)
-
-    def _outcome(
-        self, session: Path, streams: dict[str, dict[str, Any]], ended: dict[str, Any]
-    ) -> Outcome:
-        self._session = None
-        streams = ended.get("streams") or streams
-        sealed = ended.get("error") or ended.get("sealed")
-        return Outcome(session, streams, self._faults, sealed, ended.get("full"))
-
-    def _close(self) -> dict[str, Any]:
-        self._stopping = True
-        while True:
-            live = [n for n, s in self.sensors.items() if s.child is not None and s.child.alive]
-            reply = self._ask(op="stop", live=live, grace_s=_FINISH_S)
-            if "closed" in reply or "error" in reply:
-                return reply
-
-    def _all_ended(self, duration_s: float | None) -> bool:
-        """Whether every source that can end has ended (a failed one has, too)."""
-        can_end = [
-            sensor
-            for sensor in self.sensors.values()
-            if duration_s is not None
-            or sensor.given_up
-            or (not sensor.entry.loop and any(s.finite for s in sensor.specs.values()))
-        ]
-        everything = can_end and all(s.ended or s.given_up for s in can_end)
-        return bool(everything and (duration_s is None or len(can_end) == len(self.sensors)))
-
-    def _ask(self, **command: Any) -> dict[str, Any]:
-        """Send a command to the writer and wait for its reply, across writers if need be."""
-        deadline = self._clock.monotonic_ns() + round(_COMMAND_S * 1e9)
-        self._asked += 1
-        asked: Child | None = None
-        while (reply := self._replies.pop(self._asked, None)) is None:
-            if asked is not self._writer:  # a new writer knows nothing of the question
-                if asked is not None and command["op"] == "start":
-                    raise StorageError("the writer ended while it began the session")
-                asked = self._writer
-                self._socket.send(Message(Kind.COMMAND, number=self._asked, values=command))
-            self._turn()
-            if self._clock.monotonic_ns() > deadline:
-                raise StorageError(f"the writer does not answer ({command['op']})")
-        self._replies.clear()
-        self._writer_starts = 0
-        return reply
-
-    def _turn_for(self, seconds: float) -> None:
-        until = self._clock.monotonic_ns() + round(seconds * 1e9)
-        while self._clock.monotonic_ns() < until and not self._stopping:
-            self._turn()
-
-    def _turn(self) -> None:
-        """One turn of the loop: replies, reports, restarts that are due."""
-        self._socket.wait(_POLL_S)
-        while (message := self._socket.receive()) is not None:
-            if message.kind is Kind.STATUS:
-                self._replies[message.number] = message.values
-        while not self._events.empty():
-            name, report = self._events.get()
-            if name == _WRITER:
-                self._on_writer(report)
-            else:
-                self._on_sensor(self.sensors[name], report)
+    def _opened(self, session: str) -> None:
+        """A session was begun, or a part: tell it what is missing from the start."""
+        first = self.session is None
+        self.session = session
+        self.streams = {}
+        if first:
+            self.faults = []
+            self.progress.reset()
         for sensor in self.sensors.values():
-            due = sensor.restart_at_ns
-            if due is not None and self._clock.monotonic_ns() >= due:
+            if first:
+                sensor.ended = False
+            if sensor.missing:
+                self._tell_missing(sensor)
+            elif sensor.given_up:
+                self.tell("fault", sensor.name, "driver", detail=sensor.fault or "")
+
+    def _closed(self) -> None:
+        """The session is closed: who has come to an end in it is there for the next one."""
+        self.session = None
+        self.progress.reset()
+        for sensor in self.sensors.values():
+            sensor.ended = False
+            if sensor.alive and sensor.given_up:
+                sensor.forgive()
+            idle = sensor.restart_at_ns is None and not sensor.given_up
+            if not sensor.alive and idle and not self._ending:
+                self.restart(sensor)
+
+    def _live(self) -> list[str]:
+        # Whoever has never joined the writer is not waited for.
+        return [name for name, s in self.sensors.items() if s.alive and s.armed]
+
+    def _start_due(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        for sensor in self.sensors.values():
+            if sensor.restart_at_ns is not None and now_ns >= sensor.restart_at_ns:
                 self._start_driver(sensor)
+        if self._writer_at_ns is not None and now_ns >= self._writer_at_ns:
+            self._start_writer()
+        if self.silent_s > _HUNG_S and self._writer is not None and self._writer.alive:
+            self._say(f"writer silent for {_HUNG_S:g} s; killing it")
+            self.heard_ns = now_ns
+            self._writer.process.kill()
+
+    def _on_status(self, status: dict[str, Any]) -> None:
+        self.status = status
+        if (ended := status.get("ended")) is not None and ended.get("closed") == self.session:
+            if self.session is not None:
+                self._ended = ended
+                self._closed()
+            return
+        current = status.get("session")
+        if current is None or self._plan_question is not None or self._close_question is not None:
+            return
+        if self.session is None:  # begun by a writer that died before it could say so
+            self._say(f"{current}: was begun, but nobody knew of it; closing it")
+            self.close()
+            return
+        if current != self.session:  # the part of a split that a writer did not live to tell
+            self._opened(current)
+        self.streams = status.get("streams", {})
+        for sensor in self.sensors.values():
+            ends = [self.streams.get(name, {}).get("ended") for name in sensor.specs]
+            sensor.ended = bool(ends) and all(ends)
+        now_ns = self._clock.monotonic_ns()
+        self.progress.update(now_ns, self.sensors.values(), self.streams, self.uncommitted_s)
 
     def _start_writer(self) -> None:
+        self._writer_at_ns = None
         self._writer_starts += 1
-        command = writer_command(self.run_folder, self._config.storage.buffer_mb, self._session)
-        self._writer = Child(_WRITER, command, self._events, self._waker.wake)
+        command = writer_command(self.run_folder, self.config.storage.buffer_mb, self.session)
+        priority = Priority.of(getattr(self.config.storage, "process", None))
+        try:
+            self._writer = self._spawn(
+                WRITER, command, self._events, self._waker.wake, priority=priority
+            )
+        except OSError as error:  # no memory, too many processes
+            self._on_writer({"event": "exit", "code": error.strerror})
+            return
+        self._warn("writer", self._writer)
 
     def _on_writer(self, report: dict[str, Any]) -> None:
-        if report["event"] != "exit":
+        if report["event"] != "exit" or self._shut:
             return
-        if report["code"] == 0 or self._writer_starts >= _WRITER_STARTS:
-            raise StorageError(f"the writer ended with code {report['code']}")
-        self._say(f"writer ended with code {report['code']}; starting another")
-        self._start_writer()
+        ended = f"writer ended with code {report['code']}"
+        if self._writer_starts >= _WRITER_STARTS:
+            self.writer_failed = f"{ended}, {_WRITER_STARTS} times without an answer"
+            self._say(self.writer_failed)
+            return
+        self._say(f"{ended}; starting another")
+        self.writer_restarts += 1
+        quick = self._writer_starts - _WRITER_BACKOFF_AFTER
+        wait_s = BACKOFF_S[min(quick, len(BACKOFF_S) - 1)] if quick >= 0 else 0.0
+        self._writer_at_ns = self._clock.monotonic_ns() + round(wait_s * 1e9)
 
     def _start_driver(self, sensor: Sensor) -> None:
         entry = sensor.entry
         sensor.restart_at_ns = None
         sensor.starts += 1
-        sensor.armed = False
-        sensor.child = Child(
-            entry.name,
-            run_command(self.run_folder, entry),
-            self._events,
-            self._waker.wake,
-            stdin=json.dumps(self._config.sensor_for_driver(entry)),
-            nice=entry.process.nice,
-            cpus=entry.process.cpus,
-        )
+        sensor.started_ns = self._clock.monotonic_ns()
+        sensor.armed, sensor.device = False, PRESENT
+        try:
+            sensor.child = self._spawn(
+                entry.name,
+                run_command(self.run_folder, entry),
+                self._events,
+                self._waker.wake,
+                stdin=json.dumps(self.config.sensor_for_driver(entry)),
+                priority=Priority.of(entry.process),
+            )
+        except OSError as error:
+            self._on_exit(sensor, str(error.strerror))
+            return
+        self._warn(entry.name, sensor.child)
+
+    def _warn(self, name: str, child: Child) -> None:
+        if not child.refused:
+            return
+        text = f"{name}: not permitted: {', '.join(child.refused)}; it runs without"
+        if text not in self.warnings:
+            self.warnings.append(text)
+            self._say(text)
+
+    def _take_report(self, sensor: Sensor, report: dict[str, Any]) -> None:
+        """Act on a report; a driver that does not keep to the protocol ends, and it alone."""
+        try:
+            self._on_sensor(sensor, report)
+        except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
+            sensor.fault = f"{sensor.name}: its driver does not report as one: {error!r:.200}"
+            self._say(sensor.fault)
+            if sensor.child is not None and sensor.child.alive:
+                sensor.child.process.kill()
 
     def _on_sensor(self, sensor: Sensor, report: dict[str, Any]) -> None:
         match report["event"]:
             case "armed":
                 specs = [StreamSpec.from_wire(s) for s in report["streams"]]
                 sensor.specs = {spec.name: spec for spec in specs}
-                sensor.armed, sensor.fault = True, None
+                sensor.armed, sensor.fault, sensor.device = True, None, PRESENT
+            case "device":
+                self._on_device(sensor, report["state"], report.get("message") or "")
             case "fault":
-                sensor.fault = report["message"]
-                if self._session is not None:
-                    self._faults.append(report["message"])
-                    self._say(report["message"])
-                sensor.given_up = sensor.given_up or report["exit_code"] != DeviceError.exit_code
+                self._on_fault(sensor, report)
             case "stats":
                 sensor.ring_held, sensor.ring_size = report["held"], report["buffer"]
-            case "exit":
+                sensor.refused = report.get("refused") or {}
+            case "exit" if not sensor.alive:  # else it is told of the process before
                 self._on_exit(sensor, report["code"])
 
-    def _on_exit(self, sensor: Sensor, code: int) -> None:
-        name = sensor.entry.name
-        if self._stopping or sensor.ended:
+    def _on_device(self, sensor: Sensor, state: str, message: str) -> None:
+        before, sensor.device = sensor.device, state
+        if state in (ABSENT, LOST):
+            sensor.fault = message or f"{sensor.name}: device {state}"
+            if before != state:
+                self._say(sensor.fault)
+                self._tell_missing(sensor)
+        else:
+            sensor.fault = None
+            if before != state:
+                self._say(message or f"{sensor.name}: device present")
+                self.tell("device", sensor.name, PRESENT, detail=message)
+
+    def _tell_missing(self, sensor: Sensor) -> None:
+        self.tell("device", sensor.name, sensor.device, detail=sensor.fault or "")
+        if self.session is not None and sensor.entry.required and sensor.fault is not None:
+            self._add_fault(sensor.fault)
+
+    def _on_fault(self, sensor: Sensor, report: dict[str, Any]) -> None:
+        sensor.fault = report["message"]
+        sensor.open_failed = not sensor.armed
+        if self.session is not None:
+            self._add_fault(report["message"])
+            self._say(report["message"])
+        if report.get("kind") == "changed" and sensor.entry.live:
+            sensor.changed, sensor.changed_ns = True, self._clock.monotonic_ns()
+        elif report["exit_code"] != DeviceError.exit_code:
+            sensor.given_up = True
+
+    def _add_fault(self, text: str) -> None:
+        if text not in self.faults and len(self.faults) < _MOST_FAULTS:
+            self.faults.append(text)
+
+    def _on_exit(self, sensor: Sensor, code: int | str) -> None:
+        sensor.armed = False
+        if self._ending or sensor.ended or sensor.changed:
             return
         if code == ConfigError.exit_code:
             sensor.given_up = True
         if sensor.given_up:
             return
-        if self._session is None and not sensor.armed:
-            sensor.fault = sensor.fault or f"{name}: the driver ended with code {code}"
-            sensor.given_up = True
+        ended = f"{sensor.name}: driver ended with code {code}"
+        wait_s = sensor.died(self._clock.monotonic_ns())
+        sensor.fault = sensor.fault or ended
+        if wait_s is None:
+            sensor.fault = f"{sensor.fault}; given up after {len(sensor.deaths)} starts"
+            self._say(sensor.fault)
+            if self.session is not None:
+                self._add_fault(sensor.fault)
+            self.tell("fault", sensor.name, "driver", detail=sensor.fault)
             return
-        wait = _BACKOFF_S[min(sensor.starts - 1, len(_BACKOFF_S) - 1)]
-        self._say(f"{name}: driver ended with code {code}; starting another in {wait:g} s")
-        sensor.restart_at_ns = self._clock.monotonic_ns() + round(wait * 1e9)
+        self._say(f"{ended}; starting another in {wait_s:g} s")
+        self.tell("fault", sensor.name, "driver", detail=ended)

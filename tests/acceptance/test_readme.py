@@ -83,7 +83,7 @@ def test_the_config_in_the_readme_is_understood(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     config = load_config(path, driver_schema)
     assert [entry.name for entry in config.sensors] == ["camera", "lidar", "radar", "imu"]
-    assert not config.not_yet()
+    assert not config.of_daemon()
 
 
 def test_every_verb_of_the_readme_exists() -> None:

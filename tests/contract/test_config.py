@@ -102,7 +102,7 @@ def test_defaults(rig: Path) -> None:
     assert config.calibration is None and config.finalize == ()
     assert config.control.socket is None and config.metrics.port is None
     assert config.sensors[0].process == ProcessSettings()
-    assert config.not_yet() == []
+    assert config.of_daemon() == []
 
 
 def test_an_imus_data_go_into_session_vrs_unless_said_otherwise(rig: Path) -> None:
@@ -133,22 +133,25 @@ def test_live_sources(rig: Path) -> None:
     assert config.sensors[0].live and config.sensors[0].address == "/dev/video99"
 
 
-def test_what_is_not_acted_on_yet_is_named(rig: Path) -> None:
-    keys = [sentence.partition(":")[0] for sentence in load(rig, FULL).not_yet()]
+def test_what_only_the_daemon_acts_on_is_named(rig: Path) -> None:
+    keys = [sentence.partition(":")[0] for sentence in load(rig, FULL).of_daemon()]
     assert keys == [
         "session.autostart",
         "session.split.minutes",
         "session.split.gb",
         "retention.gb",
-        "control.socket",
         "control.tcp",
-        "control.curve_keys",
         "metrics.port",
-        "sensors.lidar.required",
-        "sensors.radar.min_rate",
-        "sensors.radar.process.cpus",
-        "sensors.radar.process.nice",
     ]
+
+
+def test_how_processes_are_run(rig: Path) -> None:
+    text = SMALL.replace('sim:"', 'sim:", process: {policy: fifo, priority: 20, cpus: [1]}')
+    config = load(rig, text + "storage: {process: {io_class: realtime, io_level: 0}}\n")
+    assert config.sensors[0].process == ProcessSettings((1,), policy="fifo", priority=20)
+    assert config.storage.process == ProcessSettings(io_class="realtime", io_level=0)
+    with pytest.raises(ConfigError, match=r"storage\.process\.cpus\[0\]"):
+        load(rig, SMALL + "storage: {process: {cpus: [-1]}}\n")
 
 
 def test_all_drivers_are_asked_for_at_once(rig: Path) -> None:
@@ -384,4 +387,4 @@ def test_arbitrary_values_are_a_config_or_a_config_error(
         else:
             for entry in config.sensors:
                 json.dumps(entry.for_driver(), allow_nan=False)
-            assert all(isinstance(sentence, str) for sentence in config.not_yet())
+            assert all(isinstance(sentence, str) for sentence in config.of_daemon())

@@ -1,0 +1,145 @@
+"""What the verbs that control a daemon share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.output import add_format, emit, format_table, human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    from recorder.daemon.client import Client, Reply
+
+
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """Declare how the daemon is reached, and the format."""
+    parser.add_argument(
+        "--socket",
+        metavar="PATH",
+        help="the daemon's control socket, or tcp://HOST:PORT with --keys "
+        "(/run/recorder/control.sock, else that below $XDG_RUNTIME_DIR)",
+    )
+    parser.add_argument(
+        "--keys", type=Path, metavar="DIR", help="folder of CURVE keys, for a daemon over TCP"
+    )
+    add_format(parser)
+
+
+def connect(args: argparse.Namespace) -> Client:
+    """A connection to the daemon that the arguments name.
+
+    Raises:
+        UsageError: TCP without keys; DaemonError: no daemon is there.
+    """
+    from recorder.contract.errors import UsageError
+    from recorder.daemon.client import Client
+
+    if args.socket is None or not args.socket.startswith("tcp://"):
+        return Client(args.socket)
+    from recorder.daemon.remote import RemoteWire
+
+    if args.keys is None:
+        raise UsageError("--keys: a daemon over TCP needs a folder of keys")
+    return Client(wire=RemoteWire(args.socket, args.keys))
+
+
+def tell(args: argparse.Namespace, reply: Reply) -> None:
+    """Print what the daemon has done and how it stands."""
+    emit(dict(reply.values), args, lambda _: one_line(reply.status))
+
+
+def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
+    """Make one request; a refusal, too, is printed whole where JSON was asked for.
+
+    Raises:
+        DaemonError: it was refused.
+    """
+    from recorder.daemon.client import DaemonError
+
+    with connect(args) as client:
+        try:
+            return client.request(op, **values)
+        except DaemonError as error:
+            if error.reply is not None and args.format == "json":
+                emit(dict(error.reply.values), args, lambda _: "")
+            raise
+
+
+def one_line(status: dict[str, Any] | Any) -> str:
+    """The state in a line, and the faults, one a line."""
+    session = status.get("session")
+    line = str(status.get("state"))
+    if session is not None:
+        line += f"  {session['path']}"
+    return "\n".join([line, *map(_fault, status.get("faults", ()))])
+
+
+def status_text(status: dict[str, Any] | Any) -> str:
+    """The whole status for people."""
+    session, disk = status["session"], status["disk"]
+    lines = [f"state     {status['state']} for {human_seconds(status['since_s'])}"]
+    if session is not None:
+        size = human_bytes(session["bytes"])
+        kept = ", kept" if session["kept"] else ""
+        lines += [
+            f"session   {session['name']}{' (a new part begins)' if session['splitting'] else ''}",
+            f"folder    {session['path']}",
+            f"recorded  {human_seconds(session['elapsed_s'])}, {size}{kept}",
+        ]
+    elif (last := status["last"]) is not None and last["session"]:
+        why = f" ({last['why']})" if last["why"] else ""
+        lines.append(f"last      {last['session']}{why}")
+    if disk["free_bytes"] is not None:
+        floor = human_bytes(disk["floor_bytes"])
+        lines.append(f"disk      {human_bytes(disk['free_bytes'])} free, {floor} stay free")
+    finalizing = status["finalizing"]
+    if (current := finalizing["current"]) is not None:
+        waiting = len(finalizing["queue"]) - (current["session"] in finalizing["queue"])
+        more = f", {waiting} waiting" if waiting else ""
+        lines.append(f"packing   {current['session']}: {current['step']}{more}")
+    elif finalizing["queue"]:
+        lines.append(f"packing   {len(finalizing['queue'])} waiting")
+    lines += map(_fault, status["faults"])
+    lines += [f"warning   {text}" for text in status["warnings"]]
+    return "\n".join(lines) + "\n\n" + _table(status["sensors"])
+
+
+def _fault(fault: dict[str, str]) -> str:
+    about, message = fault["about"], fault["message"]
+    return "fault     " + (message if message.startswith(f"{about}: ") else f"{about}: {message}")
+
+
+def _table(sensors: dict[str, Any]) -> str:
+    rows: list[list[Any]] = []
+    for name, sensor in sensors.items():
+        ring = sensor["ring_size_bytes"]
+        queue = f"{sensor['ring_held_bytes'] / ring:.0%}" if ring else None
+        if not sensor["streams"]:
+            rows.append([name, sensor["state"], None, None, None, None, None, None, queue])
+        for i, (stream, values) in enumerate(sensor["streams"].items()):
+            rate, expected = values["rate_hz"], values["expected_hz"]
+            rows.append(
+                [
+                    name if i == 0 else "",
+                    sensor["state"] if i == 0 else "",
+                    stream,
+                    None if rate is None else f"{rate:.1f} Hz" + (" slow" * values["slow"]),
+                    None if expected is None else f"{expected:g} Hz",
+                    values["samples"],
+                    human_bytes(values["bytes"]),
+                    _lost(values),
+                    queue if i == 0 else "",
+                ]
+            )
+    headers = ["sensor", "state", "stream", "rate", "expected", "samples", "size", "lost", "queue"]
+    return format_table(headers, rows, right=range(3, len(headers)))
+
+
+def _lost(stream: dict[str, Any]) -> str | None:
+    if stream["lost"] is None:
+        return None
+    parts = [f"{cause} {count}" for cause, count in stream["lost"].items() if count]
+    if stream["unknown_losses"]:
+        parts.append(f"{stream['unknown_losses']} uncounted")
+    return ", ".join(parts) or "0"

@@ -1,0 +1,77 @@
+"""``recorder serve CONFIG``: the daemon; drivers armed, recording when it is told to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import traceback
+from contextlib import ExitStack
+from pathlib import Path
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the config, the control socket, and how the daemon logs."""
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
+    parser.add_argument(
+        "--socket", type=Path, metavar="PATH", help="control socket, not the config's"
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="of the log on stderr (text)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; 0, or 1 where the daemon could not go on."""
+    from recorder.cli.finalize import configured_steps
+    from recorder.contract.clock import SystemClock
+    from recorder.daemon.catalog import load
+    from recorder.daemon.control import ControlServer
+    from recorder.daemon.daemon import Daemon
+    from recorder.daemon.host.systemd import SystemdNotify
+    from recorder.daemon.logs import Log, under_journald
+    from recorder.daemon.remote import serve_tcp
+    from recorder.daemon.sockets import socket_to_serve
+    from recorder.daemon.supervisor import Supervisor
+    from recorder.daemon.surroundings import Surroundings
+
+    config = load(args.config)
+    configured_steps(config)  # a wrong option is said now, not after the first session
+    clock = SystemClock()
+    path = socket_to_serve(args.socket or config.control.socket)
+    journald = under_journald(sys.stderr, os.environ)
+    failed: list[str] = []
+    with ExitStack() as stack:
+        log = stack.enter_context(
+            Log(sys.stderr, form=args.log_format, clock=clock, journald=journald)
+        )
+        supervisor = Supervisor(config, clock, log.say)
+        daemon = Daemon(config, clock, supervisor, log.say, notify=SystemdNotify(os.environ))
+        stack.callback(daemon.close)
+        stack.enter_context(Surroundings(daemon, log))
+        control = ControlServer(path, daemon.take, lambda: daemon.state)
+        stack.callback(control.close)
+        if config.control.tcp is not None:
+            stack.callback(serve_tcp(config, daemon.take, lambda: daemon.state).close)
+
+        def end_visibly(hook: threading.ExceptHookArgs) -> None:
+            """A thread that dies of a bug takes the daemon with it, in order."""
+            traceback.print_exception(hook.exc_type, hook.exc_value, hook.exc_traceback)
+            failed.append(str(hook.exc_value))
+            daemon.stop()
+
+        threading.excepthook = end_visibly
+        stack.callback(setattr, threading, "excepthook", threading.__excepthook__)
+        for number in _SIGNALS:
+            previous = signal.signal(number, lambda *_: daemon.stop())
+            stack.callback(signal.signal, number, previous)
+        daemon.open()
+        control.start()
+        log.say(f"serving {config.path} on {path}")
+        daemon.run()
+        log.say("every session is closed; ending")
+    return 1 if failed else 0

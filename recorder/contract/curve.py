@@ -1,0 +1,190 @@
+"""Requests over TCP, encrypted and only from those whose keys are known (CurveZMQ, RFC 26).
+
+Keys lie in a folder as ZeroMQ's own certificates: ``server.key`` and ``server.key_secret``,
+``client.key`` and ``client.key_secret``; the daemon knows the public keys in ``clients/*.key``.
+`make_keys` makes all of them::
+
+    make_keys(folder)
+    with CurveServer("tcp://127.0.0.1:5555", folder, waker) as server: ...
+    with CurveClient("tcp://127.0.0.1:5555", folder) as client:
+        client.exchange(b'{"op": "status"}')
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import zmq
+import zmq.auth
+from zmq.auth.thread import ThreadAuthenticator
+
+from recorder.contract.bus import Waker
+from recorder.contract.closing import Closing
+from recorder.contract.errors import DeviceError, StorageError, UsageError
+
+SERVER, CLIENT, CLIENTS = "server", "client", "clients"
+_MARK = 16  # messages
+
+
+def make_keys(folder: Path) -> None:
+    """Make a pair of keys for the daemon and one for its first client; never replaces any.
+
+    Raises:
+        UsageError: there are keys already.
+        StorageError: the folder cannot be written to.
+    """
+    clients = folder / CLIENTS
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        if any(folder.glob("*.key_secret")):
+            raise UsageError(f"{folder}: there are keys already")
+        mask = os.umask(0o077)
+        try:
+            clients.mkdir(exist_ok=True)
+            zmq.auth.create_certificates(folder, SERVER)
+            public, _ = zmq.auth.create_certificates(folder, CLIENT)
+            (clients / f"{CLIENT}.key").write_bytes(Path(public).read_bytes())
+        finally:
+            os.umask(mask)
+    except OSError as error:
+        raise StorageError(f"{folder}: no keys can be made there: {error.strerror}") from None
+
+
+class CurveServer(Closing):
+    """Takes requests from known clients.
+
+    Args:
+        address: ``tcp://HOST:PORT``; port ``*`` is any that is free.
+        keys: the folder of keys.
+        waker: ends a `wait` from another thread.
+        most_bytes: longest request; who sends a longer one is disconnected.
+
+    Raises:
+        UsageError: a key is missing, or the address is none.
+        StorageError: the address cannot be bound.
+    """
+
+    def __init__(self, address: str, keys: Path, waker: Waker, most_bytes: int) -> None:
+        public, secret = _load(keys, SERVER)
+        clients = keys / CLIENTS
+        if not any(clients.glob("*.key")):
+            raise UsageError(f"{clients}: holds no client's key; nobody could connect")
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._auth = ThreadAuthenticator(self._context)
+        self._auth.start()
+        self._auth.configure_curve(domain="*", location=str(clients))
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 500)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, most_bytes)
+        self._socket.setsockopt(zmq.SNDHWM, _MARK)
+        self._socket.setsockopt(zmq.RCVHWM, _MARK)
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+        self._socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+        self._socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
+        self._socket.setsockopt(zmq.CURVE_SERVER, 1)
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise StorageError(f"{address}: cannot be bound: {error}") from None
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        self._waker = waker
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(waker.fileno(), zmq.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        """Return when there is a request, the waker was woken, or time is up."""
+        for ready, _ in self._poller.poll(round(seconds * 1000)):
+            if ready is not self._socket:
+                self._waker.clear()
+
+    def receive(self) -> tuple[bytes, bytes] | None:
+        """The next request with its peer's identity; None where there is none."""
+        while True:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            if len(frames) == 2:  # anything else is no client of ours
+                return frames[0], frames[1]
+
+    def send(self, peer: bytes, reply: bytes) -> None:
+        """Send a reply; a peer that is gone, or takes none, misses it."""
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.send_multipart([peer, reply], zmq.NOBLOCK)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._auth.stop()
+        self._context.term()
+
+
+class CurveClient(Closing):
+    """Asks a `CurveServer`.
+
+    Args:
+        address: ``tcp://HOST:PORT``.
+        keys: folder with ``client.key_secret`` and ``server.key``.
+        timeout_s: longest wait for a reply.
+
+    Raises:
+        UsageError: a key is missing, or the address is none.
+    """
+
+    def __init__(self, address: str, keys: Path, timeout_s: float = 120.0) -> None:
+        public, secret = _load(keys, CLIENT)
+        server = _public(keys, SERVER)
+        self._address = address
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.RCVTIMEO, round(timeout_s * 1000))
+        self._socket.setsockopt(zmq.SNDTIMEO, round(min(timeout_s, 5.0) * 1000))
+        self._socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+        self._socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
+        self._socket.setsockopt(zmq.CURVE_SERVERKEY, server)
+        try:
+            self._socket.connect(address)
+        except zmq.ZMQError as error:
+            self._socket.close()
+            raise UsageError(f"{address}: {error}") from None
+
+    def exchange(self, line: bytes) -> bytes:
+        """Send a request, wait for its reply.
+
+        Raises:
+            DeviceError: nobody answers: no daemon, or one that does not know this client's key.
+        """
+        try:
+            self._socket.send(line)
+            reply: bytes = self._socket.recv()
+        except zmq.Again:
+            raise DeviceError(
+                f"{self._address}: no answer: no daemon is there, or it does not know this key"
+            ) from None
+        return reply
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _load(keys: Path, name: str) -> tuple[bytes, bytes]:
+    path = keys / f"{name}.key_secret"
+    try:
+        public, secret = zmq.auth.load_certificate(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: no key can be read there: {error}") from None
+    if secret is None:
+        raise UsageError(f"{path}: holds no secret key")
+    return public, secret
+
+
+def _public(keys: Path, name: str) -> bytes:
+    path = keys / f"{name}.key"
+    try:
+        return zmq.auth.load_certificate(path)[0]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: no key can be read there: {error}") from None

@@ -1,0 +1,190 @@
+"""Controlling a daemon from Python::
+
+    with Client() as recorder:                     # the socket that `recorder serve` made
+        reply = recorder.start("drive", {"driver": "ada"})
+        recorder.mark("pothole")
+        print(reply.session, recorder.status().state)
+        recorder.stop()
+
+A method returns when what was asked has happened, and raises `DaemonError` where it has not; both
+carry the daemon's state after the fact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from recorder.contract.closing import Closing
+from recorder.contract.errors import RecorderError
+from recorder.daemon.sockets import socket_to_ask
+
+TIMEOUT_S = 120.0
+"""For a reply: closing a session may take a while."""
+_CONNECT_S = 5.0
+_AGAIN_S = 0.02
+_MOST_REPLY = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a daemon answered.
+
+    Attributes:
+        ok: what was asked for has happened.
+        state: idle, starting, recording, stopping or fault, after it.
+        values: the whole reply (docs/daemon.md).
+    """
+
+    ok: bool
+    state: str | None
+    values: Mapping[str, Any]
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The daemon's status, of every reply but refusals of malformed requests."""
+        status: Mapping[str, Any] = self.values.get("status") or {}
+        return status
+
+    @property
+    def session(self) -> str | None:
+        """Folder of the session that the request was about."""
+        value: str | None = self.values.get("session")
+        return value
+
+
+class DaemonError(RecorderError):
+    """The daemon refused, or cannot be reached; `reply` is None then."""
+
+    def __init__(self, message: str, reply: Reply | None = None) -> None:
+        super().__init__(message)
+        self.reply = reply
+        if reply is not None:
+            self.exit_code = int(reply.values.get("exit_code") or 1)
+
+
+class Wire(Protocol):
+    """Carries one request and its reply."""
+
+    def exchange(self, line: bytes) -> bytes:
+        """Send a request's line, wait for the reply's."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Client(Closing):
+    """A connection to a daemon; see the module's example.
+
+    Args:
+        path: the control socket; where the daemon puts it unless given.
+        timeout_s: longest wait for a reply.
+        wire: another way to the daemon (`recorder.daemon.remote`).
+
+    Raises:
+        DaemonError: no daemon can be reached.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        wire: Wire | None = None,
+    ) -> None:
+        given = None if path is None else Path(path)
+        self._wire = wire if wire is not None else _UnixWire(socket_to_ask(given), timeout_s)
+
+    def start(self, name: str | None = None, meta: Mapping[str, str] | None = None) -> Reply:
+        """Begin to record; returns when the session is open."""
+        values: dict[str, Any] = {} if name is None else {"name": name}
+        return self.request("start", **values, **({"meta": dict(meta)} if meta else {}))
+
+    def stop(self) -> Reply:
+        """End the recording; returns when the session is closed."""
+        return self.request("stop")
+
+    def status(self) -> Reply:
+        """How the daemon stands."""
+        return self.request("status")
+
+    def mark(self, text: str) -> Reply:
+        """Put a mark into the session that is being recorded."""
+        return self.request("mark", text=text)
+
+    def keep(self, session: str | None = None, *, release: bool = False) -> Reply:
+        """Keep a session (the one being recorded unless named) from being deleted."""
+        values: dict[str, Any] = {} if session is None else {"session": session}
+        return self.request("keep", **values, **({"release": True} if release else {}))
+
+    def request(self, op: str, **values: Any) -> Reply:
+        """Any request.
+
+        Raises:
+            DaemonError: it was refused, or no reply came.
+        """
+        line = json.dumps({"op": op, **values}, separators=(",", ":")).encode() + b"\n"
+        try:
+            answer = json.loads(self._wire.exchange(line))
+        except ValueError:
+            raise DaemonError("the daemon's reply is not JSON") from None
+        if not isinstance(answer, dict):
+            raise DaemonError("the daemon's reply is not an object")
+        reply = Reply(bool(answer.get("ok")), answer.get("state"), answer)
+        if not reply.ok:
+            raise DaemonError(str(answer.get("error") or "refused without a reason"), reply)
+        return reply
+
+    def close(self) -> None:
+        self._wire.close()
+
+
+class _UnixWire:
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(_CONNECT_S)
+        try:
+            self._connect()
+        except OSError as error:
+            self._socket.close()
+            why = error.strerror or str(error)
+            raise DaemonError(f"{path}: no daemon can be reached there: {why}") from None
+        self._socket.settimeout(timeout_s)
+        self._file = self._socket.makefile("rb")
+
+    def _connect(self) -> None:
+        until_s = time.monotonic() + _CONNECT_S
+        while True:
+            try:
+                self._socket.connect(str(self._path))
+                return
+            except BlockingIOError:  # many clients at once: the daemon has not come to them yet
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(_AGAIN_S)
+
+    def exchange(self, line: bytes) -> bytes:
+        try:
+            with contextlib.suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # it may have said why before it closed
+                self._socket.sendall(line)
+            reply = self._file.readline(_MOST_REPLY)
+        except TimeoutError:
+            raise DaemonError(f"{self._path}: the daemon does not answer") from None
+        except OSError as error:
+            raise DaemonError(f"{self._path}: {error.strerror or error}") from None
+        if not reply.endswith(b"\n"):
+            raise DaemonError(f"{self._path}: the daemon closed the connection")
+        return reply
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()

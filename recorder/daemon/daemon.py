@@ -1,0 +1,378 @@
+"""The daemon: from boot to key-off it keeps the drivers armed and records when it is wished for.
+
+It answers who controls it, sees to the folder of sessions, and to what comes after recording;
+sessions are `recorder.daemon.sessions`'::
+
+    daemon = Daemon(config, SystemClock(), Supervisor(config, SystemClock(), print), print)
+    daemon.open()
+    try:
+        daemon.run()                 # until `stop`, as SIGTERM calls it
+    finally:
+        daemon.close()
+
+One thread does all of it and never waits for longer than a turn; requests come from the control
+sockets' threads through a queue.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from recorder.archives.base import available
+from recorder.contract.clock import Clock
+from recorder.contract.config import Config
+from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.daemon.control import Call, refusal
+from recorder.daemon.finalizing import Finalizing
+from recorder.daemon.hooks import Notify
+from recorder.daemon.machine import RefusedError, State
+from recorder.daemon.preflight import check_root
+from recorder.daemon.questions import Question
+from recorder.daemon.retention import keep, sweep
+from recorder.daemon.root import RootLock
+from recorder.daemon.sessions import SETTLE_S, Sessions
+from recorder.daemon.status import describe, line
+from recorder.daemon.supervisor import Supervisor
+from recorder.daemon.wish import WishFile, state_folder
+
+TURN_S = 0.1
+UNCOMMITTED_S = 30.0
+"""Age of what was received and is not durable at which the watchdog is fed no more."""
+FEED_S = 1.0
+_ROOT_RETRY_S = 5.0
+_RETENTION_S = 300.0
+LEAVE_S = 60.0
+"""Longest time from `Daemon.stop` to the end of `Daemon.run`, whatever the writer does."""
+
+OnTick = Callable[["Daemon", int], None]
+
+
+class Daemon:
+    """See the module's example.
+
+    Args:
+        config: what to record.
+        clock: injectable.
+        supervisor: of the same config, not yet launched.
+        say: takes one line for people; from any thread.
+        notify: the service manager.
+        finalizing: what comes after recording; made from the config unless given.
+        wishes: keeps the wish; in the state folder unless given.
+
+    Attributes:
+        sessions: what is recorded.
+        supervisor: writer and drivers.
+        finalizing: what comes after recording.
+        on_tick: called with the daemon and CLOCK_MONOTONIC ns after every turn (ten a second or
+            more); what is slow there holds everything up.
+        ready: drivers are armed, or known to be missing.
+        root_problem: why the folder of sessions cannot be used; None where it can.
+        started_ns: CLOCK_MONOTONIC of its start.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        supervisor: Supervisor,
+        say: Callable[[str], None],
+        *,
+        notify: Notify | None = None,
+        finalizing: Finalizing | None = None,
+        wishes: WishFile | None = None,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.supervisor = supervisor
+        self.notify = notify or Notify()
+        self.on_tick: list[OnTick] = []
+        self.ready = False
+        self.root_problem: str | None = None
+        self.started_ns = clock.monotonic_ns()
+        root = config.session.root
+        self.finalizing = finalizing or Finalizing(root, clock, say, frozenset(available()))
+        self._say = say
+        self._root = RootLock(root)
+        self._wishes = wishes or WishFile(state_folder(root))
+        self.sessions = Sessions(config, clock, supervisor, self._wishes, say, self)
+        self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._starters: list[Call] = []
+        self._stoppers: list[Call] = []
+        self._markers: list[tuple[Call, Question]] = []
+        self._stop_asked = self._left = self._booted = False
+        self._root_at_ns = self._feed_at_ns = self._sweep_at_ns = 0
+        self._sweeper: threading.Thread | None = None
+        self._leave_by_ns: int | None = None
+        self._status_line = ""
+
+    @property
+    def state(self) -> str:
+        """The state in one word; from any thread."""
+        return str(self.sessions.machine.state)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing that was received waits too long to become durable."""
+        late = max(self.supervisor.uncommitted_s, self.supervisor.silent_s)
+        return late <= UNCOMMITTED_S
+
+    def status(self) -> dict[str, Any]:
+        """How the daemon stands, in what JSON can hold; docs/daemon.md says what is in it."""
+        return describe(self)
+
+    def take(self, call: Call) -> None:
+        """Take a request; from any thread."""
+        self._calls.put(call)
+        self.supervisor.wake()
+
+    def stop(self) -> None:
+        """End: close the session, and `run` returns.  Safe in a signal handler."""
+        self._stop_asked = True
+        self.supervisor.wake()
+
+    def open(self) -> None:
+        """Take the root and start writer and drivers.
+
+        Raises:
+            UsageError: another daemon records into this root.
+        """
+        self._open_root()
+        self.supervisor.launch()
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        while not self._left:
+            self.turn(TURN_S)
+
+    def close(self) -> None:
+        """End all processes; whoever still waits for an answer is told."""
+        self.notify.stopping()
+        while not self._calls.empty():
+            self._starters.append(self._calls.get())
+        for call in [*self._starters, *self._stoppers, *(call for call, _ in self._markers)]:
+            call.answer(refusal(RefusedError("the daemon is ending"), self.state))
+        self.finalizing.stop()
+        self.supervisor.shutdown()
+        if self._sweeper is not None:
+            self._sweeper.join(5.0)
+        self._root.release()
+
+    def turn(self, seconds: float) -> None:
+        """One turn of everything; waits for so long where nothing is to be done."""
+        self.supervisor.turn(seconds)
+        now_ns = self.clock.monotonic_ns()
+        machine = self.sessions.machine
+        if self._stop_asked and not machine.leaving:
+            self.notify.stopping()
+            self.supervisor.finishing()
+            self._leave_by_ns = now_ns + round(LEAVE_S * 1e9)
+            self.sessions.do(machine.leave())
+        if self._leave_by_ns is not None and now_ns > self._leave_by_ns:
+            self._say("not closed in time; ending all the same")
+            self._left = True
+        if not self._root.held and now_ns >= self._root_at_ns and not machine.leaving:
+            self._open_root()
+        self._settle(now_ns)
+        while not self._calls.empty():
+            self._serve(self._calls.get())
+        self.sessions.turn(now_ns)
+        self._follow_marks()
+        if self._root.held and not machine.leaving:
+            self._chores(now_ns)
+        self._feed(now_ns)
+        for callback in self.on_tick:
+            callback(self, now_ns)
+
+    # What `Sessions` tells
+
+    def check_place(self) -> None:
+        """Whether a session can be begun at all.
+
+        Raises:
+            StorageError: the root is not there, cannot be written to, or is too full.
+        """
+        problem = check_root(self.config.session.root, self.config.storage).problem
+        if problem is None and not self._root.held:
+            self._open_root()
+            problem = self.root_problem
+        if problem is not None:
+            raise StorageError(problem)
+
+    def began(self, session: str) -> None:
+        for call in self._starters:
+            self._answer(call, session=session)
+        self._starters.clear()
+
+    def not_begun(self, error: RecorderError) -> None:
+        for call in self._starters:
+            self._refuse(call, error)
+        self._starters.clear()
+        self.over()
+
+    def over(self) -> None:
+        if self.sessions.machine.state not in (State.IDLE, State.FAULT):
+            return
+        last = self.sessions.last
+        for call in self._stoppers:
+            self._answer(call, session=None if last is None else last["session"], closed=last)
+        self._stoppers.clear()
+
+    def closed(self) -> None:
+        self.finalizing.hurry()
+        self._sweep_at_ns = 0
+
+    def left(self) -> None:
+        self._left = True
+
+    # What is found at the start
+
+    def _open_root(self) -> None:
+        """Take the root as soon as it is there: an unmounted one is never written through."""
+        now_ns = self.clock.monotonic_ns()
+        self._root_at_ns = now_ns + round(_ROOT_RETRY_S * 1e9)
+        storage = replace(self.config.storage, min_free_gb=0.0)  # a full one can be cleared
+        problem = check_root(self.config.session.root, storage).problem
+        if problem is None:
+            try:
+                self._root.take()
+            except StorageError as error:
+                problem = str(error)
+        if problem is not None and problem != self.root_problem:
+            self._say(f"nothing can be recorded yet: {problem}")
+        self.root_problem = problem
+
+    def _settle(self, now_ns: int) -> None:
+        """Once each: the drivers are up or known not to be, and the wish is read."""
+        late = now_ns - self.started_ns > SETTLE_S * 1e9
+        if not self.ready and (self.supervisor.settled or late):
+            self.ready = True
+            self.notify.ready()
+        if self._booted or not self._root.held:
+            return
+        self._booted = True
+        machine = self.sessions.machine
+        wish, same_boot = self._wishes.read()
+        if machine.leaving or machine.wish.wanted:  # somebody was faster
+            return
+        autostart = self.config.session.autostart
+        self.sessions.do(machine.boot(wish, same_boot=same_boot, autostart=autostart))
+        if wish.session is not None and machine.state is State.STARTING and wish.wanted:
+            self._say(f"{wish.session}: was being recorded; going on in a new part")
+
+    # Requests
+
+    def _serve(self, call: Call) -> None:
+        try:
+            match call.request.op:
+                case "status":
+                    self._answer(call)
+                case "start":
+                    self._start(call)
+                case "stop":
+                    self._stop(call)
+                case "mark":
+                    self._mark(call)
+                case "keep":
+                    self._keep(call)
+        except RecorderError as error:
+            self._refuse(call, error)
+
+    def _start(self, call: Call) -> None:
+        machine = self.sessions.machine
+        name = call.request.values.get("name")
+        if machine.state in (State.IDLE, State.FAULT) and not machine.leaving:
+            self.check_place()
+            if name is not None:
+                self.sessions.planner.check(name)
+        effects = machine.start(name, call.request.values.get("meta"))
+        self._starters.append(call)
+        self.sessions.do(effects)
+
+    def _stop(self, call: Call) -> None:
+        effects = self.sessions.machine.stop()
+        self._stoppers.append(call)
+        if self.sessions.machine.state is State.IDLE:  # it was in fault: there is no session
+            self._stoppers.remove(call)
+            self.sessions.do(effects)
+            self._answer(call, session=None, closed=None)
+        else:
+            self.sessions.do(effects)
+
+    def _mark(self, call: Call) -> None:
+        if "text" not in call.request.values:
+            raise UsageError("a mark needs a text")
+        if self.sessions.machine.session is None:
+            raise RefusedError("nothing is being recorded")
+        # Events of one cause within a second become one: two marks are two causes.
+        text = call.request.values["text"]
+        event = {"kind": "mark", "cause": text, "text": text}
+        self._markers.append((call, self.supervisor.ask(op="event", event=event)))
+
+    def _follow_marks(self) -> None:
+        for call, question in [item for item in self._markers if item[1].done]:
+            self._markers.remove((call, question))
+            reply = question.reply
+            if reply is None or "error" in reply:
+                why = reply["error"] if reply else question.error
+                self._refuse(call, StorageError(f"the mark may not be in the session: {why}"))
+            elif reply.get("session") is None:
+                self._refuse(call, RefusedError("the session ended before the mark was in it"))
+            else:
+                self._answer(call, session=reply["session"])
+
+    def _keep(self, call: Call) -> None:
+        name = call.request.values.get("session")
+        release = call.request.values.get("release", False)
+        path = self.sessions.machine.session
+        if name is not None:
+            path = str(self.config.session.root / name)
+        if path is None:
+            raise RefusedError("nothing is being recorded; name the session to keep")
+        keep(Path(path), release=release)
+        self._answer(call, session=path, kept=not release)
+
+    def _answer(self, call: Call, **more: Any) -> None:
+        call.answer({"ok": True, "state": self.state, **more, "status": self.status()})
+
+    def _refuse(self, call: Call, error: RecorderError) -> None:
+        call.answer(refusal(error, self.state) | {"status": self.status()})
+
+    # Beside all that
+
+    def _chores(self, now_ns: int) -> None:
+        machine = self.sessions.machine
+        if machine.state is State.STARTING or machine.splitting:
+            return  # what is being begun has no name yet: it is no dead writer's
+        self.finalizing.turn(machine.session)
+        if now_ns < self._sweep_at_ns or (self._sweeper and self._sweeper.is_alive()):
+            return
+        self._sweep_at_ns = now_ns + round(_RETENTION_S * 1e9)
+        retention = self.config.retention
+        if retention.gb is None and retention.days is None:
+            return
+        arguments = (
+            self.config.session.root,
+            retention,
+            self.clock.realtime_ns(),
+            machine.session,
+            self.finalizing.unfinished,
+            self._say,
+        )
+        self._sweeper = threading.Thread(target=sweep, args=arguments, name="sweep", daemon=True)
+        self._sweeper.start()
+
+    def _feed(self, now_ns: int) -> None:
+        """Tell the service manager; a silent sensor is a fault, and never its reason to act."""
+        if now_ns < self._feed_at_ns:
+            return
+        self._feed_at_ns = now_ns + round(FEED_S * 1e9)
+        if self.sound:
+            self.notify.watchdog()
+        if (text := line(self)) != self._status_line:
+            self._status_line = text
+            self.notify.status(text)

@@ -1,0 +1,72 @@
+"""Keeps the state of the clocks in the session: at its start, every minute, and when it turns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from recorder.daemon.host.clocks import clock_state
+
+EVERY_S = 60.0
+
+Tell = Callable[..., None]
+"""``tell(kind, stream, cause, **values)``: puts an event into the open session."""
+
+
+class ClockRecord:
+    """Events ``clock`` with cause ``state``; asks in a thread, since a time daemon may hang.
+
+    ::
+
+        record = ClockRecord()
+        while recording:
+            record.tick("sessions/a", clock.monotonic_ns(), tell)
+
+    Args:
+        ask: gives the state; takes its time.
+        every_s: seconds between two states.
+
+    Attributes:
+        last: the state told last; None before the first.
+    """
+
+    def __init__(
+        self, ask: Callable[[], dict[str, Any]] = clock_state, every_s: float = EVERY_S
+    ) -> None:
+        self.last: dict[str, Any] | None = None
+        self._ask = ask
+        self._every_ns = round(every_s * 1e9)
+        self._session: str | None = None
+        self._due_ns = 0
+        self._thread: threading.Thread | None = None
+        self._answer: dict[str, Any] | None = None
+
+    def tick(self, session: str | None, now_ns: int, tell: Tell) -> None:
+        """Call now and then.
+
+        Args:
+            session: which one is recorded; None for none.
+            now_ns: CLOCK_MONOTONIC.
+            tell: called from here, with what was found since the last call.
+        """
+        if session is None:
+            self._session = None
+            return
+        if session != self._session:
+            self._session, self._due_ns = session, now_ns
+        if self._answer is not None:
+            self.last, self._answer = self._answer, None
+            tell("clock", "", "state", **self.last)
+        if now_ns >= self._due_ns and (self._thread is None or not self._thread.is_alive()):
+            self._due_ns = now_ns + self._every_ns
+            self._thread = threading.Thread(target=self._find_out, name="clocks", daemon=True)
+            self._thread.start()
+
+    def _find_out(self) -> None:
+        self._answer = self._ask()
+
+    def close(self) -> None:
+        """Wait for a question that is under way."""
+        if self._thread is not None:
+            self._thread.join(5.0)

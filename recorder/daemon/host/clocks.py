@@ -1,0 +1,219 @@
+"""How good the machine's clocks are: the kernel's own account, and that of who disciplines them.
+
+`clock_state` is what a session keeps at its start and every minute, so that "is my data in sync"
+has an answer afterwards::
+
+    {"kernel": {"synchronized": true, "offset_ns": -1200, "max_error_ns": 3500000, ...},
+     "realtime_minus_monotonic_ns": ..., "daemon": {"name": "chrony", "reference": "GPS", ...},
+     "ptp": [{"device": "ptp0", "clock_name": "...", "offset_ns": ...}]}
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+_STA_UNSYNC = 0x0040  # adjtimex(2)
+_STA_NANO = 0x2000
+_TIME_ERROR = 5
+_PTP_CLASS = Path("/sys/class/ptp")
+_CLOCKFD = 3  # clock_gettime(2) on a descriptor: ((~fd) << 3) | 3
+_CHRONY_FIELDS: Final = 14
+_ASK_S = 1.0
+
+Run = Callable[[Sequence[str]], str | None]
+"""Runs a command: what it printed, or None where it cannot be run or fails."""
+
+
+class _Timex(ctypes.Structure):
+    """``struct timex`` of linux; longs are 8 bytes wherever this runs."""
+
+    _fields_ = [
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("constant", ctypes.c_long),
+        ("precision", ctypes.c_long),
+        ("tolerance", ctypes.c_long),
+        ("time", ctypes.c_long * 2),
+        ("tick", ctypes.c_long),
+        ("ppsfreq", ctypes.c_long),
+        ("jitter", ctypes.c_long),
+        ("shift", ctypes.c_int),
+        ("stabil", ctypes.c_long),
+        ("jitcnt", ctypes.c_long),
+        ("calcnt", ctypes.c_long),
+        ("errcnt", ctypes.c_long),
+        ("stbcnt", ctypes.c_long),
+        ("tai", ctypes.c_int),
+        ("_rest", ctypes.c_int * 11),
+    ]
+
+
+def kernel_clock() -> dict[str, Any] | None:
+    """What the kernel says of CLOCK_REALTIME (adjtimex(2)); None where it may not be asked.
+
+    Returns:
+        synchronized: somebody disciplines it, and within its bounds.
+        offset_ns: what is left to be slewed away.
+        max_error_ns, estimated_error_ns: as the discipliner tells; grow by themselves.
+        frequency_ppm: correction of its rate.
+        tai_offset_s: TAI minus UTC, 0 where nobody has told.
+    """
+    values = _Timex()
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(values))
+    if state < 0:
+        return None
+    unit_ns = 1 if values.status & _STA_NANO else 1000
+    return {
+        "synchronized": state != _TIME_ERROR and not values.status & _STA_UNSYNC,
+        "offset_ns": values.offset * unit_ns,
+        "max_error_ns": values.maxerror * 1000,
+        "estimated_error_ns": values.esterror * 1000,
+        "frequency_ppm": round(values.freq / 65536, 6),
+        "tai_offset_s": values.tai,
+    }
+
+
+def time_daemon(run: Run | None = None) -> dict[str, Any] | None:
+    """Who disciplines the clock, as it says itself: chrony, ntpd, or systemd-timesyncd."""
+    run = run or _run
+    for ask in (_chrony, _ntpd, _timesyncd):
+        answer = ask(run)
+        if answer is not None:
+            return answer
+    return None
+
+
+def ptp_clocks(folder: Path = _PTP_CLASS) -> list[dict[str, Any]]:
+    """The PTP hardware clocks, and how far each is from CLOCK_REALTIME.
+
+    ``offset_ns`` (PTP minus realtime) is None where the device may not be opened; ``bound_ns`` is
+    how long the comparison took, within which it is exact.  A clock that runs on TAI is about 37 s
+    ahead.
+    """
+    clocks = []
+    for place in sorted(folder.glob("ptp*")):
+        try:
+            name = (place / "clock_name").read_text().strip()
+        except OSError:
+            name = ""
+        clock: dict[str, Any] = {"device": place.name, "clock_name": name}
+        clocks.append(clock | _ptp_offset(Path("/dev") / place.name))
+    return clocks
+
+
+def clock_state(run: Run | None = None) -> dict[str, Any]:
+    """All of it; see the module.  Takes up to a few seconds where a time daemon hangs."""
+    return {
+        "kernel": kernel_clock(),
+        "realtime_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
+        "daemon": time_daemon(run),
+        "ptp": ptp_clocks(),
+    }
+
+
+def summary(state: dict[str, Any]) -> str:
+    """One line for people."""
+    kernel, daemon = state["kernel"], state["daemon"]
+    by = "" if daemon is None else f" by {daemon['name']}"
+    if daemon is not None and daemon.get("reference"):
+        by += f" ({daemon['reference']})"
+    if kernel is None:
+        return f"the kernel's clock state is not known{by}"
+    if not kernel["synchronized"]:
+        return f"not synchronized{by}"
+    return f"synchronized{by}, within {kernel['max_error_ns'] / 1e6:.3g} ms at the most"
+
+
+def _run(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_ASK_S,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _chrony(run: Run) -> dict[str, Any] | None:
+    """``chronyc -c tracking``: reference id, name, stratum, time, offsets in s, ..., status."""
+    text = run(["chronyc", "-n", "-c", "tracking"])
+    fields = (text or "").strip().split(",")
+    if len(fields) < _CHRONY_FIELDS:
+        return None
+    try:
+        return {
+            "name": "chrony",
+            "reference": fields[1] or None,
+            "stratum": int(fields[2]),
+            "offset_ns": round(float(fields[4]) * 1e9),
+            "last_offset_ns": round(float(fields[5]) * 1e9),
+            "rms_offset_ns": round(float(fields[6]) * 1e9),
+            "root_delay_ns": round(float(fields[10]) * 1e9),
+            "root_dispersion_ns": round(float(fields[11]) * 1e9),
+            "leap": fields[13],
+        }
+    except ValueError:
+        return None
+
+
+def _ntpd(run: Run) -> dict[str, Any] | None:
+    """``ntpq -c rv``: name=value pairs; offset and the like in ms."""
+    text = run(["ntpq", "-n", "-c", "rv"])
+    if text is None:
+        return None
+    pairs = dict(
+        part.strip().split("=", 1) for part in text.replace("\n", ",").split(",") if "=" in part
+    )
+    try:
+        return {
+            "name": "ntpd",
+            "reference": pairs.get("refid"),
+            "stratum": int(pairs["stratum"]),
+            "offset_ns": round(float(pairs["offset"]) * 1e6),
+            "root_delay_ns": round(float(pairs["rootdelay"]) * 1e6),
+            "root_dispersion_ns": round(float(pairs["rootdisp"]) * 1e6),
+        }
+    except (KeyError, ValueError):
+        return None
+
+
+def _timesyncd(run: Run) -> dict[str, Any] | None:
+    """``timedatectl show``: only whether, not how well."""
+    text = run(["timedatectl", "show", "--property=NTP", "--property=NTPSynchronized"])
+    pairs = dict(line.split("=", 1) for line in (text or "").splitlines() if "=" in line)
+    if pairs.get("NTP") != "yes":
+        return None
+    return {"name": "systemd-timesyncd", "synchronized": pairs.get("NTPSynchronized") == "yes"}
+
+
+def _ptp_offset(device: Path) -> dict[str, Any]:
+    try:
+        fd = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return {"offset_ns": None, "bound_ns": None, "problem": error.strerror}
+    try:
+        before = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        there = time.clock_gettime_ns((~fd << 3) | _CLOCKFD)
+        after = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    except OSError as error:
+        return {"offset_ns": None, "bound_ns": None, "problem": error.strerror}
+    finally:
+        os.close(fd)
+    return {"offset_ns": there - (before + after) // 2, "bound_ns": (after - before + 1) // 2}

@@ -1,0 +1,54 @@
+"""Tells systemd how the daemon is: sd_notify(3) over a datagram socket, without its library."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Mapping
+
+from recorder.daemon.hooks import Notify
+
+
+class SystemdNotify(Notify):
+    """Speaks to the service manager that started this process; to none where there is none.
+
+    >>> notify = SystemdNotify(os.environ)
+    >>> notify.ready()
+    >>> notify.watchdog_s         # None unless the unit has WatchdogSec=
+    30.0
+
+    Args:
+        environment: with ``NOTIFY_SOCKET`` and, where a watchdog waits for this very process,
+            ``WATCHDOG_USEC`` and ``WATCHDOG_PID``.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        address = environment.get("NOTIFY_SOCKET", "")
+        # '@' stands for the zero byte of an abstract address.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.watchdog_s: float | None = None
+        if environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
+            with contextlib.suppress(KeyError, ValueError):
+                self.watchdog_s = int(environment["WATCHDOG_USEC"]) / 1e6
+
+    def ready(self) -> None:
+        self._send("READY=1")
+
+    def watchdog(self) -> None:
+        if self.watchdog_s is not None:
+            self._send("WATCHDOG=1")
+
+    def status(self, text: str) -> None:
+        self._send("STATUS=" + text.replace("\n", " "))
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def _send(self, text: str) -> None:
+        """A manager that does not listen is no reason to stop recording."""
+        if not self._address:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.setblocking(False)
+            s.sendto(text.encode(), self._address)

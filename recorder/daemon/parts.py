@@ -1,0 +1,57 @@
+"""Names of recordings and of their parts (DESIGN, section 6).
+
+A recording without splits is one session, ``NAME``.  Parts are ``NAME_p001``, ``NAME_p002``; what
+goes on after a crash is the next part, so ``NAME`` may have a ``NAME_p002`` beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from recorder.contract.names import MAX_NAME
+
+_PART = re.compile(r"_p(\d{3,6})")
+
+
+def part_name(name: str, number: int) -> str:
+    """The name of a recording's part; a long name is cut so that the number has room."""
+    suffix = f"_p{number:03d}"
+    return name[: MAX_NAME - len(suffix)] + suffix
+
+
+def is_taken(name: str, taken: Collection[str]) -> bool:
+    """Whether there is a session of that name, or a part of such a recording."""
+    if name in taken:
+        return True
+    return any(
+        _PART.fullmatch(other.removeprefix(name)) for other in taken if other.startswith(name)
+    )
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, or the first of ``NAME_2``, ``NAME_3``, ... that nothing has."""
+    if not is_taken(name, taken):
+        return name
+    number = 2
+    while is_taken(shown := f"{name[: MAX_NAME - 6]}_{number}", taken):
+        number += 1
+    return shown
+
+
+def next_part(name: str, taken: Collection[str], after: int) -> int:
+    """The number of the next part: above `after`, and above every part that there is.
+
+    Args:
+        name: the recording's.
+        taken: names in the root.
+        after: number of the latest part that is known.
+    """
+    highest = after
+    for other in taken:
+        match = _PART.search(other, max(0, len(other) - 8))
+        if match and match.end() == len(other):
+            number = int(match[1])
+            if other == part_name(name, number):
+                highest = max(highest, number)
+    return highest + 1

@@ -1,0 +1,104 @@
+"""Progress of a recording: samples come fast enough, and what comes becomes durable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from recorder.daemon.rates import Change, RateWatch, floor_of
+from recorder.daemon.sensors import Sensor
+
+STALLED_S = 5.0
+"""Age of what was received and is not durable at which a disk counts as stalled."""
+
+
+class Tell(Protocol):
+    """Puts an event into the session."""
+
+    def __call__(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """An event of now."""
+
+
+class Say(Protocol):
+    """Takes one line for people."""
+
+    def __call__(self, text: str, /) -> None:
+        """Show it."""
+
+
+class Progress:
+    """Watches over a session; a breach is said, and an event.
+
+    Args:
+        say: takes one line for people.
+        tell: puts an event into the session.
+
+    Attributes:
+        rates: rates of the streams, and who is below its floor.
+        stalled: what is received does not become durable.
+    """
+
+    def __init__(self, say: Say, tell: Tell) -> None:
+        self.rates = RateWatch()
+        self.stalled = False
+        self._say = say
+        self._tell = tell
+
+    def reset(self) -> None:
+        """A session begins or ends."""
+        self.rates.reset()
+        self.stalled = False
+
+    def update(
+        self,
+        now_ns: int,
+        sensors: Iterable[Sensor],
+        streams: Mapping[str, Mapping[str, Any]],
+        uncommitted_s: float,
+    ) -> None:
+        """Take in how the session stands.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            sensors: all of them; a missing one is told by itself, not by its rate.
+            streams: the writer's account by stream.
+            uncommitted_s: age of the oldest that is received and not durable.
+        """
+        floors = {
+            name: floor_of(sensor.entry, spec)
+            for sensor in sensors
+            if not sensor.missing
+            for name, spec in sensor.specs.items()
+            if not streams.get(name, {}).get("ended")
+        }
+        samples = {name: stream["samples"] for name, stream in streams.items()}
+        for change in self.rates.update(now_ns, samples, floors):
+            self._on_rate(change)
+        self._on_commits(uncommitted_s)
+
+    def _on_rate(self, change: Change) -> None:
+        word = "below" if change.broken else "again above"
+        agreed = "min_rate" if change.floor.agreed else "half of what is expected"
+        text = f"{change.rate_hz:.3g} Hz is {word} {agreed} ({change.floor.floor_hz:g} Hz)"
+        self._say(f"{change.stream}: {text}")
+        self._tell(
+            "rate",
+            change.stream,
+            "low" if change.broken else "restored",
+            rate_hz=round(change.rate_hz, 3),
+            floor_hz=change.floor.floor_hz,
+            expected_hz=change.floor.expected_hz,
+        )
+
+    def _on_commits(self, uncommitted_s: float) -> None:
+        stalled = uncommitted_s > STALLED_S
+        if stalled == self.stalled:
+            return
+        self.stalled = stalled
+        if stalled:
+            text = f"nothing was committed for {uncommitted_s:.0f} s, though samples wait"
+            self._say(f"disk: {text}")
+            self._tell("disk", cause="stalled", detail=text)
+        else:
+            self._say("disk: commits again")
+            self._tell("disk", cause="restored")

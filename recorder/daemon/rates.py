@@ -1,0 +1,132 @@
+"""Whether streams come as fast as they should: the rate contracts, while recording.
+
+A stream's floor is its sensor's ``min_rate``, or half of the rate that its driver expects.  It is
+breached where the last seconds, taken together, stay below it by more than one sample::
+
+    watch = RateWatch()
+    for change in watch.update(now_ns, {"imu": 1200}, {"imu": Floor(95.0, 100.0)}):
+        change.stream, change.rate_hz, change.broken
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from recorder.contract.settings import SensorEntry
+from recorder.contract.streams import StreamSpec
+
+WINDOW_S = 3.0
+_PERIODS = 3  # of the floor: a slow stream is given longer
+_SHARE = 0.5  # of the expected rate, where no `min_rate` is set
+_STEP_NS = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The rate that a stream must keep, in Hz, and the rate that its driver expects.
+
+    `agreed` is true where the config says so (``min_rate``).
+    """
+
+    floor_hz: float
+    expected_hz: float | None = None
+    agreed: bool = True
+
+    @property
+    def window_s(self) -> float:
+        return max(WINDOW_S, _PERIODS / self.floor_hz)
+
+
+def floor_of(entry: SensorEntry, spec: StreamSpec) -> Floor | None:
+    """The floor of one of a sensor's streams; None where it has none.
+
+    ``min_rate`` is about the stream that has the sensor's name; what it gives besides (a lidar's
+    IMU) is held against its expected rate.
+    """
+    expected = spec.rate_hz or None
+    if spec.name == entry.name and entry.min_rate is not None:
+        return Floor(entry.min_rate, expected) if entry.min_rate > 0 else None
+    return None if expected is None else Floor(expected * _SHARE, expected, agreed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A stream fell below its floor, or is above it again."""
+
+    stream: str
+    broken: bool
+    rate_hz: float
+    floor: Floor
+
+
+@dataclass(slots=True)
+class _Track:
+    history: deque[tuple[int, int]] = field(default_factory=deque)
+    broken: bool = False
+    rate_hz: float | None = None
+
+
+class RateWatch:
+    """Holds counts of samples against floors."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[str, _Track] = {}
+
+    @property
+    def broken(self) -> list[str]:
+        """Streams below their floor now."""
+        return [name for name, track in self._tracks.items() if track.broken]
+
+    def rate_hz(self, stream: str) -> float | None:
+        """The stream's rate over the last seconds; None before there is one."""
+        track = self._tracks.get(stream)
+        return None if track is None else track.rate_hz
+
+    def reset(self) -> None:
+        """A session begins or ends: nothing is known."""
+        self._tracks.clear()
+
+    def update(
+        self, now_ns: int, samples: Mapping[str, int], floors: Mapping[str, Floor | None]
+    ) -> list[Change]:
+        """Take in how many samples there are of each stream.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            samples: samples so far by stream; a stream that fell behind what it had (a new part)
+                begins anew.
+            floors: the streams to judge; others are forgotten.
+        """
+        for name in self._tracks.keys() - floors.keys():
+            del self._tracks[name]
+        changes = []
+        for name, floor in floors.items():
+            change = self._update(now_ns, name, samples.get(name, 0), floor)
+            if change is not None:
+                changes.append(change)
+        return changes
+
+    def _update(self, now_ns: int, name: str, count: int, floor: Floor | None) -> Change | None:
+        track = self._tracks.setdefault(name, _Track())
+        history = track.history
+        if history and count < history[-1][1]:
+            history.clear()
+        if not history or now_ns - history[-1][0] >= _STEP_NS:
+            history.append((now_ns, count))
+        window_s = WINDOW_S if floor is None else floor.window_s
+        window_ns = round(window_s * 1e9)
+        while len(history) > 1 and now_ns - history[1][0] >= window_ns:
+            history.popleft()
+        since_ns, before = history[0]
+        seconds = (now_ns - since_ns) / 1e9
+        if seconds > 0.5:
+            track.rate_hz = (count - before) / seconds
+        if floor is None or now_ns - since_ns < window_ns:
+            return None
+        broken = (count - before + 1) / seconds < floor.floor_hz
+        if broken == track.broken:
+            return None
+        track.broken = broken
+        return Change(name, broken, (count - before) / seconds, floor)

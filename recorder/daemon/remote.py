@@ -1,0 +1,125 @@
+"""Control over TCP: only where the config says so, and only with keys (`recorder.contract.curve`).
+
+The requests and replies are those of the control socket, one to a message.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.bus import Waker
+from recorder.contract.config import Config
+from recorder.contract.curve import CurveClient, CurveServer
+from recorder.contract.errors import DeviceError, UsageError
+from recorder.daemon.client import TIMEOUT_S, DaemonError
+from recorder.daemon.control import Call, Take, encode_reply, refusal
+from recorder.daemon.requests import MOST_BYTES, parse_request
+
+_POLL_S = 1.0
+MOST_CALLS = 32
+
+
+class RemoteControl:
+    """Serves requests over TCP, in a thread of its own.
+
+    Args:
+        address, keys: as for `CurveServer`.
+        take: is handed each call.
+        state: the daemon's state in one word.
+    """
+
+    def __init__(self, address: str, keys: Path, take: Take, state: Callable[[], str]) -> None:
+        self._take = take
+        self._state = state
+        self._waker = Waker()
+        self._server = CurveServer(address, keys, self._waker, MOST_BYTES)
+        self.address = self._server.address
+        self._answers: deque[tuple[bytes, dict[str, Any]]] = deque()
+        self._under_way = 0
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="remote", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what is answered already, and end."""
+        self._ending = True
+        self._waker.wake()
+        self._thread.join()
+        self._server.close()
+        self._waker.close()
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._server.wait(_POLL_S)
+            self._send_answers()
+            while (received := self._server.receive()) is not None:
+                self._handle(*received)
+        self._send_answers()
+
+    def _handle(self, peer: bytes, line: bytes) -> None:
+        try:
+            if self._under_way >= MOST_CALLS:
+                raise UsageError(f"{MOST_CALLS} requests are under way already")
+            request = parse_request(line)
+        except UsageError as error:
+            self._server.send(peer, encode_reply(refusal(error, self._state())))
+            return
+
+        def send(reply: dict[str, Any]) -> None:
+            self._answers.append((peer, reply))
+            self._waker.wake()
+
+        self._under_way += 1
+        self._take(Call(request, send))
+
+    def _send_answers(self) -> None:
+        while self._answers:
+            peer, reply = self._answers.popleft()
+            self._under_way -= 1
+            self._server.send(peer, encode_reply(reply))
+
+
+def serve_tcp(config: Config, take: Take, state: Callable[[], str]) -> RemoteControl:
+    """What the config's ``control.tcp`` asks for.
+
+    Raises:
+        ConfigError: there are no keys, which TCP needs, or the address is none.
+    """
+    control = config.control
+    if control.curve_keys is None:
+        raise config.error("control.tcp", "needs control.curve_keys: TCP is served with keys only")
+    address = str(control.tcp)
+    if "://" not in address:
+        address = f"tcp://{address}"
+    if not address.startswith("tcp://"):
+        raise config.error("control.tcp", f"{address!r} is not of the form tcp://HOST:PORT")
+    try:
+        return RemoteControl(address, control.curve_keys, take, state)
+    except UsageError as error:
+        raise config.error("control.curve_keys", str(error)) from None
+
+
+class RemoteWire:
+    """A `Client`'s way to a daemon over TCP.
+
+    Args:
+        address: ``tcp://HOST:PORT``.
+        keys: folder of keys.
+        timeout_s: longest wait for a reply.
+    """
+
+    def __init__(self, address: str, keys: Path, timeout_s: float = TIMEOUT_S) -> None:
+        self._client = CurveClient(address, keys, timeout_s)
+
+    def exchange(self, line: bytes) -> bytes:
+        try:
+            return self._client.exchange(line)
+        except DeviceError as error:
+            raise DaemonError(str(error)) from None
+
+    def close(self) -> None:
+        self._client.close()

@@ -1,0 +1,135 @@
+"""A sensor as the supervisor sees it: its driver's process, and what that reports."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.settings import SensorEntry
+from recorder.contract.streams import StreamSpec
+from recorder.daemon.children import Child
+
+BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+MOST_DEATHS = 20
+"""Deaths of a driver within `DEATHS_WINDOW_NS` after which it is given up."""
+DEATHS_WINDOW_NS = 600_000_000_000
+_FAILING = 3  # deaths in a row: nobody waits for it any more
+_STEADY_NS = 60_000_000_000  # whoever has lived so long begins the back-off anew
+
+PRESENT, ABSENT, LOST = "present", "absent", "lost"
+
+
+@dataclass(slots=True)
+class Sensor:
+    """A sensor as the supervisor sees it.
+
+    Attributes:
+        entry: its part of the config.
+        child: its driver's process; None before the first.
+        armed: the driver has declared its streams to the writer.
+        ended: its source has come to its end in this session.
+        fault: what is wrong, one sentence; None where nothing is.
+        given_up: its driver is not started again by itself.
+        open_failed: its driver has said why it cannot open the source.
+        changed: its samples changed their shape; it waits for a new part.
+        changed_ns: CLOCK_MONOTONIC of that.
+        device: ``present``, ``absent`` or ``lost``, as the driver of a device reports.
+        starts: how often its driver was started.
+        restart_at_ns: CLOCK_MONOTONIC of its next start; None where none is due.
+        specs: its streams by name.
+        ring_held, ring_size: bytes in its driver's ring, and how many it takes.
+        refused: samples that its ring refused, by stream.
+    """
+
+    entry: SensorEntry
+    child: Child | None = None
+    armed: bool = False
+    ended: bool = False
+    fault: str | None = None
+    given_up: bool = False
+    open_failed: bool = False
+    changed: bool = False
+    changed_ns: int = 0
+    device: str = PRESENT
+    starts: int = 0
+    restart_at_ns: int | None = None
+    specs: dict[str, StreamSpec] = field(default_factory=dict)
+    ring_held: int = 0
+    ring_size: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    started_ns: int = 0
+    quick_deaths: int = 0
+    deaths: deque[int] = field(default_factory=deque)
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def missing(self) -> bool:
+        """Its device is known not to be there."""
+        return self.device != PRESENT
+
+    @property
+    def settled(self) -> bool:
+        """Ready, or known not to be."""
+        failing = self.quick_deaths >= _FAILING
+        return self.armed or self.missing or self.given_up or self.changed or failing
+
+    @property
+    def alive(self) -> bool:
+        return self.child is not None and self.child.alive
+
+    @property
+    def state(self) -> str:
+        """One word: starting, armed, ended, absent, lost, restarting, changed or failed."""
+        if self.given_up:
+            return "failed"
+        if self.changed:
+            return "changed"
+        if self.missing:
+            return self.device
+        if self.restart_at_ns is not None:
+            return "restarting"
+        if not self.armed:
+            return "starting"
+        return "ended" if self.ended else "armed"
+
+    def died(self, now_ns: int) -> float | None:
+        """Its driver died: seconds until its next start, None where it is given up."""
+        steady = now_ns - self.started_ns >= _STEADY_NS
+        self.quick_deaths = 0 if steady else self.quick_deaths + 1
+        self.deaths.append(now_ns)
+        while now_ns - self.deaths[0] > DEATHS_WINDOW_NS:
+            self.deaths.popleft()
+        if len(self.deaths) >= MOST_DEATHS:
+            self.given_up = True
+            return None
+        wait_s = BACKOFF_S[min(max(self.quick_deaths - 1, 0), len(BACKOFF_S) - 1)]
+        self.restart_at_ns = now_ns + round(wait_s * 1e9)
+        return wait_s
+
+    def forgive(self) -> None:
+        """Let a sensor that was given up be tried anew."""
+        self.given_up, self.fault = False, None
+        self.quick_deaths = 0
+        self.deaths.clear()
+
+
+@dataclass(slots=True)
+class Status:
+    """How a recording stands; what a watcher is shown.
+
+    Attributes:
+        elapsed_s: seconds since the session's start.
+        session: its folder.
+        streams: by stream, the writer's account (samples, bytes, lost, ended, ...).
+        sensors: by sensor, its state here.
+    """
+
+    elapsed_s: float
+    session: Path
+    streams: dict[str, dict[str, Any]]
+    sensors: dict[str, Sensor]

@@ -1,0 +1,328 @@
+"""Sessions of a daemon: what the state machine decides, carried out by writer and drivers.
+
+The daemon calls `turn` again and again and is told what came of it::
+
+    sessions = Sessions(config, clock, supervisor, wishes, say, told)
+    sessions.do(sessions.machine.start("drive"))
+    sessions.turn(now_ns)                       # told.began("/data/drive"), or told.not_begun(why)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from recorder.contract.clock import Clock
+from recorder.contract.config import Config
+from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.daemon.machine import (
+    Begin,
+    Closed,
+    Effect,
+    End,
+    Leave,
+    Machine,
+    RefusedError,
+    Save,
+    Split,
+    State,
+)
+from recorder.daemon.plans import Planner
+from recorder.daemon.questions import Question
+from recorder.daemon.sensors import Sensor
+from recorder.daemon.status import account
+from recorder.daemon.supervisor import Supervisor
+from recorder.daemon.wish import WishFile
+
+SETTLE_S = 15.0
+"""A session waits so long for drivers that are being started."""
+LOOK_S = 0.5
+_CLOSE_S = 40.0
+_UNCLEAR_S = 15.0
+_WRITER_RETRY_S = 30.0
+
+
+class Told(Protocol):
+    """Who is told what came of it."""
+
+    def check_place(self) -> None:
+        """Raise where a session cannot be begun: StorageError."""
+
+    def began(self, session: str) -> None:
+        """A session is open: its folder."""
+
+    def not_begun(self, error: RecorderError) -> None:
+        """A session could not be begun."""
+
+    def over(self) -> None:
+        """Nothing is being recorded any more; `Sessions.last` says how that ended."""
+
+    def closed(self) -> None:
+        """A session or a part is closed, and its archives are due."""
+
+    def left(self) -> None:
+        """The daemon may end."""
+
+
+class Sessions:
+    """See the module's example.
+
+    Args:
+        config: what to record.
+        clock: injectable.
+        supervisor: writer and drivers.
+        wishes: keeps the wish.
+        say: takes one line for people.
+        told: see `Told`.
+
+    Attributes:
+        machine: the state machine.
+        planner: names and plans.
+        last: how the last session ended (docs/daemon.md); None before the first.
+        part_started_ns: CLOCK_MONOTONIC of the open part's start.
+        state_since_ns: of the machine's state.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        supervisor: Supervisor,
+        wishes: WishFile,
+        say: Callable[[str], None],
+        told: Told,
+    ) -> None:
+        self.machine = Machine()
+        self.planner = Planner(config, clock.realtime_ns)
+        self.last: dict[str, Any] | None = None
+        self.part_started_ns = 0
+        self.state_since_ns = clock.monotonic_ns()
+        self._split_settings = config.session.split
+        self._clock = clock
+        self._supervisor = supervisor
+        self._wishes = wishes
+        self._say = say
+        self._told = told
+        self._begin: Begin | None = None
+        self._begin_by_ns = 0
+        self._begun_name = ""
+        self._opening: Question | None = None
+        self._splitting: Question | None = None
+        self._unclear_until_ns: int | None = None
+        self._closing: Question | None = None
+        self._look_at_ns = 0
+        self._writer_at_ns: int | None = None
+        self._state = State.IDLE
+
+    def do(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Save():
+                    self._save(effect)
+                case Begin():
+                    self._begin = effect
+                    self._begin_by_ns = self._clock.monotonic_ns() + round(SETTLE_S * 1e9)
+                case Split():
+                    self._split(effect)
+                case End():
+                    self._closing = self._supervisor.close(_CLOSE_S)
+                case Closed():
+                    self._told.closed()
+                case Leave():
+                    self._told.left()
+        if self.machine.state is not self._state:
+            self._state = self.machine.state
+            self.state_since_ns = self._clock.monotonic_ns()
+
+    def _save(self, effect: Save) -> None:
+        try:
+            self._wishes.write(effect.wish)
+        except StorageError as error:  # recording matters more than going on after a crash
+            self._say(str(error))
+
+    def _split(self, effect: Split) -> None:
+        try:
+            _, plan = self.planner.plan(effect.wish)
+        except RecorderError as error:
+            self._split_failed(str(error))
+            return
+        self._say(f"{effect.why}: a new part, {plan.name}")
+        self._splitting = self._supervisor.split(plan)
+
+    def _split_failed(self, why: str) -> None:
+        self._say(f"no new part: {why}")
+        self._supervisor.tell("fault", cause="split", detail=why)
+        self.do(self.machine.split_failed(self._clock.monotonic_ns()))
+
+    def turn(self, now_ns: int) -> None:
+        """See how what is under way is doing, and what is due."""
+        if now_ns >= self._look_at_ns:
+            self._look_at_ns = now_ns + round(LOOK_S * 1e9)
+            self._supervisor.look()
+        self._follow_writer(now_ns)
+        self._follow_begin(now_ns)
+        self._follow_split(now_ns)
+        self._follow_close()
+        self._want_split(now_ns)
+        self._restart_changed()
+        self.do(self.machine.tick(now_ns))
+
+    def _follow_writer(self, now_ns: int) -> None:
+        """A writer that does not come up is a fault, and tried again now and then."""
+        failed = self._supervisor.writer_failed
+        if failed is None:
+            self._writer_at_ns = None
+            return
+        if self._writer_at_ns is None:
+            self._writer_at_ns = now_ns + round(_WRITER_RETRY_S * 1e9)
+            self._opening = self._splitting = self._closing = None
+            if self.machine.session is not None:
+                self._supervisor.forget_session()
+                self._ended({}, whole=False, why=failed)
+            elif self.machine.state is State.STARTING:
+                self._not_begun(StorageError(failed))
+        elif now_ns >= self._writer_at_ns:
+            self._writer_at_ns = None
+            self._supervisor.restart_writer()
+
+    def _follow_begin(self, now_ns: int) -> None:
+        begin = self._begin
+        if begin is not None:
+            unwanted = not self.machine.wish.wanted or self.machine.leaving
+            if unwanted:
+                self._begin = None
+                self._not_begun(RefusedError("stopped before it began"))
+            elif self._supervisor.settled or now_ns >= self._begin_by_ns:
+                self._begin = None
+                self._send_begin(begin)
+        question = self._opening
+        if question is None or not question.done:
+            return
+        self._opening = None
+        reply = question.reply
+        if reply is None or "error" in reply:
+            self._not_begun(_error_of(question))
+            return
+        self.part_started_ns = now_ns
+        self._say(f"recording {reply['session']}")
+        self.do(self.machine.began(now_ns, reply["session"], self._begun_name))
+        self._told.began(reply["session"])
+
+    def _send_begin(self, begin: Begin) -> None:
+        try:
+            self._told.check_place()
+            self._begun_name, plan = self.planner.plan(begin.wish)
+        except RecorderError as error:
+            self._not_begun(error)
+            return
+        if self._supervisor.writer_failed is not None:
+            self._supervisor.restart_writer()
+        self._opening = self._supervisor.begin(plan)
+
+    def _not_begun(self, error: RecorderError) -> None:
+        self._say(f"not recording: {error}")
+        self.do(self.machine.not_begun(self._clock.monotonic_ns(), str(error)))
+        self._told.not_begun(error)
+
+    def _follow_split(self, now_ns: int) -> None:
+        if not self.machine.splitting:
+            return
+        session = self._supervisor.session
+        question = self._splitting
+        if question is not None and question.done:
+            self._splitting = None
+            if question.reply is None:  # a writer that died with it: its successor knows
+                self._unclear_until_ns = now_ns + round(_UNCLEAR_S * 1e9)
+            elif "error" in question.reply:
+                self._split_failed(question.reply["error"])
+                return
+            elif question.reply.get("session") is None:
+                self._split_over(question.reply.get("ended") or {}, now_ns)
+                return
+        if self._splitting is None and session is not None and session != self.machine.session:
+            self._unclear_until_ns = None
+            self.part_started_ns = now_ns
+            self._say(f"recording {session}")
+            self.do(self.machine.split_done(now_ns, session))
+        elif self._unclear_until_ns is not None and now_ns > self._unclear_until_ns:
+            self._unclear_until_ns = None
+            self._split_failed("the writer ended before it had begun")
+
+    def _split_over(self, ended: dict[str, Any], now_ns: int) -> None:
+        """The new part was begun and ended at once: the disk, most likely."""
+        self._supervisor.forget_session()
+        if ended.get("closed"):
+            self.do(self.machine.split_done(now_ns, ended["closed"]))
+        self._ended(ended, whole=bool(ended.get("closed")), why="the new part ended at once")
+
+    def _follow_close(self) -> None:
+        if (
+            ended := self._supervisor.take_ended()
+        ) is not None and self.machine.session is not None:
+            self._ended(ended)
+        question = self._closing
+        if question is None or not question.done:
+            return
+        self._closing = None
+        if self.machine.session is None:
+            return
+        if question.reply is None:
+            self._supervisor.forget_session()
+            self._ended({}, whole=False, why=str(question.error))
+        else:
+            self._ended(question.reply)
+
+    def _ended(self, reply: dict[str, Any], *, whole: bool = True, why: str | None = None) -> None:
+        """The session is over; tell the machine, and who asked for it."""
+        sealed = reply.get("error") or reply.get("sealed")
+        why = why or sealed or reply.get("full")
+        streams = reply.get("streams") or self._supervisor.streams
+        self.last = {
+            "session": self.machine.session,
+            "why": why,
+            "whole": whole and not sealed,
+            "streams": {name: account(stream) for name, stream in streams.items()},
+            "faults": list(self._supervisor.faults),
+        }
+        self._say(f"closed {self.machine.session}" + (f": {why}" if why else ""))
+        self._splitting = self._unclear_until_ns = None
+        self.do(self.machine.ended(self._clock.monotonic_ns(), whole=whole and not sealed, why=why))
+        self._told.over()
+
+    def _want_split(self, now_ns: int) -> None:
+        if self.machine.state is not State.RECORDING:
+            return
+        split = self._split_settings
+        minutes = (now_ns - self.part_started_ns) / 60e9
+        size = sum(stream.get("bytes", 0) for stream in self._supervisor.streams.values())
+        changed = [s.name for s in self._supervisor.sensors.values() if self._needs_part(s)]
+        why = None
+        if changed:
+            why = f"{', '.join(changed)} changed"
+        elif split.minutes is not None and minutes >= split.minutes:
+            why = f"{split.minutes:g} min"
+        elif split.gb is not None and size >= split.gb * 1e9:
+            why = f"{split.gb:g} GB"
+        if why is not None:
+            self.do(self.machine.split(now_ns, why))
+
+    def _needs_part(self, sensor: Sensor) -> bool:
+        """Whether a sensor changed in the part that is open: only the next one can hold it."""
+        open_since_ns = self.part_started_ns if self.machine.session is not None else None
+        return sensor.changed and open_since_ns is not None and sensor.changed_ns >= open_since_ns
+
+    def _restart_changed(self) -> None:
+        if self.machine.splitting:
+            return
+        for sensor in self._supervisor.sensors.values():
+            if sensor.changed and not sensor.alive and not self._needs_part(sensor):
+                self._supervisor.restart(sensor)
+
+
+def _error_of(question: Question) -> RecorderError:
+    """Why a question came to nothing."""
+    reply = question.reply
+    if reply is None:
+        return question.error or StorageError("the writer gave no answer")
+    kind = UsageError if reply.get("exit_code") == UsageError.exit_code else StorageError
+    return kind(str(reply["error"]))

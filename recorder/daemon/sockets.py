@@ -1,0 +1,50 @@
+"""Where the control socket lies (DESIGN, section 4)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from recorder.contract.errors import UsageError
+
+SYSTEM = Path("/run/recorder/control.sock")
+
+
+def user_socket() -> Path | None:
+    """The socket of a daemon that runs for a user; None without ``$XDG_RUNTIME_DIR``."""
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(folder) / "recorder" / "control.sock" if folder else None
+
+
+def socket_to_serve(given: Path | None, system: Path = SYSTEM) -> Path:
+    """Where a daemon listens.
+
+    Args:
+        given: what the user or the config says.
+        system: the machine's own place, taken where it can be written to.
+
+    Raises:
+        UsageError: there is no place for it.
+    """
+    if given is not None:
+        return given
+    folder = system.parent if system.parent.is_dir() else system.parent.parent
+    if os.access(folder, os.W_OK | os.X_OK):
+        return system
+    if (own := user_socket()) is not None:
+        return own
+    raise UsageError(
+        f"{system.parent} cannot be written to and XDG_RUNTIME_DIR is not set: "
+        "say where the control socket goes with --socket"
+    )
+
+
+def socket_to_ask(given: Path | None, system: Path = SYSTEM) -> Path:
+    """Where a client finds the daemon: as given, else the first place where there is a socket."""
+    if given is not None:
+        return given
+    own = user_socket()
+    for path in (system, own):
+        if path is not None and path.exists():
+            return path
+    return system if own is None else own

@@ -1,0 +1,81 @@
+"""The wish to record, on disk: what a daemon finds that comes up after a crash or a reboot."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.errors import StorageError
+from recorder.daemon.machine import Wish
+from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.session.lock import boot_id
+
+FILE = "wish.json"
+VERSION = 1
+
+
+def state_folder(root: Path) -> Path:
+    """Where the daemon keeps what outlives it: ``$STATE_DIRECTORY``, else below the root."""
+    given = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
+    return Path(given) if given else root / ".recorder"
+
+
+class WishFile:
+    """Keeps a `Wish` durably, and since which boot of the machine it stands.
+
+    Args:
+        folder: where; made where it is missing.
+        boot: names this boot; the kernel's name for it unless given.
+    """
+
+    def __init__(self, folder: Path, boot: str | None = None) -> None:
+        self.path = folder / FILE
+        self._boot = boot if boot is not None else boot_id()
+
+    def read(self) -> tuple[Wish, bool]:
+        """The wish, and whether it was kept since this machine was started.
+
+        A file that is not what it should be stands for no wish: it is renamed, never in the way.
+        """
+        try:
+            values = json.loads(self.path.read_bytes())
+            return _wish(values), values["boot_id"] == self._boot
+        except FileNotFoundError:
+            return Wish(), False
+        except (OSError, ValueError, KeyError, TypeError):
+            with contextlib.suppress(OSError):
+                self.path.rename(self.path.with_suffix(".damaged"))
+            return Wish(), False
+
+    def write(self, wish: Wish) -> None:
+        """Replace it, durable on return.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        values = {"version": VERSION, "boot_id": self._boot, **asdict(wish)}
+        try:
+            self.path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            PosixDisk().write_file(self.path, json.dumps(values, indent=1).encode())
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be written: {error.strerror}") from None
+
+
+def _wish(values: Mapping[str, Any]) -> Wish:
+    if values["version"] != VERSION:
+        raise ValueError("of another version")
+    wish = Wish(**{name: values[name] for name in Wish.__slots__})
+    if not (
+        isinstance(wish.wanted, bool)
+        and isinstance(wish.part, int)
+        and isinstance(wish.name, str | None)
+        and isinstance(wish.session, str | None)
+        and isinstance(wish.metadata, dict)
+    ):
+        raise ValueError("of another form")
+    return wish

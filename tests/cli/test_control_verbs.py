@@ -1,0 +1,121 @@
+"""`recorder start`, `stop`, `status`, `mark` and `keep` against a daemon without processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recorder.cli import main
+from recorder.daemon.control import Call, ControlServer
+from tests.daemon.fakes import Vehicle, make_session, vehicle
+
+
+class Command:
+    """The command line of a user, and the vehicle that it is for."""
+
+    def __init__(self, rig: Vehicle, socket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.rig = rig
+        self.socket = socket
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        code = main([*words, "--socket", str(self.socket)])
+        out, err = self._capsys.readouterr()
+        return code, out, err
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    with vehicle(tmp_path) as rig:
+        rig.daemon()
+        rig.run(1)
+
+        def take(call: Call) -> None:
+            rig.running.take(call)
+            while not call.answered:  # the server's thread is the daemon's here
+                rig.running.turn(0.1)
+
+        server = ControlServer(tmp_path / "c.sock", take, lambda: rig.running.state)
+        server.start()
+        try:
+            yield Command(rig, server.path, capsys)
+        finally:
+            server.close()
+
+
+def test_a_session_by_the_command_line(recorder: Command) -> None:
+    code, out, err = recorder("start", "--name", "tour", "--meta", "driver=ada", "--meta", "n=a=b")
+    assert (code, err) == (0, "")
+    assert out == f"recording  {recorder.rig.root}/tour\n"
+    (plan,) = [c["plan"] for c in recorder.rig.writer.commands if c["op"] == "start"]
+    assert plan["metadata"] == {"vehicle": "rig-1", "driver": "ada", "n": "a=b"}
+    assert recorder("mark", "pothole")[0] == 0
+    assert recorder.rig.writer.events["tour"][0]["text"] == "pothole"
+    recorder.rig.run(4)
+    code, out, _ = recorder("status")
+    assert code == 0
+    assert "state     recording for " in out and "session   tour\n" in out
+    cam = next(line.split() for line in out.splitlines() if line.startswith("cam"))
+    assert cam[:3] == ["cam", "armed", "cam"] and cam[4:7] == ["Hz", "30", "Hz"]
+    code, out, _ = recorder("stop", "--format", "json")
+    assert code == 0
+    reply = json.loads(out)
+    assert (reply["ok"], reply["state"]) == (True, "idle")
+    assert reply["closed"]["session"] == f"{recorder.rig.root}/tour"
+    assert "last      " in recorder("status")[1]
+
+
+def test_refusals_reach_the_user(recorder: Command) -> None:
+    assert recorder("stop") == (1, "", "recorder stop: nothing is being recorded\n")
+    code, out, err = recorder("stop", "--format", "json")
+    assert code == 1 and err and json.loads(out)["ok"] is False
+    make_session(recorder.rig.root / "tour")
+    code, _, err = recorder("start", "--name", "tour")
+    assert code == 2 and "exists" in err
+    assert recorder("start", "--name", "../x")[0] == 2
+    assert recorder("start", "--meta", "novalue")[0] == 2
+    assert recorder("start", "--meta", "a=1", "--meta", "a=2")[0] == 2
+    assert recorder("start", "--meta", "a=x\ny")[0] == 2
+    assert recorder("mark", "")[0] == 2
+    assert recorder("mark", "x")[0] == 1
+    assert recorder.rig.running.state == "idle"
+
+
+def test_a_stop_after_loss_says_so(recorder: Command) -> None:
+    recorder("start")
+    recorder.rig.run(1)
+    recorder.rig.writer.frozen["cam"] = recorder.rig.writer.streams()["cam"] | {
+        "lost": {"buffer": 3}
+    }
+    code, out, _ = recorder("stop")
+    assert code == 3 and "buffer 3" in out
+
+
+def test_keep_by_folder_and_by_name(recorder: Command) -> None:
+    path = make_session(recorder.rig.root / "tour")
+    marker = path / "_recorder/keep"
+    assert recorder("keep", "tour")[0] == 0 and marker.exists()
+    assert recorder("keep", "tour", "--release")[0] == 0 and not marker.exists()
+    code, out, _ = recorder("keep", str(path), "--format", "json")
+    assert code == 0 and marker.exists()
+    assert json.loads(out) == {"session": str(path), "kept": True}
+    assert recorder("keep", "none")[0] == 1
+    assert recorder("keep", str(recorder.rig.root / "none"))[0] == 1
+
+
+def test_faults_are_shown(recorder: Command) -> None:
+    recorder.rig.children["cam"].report("device", state="lost", message="cam: unplugged")
+    recorder.rig.run(1)
+    code, out, _ = recorder("start")
+    assert code == 0 and "fault     cam: unplugged\n" in out
+    assert "fault     cam: unplugged\n" in recorder("status")[1]
+
+
+def test_no_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--socket", str(tmp_path / "none.sock")]) == 1
+    assert "no daemon can be reached there" in capsys.readouterr().err
+    assert main(["status", "--socket", "tcp://127.0.0.1:1"]) == 2
+    assert "--keys" in capsys.readouterr().err

@@ -1,0 +1,191 @@
+"""The machine around the daemon, as its files and answers say it is."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder.daemon.host import kernel
+from recorder.daemon.host.clock_record import ClockRecord
+from recorder.daemon.host.clocks import clock_state, kernel_clock, ptp_clocks, summary, time_daemon
+from recorder.daemon.host.disk import file_system, measure
+from recorder.daemon.host.systemd import SystemdNotify
+
+MOUNTS = """\
+22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/root rw
+30 22 8:17 / /media/stick rw,relatime shared:9 - exfat /dev/sdb1 rw,uid=1000
+31 22 0:40 / /mnt/with\\040blank rw shared:7 - nfs4 server:/export rw
+32 22 0:41 / /media/stick rw shared:9 - ext4 /dev/sdc1 rw
+"""
+CHRONY = (
+    "C0A80001,192.168.0.1,2,1700000000.123,-0.000012345,0.000003,0.000021,-7.25,0.001,0.02,"
+    "0.0005,0.00011,64.2,Normal\n"
+)
+NTPD = "associd=0 status=0615 leap_none,\nrefid=10.0.0.1, stratum=3, offset=-0.25, " + (
+    "rootdelay=1.5, rootdisp=2.25\n"
+)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Any:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.bind(str(tmp_path / "notify"))
+        end.settimeout(5)
+        yield end
+
+
+def test_the_service_manager_hears_everything(manager: Any, tmp_path: Path) -> None:
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000000"}
+    notify = SystemdNotify(environment)
+    assert notify.watchdog_s == 30
+    notify.ready()
+    notify.status("recording\nx")
+    notify.watchdog()
+    notify.stopping()
+    heard = [manager.recv(1000).decode() for _ in range(4)]
+    assert heard == ["READY=1", "STATUS=recording x", "WATCHDOG=1", "STOPPING=1"]
+
+
+def test_a_watchdog_of_another_process_is_not_fed(manager: Any, tmp_path: Path) -> None:
+    notify = SystemdNotify(
+        {
+            "NOTIFY_SOCKET": str(tmp_path / "notify"),
+            "WATCHDOG_USEC": "1000000",
+            "WATCHDOG_PID": str(os.getpid() + 1),
+        }
+    )
+    notify.watchdog()
+    notify.ready()
+    assert notify.watchdog_s is None and manager.recv(1000) == b"READY=1"
+
+
+@pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": "/nowhere/notify"}])
+def test_without_a_service_manager_nothing_happens(environment: dict[str, str]) -> None:
+    notify = SystemdNotify(environment)
+    notify.ready()
+    notify.stopping()
+    assert notify.watchdog_s is None
+
+
+def test_an_abstract_address() -> None:
+    name = f"recorder-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.bind("\0" + name)
+        end.settimeout(5)
+        SystemdNotify({"NOTIFY_SOCKET": "@" + name}).ready()
+        assert end.recv(100) == b"READY=1"
+
+
+def test_the_file_system_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTS)
+    monkeypatch.setattr(Path, "exists", lambda self: True)
+    monkeypatch.setattr(Path, "resolve", lambda self: self)
+
+    def kind(path: str) -> str:
+        found = file_system(Path(path), mounts)
+        assert found is not None
+        return found.kind
+
+    assert kind("/data/sessions") == "ext4"
+    assert kind("/media/stick/sessions") == "ext4", "the later mount lies over the earlier one"
+    network = file_system(Path("/mnt/with blank/x"), mounts)
+    assert network is not None and network.warning is not None and "network" in network.warning
+    mounts.write_text(MOUNTS.rpartition("32 22")[0])
+    stick = file_system(Path("/media/stick"), mounts)
+    assert stick is not None and stick.mount_point == Path("/media/stick")
+    assert stick.warning is not None and "no journal" in stick.warning
+    assert file_system(Path("/media/stick2"), mounts).warning is None  # type: ignore[union-attr]
+
+
+def test_the_real_mounts_hold_this_folder(tmp_path: Path) -> None:
+    found = file_system(tmp_path / "not" / "there" / "yet")
+    assert found is not None and found.mount_point in [tmp_path, *tmp_path.parents]
+
+
+def test_a_disk_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
+    speed = measure(tmp_path, seconds=0.01, most_bytes=8 << 20)
+    assert speed.bytes_per_second > 0 and 1 <= speed.syncs <= 2 and speed.sync_p99_s > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_receive_buffer_that_the_kernel_caps(tmp_path: Path) -> None:
+    limit = tmp_path / "rmem_max"
+    limit.write_text("212992\n")
+    warning = kernel.receive_buffer_warning({"udp", "sim"}, limit=limit)
+    assert warning is not None and "net.core.rmem_max is 212992" in warning
+    assert kernel.receive_buffer_warning({"sim", "serial"}, limit=limit) is None
+    limit.write_text("67108864\n")
+    assert kernel.receive_buffer_warning({"ouster"}, limit=limit) is None
+
+
+def test_rights_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    problem = kernel.device_problem("serial", "/dev/null")
+    assert problem is not None and "/dev/null may not be opened" in problem
+    assert kernel.device_problem("serial", "/dev/not-there") is None
+    assert kernel.device_problem("sim", "/dev/null") is None
+
+
+def answers(**known: str) -> Any:
+    return lambda command: known.get(command[0])
+
+
+def test_what_time_daemons_say() -> None:
+    chrony = time_daemon(answers(chronyc=CHRONY))
+    assert chrony is not None
+    assert (chrony["name"], chrony["reference"], chrony["stratum"]) == ("chrony", "192.168.0.1", 2)
+    assert (chrony["offset_ns"], chrony["root_dispersion_ns"]) == (-12345, 110000)
+    ntpd = time_daemon(answers(chronyc="nonsense", ntpq=NTPD))
+    assert ntpd is not None and (ntpd["name"], ntpd["offset_ns"]) == ("ntpd", -250000)
+    shown = "NTP=yes\nNTPSynchronized=no\n"
+    assert time_daemon(answers(timedatectl=shown)) == {
+        "name": "systemd-timesyncd",
+        "synchronized": False,
+    }
+    assert time_daemon(answers(timedatectl="NTP=no\n")) is None
+    assert time_daemon(answers()) is None
+
+
+def test_the_kernels_clock() -> None:
+    clock = kernel_clock()
+    assert clock is not None
+    assert isinstance(clock["synchronized"], bool) and clock["max_error_ns"] >= 0
+
+
+def test_ptp_clocks_are_listed_even_where_they_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "ptp97").mkdir()
+    (tmp_path / "ptp97" / "clock_name").write_text("mlx5_p2p\n")
+    (clock,) = ptp_clocks(tmp_path)
+    assert (clock["device"], clock["clock_name"]) == ("ptp97", "mlx5_p2p")
+    assert clock["offset_ns"] is None and clock["problem"]
+
+
+def test_a_clock_state_in_one_line() -> None:
+    kernel_state = {"synchronized": True, "max_error_ns": 3_500_000}
+    state = {"kernel": kernel_state, "daemon": {"name": "chrony", "reference": "GPS"}}
+    assert summary(state) == "synchronized by chrony (GPS), within 3.5 ms at the most"
+    assert summary({"kernel": {"synchronized": False}, "daemon": None}) == "not synchronized"
+    assert set(clock_state(answers())) == {"kernel", "realtime_minus_monotonic_ns", "daemon", "ptp"}
+
+
+def test_the_clocks_are_told_at_a_sessions_start_and_regularly() -> None:
+    told: list[tuple[Any, ...]] = []
+    record = ClockRecord(ask=lambda: {"n": len(told)}, every_s=60)
+
+    def tick(session: str | None, at_s: float) -> None:
+        record.tick(session, round(at_s * 1e9), lambda *a, **k: told.append((*a, k)))
+        record.close()  # waits for the answer
+
+    tick(None, 0)
+    assert told == []
+    for at_s in (1, 2, 30, 62, 63, 64):
+        tick("a", at_s)
+    assert [t[:3] for t in told] == [("clock", "", "state")] * 2
+    tick("b", 65)
+    tick("b", 66)
+    assert len(told) == 3 and record.last == {"n": 2}

@@ -1,0 +1,113 @@
+"""Metrics: what is served, in the format that Prometheus reads."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from typing import Any
+
+import pytest
+
+from recorder.contract.errors import StorageError
+from recorder.daemon.metrics import MetricsServer, render
+
+LINE = re.compile(
+    r'recorder_[a-z_]+(\{[a-z_]+="(\\.|[^"\\])*"(,[a-z_]+="(\\.|[^"\\])*")*\})? '
+    r"-?[0-9.]+(e[-+][0-9]+)?"
+)
+
+
+def status(**more: Any) -> dict[str, Any]:
+    stream = {
+        "rate_hz": 9.98,
+        "expected_hz": 10.0,
+        "samples": 120,
+        "bytes": 1e9,
+        "lost": {"network": 3, "refused": 1},
+        "unknown_losses": 1,
+    }
+    return {
+        "version": "0.1",
+        "uptime_s": 12.5,
+        "state": "recording",
+        "healthy": False,
+        "faults": [{"about": "imu", "kind": "absent", "message": "x"}],
+        "session": {"elapsed_s": 12.0, "bytes": 5},
+        "sensors": {
+            "lidar": {
+                "state": "armed",
+                "starts": 2,
+                "ring_held_bytes": 7,
+                "ring_size_bytes": 100,
+                "streams": {"lidar": stream},
+            },
+            "imu": {
+                "state": "absent",
+                "starts": 1,
+                "ring_held_bytes": 0,
+                "ring_size_bytes": 0,
+                "streams": {},
+            },
+        },
+        "writer": {"restarts": 1, "oldest_uncommitted_s": 0.25, "commits": 60, "commit_s": 1.5},
+        "disk": {"free_bytes": None, "floor_bytes": 5_000_000_000},
+        **more,
+    }
+
+
+def values(text: str) -> dict[str, float]:
+    pairs = (line.rpartition(" ") for line in text.splitlines() if line[0] != "#")
+    return {name: float(value) for name, _, value in pairs}
+
+
+def test_every_line_is_of_the_format() -> None:
+    text = render(status())
+    for line in text.splitlines():
+        assert line.startswith(("# HELP recorder_", "# TYPE recorder_")) or LINE.fullmatch(line)
+    kinds = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(kinds) == len(set(kinds)), "each metric is described once"
+
+
+def test_what_is_told() -> None:
+    told = values(render(status()))
+    at = '{sensor="lidar",stream="lidar"}'
+    assert told[f"recorder_stream_rate_hertz{at}"] == 9.98
+    assert told[f"recorder_stream_samples_total{at}"] == 120
+    assert told['recorder_stream_lost_total{sensor="lidar",stream="lidar",cause="network"}'] == 3
+    assert told[f"recorder_stream_uncounted_losses_total{at}"] == 1
+    assert told['recorder_state{state="recording"}'] == 1
+    assert told['recorder_state{state="idle"}'] == 0
+    assert told['recorder_sensor_up{sensor="imu"}'] == 0
+    assert told["recorder_uncommitted_seconds"] == 0.25
+    assert (told["recorder_commits_total"], told["recorder_commit_seconds_total"]) == (60, 1.5)
+    assert told["recorder_disk_floor_bytes"] == 5e9 and "recorder_disk_free_bytes" not in told
+
+
+def test_an_idle_daemon_has_metrics_too() -> None:
+    told = values(render(status(session=None, state="idle", sensors={}, healthy=True)))
+    assert told["recorder_healthy"] == 1 and "recorder_session_bytes" not in told
+
+
+def test_names_cannot_break_the_format() -> None:
+    text = render(status(version='a"b\\c\nd'))
+    assert 'recorder_info{version="a\\"b\\\\c\\nd"} 1' in text.splitlines()
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    return response.status, response.read().decode()
+
+
+def test_it_is_served_on_this_machine_alone() -> None:
+    with MetricsServer(0, lambda: render(status())) as server:
+        assert get(server.port, "/metrics") == (200, render(status()))
+        assert get(server.port, "/")[0] == 404
+        assert server._server.server_address[0] == "127.0.0.1"
+        with socket.create_connection(("127.0.0.1", server.port)) as silent:
+            silent.send(b"GET")  # one that does not go on holds nobody up
+            assert get(server.port, "/metrics?x=1")[0] == 200
+        with pytest.raises(StorageError, match=f"metrics.port: {server.port}: "):
+            MetricsServer(server.port, str)

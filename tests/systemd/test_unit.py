@@ -1,0 +1,167 @@
+"""The units under a real systemd."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.systemd.machine import PROJECT, Machine, why_not
+
+_SECURITY = ("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25")
+UNITS = PROJECT / "systemd"
+CONFIG = """\
+version: 1
+session: {root: /var/lib/recorder/sessions, name: drive, autostart: AUTOSTART}
+sensors:
+  imu: {driver: xsens, source: "sim:", rate: 100}
+  radar: {driver: mmwave, source: "sim:"}
+storage: {min_free_gb: 0.01}
+finalize: [l5kit]
+"""
+
+needs_systemd = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Any]:
+    machines = []
+
+    def make(autostart: bool = False, drop_in: str = "") -> Machine:
+        config = CONFIG.replace("AUTOSTART", str(autostart).lower())
+        machines.append(Machine(tmp_path, config, drop_in))
+        machines[-1].boot()
+        return machines[-1]
+
+    yield make
+    for one in machines:
+        one.close()
+
+
+def sessions(machine: Machine) -> dict[str, str]:
+    """Sessions by name, with their states."""
+    found = {}
+    for path in (machine.work / "state/sessions").glob("*/_recorder/session.json"):
+        found[path.parents[1].name] = json.loads(path.read_bytes())["state"]
+    return found
+
+
+def samples(machine: Machine) -> int:
+    streams = machine.recorder("status")["sensors"]["imu"]["streams"]
+    return int(streams["imu"]["samples"] or 0) if streams else 0
+
+
+def grows(machine: Machine) -> None:
+    before = samples(machine)
+    machine.until(lambda: samples(machine) > before + 50, "samples come in")
+
+
+def kill_one(machine: Machine, name: str) -> None:
+    """SIGKILL one of the daemon's children, and wait for its successor."""
+    pid = machine.processes()[name]
+    machine.kill(signal.SIGKILL, pid)
+    machine.until(lambda: machine.processes().get(name, pid) != pid, f"another {name}")
+
+
+@pytest.mark.skipif(not Path("/usr/bin/systemd-analyze").exists(), reason="no systemd-analyze")
+def test_the_units_are_in_order(tmp_path: Path) -> None:
+    """Verified as installed: the command stands where the units expect it."""
+    for name in ("recorder.service", "recorder-finalize.service"):
+        text = (UNITS / name).read_text()
+        (tmp_path / name).write_text(text.replace("/opt/recorder/bin/recorder", "/bin/true"))
+        verified = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(tmp_path / name)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/usr/bin/systemd-analyze").exists(), reason="no systemd-analyze")
+@pytest.mark.parametrize("name", ["recorder.service", "recorder-finalize.service"])
+def test_the_units_are_hardened(name: str) -> None:
+    rated = subprocess.run(
+        [*_SECURITY, str(UNITS / name)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )
+    assert rated.returncode == 0, rated.stdout[-300:]
+
+
+@needs_systemd
+@pytest.mark.campaign
+def test_a_drive(machine: Any) -> None:
+    """Ready, start, kills of each child, stop, archives, a clean end; another user is kept out."""
+    m: Machine = machine()
+    m.run("systemctl", "start", "recorder")
+    assert m.show("ActiveState") == "active" and m.show("User") == "recorder"
+    assert m.recorder("status")["state"] == "idle"
+    assert (
+        m.run("stat", "-c", "%a %U %G", "/run/recorder/control.sock") == "660 recorder recorder\n"
+    )
+    refused = m.try_run("/opt/recorder/bin/recorder", "status", user="nobody")
+    assert refused.returncode == 1 and "ermission" in refused.stderr
+
+    reply = m.recorder("start", user="recorder")
+    assert reply["state"] == "recording"
+    grows(m)
+    for name in ("xsens", "mmwave", "writer"):
+        kill_one(m, name)
+        grows(m)
+    assert m.show("NRestarts") == "0"
+    reply = m.recorder("stop")
+    assert reply["state"] == "idle"
+    assert sessions(m) == {"drive": "clean"}
+    archives = m.work / "state/sessions/drive/_archives"
+    m.until(lambda: list(archives.glob("l5kit/*.zarr")), "packed")
+    m.run("systemctl", "stop", "recorder")
+    assert m.show("Result") == "success" and m.show("ActiveState") == "inactive"
+    valid = m.recorder("validate", "/var/lib/recorder/sessions/drive")
+    assert valid["ok"], valid
+
+
+@needs_systemd
+@pytest.mark.campaign
+def test_a_writer_that_hangs_is_a_restart_by_the_watchdog(machine: Any) -> None:
+    m: Machine = machine(drop_in="[Service]\nWatchdogSec=5\n")
+    m.run("systemctl", "start", "recorder")
+    m.recorder("start")
+    grows(m)
+    m.kill(signal.SIGSTOP, m.processes()["writer"])
+    m.until(lambda: m.show("NRestarts") == "1", "the watchdog", 90.0)
+    m.until(lambda: m.recorder("status")["state"] == "recording", "recording again")
+    grows(m)
+    states = sessions(m)
+    assert states["drive"] == "recovered" and len(states) == 2
+    m.run("systemctl", "stop", "recorder")
+    assert sorted(sessions(m).values()) == ["clean", "recovered"]
+
+
+@needs_systemd
+@pytest.mark.campaign
+def test_after_a_power_cut_it_records_on_and_packs_what_was_left(machine: Any) -> None:
+    m: Machine = machine(autostart=True)
+    m.run("systemctl", "start", "recorder")
+    m.until(lambda: m.recorder("status")["state"] == "recording", "recording by itself")
+    grows(m)
+    m.power_off()
+    assert sessions(m) == {"drive": "recording"}
+    m.boot()
+    m.run("systemctl", "start", "recorder")
+    m.until(lambda: m.recorder("status")["state"] == "recording", "recording again")
+    grows(m)
+    m.until(lambda: sessions(m)["drive"] == "recovered", "recovered")
+    archives = m.work / "state/sessions/drive/_archives"
+    m.until(lambda: list(archives.glob("l5kit/*.zarr")), "the recovered session is packed")
+    m.run("systemctl", "stop", "recorder")
+    assert m.show("Result") == "success"
+    assert len(sessions(m)) == 2 and "recording" not in sessions(m).values()
