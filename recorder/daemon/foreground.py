@@ -24,6 +24,7 @@ from recorder.contract.errors import (
     StorageError,
     UsageError,
 )
+from recorder.daemon.host.clock_record import ClockRecord
 from recorder.daemon.questions import Question
 from recorder.daemon.sensors import Sensor, Status
 from recorder.daemon.supervisor import Supervisor
@@ -120,9 +121,11 @@ class Foreground(Supervisor):
         assert self.session is not None
         session = Path(self.session)
         started_ns = self._clock.monotonic_ns()
+        clocks = ClockRecord()
         while not self._stopping and not self._all_ended(duration_s, started_ns):
             self.look()
             self._turn_for(_STATUS_S)
+            clocks.tick(self.session, self._clock.monotonic_ns(), self.tell)
             if (ended := self.take_ended()) is not None:
                 return self._outcome(session, ended)
             elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9

@@ -17,6 +17,7 @@ from recorder.session.layout import free_bytes
 if TYPE_CHECKING:
     from recorder.daemon.daemon import Daemon
 
+_OF_COMMITS = ("commits", "commit_s", "commit_last_s", "commit_max_s")
 _OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "ended")
 
 
@@ -53,6 +54,7 @@ def describe(daemon: Daemon) -> dict[str, Any]:
             "silent_s": round(supervisor.silent_s, 3),
             "oldest_uncommitted_s": round(supervisor.uncommitted_s, 3),
             "failed": supervisor.writer_failed,
+            **{key: supervisor.status.get(key) for key in _OF_COMMITS},
         },
         "disk": _disk(daemon),
         "finalizing": daemon.finalizing.status(),
