@@ -160,20 +160,21 @@ class Machine(Closing):
         """Run a command on the machine."""
         enter = ["nsenter", "-t", str(self._pid), "-a"]
         if user is not None:
-            enter += ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+            enter += ["runuser", "-u", user, "--"]
         return subprocess.run(
             [*enter, *command], capture_output=True, text=True, check=False, timeout=PATIENCE_S * 2
         )
 
-    def run(self, *command: str, user: str | None = None) -> str:
-        """Run a command on the machine that has to succeed; its output."""
+    def run(self, *command: str, user: str | None = None, code: int = 0) -> str:
+        """Run a command on the machine that has to end with an exit code; its output."""
         done = self.try_run(*command, user=user)
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.journal()}"
+        assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}\n{self.journal()}"
         return done.stdout
 
-    def recorder(self, *arguments: str, user: str | None = None) -> dict[str, Any]:
+    def recorder(self, *arguments: str, user: str | None = None, code: int = 0) -> dict[str, Any]:
         """The answer of the command line, as JSON."""
-        text = self.run("/opt/recorder/bin/recorder", *arguments, "--format", "json", user=user)
+        command = ("/opt/recorder/bin/recorder", *arguments, "--format", "json")
+        text = self.run(*command, user=user, code=code)
         answer: dict[str, Any] = json.loads(text)
         return answer
 
@@ -186,20 +187,20 @@ class Machine(Closing):
         return self.try_run("journalctl", "-u", "recorder", "--no-pager", "-o", "cat").stdout
 
     def processes(self) -> dict[str, int]:
-        """The service's processes by what they are: ``daemon``, ``writer``, names of drivers."""
-        found: dict[str, int] = {}
-        pids = Path("/proc") / str(self._pid) / "root/sys/fs/cgroup"
-        for path in pids.glob("**/recorder.service/cgroup.procs"):
-            for inside in path.read_text().split():
-                command = self.run("cat", f"/proc/{inside}/cmdline").split("\0")
-                module = command[command.index("-m") + 1] if "-m" in command else ""
-                name = module.rpartition(".")[2]
-                found["daemon" if name == "recorder" else name] = int(inside)
-        return found
+        """The service's processes by what they are (``daemon``, ``writer``, names of drivers).
 
-    def kill(self, number: int, pid: int) -> None:
-        """Send a signal to a process, by its number on the machine."""
-        self.run("kill", f"-{number}", str(pid))
+        Process ids are those of the machine around this one.
+        """
+        found: dict[str, int] = {}
+        groups = Path(f"/proc/{self._pid}/root/sys/fs/cgroup")
+        for path in groups.glob("**/recorder.service/cgroup.procs"):
+            for pid in map(int, path.read_text().split()):
+                with contextlib.suppress(OSError):  # it may just have ended
+                    command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                    module = command[command.index("-m") + 1] if "-m" in command else ""
+                    name = module.rpartition(".")[2]
+                    found["daemon" if name == "recorder" else name] = pid
+        return found
 
     def until(self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
         """Wait for something; an upper bound, nothing waits for it."""
