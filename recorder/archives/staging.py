@@ -140,7 +140,8 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
+    """Bytes of a file, or of all files in a folder; what is linked counts once."""
     if not path.is_dir():
         return path.stat().st_size
-    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    stats = (p.stat() for p in path.rglob("*") if p.is_file())
+    return sum({(stat.st_dev, stat.st_ino): stat.st_size for stat in stats}.values())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,7 @@ from recorder.contract.errors import FormatError
 CUBOIDS, BOXES, MASKS, CLOUDS = "_cuboids", "_labels", "_masks", "_point_clouds"
 SIMULATED = "simulated"
 MANUAL = "manual"
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,16 @@ def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tupl
         FormatError: it is none; names `where` and key.
     """
     values = label.get(key)
-    if (
-        not isinstance(values, list)
-        or len(values) != length
-        or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        or not np.isfinite(values).all()
-    ):
-        raise FormatError(f"{where}: {key}: needs {length} numbers, not {values!r:.60}")
-    return tuple(float(v) for v in values)
+    if isinstance(values, list) and len(values) == length and all(map(_is_number, values)):
+        return tuple(map(float, values))
+    raise FormatError(f"{where}: {key}: needs {length} numbers, not {values!r:.60}")
+
+
+def _is_number(value: object) -> bool:
+    """Whether what JSON held is a finite number; true and false are none."""
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is int and abs(value) <= _LARGEST
 
 
 def text(label: Mapping[str, Any], key: str, where: str) -> str:

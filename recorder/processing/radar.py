@@ -21,26 +21,30 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError
+from recorder.processing.radar_array import AntennaArray
+from recorder.processing.radar_cfar import find_peaks, log_noise, log_power, vertex
 
 Floats = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
-Power = npt.NDArray[np.float32]
+Complex64 = npt.NDArray[np.complex64]
 
 SPEED_OF_LIGHT = 299_792_458.0  # m/s
-_ORDERS = ("qqii", "iiqq")
+_PLACES = {"qqii": (2, 0, 3, 1), "iiqq": (0, 2, 1, 3)}
+"""Of I, Q, I, Q of two samples among four recorded values.
 
-GUARD = (3, 3)
-"""Cells of range and Doppler on each side of a cell that tell nothing of the noise around it."""
-TRAIN = (8, 4)
-"""Cells of range and Doppler beyond those, on each side, that do."""
+Two LVDS lanes carry a chirp, so that two values of I stand beside two of Q.
+"""
+_ORDERS = tuple(_PLACES)
+
 _ALIAS_GAIN = 1.25  # by how much another speed must fit better than the one nearest to zero
-_MAX_SINE_UP = 0.7
-_LEAK_CELLS = 12
-_TINY = 1e-30
+_HOPEFUL = 0.8
+"""Of the fit of the speed nearest to zero, on the coarse grid of directions, whose steps lose 0.5
+dB at most: another speed with less will not fit better by `_ALIAS_GAIN`."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ class Detections:
 
 
 class RadarProcessor:
-    """Finds targets in frames of one chirp configuration.
+    """Finds targets in frames of one chirp configuration.  Safe for several threads.
 
     Args:
         geometry: of the radar.
@@ -173,38 +177,52 @@ class RadarProcessor:
     ) -> None:
         self.geometry = geometry
         self.limit = limit
-        self._threshold = 10 ** (threshold_db / 10)
+        self._threshold = threshold_db / 10 * np.log(10)  # of logarithms
         chirps, tx, _, samples = geometry.shape
-        self._range_window = np.hanning(samples + 2)[1:-1].astype(np.float32)
-        self._doppler_window = np.hanning(chirps + 2)[1:-1].astype(np.float32)
+        range_window = np.hanning(samples + 2)[1:-1]
+        doppler_window = np.hanning(chirps + 2)[1:-1]
         # A tone of amplitude 1 has power 1, whatever the windows.
-        self._scale = float(self._range_window.sum() * self._doppler_window.sum())
+        scale = range_window.sum() * doppler_window.sum()
+        window = np.outer(doppler_window, range_window) / scale
         if geometry.iq_order is None:
-            self._scale /= 2
-        self._array = _Array(geometry) if geometry.tx_m is not None else None
-        self._turn_back = np.exp(-2j * np.pi * geometry.tx_turns).astype(np.complex64)
+            window *= 2
+        else:
+            window = np.repeat(window, 2, axis=1)  # of real and imaginary parts
+        self._weights: Float32 = window.astype(np.float32)
+        self._array: AntennaArray | None = None
+        if geometry.tx_m is not None and geometry.rx_m is not None:
+            self._array = AntennaArray(geometry.tx_m, geometry.rx_m, geometry.wavelength)
+        self._turn_back = np.exp(-2j * np.pi * geometry.tx_turns)
         self._late_s = np.arange(tx) * geometry.chirp_time / tx
 
-    def cube(self, iq: npt.NDArray[np.int16]) -> npt.NDArray[np.complex64]:
-        """Range and Doppler of each antenna pair.
+    def spectra(self, iq: npt.NDArray[np.int16]) -> Complex64:
+        """Doppler and range of each antenna pair.
 
         Args:
             iq: int16 [chirps, tx, rx, values], as recorded.
 
         Returns:
-            complex64 [doppler, tx, rx, range]; Doppler cells begin at 0 and wrap round.
+            complex64 [tx, rx, doppler, range], contiguous; Doppler cells begin at 0 and wrap
+            round.
         """
-        samples = to_samples(iq, self.geometry.iq_order)
-        samples = samples * self._range_window
-        if self.geometry.iq_order is None:
-            spectrum = np.fft.rfft(samples, axis=-1)[..., : self.geometry.ranges]
-        else:
-            spectrum = np.fft.fft(samples, axis=-1)
-        spectrum = spectrum.astype(np.complex64, copy=False)
-        spectrum *= self._doppler_window[:, None, None, None]
-        out = np.fft.fft(spectrum, axis=0).astype(np.complex64, copy=False)
-        out *= np.complex64(1 / self._scale)
-        return out
+        chirps, tx, rx, _ = iq.shape
+        order, ranges = self.geometry.iq_order, self.geometry.ranges
+        if order is None:
+            samples = iq.transpose(1, 2, 0, 3) * self._weights
+            spectrum = np.fft.rfft(samples, axis=-1)[..., :ranges]
+            return np.ascontiguousarray(np.fft.fft(spectrum, axis=-2), np.complex64)
+        pairs = to_pairs(iq, order).reshape(chirps, tx * rx, 2 * ranges)
+        windowed = np.empty((tx * rx, chirps, 2 * ranges), np.float32)
+        windowed[...] = pairs.transpose(1, 0, 2)
+        windowed *= self._weights
+        out = np.empty((tx * rx, chirps, ranges, 2), np.float32)
+        for source, target in zip(windowed.reshape(out.shape), out, strict=True):
+            cv2.dft(source, target, cv2.DFT_COMPLEX_OUTPUT)
+        return out.view(np.complex64).reshape(tx, rx, chirps, ranges)
+
+    def cube(self, iq: npt.NDArray[np.int16]) -> Complex64:
+        """As `spectra`, complex64 [doppler, tx, rx, range]."""
+        return self.spectra(iq).transpose(2, 0, 1, 3)
 
     def detect(self, iq: npt.NDArray[np.int16]) -> Detections:
         """Targets of a frame.
@@ -212,203 +230,89 @@ class RadarProcessor:
         Args:
             iq: int16 [chirps, tx, rx, values], as recorded.
         """
-        cube = self.cube(iq)
-        power = (cube.real**2 + cube.imag**2).mean(axis=(1, 2))
-        noise = noise_around(power)
-        cells = peaks(power, np.maximum(noise * np.float32(self._threshold), leakage(power)))
+        return self.find(self.spectra(iq))
+
+    def find(self, spectra: Complex64) -> Detections:
+        """Targets of a frame.
+
+        Args:
+            spectra: complex64 [tx, rx, doppler, range], of `spectra`.
+        """
+        power = mean_power(spectra)
+        level = log_power(power)
+        noise = log_noise(level)
+        cells = find_peaks(power, level > noise + self._threshold)
         strength = power[cells[:, 0], cells[:, 1]]
         cells = cells[np.argsort(-strength, kind="stable")[: self.limit]]
         doppler, ranges = cells[:, 0], cells[:, 1]
-        snr = power[doppler, ranges] / noise[doppler, ranges]
         geometry, chirps = self.geometry, len(power)
-        at_doppler = doppler + _vertex(power, cells, 0, wrap=True)
+        at_doppler = doppler + vertex(power, cells, 0, wrap=True)
         at_doppler = np.where(at_doppler >= chirps / 2, at_doppler - chirps, at_doppler)
         velocity = at_doppler * geometry.doppler_resolution
         direction = np.zeros((len(cells), 3))
         direction[:, 0] = 1.0
         if self._array is not None and len(cells):
-            signal = cube[doppler, :, :, ranges] * self._turn_back[:, None]
-            velocity, direction = self._resolve(signal, velocity)
-        distance = (ranges + _vertex(power, cells, 1, wrap=False)) * geometry.range_resolution
+            signal = spectra[:, :, doppler, ranges].transpose(2, 0, 1) * self._turn_back[:, None]
+            velocity, direction = self._resolve(self._array, signal, velocity)
+        distance = (ranges + vertex(power, cells, 1, wrap=False)) * geometry.range_resolution
         distance = np.maximum(distance - velocity * geometry.coupling_s, 0.0)
+        snr = level[doppler, ranges] - noise[doppler, ranges]
         return Detections(
             distance.astype(np.float32),
             velocity.astype(np.float32),
             (10 * np.log10(power[doppler, ranges])).astype(np.float32),
-            (10 * np.log10(snr)).astype(np.float32),
+            (10 / np.log(10) * snr).astype(np.float32),
             _unit32(direction),
         )
 
     def _resolve(
-        self, signal: npt.NDArray[np.complex64], velocity: Floats
+        self, array: AntennaArray, signal: npt.NDArray[np.complex128], velocity: Floats
     ) -> tuple[Floats, Floats]:
         """Speeds and directions that fit the phases over the array best.
 
         Args:
+            array: the radar's.
             signal: [n, tx, rx].
             velocity: [n], of the Doppler cells.
         """
-        assert self._array is not None
-        tx = signal.shape[1]
-        span = 2 * self.geometry.max_velocity
-        best = np.full(len(signal), -1.0)
-        speeds, directions = velocity.copy(), np.zeros((len(signal), 3))
+        count, tx, rx = signal.shape
         # Multiples that are tx apart turn the phases alike; each stands for its nearest to zero.
-        for number in range(tx):
-            turns = np.full(len(signal), number)
-            turns = np.where(turns > tx / 2, turns - tx, turns)
-            if 2 * number == tx:
-                turns = np.where(velocity > 0, -turns, turns)
-            speed = velocity + turns * span
-            phase = -4 * np.pi / self.geometry.wavelength * speed[:, None] * self._late_s
-            fitted, direction = self._array.match(signal * np.exp(1j * phase)[:, :, None])
-            better = fitted > best * (_ALIAS_GAIN if number else 1.0)
-            best = np.where(better, fitted, best)
-            speeds = np.where(better, speed, speeds)
-            directions[better] = direction[better]
-        return speeds, directions
+        turns = np.tile(np.arange(tx)[:, None], (1, count))
+        turns = np.where(turns > tx / 2, turns - tx, turns)
+        if tx % 2 == 0:
+            turns[tx // 2] = np.where(velocity > 0, -tx // 2, tx // 2)
+        speeds = velocity + turns * 2 * self.geometry.max_velocity  # [tx, n]
+        phase = -4 * np.pi / self.geometry.wavelength * speeds[..., None] * self._late_s
+        turned = (signal * np.exp(1j * phase)[..., None]).reshape(tx * count, tx * rx)
+        rough, start = array.coarse(turned)
+        # Another multiple than the one nearest to zero must fit better than the grid is coarse.
+        hopeful = np.flatnonzero(rough >= np.tile(_HOPEFUL * rough[:count], tx))
+        fitted, direction = np.full(tx * count, -1.0), np.zeros((tx * count, 3))
+        fitted[hopeful], direction[hopeful] = array.climb(turned[hopeful], start[hopeful])
+        best, chosen = fitted[:count].copy(), np.arange(count)
+        for number in range(1, tx):
+            of_number = np.arange(number * count, (number + 1) * count)
+            better = fitted[of_number] > best * _ALIAS_GAIN
+            best[better] = fitted[of_number][better]
+            chosen[better] = of_number[better]
+        return speeds.reshape(-1)[chosen], direction[chosen]
 
 
-class _Array:
-    """Directions by matching phases over the virtual array."""
-
-    def __init__(self, geometry: RadarGeometry) -> None:
-        assert geometry.tx_m is not None
-        assert geometry.rx_m is not None
-        places = (geometry.tx_m[:, None] + geometry.rx_m[None]).reshape(-1, 3)
-        self._places = 2 * np.pi / geometry.wavelength * places  # radians per unit of direction
-        extent = (places.max(axis=0) - places.min(axis=0)) / geometry.wavelength
-        self._level = extent[2] < 1e-6
-        sideways = self._steps(extent[1])
-        up = np.zeros(1) if self._level else self._steps(extent[2]) * _MAX_SINE_UP
-        grid = np.stack(np.meshgrid(sideways, up, indexing="ij"), axis=-1).reshape(-1, 2)
-        self._grid = grid[np.sum(grid * grid, axis=1) <= 0.999]
-        self._step = (sideways[1] - sideways[0], 0.0 if self._level else up[1] - up[0])
-        self._steering = self._steer(self._grid).astype(np.complex64)
-
-    @staticmethod
-    def _steps(extent: float) -> Floats:
-        """Sines, a quarter of a beam's width apart."""
-        return np.linspace(-1, 1, 2 * max(4, int(np.ceil(4 * extent))) + 1)
-
-    def _steer(self, sines: Floats) -> npt.NDArray[np.complex128]:
-        """[n, antennas]: what phases of a target in these directions are turned back by."""
-        forward = np.sqrt(np.maximum(1 - np.sum(sines * sines, axis=-1), 0.0))
-        unit = np.stack([forward, sines[..., 0], sines[..., 1]], axis=-1)
-        return np.asarray(np.exp(1j * (unit @ self._places.T)))
-
-    def match(self, signal: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        """The best fit's power and unit vectors [n, 3], of signals [n, tx, rx]."""
-        flat = signal.reshape(len(signal), -1)
-        fit = np.abs(flat.astype(np.complex64) @ self._steering.T)
-        sines = self._grid[np.argmax(fit, axis=1)].copy()
-        step = np.array(self._step)
-        for _ in range(6):  # climb, each time by steps of half the size
-            step = step / 2
-            moves = [(a, b) for a in (-1, 0, 1) for b in ((0,) if self._level else (-1, 0, 1))]
-            around = sines[:, None] + np.array(moves) * step
-            outside = np.sum(around * around, axis=2) > 1
-            value = np.abs(np.einsum("nma,na->nm", self._steer(around), flat))
-            value[outside] = -1.0
-            sines = around[np.arange(len(sines)), np.argmax(value, axis=1)]
-        value = np.abs(np.einsum("na,na->n", self._steer(sines), flat)) ** 2
-        forward = np.sqrt(np.maximum(1 - np.sum(sines * sines, axis=1), 0.0))
-        return value, np.stack([forward, sines[:, 0], sines[:, 1]], axis=1)
+def to_pairs(iq: npt.NDArray[np.int16], order: str) -> npt.NDArray[np.int16]:
+    """Recorded values [..., values] with each sample's I and Q side by side, in that order."""
+    quads = np.ascontiguousarray(iq).reshape(1, -1, 4)
+    pairs = np.empty_like(quads)
+    moves = [place for move in zip(_PLACES[order], range(4), strict=True) for place in move]
+    cv2.mixChannels([quads], [pairs], moves)
+    return pairs.reshape(iq.shape)
 
 
-def to_samples(iq: npt.NDArray[np.int16], order: str | None) -> npt.NDArray[Any]:
-    """Recorded values [..., values] as samples: complex64 of half as many, or float32 real ones.
-
-    Two LVDS lanes carry a chirp, so that two values of I stand beside two of Q.
-    """
-    if order is None:
-        return iq.astype(np.float32)
-    pairs = iq.reshape(*iq.shape[:-1], -1, 2, 2)
-    first, second = pairs[..., 0, :], pairs[..., 1, :]
-    real, imaginary = (second, first) if order == "qqii" else (first, second)
-    samples = np.empty(real.shape, np.complex64)
-    samples.real, samples.imag = real, imaginary
-    return samples.reshape(*iq.shape[:-1], -1)
-
-
-def noise_around(power: Power) -> Power:
-    """The geometric mean of the cells around each one, without its nearest: f4 like `power`.
-
-    Of logarithms the mean is hardly moved by a few strong targets nearby, which would hide weaker
-    ones.  Doppler (axis 0) wraps round; in range (axis 1) cells beyond the ends do not count.
-    """
-    outer = (GUARD[1] + TRAIN[1], GUARD[0] + TRAIN[0])
-    outer = (min(outer[0], (power.shape[0] - 1) // 2), outer[1])
-    inner = (min(GUARD[1], max(0, outer[0] - 1)), GUARD[0])
-    level = np.log(np.maximum(power, _TINY)).astype(np.float64)
-    total, count = _box(level, outer)
-    near, near_count = _box(level, inner)
-    return np.exp((total - near) / np.maximum(count - near_count, 1)).astype(np.float32)
-
-
-def _box(values: Floats, reach: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Sums over boxes of cells, and how many cells each has."""
-    a, b = reach
-    length, ranges = values.shape
-    padded = np.concatenate([values[length - a :], values, values[:a]])
-    sums = np.concatenate([np.zeros((1, ranges)), np.cumsum(padded, axis=0)])
-    rows = sums[2 * a + 1 :] - sums[:length]
-    sums = np.concatenate([np.zeros((length, 1)), np.cumsum(rows, axis=1)], axis=1)
-    low = np.maximum(np.arange(ranges) - b, 0)
-    high = np.minimum(np.arange(ranges) + b + 1, ranges)
-    return sums[:, high] - sums[:, low], (high - low) * float(2 * a + 1) * np.ones((length, 1))
-
-
-def leakage(power: Power) -> Power:
-    """What strong cells put into others of their range or their Doppler, at most: f4 like `power`.
-
-    A Hann window's side lobes begin at -31 dB, 2.4 cells away, and fall by 18 dB an octave; what
-    is above 6 dB more than that is a target of its own.
-    """
-    most = np.zeros_like(power)
-    for cells in range(2, _LEAK_CELLS + 1):
-        share = np.float32(10 ** (-2.5 - 6 * np.log10(max(cells, 2.5) / 2.5)))
-        for axis in (0, 1):
-            if 2 * cells >= power.shape[axis]:
-                continue
-            for step in (cells, -cells):
-                other = np.roll(power, step, axis=axis)
-                if axis == 1:  # nothing leaks round the ends of the range
-                    other[:, slice(0, step) if step > 0 else slice(step, None)] = 0.0
-                np.maximum(most, other * share, out=most)
-    return most
-
-
-def peaks(power: Power, threshold: Power) -> npt.NDArray[np.intp]:
-    """Cells above the threshold that no neighbour exceeds: [n, (doppler, range)].
-
-    The first cell of range is left out: it holds what leaks from the transmitter.
-    """
-    good = power > threshold
-    good[:, 0] = False
-    for along, step in ((0, 1), (0, -1), (1, 1), (1, -1)):
-        other = np.roll(power, step, axis=along)
-        if along == 1:
-            other[:, 0 if step == 1 else -1] = 0.0
-        good &= (power > other) if step == 1 else (power >= other)
-    return np.argwhere(good)
-
-
-def _vertex(power: Power, cells: npt.NDArray[np.intp], axis: int, *, wrap: bool) -> Floats:
-    """How far from its cell's middle a peak is, -0.5 to 0.5: of a parabola through logarithms."""
-    size = power.shape[axis]
-    at = cells[:, axis]
-    values = []
-    for step in (-1, 0, 1):
-        where = (at + step) % size if wrap else np.clip(at + step, 0, size - 1)
-        pair = (where, cells[:, 1]) if axis == 0 else (cells[:, 0], where)
-        values.append(np.log(np.maximum(power[pair], 1e-30)).astype(np.float64))
-    before, middle, after = values
-    curve = before - 2 * middle + after
-    shift = np.where(curve < 0, 0.5 * (before - after) / np.where(curve < 0, curve, 1.0), 0.0)
-    if not wrap:
-        shift = np.where((at == 0) | (at == size - 1), 0.0, shift)
-    return np.asarray(np.clip(shift, -0.5, 0.5))
+def mean_power(spectra: Complex64) -> Float32:
+    """Power over all antennas, f4 [doppler, range], of spectra [tx, rx, doppler, range]."""
+    tx, rx, doppler, ranges = spectra.shape
+    parts = spectra.view(np.float32).reshape(tx * rx, -1)
+    squares = np.einsum("ai,ai->i", parts, parts).reshape(doppler, ranges, 2)
+    return np.asarray((squares[..., 0] + squares[..., 1]) * np.float32(1 / (tx * rx)))
 
 
 def _unit32(vectors: Floats) -> Float32:

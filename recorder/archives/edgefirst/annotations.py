@@ -27,6 +27,10 @@ from recorder.session.stream import Stream
 SEGMENT = "segment"
 _HALF_HIDDEN = 0.5
 Mask = npt.NDArray[Any]
+Lines = Sequence[tuple[str, dict[str, Any]]]
+_Box = tuple[str, str, tuple[float, ...]]  # class, track, centre and extents
+_NO_LINES: Lines = ()
+_STANDING = np.eye(4)
 
 
 class Boxes:
@@ -110,53 +114,82 @@ class Cuboids:
             rig_to_world: for boxes of the world's frame; None where it is not known.
         """
         for sets in self._sets:
-            for where, label in sets.nearest(t_ns, self._tolerance_ns):
-                box = self._box(where, label, rig_to_world)
-                if box is None:
-                    self.unknown += 1
-                    continue
-                kind = text(label, "class", where)
-                yield text(label, "track", where), Row("", 0, label=kind, box3d=box, ignore=False)
+            for kind, track, box in self._boxes(sets, t_ns, rig_to_world):
+                yield track, Row("", 0, label=kind, box3d=box, ignore=False)
 
-    def _box(
-        self, where: str, label: Mapping[str, Any], rig_to_world: Floats | None
-    ) -> tuple[float, ...] | None:
-        frame = text(label, "frame", where)
-        to_rig: Floats | None = np.eye(4)
+    def _boxes(self, sets: _Sets, t_ns: int, rig_to_world: Floats | None) -> Sequence[_Box]:
+        """The set nearest to a time; several pictures go with one."""
+        lines = sets.nearest(t_ns, self._tolerance_ns)
+        if sets.known is None or sets.known[0] is not lines:
+            boxes, in_world = self._in_rig(lines, rig_to_world)
+            sets.known = (lines, boxes)
+            if in_world:  # where these are depends on the picture
+                sets.known = None
+                return boxes
+        return sets.known[1]
+
+    def _in_rig(self, lines: Lines, rig_to_world: Floats | None) -> tuple[list[_Box], bool]:
+        """Boxes in the rig, and whether any of them was given in the world."""
+        known, places, to_rig = [], [], []
+        in_world = False
+        for where, label in lines:
+            frame = text(label, "frame", where)
+            in_world |= frame == "world"
+            pose = self._pose(frame, rig_to_world)
+            if pose is None:
+                self.unknown += 1
+                continue
+            quaternion = numbers(label, "quaternion_xyzw", 4, where)
+            if not any(quaternion):
+                raise FormatError(f"{where}: quaternion_xyzw: is no rotation")
+            places.append(
+                quaternion
+                + numbers(label, "center_m", 3, where)
+                + numbers(label, "size_m", 3, where)
+            )
+            known.append((text(label, "class", where), text(label, "track", where)))
+            to_rig.append(pose)
+        if not known:
+            return [], in_world
+        values = np.array(places)
+        boxes = np.array(to_rig) @ transform(rotation_of_quaternion(values[:, :4]), values[:, 4:7])
+        extents = (np.abs(boxes[:, :3, :3]) @ values[:, 7:, None])[..., 0]
+        found = np.concatenate([boxes[:, :3, 3], extents], axis=1).tolist()
+        return [(*names, tuple(box)) for names, box in zip(known, found, strict=True)], in_world
+
+    def _pose(self, frame: str, rig_to_world: Floats | None) -> Floats | None:
+        """What takes points of a frame to the rig; None where nobody knows."""
+        if frame == "rig":
+            return _STANDING
         if frame == "world":
-            to_rig = None if rig_to_world is None else invert(rig_to_world)
-        elif frame != "rig":
-            to_rig = self._job.calibration.of(frame).pose
-        if to_rig is None:
-            return None
-        try:
-            rotation = rotation_of_quaternion(numbers(label, "quaternion_xyzw", 4, where))
-        except ValueError as error:
-            raise FormatError(f"{where}: quaternion_xyzw: {error}") from None
-        centre, size = numbers(label, "center_m", 3, where), numbers(label, "size_m", 3, where)
-        box = to_rig @ transform(rotation, centre)
-        extent = np.abs(box[:3, :3]) @ np.array(size)
-        return (*box[:3, 3].tolist(), *extent.tolist())
+            return None if rig_to_world is None else invert(rig_to_world)
+        return self._job.calibration.of(frame).pose
 
 
 class _Sets:
-    """One file's boxes by their times."""
+    """One file's boxes by their times.
+
+    Attributes:
+        known: the lines that were asked for last, and what they became.
+    """
+
+    known: tuple[Lines, Sequence[_Box]] | None = None
 
     def __init__(self, file: LabelFile) -> None:
         self._lines = file.lines()
         self._line = next(self._lines, None)
         self._sets = [self._read(), self._read()]
 
-    def nearest(self, t_ns: int, tolerance_ns: int) -> Sequence[tuple[str, dict[str, Any]]]:
+    def nearest(self, t_ns: int, tolerance_ns: int) -> Lines:
         while self._sets[1] is not None and self._sets[1][0] <= t_ns:
             self._sets = [self._sets[1], self._read()]
         known = [one for one in self._sets if one is not None]
         if not known:
-            return ()
+            return _NO_LINES
         best = min(known, key=lambda one: abs(one[0] - t_ns))
-        return best[1] if abs(best[0] - t_ns) <= tolerance_ns else ()
+        return best[1] if abs(best[0] - t_ns) <= tolerance_ns else _NO_LINES
 
-    def _read(self) -> tuple[int, list[tuple[str, dict[str, Any]]]] | None:
+    def _read(self) -> tuple[int, Lines] | None:
         if self._line is None:
             return None
         t_ns = self._line[1]["t_ns"]

@@ -96,12 +96,14 @@ class Catalog:
             raise ArchiveError(f"{where}: metadata {KEY}: {error!r}") from None
         replaced = {identity_of(session) for session in sessions}
         catalog.kept = [entry for key, entry in before.items() if key not in replaced]
-        taken = {entry.base.casefold() for entry in catalog.kept}
+        for key in replaced & before.keys():
+            catalog.dropped |= set(before[key].sequences.values())
+        names = {entry.base for entry in catalog.kept}
+        names |= (old.sequences if old is not None else frozenset()) - catalog.dropped
+        taken = {name.casefold() for name in names}
         for session in sessions:
             name, start_ns = identity_of(session)
             known = before.get((name, start_ns))
-            if known is not None:
-                catalog.dropped |= set(known.sequences.values())
             base = known.base if known is not None else sequence_name(session)
             free, number = base, 1
             while free.casefold() in taken:

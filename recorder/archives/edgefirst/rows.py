@@ -94,21 +94,13 @@ class RowMaker:
             pose=None if pose is None else yaw_pitch_roll(pose),
         )
         found = self._annotations(index, t_ns if lidar_t_ns is None else lidar_t_ns, pose)
-        found += self._constant
+        found += [replace(row) for row in self._constant]
         if self._segments is not None:
             found += self._segment(index, t_ns)
         for row in found:
-            yield replace(
-                row,
-                name=own.name,
-                frame=own.frame,
-                group=own.group,
-                size=own.size,
-                location=own.location,
-                pose=own.pose,
-            )
-        if not found:
-            yield own
+            row.name, row.frame, row.group = own.name, own.frame, own.group
+            row.size, row.location, row.pose = own.size, own.location, own.pose
+        yield from found or [own]
 
     def _annotations(self, index: int, t_ns: int, pose: Floats | None) -> list[Row]:
         """Labels of the picture and boxes in space; those of one track are one row."""

@@ -84,7 +84,9 @@ class PoseWalk:
             self.unknown += 1
             return None
         times, poses = self._known
-        pose: Floats = interpolate_poses(times, poses, np.array([t_ns]))[0]
+        after = int(np.clip(np.searchsorted(times, t_ns), 1, max(1, len(times) - 1)))
+        around = slice(after - 1, after + 1)
+        pose: Floats = interpolate_poses(times[around], poses[around], np.array([t_ns]))[0]
         return pose
 
     @staticmethod

@@ -17,11 +17,11 @@ from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.pcd import LIDAR, RADAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_picture, encode_png
 from recorder.archives.edgefirst.projection import in_steps
-from recorder.archives.edgefirst.radar_cube import CubeProcessor, cropped, quantized
+from recorder.archives.edgefirst.radar_cube import cropped, quantized
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import apply
 from recorder.processing.lidar import OusterOptics
-from recorder.processing.radar import Detections, RadarGeometry
+from recorder.processing.radar import Detections, RadarGeometry, RadarProcessor
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
@@ -121,12 +121,14 @@ class LidarFiles:
         self, ranges: npt.NDArray[np.uint32], reflectivity: npt.NDArray[np.uint8]
     ) -> npt.NDArray[Any]:
         """Where something came back, row by row."""
-        hit = ranges.reshape(-1) > 0
-        metres = ranges.reshape(-1)[hit] * np.float32(1e-3)
-        points = np.empty(len(metres), LIDAR)
+        metres = ranges.reshape(-1) * np.float32(1e-3)
+        hit = np.flatnonzero(metres)
+        points = np.empty(len(hit), LIDAR)
         for name, beam, start in zip(("x", "y", "z"), self._beam, self._start, strict=True):
-            points[name] = beam[hit] * metres + start[hit]
-        points["intensity"] = reflectivity.reshape(-1)[hit]
+            along = beam * metres
+            along += start
+            points[name] = along.take(hit)
+        points["intensity"] = reflectivity.reshape(-1).take(hit)
         return points
 
     def _destaggered(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -146,7 +148,7 @@ class RadarFiles:
 
     def __init__(self, job: Job, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream
-        self._job, self._lock, self._own = job, threading.Lock(), threading.local()
+        self._job, self._lock = job, threading.Lock()
         text, where = read_text(stream, "radar.json")
         raw_shape = tuple(stream.meta["iq"]["shape"])
         self.geometry = RadarGeometry.of_metadata(text, where, raw_shape)
@@ -160,6 +162,9 @@ class RadarFiles:
         self.cut = self.incomplete = 0
         chirps, tx, rx, _ = self.geometry.shape
         options = job.options
+        self._processor = RadarProcessor(
+            self.geometry, options["radar_threshold_db"], options["radar_limit"]
+        )
         self.ranges = min(options["radar_ranges"] or self.geometry.ranges, self.geometry.ranges)
         self.doppler = min(options["radar_doppler"] or chirps, chirps)
         self._text = {
@@ -185,9 +190,9 @@ class RadarFiles:
         with self._job.at(self.name, index):
             with self._lock:
                 data = self.stream.sample(index, self._channels)
-            processor = self._processor()
-            found = processor.detect(data["iq"])
-            cube, cut = quantized(processor.take(), options["radar_gain"])
+            spectra = self._processor.spectra(data["iq"])
+            found = self._processor.find(spectra)
+            cube, cut = quantized(spectra, options["radar_gain"])
             picture = cube_picture(cropped(cube, self.ranges, self.doppler))
             png = encode_png(picture, level=options["png_level"], text=self._text)
             with self._lock:
@@ -200,16 +205,6 @@ class RadarFiles:
                 viewpoint = None
             pcd = Payload(encode_pcd(points, viewpoint))
             return Made({"radar.pcd": pcd, "radar.png": Payload(png)})
-
-    def _processor(self) -> CubeProcessor:
-        """One for each thread: it remembers its last cube."""
-        if not hasattr(self._own, "processor"):
-            options = self._job.options
-            self._own.processor = CubeProcessor(
-                self.geometry, options["radar_threshold_db"], options["radar_limit"]
-            )
-        processor: CubeProcessor = self._own.processor
-        return processor
 
     def told(self) -> list[str]:
         """What was odd, one sentence each."""

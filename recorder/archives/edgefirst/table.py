@@ -14,7 +14,7 @@ only at the end, and a column without a value is left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -82,29 +82,42 @@ class Existing:
         schema: `CURRENT` or `MISSION`.
         metadata: of the file.
         columns: their names.
+        sequences: names of all samples' sequences.
     """
 
     schema: str
     metadata: dict[str, str]
     columns: tuple[str, ...]
+    sequences: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, path: Path) -> Existing:
         """Read it; ArchiveError where it is no table of one of the two schemas."""
         try:
-            with pa.OSFile(str(path)) as file:
-                found = ipc.open_file(file).schema
+            with pa.memory_map(str(path)) as file:
+                reader = ipc.open_file(file)
+                found = reader.schema
+                names = frozenset(_names(reader)) if "name" in found.names else frozenset()
         except (OSError, pa.ArrowInvalid) as error:
             raise ArchiveError(f"{path}: cannot be added to: {error}") from None
         metadata = {k.decode(): v.decode() for k, v in (found.metadata or {}).items()}
         if "name" not in found.names:
             raise ArchiveError(f"{path}: cannot be added to: has no column name")
         if pa.types.is_dictionary(found.field("name").type):
-            return cls(MISSION, metadata, tuple(found.names))
+            return cls(MISSION, metadata, tuple(found.names), names)
         version = metadata.get("schema_version", "2025.10")
         if version < "2026.04":
             raise ArchiveError(f"{path}: cannot be added to: is of schema {version}")
-        return cls(CURRENT, metadata, tuple(found.names))
+        return cls(CURRENT, metadata, tuple(found.names), names)
+
+
+def _names(reader: Any) -> Iterator[str]:
+    """Values of the column ``name``, each at least once."""
+    for number in range(reader.num_record_batches):
+        column = reader.get_batch(number).column("name")
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary
+        yield from set(column.to_pylist()) - {None}
 
 
 class Table(Closing):

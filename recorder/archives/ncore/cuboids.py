@@ -133,7 +133,7 @@ class CuboidsWriter(ComponentWriter):
         return map(json.loads, self._spool.lines())
 
     def _write_rest(self) -> None:
-        observations = LazyRows(self._count, self._rows)
+        observations = LazyRows(self._count, self._rows, self._spool.lines)
         self.group.group("cuboids", {"cuboid_track_observations": observations})
         self.discard()
 

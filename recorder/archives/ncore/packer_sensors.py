@@ -13,8 +13,11 @@ from recorder.archives.base import Job
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.models import CameraModel
 from recorder.archives.ncore.packer_models import camera_model, lidar_model
+from recorder.archives.ncore.rays import LidarWriter
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.contract.errors import FormatError
+from recorder.formats.zarr2 import EncodedArray
+from recorder.processing.ahead import Ahead
 from recorder.processing.frames import (
     FrameGate,
     SweepTimes,
@@ -25,7 +28,7 @@ from recorder.processing.frames import (
 )
 from recorder.processing.labels import LabelFile
 from recorder.processing.lidar import OusterOptics
-from recorder.processing.radar import RadarGeometry, RadarProcessor
+from recorder.processing.radar import Detections, RadarGeometry, RadarProcessor
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
@@ -228,6 +231,18 @@ class BoxReader:
         return True
 
 
+@dataclass(frozen=True)
+class _EncodedSweep:
+    """A sweep, compressed already; see `recorder.processing.lidar.Rays`."""
+
+    direction: EncodedArray
+    distance_m: EncodedArray
+    intensity: EncodedArray
+    data: dict[str, EncodedArray] | None
+    second_error_m: float
+    beam_of_ray: npt.NDArray[np.intp]
+
+
 @dataclass
 class Lidar(Sensor):
     """Ouster sweeps as rays, both returns."""
@@ -261,7 +276,6 @@ class Lidar(Sensor):
         writer = sequence.lidar(self.name, metadata=self.metadata() | {"sensor": self._facts()})
         beams, columns = self.optics.beams, self.optics.columns
         place = elements = None
-        own_rays = self._own_rays
         frequency = self.optics.frequency_hz or 1e9 / self._period_ns
         spinning = self.optics.model()
         model = lidar_model(self.optics, frequency)
@@ -272,46 +286,59 @@ class Lidar(Sensor):
             rows = np.repeat(spinning.row_of_beam, columns)
             place = np.stack([rows, np.tile(np.arange(columns), beams)], 1).astype(np.uint16)
             elements = writer.constant(place)
-        no_reflectivity = np.zeros((beams, columns), np.uint8)
         ambient = "nir" in self.stream.meta and not self._no_ambient()
-        names = [rfl for _, rfl in self._returns if rfl in self.stream.meta]
-        for index, start_ns, end_ns in self.samples():
-            with self.job.at(self.name, index):
-                assert self._sweep is not None
-                ranges = [lidar_range_mm(self.stream, index, n) for n, _ in self._returns]
-                data = self.stream.sample(index, [*names, "nir"] if ambient else names)
-                rays = self.optics.rays(
-                    ranges,
-                    [data.get(rfl, no_reflectivity) for _, rfl in self._returns],
-                    own_rays=own_rays,
-                )
-                more = rays.beam_of_ray
-                self._second_error_m = max(self._second_error_m, rays.second_error_m)
-                times = np.tile(np.clip(self._sweep.columns_ns, start_ns, end_ns), beams)
-                element: Any = elements
-                if len(more):
-                    times = np.concatenate([times, times[more]])
-                    if place is not None:
-                        element = np.concatenate([place, place[more]])
-                writer.frame(
-                    start_ns,
-                    end_ns,
-                    direction=rays.direction,
-                    t_ns=times,
-                    distance_m=rays.distance_m,
-                    intensity=rays.intensity,
-                    model_element=element,
-                    data={"near_ir": data["nir"].reshape(-1)} if ambient else None,
-                    metadata=self.frame_metadata(index),
-                )
+        with Ahead(lambda index: self._rays(index, ambient), len(self.stream)) as sweeps:
+            for index, start_ns, end_ns in self.samples():
+                with self.job.at(self.name, index):
+                    assert self._sweep is not None
+                    sweep = sweeps.take(index)
+                    more = sweep.beam_of_ray
+                    self._second_error_m = max(self._second_error_m, sweep.second_error_m)
+                    times = np.tile(np.clip(self._sweep.columns_ns, start_ns, end_ns), beams)
+                    element: Any = elements
+                    if len(more):
+                        times = np.concatenate([times, times[more]])
+                        if place is not None:
+                            element = np.concatenate([place, place[more]])
+                    writer.frame(
+                        start_ns,
+                        end_ns,
+                        direction=sweep.direction,
+                        t_ns=times,
+                        distance_m=sweep.distance_m,
+                        intensity=sweep.intensity,
+                        model_element=element,
+                        data=sweep.data,
+                        metadata=self.frame_metadata(index),
+                    )
         if len(self._returns) > 1:
             writer.metadata["second_return_error_m"] = round(self._second_error_m, 6)
-        if len(self._returns) > 1 and not own_rays:
+        if len(self._returns) > 1 and not self._own_rays:
             self.say(
                 "second returns share the direction of the first: up to "
                 f"{self._second_error_m * 1e3:.1f} mm beside their true place"
             )
         return writer
+
+    def _rays(self, index: int, ambient: bool) -> _EncodedSweep:
+        """A sweep as it will be stored; made by threads, ahead of the one that stores it."""
+        ranges = [lidar_range_mm(self.stream, index, number) for number, _ in self._returns]
+        names = [rfl for _, rfl in self._returns if rfl in self.stream.meta]
+        data = self.stream.sample(index, [*names, "nir"] if ambient else names)
+        no_reflectivity = np.zeros((self.optics.beams, self.optics.columns), np.uint8)
+        rays = self.optics.rays(
+            ranges,
+            [data.get(rfl, no_reflectivity) for _, rfl in self._returns],
+            own_rays=self._own_rays,
+        )
+        return _EncodedSweep(
+            EncodedArray.encode(rays.direction),
+            LidarWriter.encode_return(rays.distance_m),
+            LidarWriter.encode_return(rays.intensity),
+            {"near_ir": EncodedArray.encode(data["nir"].reshape(-1))} if ambient else None,
+            rays.second_error_m,
+            rays.beam_of_ray,
+        )
 
     @property
     def _own_rays(self) -> bool:
@@ -370,33 +397,37 @@ class Radar(Sensor):
                 },
             },
         )
-        has_valid = "valid" in self.stream.meta
-        names = ["iq", "valid"] if has_valid else ["iq"]
         incomplete = 0
-        for index, start_ns, end_ns in self.samples():
-            with self.job.at(self.name, index):
-                data = self.stream.sample(index, names)
-                metadata = self.frame_metadata(index)
-                if has_valid and not data["valid"]:
-                    incomplete += 1
-                    metadata["incomplete"] = True
-                found = self._processor.detect(data["iq"])
-                writer.frame(
-                    start_ns,
-                    end_ns,
-                    direction=found.direction,
-                    t_ns=np.full(len(found), (start_ns + end_ns) // 2, np.int64),
-                    distance_m=found.range_m[None],
-                    returns={
-                        "radial_velocity_m_s": found.velocity_m_s[None],
-                        "power_db": found.power_db[None],
-                        "snr_db": found.snr_db[None],
-                    },
-                    metadata=metadata,
-                )
+        with Ahead(self._found, len(self.stream)) as frames:
+            for index, start_ns, end_ns in self.samples():
+                with self.job.at(self.name, index):
+                    valid, found = frames.take(index)
+                    metadata = self.frame_metadata(index)
+                    if not valid:
+                        incomplete += 1
+                        metadata["incomplete"] = True
+                    writer.frame(
+                        start_ns,
+                        end_ns,
+                        direction=found.direction,
+                        t_ns=np.full(len(found), (start_ns + end_ns) // 2, np.int64),
+                        distance_m=found.range_m[None],
+                        returns={
+                            "radial_velocity_m_s": found.velocity_m_s[None],
+                            "power_db": found.power_db[None],
+                            "snr_db": found.snr_db[None],
+                        },
+                        metadata=metadata,
+                    )
         if incomplete:
             self.say(f"{incomplete} frames lack packets; they are packed, and say so")
         return writer
+
+    def _found(self, index: int) -> tuple[bool, Detections]:
+        """Whether a frame is whole, and its targets; made by threads."""
+        names = ["iq", "valid"] if "valid" in self.stream.meta else ["iq"]
+        data = self.stream.sample(index, names)
+        return bool(data.get("valid", True)), self._processor.detect(data["iq"])
 
 
 def is_generic(stream: Stream) -> bool:

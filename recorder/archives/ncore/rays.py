@@ -45,6 +45,11 @@ class RayWriter(FrameWriter):
         """An array per return [R, N, ...] for use in many frames."""
         return EncodedArray.encode(values.copy(), _return_spec(values.shape), constant=True)
 
+    @staticmethod
+    def encode_return(values: Float32) -> EncodedArray:
+        """An array per return [R, N, ...] for one frame, made ahead of it."""
+        return EncodedArray.encode(values, _return_spec(values.shape))
+
     def _store_frame(
         self,
         frame_ns: tuple[int, int],
@@ -72,7 +77,7 @@ class RayWriter(FrameWriter):
 
     def _check_once(self, values: Values) -> bool:
         """Whether values have to be checked; those that were made by `constant` once only."""
-        if not isinstance(values, EncodedArray):
+        if not isinstance(values, EncodedArray) or not values.constant:
             return True
         if self._checked.get(id(values)) is values:
             return False
@@ -88,8 +93,7 @@ class RayWriter(FrameWriter):
         if self._check_once(direction) and not _are_unit(values):
             off = np.abs(np.sum(values * values, axis=1) - 1) < UNIT_TOLERANCE
             ray = int(np.argmin(off))
-            if isinstance(direction, EncodedArray):
-                del self._checked[id(direction)]
+            self._checked.pop(id(direction), None)
             self._refuse(f"direction of ray {ray} has not length 1: {values[ray]}", t_us)
         return len(values)
 

@@ -15,8 +15,18 @@ import numpy.typing as npt
 
 from recorder.archives.edgefirst.png import cube_of_picture
 from recorder.finalizer import Finalized, Step, collect, finalize
+from tests.archives.ncore.packer_rig import CALIBRATION
 
 Array = npt.NDArray[Any]
+
+BASE = "rig-1_2024_06_01_10_00_00"
+FULL_CALIBRATION = (
+    CALIBRATION
+    + """
+  lidar: {T_sensor_rig: {translation_m: [1, 0, 2], quaternion_xyzw: [0, 0, 0, 1]}}
+  radar: {T_sensor_rig: {translation_m: [3.5, 0, 0.5], quaternion_xyzw: [0, 0, 1, 0]}}
+"""
+)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import zlib
 
@@ -17,15 +16,8 @@ from recorder.archives.edgefirst.exif import Exif, encode_exif
 from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png
 from recorder.archives.edgefirst.projection import Projection, depth_picture, in_steps
-from recorder.archives.edgefirst.radar_cube import (
-    CubeProcessor,
-    cropped,
-    noise_around,
-    peaks,
-    quantized,
-)
+from recorder.archives.edgefirst.radar_cube import cropped, quantized
 from recorder.contract.errors import ConfigError
-from recorder.processing import radar
 from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
 from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.radar import RadarGeometry, RadarProcessor
@@ -81,7 +73,8 @@ def test_a_cubes_picture_has_the_formats_grid() -> None:
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_grey_pictures(dtype: type) -> None:
-    picture = np.random.default_rng(2).integers(0, np.iinfo(dtype).max, (5, 13)).astype(dtype)
+    random = np.random.default_rng(2)
+    picture: Array = random.integers(0, np.iinfo(dtype).max, (5, 13)).astype(dtype)
     read = decode(encode_png(picture))
     assert np.array_equal(read, picture)
     mask = decode(encode_png(picture, bits=1))
@@ -159,64 +152,20 @@ def geometry(order: str | None, shape: tuple[int, int, int, int] = (16, 3, 4, 32
 
 @pytest.mark.parametrize("order", ["qqii", "iiqq", None])
 @pytest.mark.parametrize("chirps", [16, 15])
-def test_the_quick_cube_is_the_processors(order: str | None, chirps: int) -> None:
+def test_cubes_are_the_spectra(order: str | None, chirps: int) -> None:
     what = geometry(order, (chirps, 3, 4, 32))
     values = 32 if order is None else 64
     iq = np.random.default_rng(3).integers(-900, 900, (chirps, 3, 4, values)).astype(np.int16)
-    quick, slow = CubeProcessor(what), RadarProcessor(what)
-    expected = slow.cube(iq)
-    assert np.allclose(quick.cube(iq), expected, atol=1e-3)
-    found, known = quick.detect(iq), slow.detect(iq)
-    assert np.allclose(found.range_m, known.range_m, atol=1e-3)
-    cube, cut = quantized(quick.take(), 8.0)
+    processor = RadarProcessor(what)
+    cube, cut = quantized(processor.spectra(iq), 8.0)
     assert (cut, cube.shape) == (0, (3, 4, what.ranges, chirps, 2))
-    turned = np.fft.fftshift(expected, axes=0).transpose(1, 2, 3, 0) * 8
+    turned = np.fft.fftshift(processor.cube(iq), axes=0).transpose(1, 2, 3, 0) * 8
     assert np.abs(cube[..., 0] - turned.real).max() <= 0.51
     assert np.abs(cube[..., 1] - turned.imag).max() <= 0.51
 
 
-@pytest.mark.parametrize("size", [(64, 256), (16, 40), (8, 20), (5, 9)])
-def test_quick_peaks_are_the_processors(size: tuple[int, int]) -> None:
-    rng = np.random.default_rng(4)
-    power = rng.exponential(size=size).astype(np.float32)
-    for _ in range(6):
-        row, column = rng.integers(0, size[0]), rng.integers(0, size[1])
-        power[row, column] += 10 ** rng.uniform(1, 6)
-        power[(row + 3) % size[0], column] += 5e-4 * power[row, column]  # a window's side lobe
-    noise = noise_around(power)
-    assert np.allclose(noise, radar.noise_around(power), rtol=1e-5)
-    threshold = noise * np.float32(12)
-    known = radar.peaks(power, np.maximum(threshold, radar.leakage(power)))
-    assert len(known) > 0
-    assert np.array_equal(peaks(power, threshold), known)
-
-
-@pytest.mark.parametrize("tx", [1, 2, 3, 4])
-def test_quick_directions_are_the_processors(tx: int) -> None:
-    rng = np.random.default_rng(tx)
-    shape = (16, tx, 4, 64)
-    rx_m = np.stack([np.zeros(4), np.arange(4) * 0.002, np.zeros(4)], axis=1)
-    tx_m = np.stack([np.zeros(tx), np.arange(tx) * 0.008, np.arange(tx) % 2 * 0.002], axis=1)
-    what = dataclasses.replace(geometry("iiqq", shape), tx_m=tx_m, rx_m=rx_m)
-    samples = np.zeros((16, tx, 4, 64), np.complex128)
-    for _ in range(5):
-        beat, turn = rng.uniform(0.1, 2.5), rng.uniform(-3, 3)
-        along = beat * np.arange(64) + turn * np.arange(16)[:, None, None, None]
-        phase = rng.uniform(0, 6) + rng.uniform(-3, 3) * np.arange(4)[:, None]
-        phase = phase + rng.uniform(-3, 3) * np.arange(tx)[:, None, None]
-        samples += 150 * np.exp(1j * (along + phase))
-    lanes = np.zeros((16, tx, 4, 32, 2, 2))  # I I Q Q
-    lanes[..., 0, :] = samples.real.reshape((*lanes.shape[:-2], 2))
-    lanes[..., 1, :] = samples.imag.reshape((*lanes.shape[:-2], 2))
-    iq = (lanes.reshape(16, tx, 4, 128) + rng.normal(0, 5, (16, tx, 4, 128))).astype(np.int16)
-    found, known = CubeProcessor(what, 6.0).detect(iq), RadarProcessor(what, 6.0).detect(iq)
-    assert len(found) == len(known) > 3
-    for name in ("range_m", "velocity_m_s", "power_db", "snr_db", "direction"):
-        assert np.allclose(getattr(found, name), getattr(known, name), atol=2e-3), name
-
-
 def test_values_beyond_int16_are_cut_and_counted() -> None:
-    spectrum = np.zeros((4, 1, 1, 2), np.complex64)
+    spectrum = np.zeros((1, 1, 4, 2), np.complex64)
     spectrum[0, 0, 0, 1] = 3000 - 20_000j
     cube, cut = quantized(spectrum, 16.0)
     assert cut == 2

@@ -1,0 +1,101 @@
+"""Directions, by matching the phases over a radar's virtual array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Complex64 = npt.NDArray[np.complex64]
+Complex128 = npt.NDArray[np.complex128]
+Indices = npt.NDArray[np.intp]
+
+_MAX_SINE_UP = 0.7
+_LEVELS = 6
+_LEVEL_WAVELENGTHS = 1e-6
+_ROWS = 64
+"""Signals matched at a time: larger products BLAS gives to threads, which wait by spinning."""
+
+
+class AntennaArray:
+    """Directions of signals, by their phases.
+
+    Args:
+        tx_m, rx_m: f8 [antennas, 3], x forward, y left, z up.
+        wavelength: m.
+    """
+
+    def __init__(self, tx_m: Floats, rx_m: Floats, wavelength: float) -> None:
+        places = (tx_m[:, None] + rx_m[None]).reshape(-1, 3)
+        self._places = 2 * np.pi / wavelength * places  # radians per unit of direction
+        deep, wide, high = (places.max(axis=0) - places.min(axis=0)) / wavelength
+        self._plane = bool(deep < _LEVEL_WAVELENGTHS)
+        level = bool(high < _LEVEL_WAVELENGTHS)
+        sideways = _sines(wide)
+        up = np.zeros(1) if level else _sines(high) * _MAX_SINE_UP
+        grid = np.stack(np.meshgrid(sideways, up, indexing="ij"), axis=-1).reshape(-1, 2)
+        self._grid = grid[np.sum(grid * grid, axis=1) <= 0.999]
+        self._steering: Complex128 = self._steer(self._grid)
+        self._coarse: Complex64 = np.ascontiguousarray(self._steering.T.astype(np.complex64))
+        ways = [(a, b) for a in (-1, 0, 1) for b in ((0,) if level else (-1, 0, 1))]
+        step = np.array([sideways[1] - sideways[0], 0.0 if level else up[1] - up[0]])
+        self._moves = [np.array(ways) * step / 2**n for n in range(1, _LEVELS + 1)]
+        # On a plane across x, what a move turns the phases by does not depend on where it begins.
+        self._turns = [np.exp(1j * (move @ self._places[:, 1:].T)) for move in self._moves]
+
+    def _steer(self, sines: Floats) -> Complex128:
+        """[n, antennas]: what phases of a target in these directions are turned back by."""
+        unit = np.concatenate([_forward(sines)[..., None], sines], axis=-1)
+        return np.asarray(np.exp(1j * (unit @ self._places.T)))
+
+    def coarse(self, signal: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], Indices]:
+        """The best of a grid of directions, a quarter of a beam's width apart.
+
+        Args:
+            signal: complex [n, antennas].
+
+        Returns:
+            its power, f4 [n], at most 0.5 dB below the best one's, and which it is.
+        """
+        flat = signal.astype(np.complex64)
+        power, at = np.empty(len(flat), np.float32), np.empty(len(flat), np.intp)
+        for first in range(0, len(flat), _ROWS):
+            part = slice(first, first + _ROWS)
+            fit = np.abs(flat[part] @ self._coarse)
+            at[part] = np.argmax(fit, axis=1)
+            power[part] = np.max(fit, axis=1) ** 2
+        return power, at
+
+    def climb(self, signal: npt.NDArray[Any], start: Indices) -> tuple[Floats, Floats]:
+        """The best fit's power [n] and unit vectors [n, 3], from a direction of the grid on.
+
+        Args:
+            signal: complex [n, antennas].
+            start: of `coarse`.
+        """
+        every = np.arange(len(signal))
+        sines = self._grid[start]
+        turned = signal * self._steering[start]
+        for moves, turns in zip(self._moves, self._turns, strict=True):  # each of half the size
+            around = sines[:, None] + moves
+            if self._plane:
+                value = np.abs(turned @ turns.T)
+            else:
+                value = np.abs(np.einsum("nma,na->nm", self._steer(around), signal))
+            value[np.sum(around * around, axis=2) > 1] = -1.0
+            best = np.argmax(value, axis=1)
+            sines = around[every, best]
+            turned *= turns[best]
+        value = np.abs(np.einsum("na,na->n", self._steer(sines), signal)) ** 2
+        return value, np.concatenate([_forward(sines)[:, None], sines], axis=1)
+
+
+def _sines(extent: float) -> Floats:
+    """Sines, a quarter of a beam's width apart, of an array so many wavelengths long."""
+    return np.linspace(-1, 1, 2 * max(4, int(np.ceil(4 * extent))) + 1)
+
+
+def _forward(sines: Floats) -> Floats:
+    return np.asarray(np.sqrt(np.maximum(1 - np.sum(sines * sines, axis=-1), 0.0)))

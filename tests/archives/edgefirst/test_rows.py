@@ -1,0 +1,193 @@
+"""Sessions as EdgeFirst datasets: labels, poses and places in the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from tests.archives.edgefirst.rig import (
+    BASE,
+    FULL_CALIBRATION,
+    decode,
+    pack,
+)
+from tests.archives.ncore.packer_rig import (
+    add_poses,
+    rig,
+    still_imu,
+)
+from tests.session.build import (
+    HEIGHT,
+    START_NS,
+    WIDTH,
+    Builder,
+    camera_spec,
+)
+
+pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
+ipc: Any = pytest.importorskip("pyarrow.ipc")
+
+
+def labelled(path: Path) -> Path:
+    """A session with every kind of label, its rig turning at the spot."""
+    builder = rig(path, 0.5)
+    (builder.path / "calibration.yaml").write_text(FULL_CALIBRATION)
+    camera_t = builder.streams["camera"].t_ns.tolist()
+    sweep_t = builder.streams["lidar"].t_ns.tolist()
+    boxes = [
+        {"format": "recorder-boxes", "version": 1, "source": "manual", "camera": "camera"},
+        {"t_ns": camera_t[2], "frame": 2, "track": "car_1", "class": "car",
+         "box_px": [-0.5, 5.5, 16, 12], "occluded": 0.3},
+        {"t_ns": camera_t[2], "class": "tree", "polygon_px": [[[0, 0], [31, 0], [31, 23]]]},
+        {"t_ns": camera_t[4], "frame": 4, "track": "p", "class": "person", "mask": "p.png"},
+    ]  # fmt: skip
+    cuboids = [
+        {"format": "recorder-cuboids", "version": 1, "source": "manual"},
+        *(
+            {"t_ns": t, "track": "car_1", "class": "car", "frame": frame,
+             "center_m": [10 + k, 2, 0.75], "size_m": [4, 2, 1.5],
+             "quaternion_xyzw": [0, 0, np.sqrt(0.5), np.sqrt(0.5)]}
+            for k, t in enumerate(sweep_t) for frame in ("rig",)
+        ),
+    ]  # fmt: skip
+    for folder, name, lines in (
+        ("_labels", "camera.jsonl", boxes),
+        ("_cuboids", "a.jsonl", cuboids),
+    ):
+        (builder.path / folder).mkdir()
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (builder.path / folder / name).write_text(text)
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+    mask[3:9, 4:14] = 255
+    for place in ("_labels/camera/p.png", "_masks/camera/ego.png"):
+        (builder.path / place).parent.mkdir(parents=True)
+        assert cv2.imwrite(str(builder.path / place), mask)
+    t_ns = START_NS + np.arange(0, 60, dtype=np.int64) * 10_000_000
+    add_poses(builder.path, t_ns, np.zeros((60, 3)), "_pose")
+    return builder.close()
+
+
+def test_annotations(tmp_path: Path) -> None:
+    data = pack(labelled(tmp_path / "s"))
+    rows = data.rows
+    assert {row["frame"] for row in rows} == set(range(15))
+    masks = [row for row in rows if row["ignore"]]
+    assert len(masks) == 15
+    assert {row["object_id"] for row in masks} == {f"{BASE}/ego"}
+    grey = decode(masks[0]["mask"])
+    assert np.argwhere(grey)[[0, -1]].tolist() == [[3, 4], [8, 13]]
+    assert masks[0]["mask"][24] == 1  # bits of a pixel
+    (car,) = (row for row in rows if row["frame"] == 2 and row["object_id"] == f"{BASE}/car_1")
+    assert np.allclose(car["box2d"], [0.25, 0.5, 0.5, 0.5])
+    # Turned by 90 degrees, it is 2 m long and 4 m wide along the rig's axes.
+    assert np.allclose(car["box3d"], [11, 2, 0.75, 2, 4, 1.5])
+    assert (car["label"], car["occlusion"], car["ignore"]) == ("car", 1, False)
+    (tree,) = (row for row in rows if row["label"] == "tree")
+    assert np.allclose(
+        tree["polygon"], [[0.5 / 32, 0.5 / 24, 31.5 / 32, 0.5 / 24, 31.5 / 32, 23.5 / 24]]
+    )
+    assert (tree["frame"], tree["object_id"], tree["box2d"]) == (2, None, None)
+    (person,) = (row for row in rows if row["label"] == "person")
+    assert person["mask"][24] == 1
+    assert {row["label_index"] for row in rows} == {None, 0, 1, 2}
+    assert all(row["pose"] == [0, 0, 0] for row in rows)
+    assert all(row["size"] == [WIDTH, HEIGHT] for row in rows)
+
+
+def test_boxes_of_other_frames(tmp_path: Path) -> None:
+    """In a sensor's, in the world's with the rig somewhere in it, and in one nobody knows."""
+    builder = Builder(tmp_path / "s")
+    times = builder.add(camera_spec(), 0.2).t_ns
+    (builder.path / "calibration.yaml").write_text(FULL_CALIBRATION)
+    header = {"format": "recorder-cuboids", "version": 1, "source": "manual"}
+    box = {"center_m": [3, 1, 0], "size_m": [2, 1, 1], "quaternion_xyzw": [0, 0, 0, 1]}
+    lines = [
+        {"t_ns": int(t), "track": frame, "class": "car", "frame": frame, **box}
+        for t in times for frame in ("lidar", "world", "elsewhere")
+    ]  # fmt: skip
+    (builder.path / "_cuboids").mkdir()
+    text = "".join(json.dumps(line) + "\n" for line in (header, *lines))
+    (builder.path / "_cuboids/a.jsonl").write_text(text)
+    moved = np.stack([times - times[0], 0 * times, 0 * times], axis=1) / 1e9 * 10
+    add_poses(builder.path, times, moved, "_pose")
+    data = pack(builder.close())
+    boxes = {(row["frame"], row["object_id"].split("/")[1]): row["box3d"] for row in data.rows}
+    assert {track for _, track in boxes} == {"lidar", "world"}
+    for frame, (x, _, _) in enumerate(moved):
+        assert np.allclose(boxes[frame, "lidar"], [4, 1, 2, 2, 1, 1])
+        assert np.allclose(boxes[frame, "world"], [3 - x, 1, 0, 2, 1, 1], atol=1e-5)
+    assert data.noted("6 boxes in space are relative to no known frame") == 1
+
+
+def test_annotations_in_the_missions_schema(tmp_path: Path) -> None:
+    data = pack(labelled(tmp_path / "s"), schema="mission")
+    (person,) = (row for row in data.rows if row["label"] == "person")
+    outline = np.array(person["mask"]).reshape(-1, 2) * (WIDTH, HEIGHT) - 0.5
+    assert np.allclose([outline.min(axis=0), outline.max(axis=0)], [[4, 3], [13, 8]], atol=1e-5)
+    (tree,) = (row for row in data.rows if row["label"] == "tree")
+    assert len(tree["mask"]) == 6
+    assert "ignore" not in data.table.schema.names
+    assert len({row["frame"] for row in data.rows}) == 15
+
+
+def segmented(path: Path) -> Path:
+    builder = Builder(path)
+    builder.add(camera_spec(), 0.1)
+    folder = builder.path / "_camera"
+    folder.mkdir()
+    classes = np.arange(3)[:, None, None] + np.zeros((3, HEIGHT, WIDTH), np.uint8)
+    classes.astype(np.uint8).tofile(folder / "segment")
+    meta = {"segment": {"format": "raw", "type": "u1", "shape": [HEIGHT, WIDTH], "desc": ""}}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    return builder.close()
+
+
+def test_classes_of_pixels(tmp_path: Path) -> None:
+    path = segmented(tmp_path / "s")
+    left_out = pack(path)
+    assert left_out.noted("_camera: ", "edgefirst.masks=classes packs them") == 1
+    data = pack(path, masks="classes")
+    for row in data.rows:
+        grey = decode(row["mask"])
+        assert (grey == row["frame"]).all()
+    metadata = data.table.schema.metadata
+    assert metadata[b"mask_interpretation"] == b"class_index"
+    assert json.loads(metadata[b"labels"]) == ["class_0", "class_1", "class_2"]
+
+
+def gps() -> StreamSpec:
+    text = "latitude, longitude, height"
+    return StreamSpec(
+        "gnss", (ChannelSpec("pos", "raw", "f8", (3,), text, "deg, m"),), rate_hz=10.0
+    )
+
+
+def test_places(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(camera_spec(), 0.5)
+    made = builder.add(gps(), 0.6)
+    fixes = np.tile([52.5, -13.25, 34.0], (len(made.t_ns), 1))
+    fixes.astype("<f8").tofile(builder.path / "gnss/pos")
+    data = pack(builder.close())
+    assert all(row["location"] == [52.5, -13.25] for row in data.rows)
+    mission = pack(builder.path, schema="mission")
+    assert all(row["location"] == [-13.25, 52.5] for row in mission.rows)
+    assert b"WGS-84\0" in data.file(0, "camera.jpeg")
+
+
+def test_the_pose_is_the_imus_where_there_is_no_better(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(camera_spec(), 0.3)
+    builder.add(still_imu(), 0.4)
+    turned = np.tile(np.radians([10.0, -20.0, 30.0]), (40, 1)).astype("<f4")
+    turned.tofile(builder.path / "imu/rot")
+    data = pack(builder.close())
+    assert np.allclose([row["pose"] for row in data.rows], [30, -20, 10], atol=1e-4)
+    mission = pack(builder.path, schema="mission")
+    assert np.allclose([row["pose"] for row in mission.rows], [10, -20, 30], atol=1e-4)
