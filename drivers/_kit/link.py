@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from drivers._kit.outbox import Outbox
 from recorder.contract.bus import DriverSocket, TapPublisher, Waker, tap_address
 from recorder.contract.clock import Clock
@@ -36,8 +38,8 @@ class Session:
         key: names the session on the bus.
         start_ns: its start, CLOCK_MONOTONIC.
         until_ns: samples at or after this time are not wanted; None: no end is set.
-        last_ns: latest ``t_mono`` that the session already holds of this sensor's streams; None
-            unless an earlier start of this driver has recorded into it.
+        last_ns: latest ``t_mono`` that the session, or one that it continues, already holds of
+            this sensor's streams; None: nothing of them is recorded yet.
         seam_ns: of a session that continues another: its own start, while `start_ns` is that of
             the first; samples from then on are wanted.
     """
@@ -52,6 +54,11 @@ class Session:
     def begin_ns(self) -> int:
         """Its own start, CLOCK_MONOTONIC."""
         return self.start_ns if self.seam_ns is None else self.seam_ns
+
+    def goes_on_from(self, other: Session) -> bool:
+        """Whether it is the other, or a later part of the same recording."""
+        same = self.seam_ns is not None and self.start_ns == other.start_ns
+        return same or self.key == other.key
 
 
 class Link:
@@ -84,10 +91,12 @@ class Link:
         self._outbox: Outbox | None = None
         self._next: Session | None = None  # to cross to
         self._leaving: tuple[str, Outbox] | None = None  # what the writer is owed behind the seam
-        self._lineage: set[str] = set()  # sessions that the present one continues
         self._admitted = False  # the writer waits for the outbox's messages
         self._ended_by: tuple[str, str] = ("", "")
+        self._granted_bytes = 0  # for the rings of both sides of a seam together
+        self._since_ns = clock.monotonic_ns()
         self._absent_since_ns: int | None = None
+        self._last_ns: dict[str, int] = {}  # by stream, its latest sample
         self._finishing = False
         self._said_ended = False
         self._owes_join = True
@@ -133,7 +142,7 @@ class Link:
 
     def _is_current(self, session: Session) -> bool:
         current = self._session
-        return current is not None and (session.key == current.key or session.key in self._lineage)
+        return current is not None and current.goes_on_from(session)
 
     def seam_ns(self) -> int | None:
         """Where the present session ends and the next begins; None where no seam is known."""
@@ -185,6 +194,8 @@ class Link:
         gather = message.kind is Kind.DATA and message.nbytes < _GATHER_BYTES
         with self._changed:
             self._raise_failure()
+            if message.kind is Kind.DATA:
+                self._last_ns[message.stream] = int(np.max(message.t_mono_ns))
             if session is not None and self._outbox is not None and self.is_open(session):
                 taken = self._outbox.offer(message)
             if message.stream in self._wanted:
@@ -223,25 +234,35 @@ class Link:
             return
         if self._absent_since_ns is not None:
             self._tell_absence()
-            self._absent_since_ns = self._clock.monotonic_ns()
         self._outbox.end(reason, detail)
         self._ended_by = reason, detail
 
     def _tell_absence(self) -> None:
-        """Put down what a device that is away has not given, in the present session."""
-        since_ns, now_ns = self._absent_since_ns, self._clock.monotonic_ns()
-        if since_ns is None or self._session is None or self._outbox is None:
-            return
-        gap_ns = now_ns - max(since_ns, self._session.begin_ns)
-        if gap_ns <= 0 or self._outbox.ended:
+        """Put down what a device that is away has not given, in the present session.
+
+        It has been away since its last sample, however long it took to see that.
+        """
+        if self._absent_since_ns is None:
             return
         for spec in self._specs:
-            values: dict[str, Any] = {"cause": "device", "duration_ns": gap_ns}
-            if spec.rate_hz:
-                values["estimate"] = round(gap_ns * spec.rate_hz / 1e9)
-            self._outbox.offer(
-                Message(Kind.LOST, stream=spec.name, count=None, t_mono_ns=now_ns, values=values)
-            )
+            since_ns = self._last_ns.get(spec.name, self._absent_since_ns)
+            self._tell_lost(spec, "device", since_ns)
+
+    def _tell_lost(self, spec: StreamSpec, cause: str, since_ns: int) -> None:
+        """An interval of loss up to now, as far as it is in the present session."""
+        now_ns = self._clock.monotonic_ns()
+        if self._session is None or self._outbox is None or self._outbox.ended:
+            return
+        gap_ns = now_ns - max(since_ns, self._session.begin_ns)
+        if gap_ns <= 0:
+            return
+        values: dict[str, Any] = {"cause": cause, "duration_ns": gap_ns}
+        if spec.rate_hz:
+            values["estimate"] = round(gap_ns * spec.rate_hz / 1e9)
+        self._last_ns[spec.name] = now_ns
+        self._outbox.offer(
+            Message(Kind.LOST, stream=spec.name, count=None, t_mono_ns=now_ns, values=values)
+        )
 
     def _cross(self) -> None:
         """End here, begin there; the lock is held."""
@@ -249,14 +270,18 @@ class Link:
             return
         went_on = not self._outbox.ended
         self._end_outbox("split")
-        behind = self._outbox
-        self._leaving = (self._session.key, behind)
-        self._lineage.add(self._session.key)
+        self._leaving = (self._session.key, self._outbox)
         self._session, self._next = self._next, None
         self._begin_outbox()
-        self._outbox.buffer_bytes = max(0, behind.buffer_bytes - behind.bytes_held)
+        self._share_ring()
         if not went_on:
             self._end_outbox(*self._ended_by)
+
+    def _share_ring(self) -> None:
+        """What is held for the session behind the seam is not there for the present one."""
+        if self._outbox is not None:
+            held = 0 if self._leaving is None else self._leaving[1].bytes_held
+            self._outbox.buffer_bytes = max(0, self._granted_bytes - held)
 
     def _begin_outbox(self) -> None:
         assert self._session is not None
@@ -326,7 +351,11 @@ class Link:
         return self._socket.send(
             Message(
                 Kind.JOIN,
-                values={"sensor": self._sensor, "streams": [s.to_wire() for s in self._specs]},
+                values={
+                    "sensor": self._sensor,
+                    "streams": [s.to_wire() for s in self._specs],
+                    "since_ns": self._since_ns,
+                },
             )
         )
 
@@ -338,14 +367,15 @@ class Link:
                 self._hello(message.values)
             case Kind.ACK:
                 with self._changed:
+                    positions = message.values["positions"]
+                    known = {k: tuple(v) for k, v in positions.items()}
+                    if self._leaving is not None:
+                        self._leaving[1].acknowledge(known)
+                        self._share_ring()
                     if self._outbox is not None:
-                        positions = message.values["positions"]
-                        known = {k: tuple(v) for k, v in positions.items()}
                         self._outbox.acknowledge(known)
-                        if self._leaving is not None:
-                            self._leaving[1].acknowledge(known)
                         self._say_ended()
-                        self._changed.notify_all()
+                    self._changed.notify_all()
             case Kind.FINISH:
                 with self._changed:
                     if self._session is not None and self._session.key == message.values["session"]:
@@ -358,42 +388,54 @@ class Link:
                 raise ProtocolError(f"the writer sent a {message.kind} message")
 
     def _hello(self, values: dict[str, Any]) -> None:
-        announced = values["session"]
         with self._changed:
-            if announced is None:
-                self._session = self._outbox = self._next = self._leaving = None
-                self._lineage.clear()
-            elif self._leaving is not None and self._leaving[0] == announced["key"]:
-                self._say_hello(self._leaving[1], values)  # a new writer takes it up again
-                self._changed.notify_all()
-                return
-            elif self._session is None or self._session.key != announced["key"]:
-                self._begin_session(Session(**announced))
-            if not values["crossing"]:
-                self._leaving = None
-            self._next = Session(**values["next"]) if values["next"] is not None else None
-            if self._outbox is not None:
-                self._admitted = True
-                self._say_hello(self._outbox, values)
-                if self._outbox.ended:
-                    self._cross()  # nothing more will be published
-                self._say_ended()
+            self._granted_bytes = values["buffer_bytes"]
+            self._follow(values)
+            self._share_ring()
+            self._say_ended()
             self._changed.notify_all()
         if not self._armed:
             self._armed = True
             self._report("armed", streams=[s.to_wire() for s in self._specs])
 
+    def _follow(self, values: dict[str, Any]) -> None:
+        """Go where the writer is; the lock is held."""
+        announced, following = values["session"], values["next"]
+        if announced is not None and self._leaving and self._leaving[0] == announced["key"]:
+            self._say_hello(self._leaving[1], values)  # a new writer takes it up again
+            return
+        if self._leaving is not None and self._leaving[0] != values["crossing"]:
+            self._leaving = None  # it is closed
+        if announced is None:
+            self._session = self._outbox = self._next = None
+            return
+        session = Session(**announced)
+        if self._session is None or self._session.key != session.key:
+            self._next = session
+            if self._session is not None and self._session.key == values["crossing"]:
+                self._cross()  # the writer has seen the end of all that there was behind the seam
+            else:
+                self._begin_session(session)
+        self._next = None if following is None else Session(**following)
+        if self._outbox is not None:
+            self._admitted = True
+            self._say_hello(self._outbox, values)
+            if self._outbox.ended:
+                self._cross()  # nothing more will be published
+
     def _begin_session(self, session: Session) -> None:
         """The writer is in a session that this driver is not in."""
-        over = self._outbox is not None and self._outbox.ended
-        over = (
-            over and session.seam_ns is not None and self._ended_by[0] not in ("stopped", "split")
-        )
-        self._lineage = {self._session.key} if self._session and session.seam_ns else set()
+        before, behind = self._session, self._outbox
         self._session, self._next, self._leaving = session, None, None
         self._begin_outbox()
-        if over:  # a source that has ended does not begin again in a later part
-            self._end_outbox(*self._ended_by)
+        if before is None or behind is None or not session.goes_on_from(before):
+            return
+        if behind.ended and self._ended_by[0] not in ("stopped", "split"):
+            self._end_outbox(*self._ended_by)  # it does not begin again in a later part
+        elif not behind.empty:
+            # The part before was closed without it, and with it goes what was held for that.
+            for spec in self._specs:
+                self._tell_lost(spec, "driver", session.begin_ns)
 
     @staticmethod
     def _say_hello(outbox: Outbox, values: dict[str, Any]) -> None:

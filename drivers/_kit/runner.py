@@ -138,6 +138,7 @@ class Runner:
         self._run_folder = run_folder
         self._loop_empty = True
         self._lasting: dict[str, dict[str, Any]] = {}
+        self._told = ""  # the session that knows what lasts
         self._exit_code = 0
 
     def run(self) -> int:
@@ -231,34 +232,35 @@ class Runner:
 
     def _follow(self, device: Device) -> None:
         """Read a device, session or none, until the process ends."""
-        told = ""
         while not self._stop.is_set():
             try:
-                item = self._driver.read()
+                self._take(self._driver.read())
             except DeviceError as error:
                 if not self._await(device, error):
                     return
-                continue
-            except StreamChangedError as error:
+            except StreamChangedError as error:  # as the driver or the encoder sees it
                 self._changed(str(error))
                 return
-            session = self._link.wait_for_session(0)
-            if session is not None and session.key != told:
-                told = session.key
-                for stream, values in self._lasting.items():
-                    self._publish(State(stream, self._clock.monotonic_ns(), values), session)
-            if item is None:
-                continue
-            if isinstance(item, State) and item.lasting:
-                self._lasting.setdefault(item.stream, {}).update(item.values)
-            until_ns = session.until_ns if session is not None else None
-            if session is None or until_ns is None or _last_ns(item) < until_ns:
-                self._publish(item, session)
-                continue
-            if isinstance(item, Sample) and int(item.t_ns[0]) < until_ns:
-                _keep(item, item.t_ns < until_ns)
-                self._publish(item, session)
-            self._finish(session, "duration", "")
+
+    def _take(self, item: Item | None) -> None:
+        """Give what a device has given to the session, if there is one."""
+        session = self._link.wait_for_session(0)
+        if session is not None and session.key != self._told:
+            self._told = session.key
+            for stream, values in self._lasting.items():
+                self._publish(State(stream, self._clock.monotonic_ns(), values), session)
+        if item is None:
+            return
+        if isinstance(item, State) and item.lasting:
+            self._lasting.setdefault(item.stream, {}).update(item.values)
+        until_ns = session.until_ns if session is not None else None
+        if session is None or until_ns is None or _last_ns(item) < until_ns:
+            self._publish(item, session)
+            return
+        if isinstance(item, Sample) and int(item.t_ns[0]) < until_ns:
+            _keep(item, item.t_ns < until_ns)
+            self._publish(item, session)
+        self._finish(session, "duration", "")
 
     def _await(self, device: Device, error: DeviceError) -> bool:
         """The device has gone: open it again; False where the process is to end."""

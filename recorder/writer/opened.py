@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,9 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.writer.intake import Position
 from recorder.writer.session_writer import SessionWriter
+
+SPLIT = "split"
+"""Why a stream ends that goes on in the next session."""
 
 WINDOW_BYTES = 32_000_000
 """Bytes that may be under way from all drivers together: bounds the writer's memory."""
@@ -28,6 +31,7 @@ class Peer:
         unreported: bytes appended since its last ack.
         finish_told: it knows that the session ends.
         behind: it has not crossed the seam to the session that continues another.
+        since_ns: start of its process, CLOCK_MONOTONIC; 0: not known.
     """
 
     sensor: str
@@ -37,6 +41,7 @@ class Peer:
     unreported: int = 0
     finish_told: bool = False
     behind: bool = False
+    since_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -47,11 +52,20 @@ class Finishing:
     request: int
     live: set[str]
     deadline_ns: int
+    at_seam: bool = False  # only who is behind the seam has something for it
 
 
 @dataclass(slots=True)
 class Opened:
-    """The open session and its threads."""
+    """The open session and its threads.
+
+    Attributes:
+        last_ns: latest ``t_mono`` received by stream; one for all parts that continue each other.
+        due: streams that went on at the end of the part before, and have given nothing since.
+        late: those of them whose driver began only in this part: what they missed of it is lost.
+        closer: closes the session; from then on no message is taken any more.
+        closed: it has done so, or failed.
+    """
 
     writer: SessionWriter
     interval_s: float
@@ -68,6 +82,10 @@ class Opened:
     failure: Exception | None = None
     full: str | None = None  # why it has to end: the disk's floor is reached
     finishing: Finishing | None = None
+    due: set[str] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
+    closer: threading.Thread | None = None
+    closed: bool = False
     waiting_since_ns: int | None = None  # when something was received first since the last commit
     committing_since_ns: int | None = None  # the same, of what the present commit makes durable
     commits: int = 0
@@ -102,11 +120,49 @@ class Opened:
             "commit_max_s": self.commit_max_ns / 1e9,
         }
 
+    def is_over(self, peers: Collection[Peer], now_ns: int) -> bool:
+        """Whether all that live drivers have for it has come, or the grace is over."""
+        asked = self.finishing
+        if asked is None or now_ns >= asked.deadline_ns:
+            return asked is not None
+        # A new writer is asked before the drivers have found it: they still hold samples.
+        missing = asked.live - {known.sensor for known in peers}
+        owing = (k for k in peers if k.behind or not asked.at_seam)
+        return not missing and all(self.all_ended(k) for k in owing if k.sensor in asked.live)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is to be sealed now."""
+        return self.failure is not None and (self.closed or self.closer is None)
+
+    def declare(self, known: Peer) -> None:
+        """Take a driver's streams, as `SessionWriter.declare` does."""
+        for spec in known.specs.values():
+            self.writer.declare(spec, known.sensor)
+            state = self.writer.positions()[spec.name]
+            self.positions.setdefault(spec.name, Position.of(state))
+
+    def go_on_from(self, ends: Mapping[str, str | None], last_ns: dict[str, int]) -> None:
+        """Take over what is known of the part before; both go on with the latest times."""
+        for name, reason in ends.items():
+            if reason in (None, SPLIT) and not self.positions.get(name, Position()).epoch:
+                self.due.add(name)
+        for name, t_ns in self.last_ns.items():
+            last_ns[name] = max(t_ns, last_ns.get(name, t_ns))
+        self.last_ns = last_ns
+
+    def ends(self) -> dict[str, str | None]:
+        """By stream, why it has ended; None: it goes on."""
+        return {name: position.ended for name, position in self.positions.items()}
+
+    def changed(self, known: Peer) -> bool:
+        """Whether a driver has ended here for its streams are others now."""
+        return any(p.ended == "changed" for n, p in self.positions.items() if n in known.specs)
+
     def all_ended(self, known: Peer) -> bool:
         """Whether all of a driver's streams have ended in this session."""
-        return all(
-            self.positions[name].ended is not None for name in known.specs if name in self.positions
-        )
+        found = [self.positions.get(name) for name in known.specs]
+        return all(position is not None and position.ended is not None for position in found)
 
 
 def share_out(peers: Collection[Peer], buffer_bytes: int) -> None:
@@ -118,30 +174,32 @@ def share_out(peers: Collection[Peer], buffer_bytes: int) -> None:
         peer.window_bytes = round(min(WINDOW_BYTES, buffer_bytes) * share)
 
 
-def hello(peer: Peer, current: Opened | None, following: Opened | None) -> Message:
+def hello(
+    peer: Peer, current: Opened | None, following: Opened | None, left: str | None
+) -> Message:
     """What a driver is told: the session, the message expected next of each stream, its credit.
 
     Args:
         peer: the driver.
         current: the session that it is in; None where none is open.
-        following: the session that continues another, while that is not closed yet: the driver
-            is to cross to it, or has.
+        following: the session that it is to cross to; None where it has, or need not.
+        left: key of the session that another continues and that is not closed yet: what the
+            driver holds for it is still owed to it.
     """
-    session = None
     positions = {}
-    if current is not None:
-        session = announcement(peer, current)
-        for name in peer.specs:
-            position = current.positions[name]
-            epoch, appended = current.writer.appended.get(name, (0, 0))
-            received = appended if epoch == position.epoch else 0
-            positions[name] = (position.epoch, position.number, received)
+    for name in peer.specs:
+        if current is None:
+            break
+        position = current.positions.get(name, Position())
+        epoch, appended = current.writer.appended.get(name, (0, 0))
+        received = appended if epoch == position.epoch else 0
+        positions[name] = (position.epoch, position.number, received)
     return Message(
         Kind.HELLO,
         values={
-            "session": session,
-            "next": announcement(peer, following) if peer.behind and following else None,
-            "crossing": following is not None,
+            "session": None if current is None else announcement(peer, current),
+            "next": None if following is None else announcement(peer, following),
+            "crossing": left,
             "positions": positions,
             "buffer_bytes": peer.buffer_bytes,
             "window_bytes": peer.window_bytes,

@@ -23,7 +23,7 @@ from recorder.writer.intake import Position, Verdict, check_told
 from recorder.writer.opened import Finishing, Opened, Peer, acknowledgement, hello, share_out
 from recorder.writer.rest import REST_S, Rest
 from recorder.writer.session_writer import SessionWriter
-from recorder.writer.work import append_all, sync_all
+from recorder.writer.work import append_all, close, create, join_threads, sync_all
 
 _POLL_S = 0.5
 _DROPPED_PEERS = 64
@@ -82,7 +82,7 @@ class WriterService:
                 size += self._handle(*received)
                 taken += 1
             for current in (self._leaving, self._open):
-                if current is not None and current.failure is not None:
+                if current is not None and current.failed:
                     self._seal(current)
             if self._open is not None and self._open.full and self._open.finishing is None:
                 self._end_full(self._open, self._open.full)
@@ -94,18 +94,21 @@ class WriterService:
             while self._acks_due:
                 if (peer := self._acks_due.pop()) in self._peers:
                     self._acknowledge(peer)
-            if self._leaving is not None:
-                self._finish(self._leaving)
-            if self._open is not None and self._open.finishing is not None:
-                self._finish(self._open)
-            elif self._open is not None and self._rest.earned(taken, size):
+            # One after the other: a session is not over before the one that it continues.
+            first = self._leaving or self._open
+            if first is not None and first.finishing is not None:
+                self._finish(first)
+            goes_on = self._open is not None and self._open.finishing is None
+            if goes_on and self._rest.earned(taken, size):
                 self._clock.wait(self._hurry, REST_S)
         for current in (self._leaving, self._open):
             if current is not None:
-                self._join_threads(current)
+                if current.closer is not None:
+                    current.closer.join()
                 if current.failure is not None:
                     self._seal(current)
-                else:
+                elif current.closer is None:
+                    join_threads(current)
                     current.writer.abandon()
         self._socket.close()
 
@@ -153,7 +156,8 @@ class WriterService:
         try:
             sensor = message.values["sensor"]
             specs = [StreamSpec.from_wire(s) for s in message.values["streams"]]
-        except (KeyError, TypeError) as error:
+            since_ns = int(message.values.get("since_ns", 0))
+        except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"not a join message: {error}") from None
         for other, known in list(self._peers.items()):
             if known.sensor == sensor and other != peer:
@@ -161,32 +165,38 @@ class WriterService:
             elif known.sensor != sensor and (both := known.specs.keys() & {s.name for s in specs}):
                 raise ProtocolError(f"{sensor} and {known.sensor} both declare {min(both)!r}")
         self._strangers.discard(peer)
-        known = self._peers[peer] = Peer(sensor, {s.name: s for s in specs})
-        for current in filter(None, (self._leaving, self._open)):
-            for spec in specs:
-                current.writer.declare(spec, sensor)
-                state = current.writer.positions()[spec.name]
-                current.positions.setdefault(spec.name, Position.of(state))
-        known.behind = self._leaving is not None and not self._leaving.all_ended(known)
+        known = Peer(sensor, {s.name: s for s in specs}, since_ns=since_ns)
+        self._peers[peer] = known
+        left = self._leaving
+        known.behind = left is not None and left.closer is None and self._owes(known, left)
+        for current in filter(None, (left if known.behind else None, self._open)):
+            if current.closer is None:
+                current.declare(known)
         self._share_out()
         for other in self._peers:
             self._hello(other)
         self._tell_finish(peer)
+
+    def _owes(self, known: Peer, left: Opened) -> bool:
+        """Whether a driver that joins has something for the session that is left."""
+        began = self._open is not None and known.since_ns > self._open.writer.start_mono_ns
+        return not (began or left.all_ended(known))
 
     def _share_out(self) -> None:
         share_out(self._peers.values(), self._buffer_bytes)
 
     def _hello(self, peer: bytes) -> None:
         known = self._peers[peer]
-        following = self._open if self._leaving is not None else None
-        self._socket.send(peer, hello(known, self._session_of(known), following))
+        following = self._open if known.behind else None
+        left = None if self._leaving is None else self._leaving.writer.key
+        self._socket.send(peer, hello(known, self._session_of(known), following, left))
 
     def _session_of(self, known: Peer) -> Opened | None:
         return self._leaving if known.behind and self._leaving is not None else self._open
 
     def _take(self, peer: bytes, message: Message) -> None:
         current = self._session_of(self._peers[peer])
-        if current is None or message.session not in ("", current.writer.key):
+        if current is None or message.session not in ("", current.writer.key) or current.closer:
             return  # what a driver has sent again for a session that is over
         spec = self._peers[peer].specs.get(message.stream)
         if spec is None:
@@ -195,8 +205,15 @@ class WriterService:
             check_data(message, spec)
         else:
             check_told(message)
-        match current.positions[message.stream].judge(message):
+        position = current.positions.get(message.stream)
+        if position is None:
+            return  # its driver has changed it, and declares it anew
+        match position.judge(message):
             case Verdict.ACCEPT:
+                if message.stream in current.due:
+                    current.due.discard(message.stream)
+                    if self._peers[peer].since_ns > current.writer.start_mono_ns:
+                        current.late.add(message.stream)
                 if message.kind is Kind.DATA and not isinstance(message.t_mono_ns, int):
                     current.last_ns[message.stream] = int(message.t_mono_ns[-1])
                 if current.waiting_since_ns is None:
@@ -217,7 +234,7 @@ class WriterService:
         current = self._session_of(self._peers[peer])
         if current is not None:
             for name in self._peers[peer].specs:
-                position = current.positions[name]
+                position = current.positions.get(name, Position())
                 if current.writer.durable.get(name, (0, 0)) != (position.epoch, position.number):
                     self._acknowledge(peer)
                     return
@@ -271,33 +288,31 @@ class WriterService:
         return status
 
     def _start(self, values: dict[str, Any]) -> None:
-        if self._open is not None:
-            raise StorageError(f"{self._open.writer.path}: a session is being recorded already")
+        if (current := self._open or self._leaving) is not None:
+            raise StorageError(f"{current.writer.path}: a session is being recorded already")
         self._ended = None
-        self._begin(self._create(SessionPlan(**values["plan"])))
+        plan = SessionPlan(**values["plan"])
+        self._begin(create(self._disk, plan, self._clock, self._peers.values()))
         for peer in self._peers:
             self._hello(peer)
-
-    def _create(self, plan: SessionPlan) -> SessionWriter:
-        try:
-            return SessionWriter.create(self._disk, plan, self._clock)
-        except OSError as error:
-            raise StorageError(f"{plan.root}: {error}") from None
 
     def _split(self, peer: bytes, message: Message) -> None:
         """Begin the session that continues the open one; drivers cross the seam by and by.
 
         Asked again, since an earlier writer died over it, it is answered for the seam there is.
         """
-        if self._leaving is not None and (seam := self._leaving.finishing) is not None:
+        asked_for = message.values.get("session")
+        left = self._leaving
+        if left is not None and (seam := left.finishing) is not None:
+            if asked_for not in (None, str(left.writer.path)):
+                raise StorageError(f"{left.writer.path}: is still being split")
             seam.peer, seam.request = peer, message.number
             seam.live = set(message.values.get("live", seam.live))
             return
         current = self._open
         if current is None or current.finishing is not None:
             raise StorageError("no session is being recorded that could be split")
-        asked_for = message.values.get("session", str(current.writer.path))
-        if asked_for != str(current.writer.path):
+        if asked_for not in (None, str(current.writer.path)):
             if current.writer.previous != Path(asked_for).name:
                 raise StorageError(f"{asked_for}: is not the session that is being recorded")
             self._reply(peer, message.number, **self._after_split(Path(asked_for)))
@@ -305,14 +320,15 @@ class WriterService:
         plan = SessionPlan(**message.values["plan"])
         plan.previous = current.writer.path.name
         plan.play_start_mono_ns = current.writer.play_start_mono_ns
-        following = self._create(plan)
+        same = [known for known in self._peers.values() if not current.changed(known)]
+        following = create(self._disk, plan, self._clock, same)
         try:
             current.writer.tell_next(following.path.name)
         except OSError as error:
             self._fail(current, error)
         live = set(message.values.get("live", current.writer.sensors))
         self._leave(current, peer, message.number, live)
-        self._begin(following)
+        self._begin(following).go_on_from(current.ends(), current.last_ns)
         for identity in self._peers:
             self._hello(identity)
 
@@ -322,12 +338,12 @@ class WriterService:
         for known in self._peers.values():
             known.behind = not current.all_ended(known)
         deadline = self._clock.monotonic_ns() + _SEAM_GRACE_NS
-        current.finishing = Finishing(peer, request, live, deadline)
+        current.finishing = Finishing(peer, request, live, deadline, at_seam=True)
 
     def _cross(self, peer: bytes, leaving: Opened) -> None:
         """A driver's streams may all have ended in the session that is left."""
         known = self._peers[peer]
-        if known.behind and leaving.all_ended(known):
+        if known.behind and leaving.all_ended(known) and self._open is not None:
             known.behind = False
             self._hello(peer)
             self._tell_finish(peer)
@@ -354,15 +370,20 @@ class WriterService:
             why = f"{path}: a new writer cannot go on with it: {what_failed(error)}"
             self._ended = ending_of(path) or ending(path, sealed=why)
         else:
-            self._begin(writer)
+            current = self._begin(writer)
+            before = path.parent / (writer.previous or "")
+            if self._leaving is not None:
+                current.go_on_from(self._leaving.ends(), self._leaving.last_ns)
+            elif (how := ending_of(before)) is not None:
+                current.go_on_from(
+                    {name: state["ended"] for name, state in how["streams"].items()},
+                    {n: s["last_ns"] for n, s in how["streams"].items() if s["samples"]},
+                )
 
-    def _begin(self, writer: SessionWriter) -> None:
+    def _begin(self, writer: SessionWriter) -> Opened:
         current = self._open = Opened(writer, writer.sync_interval_s, writer.until_ns)
         for known in self._peers.values():
             known.finish_told = False
-            for spec in known.specs.values():
-                writer.declare(spec, known.sensor)
-                current.positions[spec.name] = Position()
         for name, state in writer.positions().items():
             current.positions[name] = Position.of(state)
             if state["samples"]:
@@ -373,6 +394,7 @@ class WriterService:
         ]
         for thread in current.threads:
             thread.start()
+        return current
 
     def _append_all(self, current: Opened) -> None:
         append_all(current, self._buffer_bytes, self._appended, self._fail)
@@ -401,7 +423,7 @@ class WriterService:
 
     def _seal(self, current: Opened) -> None:
         """The disk failed: nothing more is promised of this session, and it is said so."""
-        self._join_threads(current)
+        join_threads(current)
         assert current.failure is not None
         cause = what_failed(current.failure)
         reason = f"{current.writer.path}: sealed at its last commit: {cause}"
@@ -412,21 +434,18 @@ class WriterService:
         """The session is closed: tell the drivers, and whoever asked for its end."""
         writer = current.writer
         how = ending(writer.path, writer.positions(), sealed, current.full)
+        asked, left = current.finishing, None
         if current is self._leaving:
-            self._leaving = None
-            for peer, known in self._peers.items():
-                known.behind = False
-                self._hello(peer)
-                self._tell_finish(peer)
-            if (asked := current.finishing) is not None and asked.peer is not None:
-                self._reply(asked.peer, asked.request, **self._after_split(writer.path, how))
-            return
-        self._open = None
-        self._ended = how
-        for peer in self._peers:
+            self._leaving, left = None, writer.path
+        else:
+            self._open, self._ended = None, how
+        for peer, known in self._peers.items():
+            known.behind = known.behind and self._leaving is not None
             self._hello(peer)
-        if (asked := current.finishing) is not None and asked.peer is not None:
-            self._reply(asked.peer, asked.request, **self._ended)
+            self._tell_finish(peer)
+        if asked is not None and asked.peer is not None:
+            answer = how if left is None else self._after_split(left, how)
+            self._reply(asked.peer, asked.request, **answer)
 
     def _end_full(self, current: Opened, why: str) -> None:
         """The disk's floor is reached: the session ends as if it had been told to."""
@@ -446,48 +465,31 @@ class WriterService:
         deadline = self._clock.monotonic_ns() + round(grace_s * 1e9)
         if current.finishing is not None:
             deadline = current.finishing.deadline_ns
+        if self._leaving is not None and (seam := self._leaving.finishing) is not None:
+            seam.live &= live
         current.finishing = Finishing(peer, message.number, live, deadline)
         for identity, known in list(self._peers.items()):
             if not known.finish_told:
                 self._tell_finish(identity)
 
     def _tell_finish(self, peer: bytes) -> None:
-        behind = self._peers[peer].behind  # it is told when it has crossed
-        if self._open is not None and self._open.finishing is not None and not behind:
-            self._peers[peer].finish_told = True
-            values = {"session": self._open.writer.key}
+        known = self._peers[peer]
+        current = self._session_of(known)
+        # Who is behind is told when it has crossed, if there is anything to cross to.
+        crosses = known.behind and self._open is not None
+        if current is not None and current.finishing is not None and not crosses:
+            known.finish_told = True
+            values = {"session": current.writer.key}
             self._socket.send(peer, Message(Kind.FINISH, values=values))
 
     def _finish(self, current: Opened) -> None:
-        """Close once every live driver's streams have ended, or when the grace is over."""
-        asked = current.finishing
-        assert asked is not None
-        peers = self._peers.values()
-        # A new writer is asked before the drivers have found it: they still hold samples.
-        missing = asked.live - {known.sensor for known in peers}
-        owed = any(known.sensor in asked.live and not current.all_ended(known) for known in peers)
-        if (missing or owed) and self._clock.monotonic_ns() < asked.deadline_ns:
-            return
-        self._join_threads(current)
-        if current.failure is not None:
-            self._seal(current)
-            return
-        try:
-            for name, state in current.writer.positions().items():
-                if state["ended"] is None:
-                    current.writer.lose_tail(name)
-            current.writer.close("clean")
-        except (OSError, RecorderError) as error:
-            current.failure = error
-            self._seal(current)
-            return
-        for identity in self._peers:
-            self._acknowledge(identity)
-        self._over(current)
-
-    def _join_threads(self, current: Opened) -> None:
-        current.stop.set()
-        current.commit_due.set()
-        current.inbox.put(None)
-        for thread in current.threads:
-            thread.join()
+        """Close it once its drivers have come to its end; the disk is not waited for here."""
+        now_ns = self._clock.monotonic_ns()
+        if current.closed and current.failure is None:
+            for identity in self._peers:
+                self._acknowledge(identity)
+            self._over(current)
+        elif current.closer is None and current.is_over(self._peers.values(), now_ns):
+            done = self._waker.wake
+            current.closer = threading.Thread(target=close, args=(current, done), name="close")
+            current.closer.start()

@@ -1,17 +1,20 @@
-"""What the two threads of an open session do: append, and make durable.
+"""What the threads of an open session do: append, make durable, and, in the end, close.
 
-The appending one hands bytes to the kernel, the other syncs them every sync interval.
+The appending one hands bytes to the kernel, the second syncs them every sync interval; the third
+takes as long as the disk does, while the session that continues this one is received already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from recorder.contract.clock import Clock
-from recorder.contract.errors import RecorderError
+from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import Disk
-from recorder.writer.disk_policy import Floor
-from recorder.writer.opened import Opened
+from recorder.session.layout import SessionPlan
+from recorder.writer.disk_policy import Floor, what_failed
+from recorder.writer.opened import Opened, Peer
+from recorder.writer.session_writer import SessionWriter
 
 _COMMITS_PER_BUFFER = 4
 """Much that waits in the drivers' rings is committed before its interval is over."""
@@ -35,6 +38,9 @@ def append_all(
         if current.failure is not None:
             return
         try:
+            if message.stream in current.late:
+                current.late.discard(message.stream)
+                current.writer.lose_tail(message.stream)  # from the seam to now
             current.writer.append(message)
         except (OSError, RecorderError) as error:
             fail(current, error)
@@ -76,3 +82,53 @@ def sync_all(
             fail(current, error)
             return
         committed()
+
+
+def create(disk: Disk, plan: SessionPlan, clock: Clock, peers: Iterable[Peer]) -> SessionWriter:
+    """Make a session that knows these drivers' streams durably before it has any of them.
+
+    So a power cut before its first commit is a loss of those streams, and recovery says so.
+
+    Raises:
+        StorageError, UsageError: as `SessionWriter.create` does.
+    """
+    try:
+        writer = SessionWriter.create(disk, plan, clock)
+    except OSError as error:
+        raise StorageError(f"{plan.root}: {error}") from None
+    try:
+        for known in peers:
+            for spec in known.specs.values():
+                writer.declare(spec, known.sensor)
+        writer.commit()
+    except OSError as error:
+        writer.abandon()
+        raise StorageError(f"{writer.path}: {what_failed(error)}") from None
+    return writer
+
+
+def join_threads(current: Opened) -> None:
+    """Have everything appended that was received, and the threads come to their end."""
+    current.stop.set()
+    current.commit_due.set()
+    current.inbox.put(None)
+    for thread in current.threads:
+        thread.join()
+
+
+def close(current: Opened, done: Callable[[], None]) -> None:
+    """Close a session: `closed` is set, or `failure`, and `done` is called.
+
+    Of a stream that has not ended the rest is an interval of loss.
+    """
+    join_threads(current)
+    try:
+        if current.failure is None:
+            for name, state in current.writer.positions().items():
+                if state["ended"] is None:
+                    current.writer.lose_tail(name)
+            current.writer.close("clean")
+    except (OSError, RecorderError) as error:
+        current.failure = error
+    current.closed = True
+    done()

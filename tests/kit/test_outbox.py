@@ -404,4 +404,4 @@ def samples(messages: list[Message]) -> list[tuple[int, int]]:
 
 
 TestDataPlane = DataPlane.TestCase
-TestDataPlane.settings = settings(max_examples=150, stateful_step_count=60)
+TestDataPlane.settings = settings(stateful_step_count=60)
