@@ -253,6 +253,12 @@ class Runner:
             return
         if isinstance(item, State) and item.lasting:
             self._lasting.setdefault(item.stream, {}).update(item.values)
+        if session is not None and session.seam_ns is None and isinstance(item, Sample):
+            # What was measured before a session began is none of its samples.
+            if _last_ns(item) < session.start_ns:
+                session = None
+            else:
+                _keep(item, item.t_ns >= session.start_ns)
         until_ns = session.until_ns if session is not None else None
         if session is None or until_ns is None or _last_ns(item) < until_ns:
             self._publish(item, session)

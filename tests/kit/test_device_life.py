@@ -147,6 +147,29 @@ def test_a_device_that_comes_back_as_another_ends_its_stream(make_rig: Callable[
     assert account["ended"] == "changed"
 
 
+class Late(Device):
+    """Gives its samples 300 ms after they were measured, in batches of 40."""
+
+    def read(self) -> Item | None:
+        time.sleep(0.001)
+        self.given += 40
+        sample = batch(self.given, 40)
+        end_ns = self.clock.monotonic_ns() - 300_000_000
+        times = end_ns - np.arange(39, -1, -1) * 1000
+        return Sample("fake", times.astype(np.int64), dict(sample.data))
+
+
+def test_what_was_measured_before_a_session_is_not_in_it(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    driver = Late([], rig.clock)
+
+    def during() -> None:
+        wait(lambda: rig.ask(op="status")["streams"].get("fake", {}).get("samples", 0) > 40)
+
+    account = rig.record(driver, during=during)
+    assert min(account["t"]) >= 0 and account["lost"] == {}
+
+
 @pytest.fixture
 def split(make_rig: Callable[..., Rig]) -> Iterator[Callable[[Rig], dict[str, Any]]]:
     def ask(rig: Rig) -> dict[str, Any]:
