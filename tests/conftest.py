@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from drivers._devices.headless import provide_library
 
@@ -14,13 +17,50 @@ provide_library("libGL.so.1")  # before a test module imports ouster-sdk: see th
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 # Derandomized: a failure seen once is seen by everybody, and no run depends on luck.
-settings.register_profile(
-    "project",
+_ALWAYS = settings(
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-settings.load_profile("project")
+settings.register_profile("fast", _ALWAYS, max_examples=30)
+settings.register_profile("campaign", _ALWAYS, max_examples=200)
+
+CONFORMANCE = Path(__file__).parent / "conformance"
+MEMORY = Path("/dev/shm")
+_MEMORY_BYTES = 4 << 30  # free there, for tests to lie in it
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples are tried, and where the tests' folders lie."""
+    settings.load_profile("campaign" if _is_campaign(config) else "fast")
+    # Syncs wait for the disk, and many tests do little else.
+    bounded = "not long" in config.option.markexpr or _is_campaign(config)
+    if bounded and _has_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what imports third-party readers where none of it would run."""
+    unwanted = "not conformance" in config.option.markexpr or _is_campaign(config)
+    return True if unwanted and collection_path == CONFORMANCE else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+    """A campaign tries every property once more, with many examples."""
+    if not _is_campaign(config):
+        return
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.campaign)
+
+
+def _is_campaign(config: pytest.Config) -> bool:
+    return str(config.option.markexpr).strip() == "campaign"
+
+
+def _has_memory() -> bool:
+    return os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= _MEMORY_BYTES
 
 
 @pytest.fixture(scope="session")

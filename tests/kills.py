@@ -40,7 +40,15 @@ class Recording:
         )
 
     def wait_for_samples(self) -> None:
-        while not (self.path / self._stream / "ts").exists() and self.process.poll() is None:
+        """Wait until the load is on.
+
+        Raises:
+            AssertionError: it ended before, with what it said.
+        """
+        while not (self.path / self._stream / "ts").exists():
+            if self.process.poll() is not None:
+                code, stderr = self.finish()
+                raise AssertionError(f"ended with {code} before there were samples: {stderr}")
             time.sleep(0.02)
 
     def kill_at_random(
@@ -54,8 +62,10 @@ class Recording:
             time.sleep(rng.uniform(0.05, within_s))
             victims = [p for p in self.children() if is_victim(_command_line(p))]
             if victims:
-                rng.choice(sorted(victims, key=_command_line)).send_signal(signal.SIGKILL)
-                done += 1
+                victim = rng.choice(sorted(victims, key=_command_line))
+                with contextlib.suppress(psutil.NoSuchProcess):  # ended by itself just now
+                    victim.send_signal(signal.SIGKILL)
+                    done += 1
         return done
 
     def kill_all(self, seed: int, within_s: float) -> None:

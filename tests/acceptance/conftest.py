@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.acceptance.command import PROJECT, Ran, recorder, write_config
+from tests.acceptance.command import PROJECT, Ran, here, recorder, write_config
 
 Recorded = tuple[Path, Ran]
 
@@ -48,7 +48,7 @@ def replayed(recordings: Recorded, tmp_path_factory: pytest.TempPathFactory) -> 
     config.write_text(
         yaml.safe_dump({"version": 1, "storage": {"min_free_gb": 0}, "sensors": sensors})
     )
-    ran = recorder("run", config, "--root", folder, "--name", "again", "--format", "json")
+    ran = here("run", config, "--root", folder, "--name", "again", "--format", "json")
     return folder / "again", ran
 
 
@@ -68,6 +68,6 @@ def old_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small finished session; tests copy it to where it may come to harm."""
     root = tmp_path_factory.mktemp("old")
     config = write_config(root / "old.yaml", 'imu: {driver: xsens, source: "sim:", pace: max}')
-    ran = recorder("run", config, "--root", root, "--name", "old", "--duration", 1)
+    ran = here("run", config, "--root", root, "--name", "old", "--duration", 1)
     assert ran.code == 0, ran.err
     return root / "old"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import contents, recorder, write_config
+from tests.acceptance.command import contents, here, recorder, write_config
 from tests.drivers.ouster_rig import make_info
 
 GARBAGE = bytes(range(256)) * 40
@@ -82,7 +82,7 @@ def test_a_config_that_cannot_be_recorded(root: Path, tmp_path: Path, case: str)
     (tmp_path / "lidar.json").write_text(make_info().to_json_string())
     config = write_config(tmp_path / "bad.yaml", sensors)
     before = contents(root)
-    ran = recorder("run", config, "--root", root, "--name", "second", "--duration", 1)
+    ran = here("run", config, "--root", root, "--name", "second", "--duration", 1)
     assert ran.out == ""
     expected = message.format(folder=tmp_path).replace("bad.yaml", str(config), 1)
     assert (ran.code, ran.err) == (2, [f"recorder run: {expected}"])
@@ -91,7 +91,7 @@ def test_a_config_that_cannot_be_recorded(root: Path, tmp_path: Path, case: str)
 
 
 def test_a_config_that_is_not_there(tmp_path: Path) -> None:
-    ran = recorder("run", tmp_path / "gone.yaml")
+    ran = recorder("run", tmp_path / "gone.yaml")  # the exit code as a shell sees it
     assert (ran.code, ran.err) == (
         2,
         [f"recorder run: {tmp_path}/gone.yaml: No such file or directory"],
@@ -129,7 +129,7 @@ def test_a_name_that_cannot_be(root: Path, tmp_path: Path, case: str) -> None:
     name, message = NAMES[case]
     config = write_config(tmp_path / "good.yaml", IMU)
     before, beside = contents(root), sorted(tmp_path.iterdir())
-    ran = recorder("run", config, "--root", root, f"--name={name}", "--duration", "0.2")
+    ran = here("run", config, "--root", root, f"--name={name}", "--duration", "0.2")
     assert (ran.code, ran.err) == (2, [f"recorder run: {message.format(root=root)}"])
     assert contents(root) == before
     assert sorted(tmp_path.iterdir()) == beside
@@ -138,11 +138,11 @@ def test_a_name_that_cannot_be(root: Path, tmp_path: Path, case: str) -> None:
 def test_the_longest_name_and_a_taken_template_name_record(root: Path, tmp_path: Path) -> None:
     before = contents(root / "first")
     config, longest = write_config(tmp_path / "good.yaml", IMU), "b" * 100
-    ran = recorder("run", config, "--root", root, "--name", longest, "--duration", "0.2")
+    ran = here("run", config, "--root", root, "--name", longest, "--duration", "0.2")
     assert (ran.code, ran.complaints) == (0, [])
     config.write_text(config.read_text() + "session: {name: first}\n")
     for _ in range(2):
-        assert recorder("run", config, "--root", root, "--duration", "0.2").code == 0
+        assert here("run", config, "--root", root, "--duration", "0.2").code == 0
     assert sorted(p.name for p in root.iterdir()) == sorted(
         ["first", "first_2", "first_3", longest]
     )
@@ -151,6 +151,6 @@ def test_the_longest_name_and_a_taken_template_name_record(root: Path, tmp_path:
 
 @pytest.mark.parametrize("duration", ["0", "-1", "soon", "nan"])
 def test_a_duration_that_cannot_be(tmp_path: Path, duration: str) -> None:
-    ran = recorder("run", tmp_path / "any.yaml", f"--duration={duration}")
+    ran = here("run", tmp_path / "any.yaml", f"--duration={duration}")
     assert ran.code == 2
     assert f"argument --duration: {duration!r} is not a number of seconds above 0" in ran.err[-1]

@@ -17,6 +17,7 @@ from tests.acceptance.command import (
     assert_nothing_lost,
     assert_sound,
     column,
+    here,
     meta,
     recorder,
     relative_ns,
@@ -66,7 +67,7 @@ def test_info_and_list(demo: Recorded) -> None:
     assert info.result["metadata"]["vehicle"] == "simulated"
     for stream, period_ns in PERIODS_NS.items():
         assert abs(info.result["streams"][stream]["rate_hz"] * period_ns / 1e9 - 1) < 1e-6
-    text = recorder("info", session).out
+    text = here("info", session).out
     assert all(stream in text for stream in COUNTS) and "clean" in text
     listed = recorder("list", session.parent, "--format", "json")
     assert listed.code == 0
@@ -76,7 +77,7 @@ def test_info_and_list(demo: Recorded) -> None:
 
 
 def test_check_names_every_stream() -> None:
-    ran = recorder("check", PROJECT / "configs/demo.yaml", "--format", "json")
+    ran = here("check", PROJECT / "configs/demo.yaml", "--format", "json")
     assert ran.code == 0, ran.err
     assert all(f'"{stream}"' in ran.out for stream in COUNTS)
 

@@ -21,6 +21,7 @@ from tests.acceptance.command import (
     assert_sound,
     column,
     contents,
+    here,
     namespace,
     recorder,
     write_config,
@@ -111,7 +112,7 @@ def test_a_disk_that_the_session_fills(disk: Disk, tmp_path: Path) -> None:
     assert disk.old_session == disk.before
     assert_nothing_lost(disk.left / "new")
     assert_sound(disk.left / "new")
-    info = recorder("info", disk.left / "new", "--format", "json")
+    info = here("info", disk.left / "new", "--format", "json")
     assert info.result["streams"]["radar"]["samples"] >= 2
     assert info.result["streams"]["imu"]["samples"] >= 2
 
@@ -129,7 +130,7 @@ def test_a_disk_that_somebody_fills_in_mid_session(disk: Disk, tmp_path: Path) -
     committed = read_journal(disk.left / "new/_recorder/commits").positions
     frames, samples = committed["radar"]["samples"], committed["imu"]["samples"]
     assert frames >= 1 and samples >= 2
-    info = recorder("info", disk.left / "new", "--format", "json")
+    info = here("info", disk.left / "new", "--format", "json")
     assert info.code == 0, info.err
     assert info.result["streams"]["radar"]["samples"] >= frames
     assert info.result["streams"]["imu"]["samples"] >= samples

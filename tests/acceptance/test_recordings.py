@@ -16,6 +16,7 @@ from tests.acceptance.command import (
     column,
     contents,
     header,
+    here,
     meta,
     recorder,
     relative_ns,
@@ -90,7 +91,9 @@ def test_times_are_those_of_the_sources(recordings: Recorded) -> None:
     np.testing.assert_array_equal(relative_ns(session, "imu"), np.arange(4746) * 10_000_000)
 
 
-def test_opencv_seeks_any_frame(recordings: Recorded, shared_data: Path) -> None:
+# OpenCV decodes sixteen frames to seek one.
+@pytest.mark.parametrize("seeks", [40, pytest.param(221, marks=pytest.mark.campaign)])
+def test_opencv_seeks_any_frame(recordings: Recorded, shared_data: Path, seeks: int) -> None:
     session, _ = recordings
     movie = cv2.VideoCapture(str(session / "camera/video.avi"))
     assert movie.get(cv2.CAP_PROP_FRAME_COUNT) == 221
@@ -102,10 +105,10 @@ def test_opencv_seeks_any_frame(recordings: Recorded, shared_data: Path) -> None
         found, original = source.read()
         assert good and found
         # JPEG at quality 90 stays this close; neighbours on the road do not.
-        assert np.abs(frame.astype(int) - original).mean() < 2.5, index
+        assert cv2.norm(frame, original, cv2.NORM_L1) / frame.size < 2.5, index
         frames.append(frame)
     assert not movie.read()[0] and not source.read()[0]
-    for index in np.random.default_rng(221).permutation(221).tolist():
+    for index in np.random.default_rng(221).permutation(221)[:seeks].tolist():
         movie.set(cv2.CAP_PROP_POS_FRAMES, index)
         assert np.array_equal(movie.read()[1], frames[index]), index
     movie.release()
@@ -196,7 +199,7 @@ def test_the_shipped_config_in_real_time(shared_data: Path, tmp_path: Path) -> N
         pytest.skip("configs/recordings.yaml looks for ../shared/data")
     begin = time.monotonic()
     config = PROJECT / "configs/recordings.yaml"
-    ran = recorder("run", config, "--duration", 2, "--root", tmp_path, "--format", "json")
+    ran = here("run", config, "--duration", 2, "--root", tmp_path, "--format", "json")
     assert time.monotonic() - begin > 1.9  # the last sample of two seconds is not there before
     assert (ran.code, ran.complaints) == (0, [])
     short = {"camera": 50, "imu": 200}

@@ -9,7 +9,7 @@ import numpy as np
 
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.session.reader import Session
-from tests.acceptance.command import assert_nothing_lost, assert_sound, recorder, write_config
+from tests.acceptance.command import assert_nothing_lost, assert_sound, here, write_config
 
 CAMERAS = {"rgb": "214-1", "left": "1201-1", "right": "1201-2", "eyes": "211-1"}
 IMUS = {"imu": "1202-1", "imu_left": "1202-2"}
@@ -23,7 +23,7 @@ def test_its_cameras_and_imus_are_recorded_as_they_are(shared_data: Path, tmp_pa
         for name, stream in streams.items()
     )
     config = write_config(tmp_path / "config.yaml", sensors)
-    ran = recorder("run", config, "--root", tmp_path / "sessions", "--name", "s")
+    ran = here("run", config, "--root", tmp_path / "sessions", "--name", "s")
     assert (ran.code, ran.complaints) == (0, [])
     assert_nothing_lost(tmp_path / "sessions" / "s")
     assert_sound(tmp_path / "sessions" / "s")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from tests.acceptance.command import (
     assert_nothing_lost,
     column,
     header,
-    recorder,
+    here,
     relative_ns,
     write_config,
 )
@@ -41,21 +39,12 @@ GRAVITY = np.array([0, 0, 9.80665])
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seconds of the drive, annotated."""
+    """Two seconds of the drive, annotated as the command does after a simulated recording."""
     root = tmp_path_factory.mktemp("world")
     config = write_config(root / "world.yaml", SENSORS)
-    ran = recorder("run", config, "--root", root, "--name", "world", "--duration", 2)
-    assert ran.code == 0, ran.err
-    path = root / "world"
-    done = subprocess.run(
-        [sys.executable, "-m", "drivers.sim", "annotate", str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=PROJECT,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return path
+    ran = here("run", config, "--root", root, "--name", "world", "--duration", 2)
+    assert (ran.code, ran.complaints) == (0, [])
+    return root / "world"
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +84,7 @@ def rig_at(session: Path, t_ns: int) -> tuple[Floats, Floats]:
 
 def test_the_session_is_whole(session: Path) -> None:
     assert_nothing_lost(session)
-    report = recorder("validate", session, "--deep", "--format", "json")
+    report = here("validate", session, "--deep", "--format", "json")
     errors = [p for p in report.result["problems"] if p["severity"] == "error"]
     assert (report.code, errors) == (0, []), report.out
     times = relative_ns(session, "camera")
@@ -220,7 +209,7 @@ def test_the_same_bytes_at_every_pace(tmp_path: Path) -> None:
             imu: {{driver: xsens, source: "sim:", seed: 9, pace: {pace}}}
             """,
         )
-        ran = recorder("run", config, "--root", tmp_path, "--name", pace, "--duration", 0.6)
+        ran = here("run", config, "--root", tmp_path, "--name", pace, "--duration", 0.6)
         assert ran.code == 0, ran.err
         path = tmp_path / pace
         with Session(path) as read:

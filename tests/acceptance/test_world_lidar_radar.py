@@ -23,7 +23,7 @@ from drivers.sim.world import World
 from drivers.sim.world.mounts import LIDAR, RADAR, Mount
 from recorder.session.reader import Session, lidar_range_mm
 from recorder.session.stream import Stream
-from tests.acceptance.command import assert_nothing_lost, assert_sound, recorder, write_config
+from tests.acceptance.command import assert_nothing_lost, assert_sound, here, write_config
 from tests.sim.caster import GROUND, in_target, off_surface
 from tests.sim.spectra import Spectrum
 
@@ -40,7 +40,7 @@ def mount_option(mount: Mount) -> str:
 
 def record(folder: Path, sensors: str) -> Path:
     config = write_config(folder / "config.yaml", sensors)
-    ran = recorder("run", config, "--root", folder, "--name", "s", "--duration", 2)
+    ran = here("run", config, "--root", folder, "--name", "s", "--duration", 2)
     assert ran.code == 0, ran.err
     assert ran.complaints == []
     return folder / "s"

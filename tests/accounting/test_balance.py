@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.session.accounts import EpochAccount
@@ -220,7 +220,6 @@ def reached(mask: int) -> Callable[[str], bool]:
     return lambda name: bool(mask >> names.index(name) & 1)
 
 
-@settings(max_examples=150)
 @given(
     steps=st.lists(STEPS, max_size=25),
     ending=st.sampled_from(["ended", "gone", "recovered"]),

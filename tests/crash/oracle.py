@@ -19,8 +19,8 @@ from recorder.formats.vrs import LayoutBlock, RecordType, StreamId, VrsReader
 from recorder.session.layout import RECOVERED
 from recorder.session.record_format import open_vrs, vrs_streams
 from recorder.session.validation import validate
-from recorder.writer.recovery import RECOVERY
 from recorder.session.vrs_records import StateData
+from recorder.writer.recovery import RECOVERY
 from tests.crash.scenario import (
     SEGMENT_BYTES,
     SPECS,

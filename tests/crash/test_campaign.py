@@ -26,15 +26,14 @@ SEEDS = range(12)
 
 
 def test_a_few_hundred_crash_states_recover() -> None:
-    tally = campaign.Tally()
-    for seed in (0, 1):
-        tally.add(campaign.run_seed(seed, per_op=1, every=4, steps=20))
+    # As many sessions as it takes: which states of one are drawn goes by every byte it writes.
+    tally = campaign.run(300, seed=0, per_op=1, every=4, steps=20)
     assert tally.states >= 300
     assert {"killed", "power", "power, recovering, power"} <= tally.kinds.keys()
 
 
 def test_the_same_seed_gives_the_same_states() -> None:
-    one, other = (campaign.run_seed(5, per_op=1, every=8, steps=16) for _ in range(2))
+    one, other = (campaign.run_seed(5, per_op=1, every=12, steps=12) for _ in range(2))
     assert one == other
 
 

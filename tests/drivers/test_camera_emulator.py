@@ -216,6 +216,39 @@ def test_a_slow_client_is_passed_over_and_the_others_are_not(
     camera.close()
 
 
+def test_a_machine_that_draws_too_slowly_sends_all_the_same(benches: Benches) -> None:
+    bench = benches()
+    camera = bench.camera()
+    camera.open()
+
+    def slowly(index: int) -> bytes:
+        bench.now_ns += 80_000_000  # a period is 50 ms
+        return small_jpeg(index)
+
+    bench.emulator._pictures.jpeg = slowly  # type: ignore[method-assign]
+    events = bench.watch(camera, 3.0)
+    assert len(jpegs(events)) > 25
+    assert lost(events, "device") == 0
+    assert bench.emulator.late_ns > 1_000_000_000
+    camera.close()
+
+
+def test_faults_wait_for_a_first_client(benches: Benches) -> None:
+    bench = benches(Fault("loss", at_s=1.0, count=2), Fault("unplug", at_s=3.0, duration_s=1.0))
+    for _ in range(60):
+        bench.advance(bench.now_ns + 100_000_000)
+        bench.now_ns += 200_000_000
+    bench.advance(bench.now_ns)
+    camera = bench.camera()
+    camera.open()
+    events = bench.watch(camera, 2.0)
+    assert lost(events, "device") == 2
+    assert bench.emulator.injected == {"loss": 2}
+    with pytest.raises(DeviceError):
+        bench.watch(camera, 2.0)
+    camera.close()
+
+
 def test_requests_that_are_none(benches: Benches) -> None:
     bench = benches()
     host, port = bench.source.source.split("/")[2].split(":")

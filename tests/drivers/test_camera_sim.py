@@ -7,7 +7,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._kit.driver import Sample
@@ -80,7 +80,6 @@ def test_sim_frames_are_the_callers() -> None:
 SIZED = {size: small(size=size) for size in ((160, 120), (1280, 720), (333, 77))}
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(list(SIZED)))
 def test_the_frame_number_survives_jpeg(index: int, size: tuple[int, int]) -> None:
     image = SIZED[size].frame(index)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
@@ -401,7 +401,6 @@ def test_source_that_cannot_be_read(path: Path, tmp_path: Path) -> None:
 _LOG = log(40)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=80)), max_size=5), st.booleans())
 def test_damaged_logs_play_or_are_refused(
     tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[int, bytes]], insert: bool
@@ -417,7 +416,6 @@ def test_damaged_logs_play_or_are_refused(
         assert str(path) in str(error)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 39), st.integers(4, 50), st.integers(1, 255)), max_size=6))
 def test_received_and_lost_are_what_was_sent(
     tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, int, int]]

@@ -1,8 +1,8 @@
 """Kills a recovery before each of its calls that change something, and recovers again.
 
-``python -m tests.faults.killed_recovery TEMPLATE WORK SEED`` prints, as JSON, one object a line:
-``{"kills": [N, ...], "result": {...}}``; the first is the result of a recovery left alone.  It is
-a process of its own, so that what is forked has no threads.
+``python -m tests.faults.killed_recovery TEMPLATE WORK SEED STEP`` kills before every STEP-th call
+and prints, as JSON, one object a line: ``{"kills": [N, ...], "result": {...}}``; the first is the
+result of a recovery left alone.  It is a process of its own, so that what is forked has no threads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import random
 import shutil
 import sys
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,10 @@ def tell(path: Path, kills: list[int]) -> None:
 
 
 def main() -> None:
-    template, work, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    template, work = Path(sys.argv[1]), Path(sys.argv[2])
+    seed, step = map(int, sys.argv[3:])
     rng = random.Random(seed)
-    for call in count(-1):
+    for call in chain([-1], count(0, step)):
         path = work / template.name
         shutil.copytree(template, path)
         kills = []

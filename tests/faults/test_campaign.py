@@ -6,7 +6,9 @@ What a driver was promised it has written down itself (`tests.faults.counting`).
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import defaultdict
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +37,7 @@ storage: {{sync_interval_ms: 50, min_free_gb: 0, buffer_mb: 16}}
 STREAMS = ("a", "b", "c")
 SECONDS = 1.6
 VICTIMS = ("writer", "driver", "supervisor", "all")
-RUNS = 52
+RUNS = 48
 
 
 @dataclass
@@ -142,17 +144,20 @@ def hold_against(
             assert any(e["count"] is None for e in mine), f"a silent loss: {where}"
 
 
-def run_all(folder: Path, seeds: range) -> None:
+def run_all(folder: Path, seeds: Iterable[int]) -> None:
     with ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(one_run, folder / str(seed), seed) for seed in seeds]
     failures = [str(error) for run in runs if (error := run.exception()) is not None]
     assert not failures, "\n\n".join(failures)
 
 
-def test_one_kill_of_each(tmp_path: Path) -> None:
-    run_all(tmp_path, range(len(VICTIMS)))
+def test_a_kill_of_the_writer_and_one_of_everything(tmp_path: Path) -> None:
+    """The others are killed in `tests.acceptance.test_kills` and in the campaign."""
+    run_all(tmp_path, [VICTIMS.index("writer"), VICTIMS.index("all")])
 
 
 @pytest.mark.campaign
-def test_kills_at_seeded_moments_under_load(tmp_path: Path) -> None:
-    run_all(tmp_path, range(len(VICTIMS), len(VICTIMS) + RUNS))
+def test_kills_at_seeded_moments_under_load() -> None:
+    # On a disk, with its stalls; `tmp_path` may lie in memory.
+    with tempfile.TemporaryDirectory(prefix="recorder-kills-") as folder:
+        run_all(Path(folder), range(RUNS))

@@ -108,7 +108,7 @@ def cuts(size: int, step: int) -> Iterator[int]:
 @BOOTS
 def test_cut_at_some_bytes(killed: Path, tmp_path: Path, file: str, boot: str | None) -> None:
     size = (killed / file).stat().st_size
-    cut_everywhere(killed, tmp_path, file, boot, max(1, size // 23))
+    cut_everywhere(killed, tmp_path, file, boot, max(1, size // 11))
 
 
 @pytest.mark.campaign
@@ -199,7 +199,7 @@ def damage_journal(killed: Path, tmp_path: Path, boot: str | None, text: bytes, 
 @BOOTS
 def test_the_journal_cut_at_bytes(killed: Path, tmp_path: Path, boot: str | None) -> None:
     text = (killed / "_recorder/commits").read_bytes()
-    for at in range(0, len(text), 61):
+    for at in range(0, len(text), 121):
         damage_journal(killed, tmp_path, boot, text[:at], longest_prefix(killed, at))
 
 
@@ -231,7 +231,7 @@ def flip(killed: Path, tmp_path: Path, boot: str | None, step: int) -> None:
 
 @BOOTS
 def test_bits_flipped_in_the_journal(killed: Path, tmp_path: Path, boot: str | None) -> None:
-    flip(killed, tmp_path, boot, 331)
+    flip(killed, tmp_path, boot, 661)
 
 
 @pytest.mark.campaign
@@ -246,13 +246,14 @@ def test_every_bit_flipped_in_the_journal(killed: Path, tmp_path: Path, boot: st
     flip(killed, tmp_path, boot, 1)
 
 
+@pytest.mark.parametrize("step", [37, pytest.param(7, marks=pytest.mark.campaign)])
 def test_no_bit_flipped_in_the_journal_reads_as_another_record(
-    killed: Path, tmp_path: Path
+    killed: Path, tmp_path: Path, step: int
 ) -> None:
     """What is read is a prefix of what was written, or the same."""
     text = (killed / "_recorder/commits").read_bytes()
     file = tmp_path / "commits"
-    for bit in range(0, 8 * len(text), 7):
+    for bit in range(0, 8 * len(text), step):
         damaged = bytearray(text)
         damaged[bit // 8] ^= 1 << bit % 8
         file.write_bytes(damaged)

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -130,10 +131,11 @@ def assert_recovers(scenario: Scenario, boot: str | None) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_error_at_every_ninth_call(
+def test_an_error_at_every_23rd_call(
     root: Path, syscalls: Syscalls, fault: str, tmp_path: Path
 ) -> None:
-    every_call(root, syscalls, fault, tmp_path, list(FAULTS).index(fault), 9)
+    # Each fault at calls of its own.
+    every_call(root, syscalls, fault, tmp_path, 4 * list(FAULTS).index(fault), 23)
 
 
 @pytest.mark.campaign
@@ -220,8 +222,9 @@ def calls_to_fail(calls: int) -> Iterator[tuple[int, str]]:
         yield at, rng.choice(sorted(FAULTS))
 
 
-def test_an_error_at_every_call_of_a_recovery(
-    root: Path, syscalls: Syscalls, tmp_path: Path
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.campaign)])
+def test_an_error_at_calls_of_a_recovery(
+    root: Path, syscalls: Syscalls, tmp_path: Path, step: int
 ) -> None:
     def killed(at: int) -> Scenario:
         syscalls.hook = Fails(at, 5, "gone")
@@ -238,7 +241,7 @@ def test_an_error_at_every_call_of_a_recovery(
     syscalls.reset()
     assert_recovers(scenario, None)
     wanted = {name: stored(scenario.path, name) for name in ("a", "b")}
-    for at, fault in calls_to_fail(min(syscalls.calls, 60)):
+    for at, fault in islice(calls_to_fail(min(syscalls.calls, 60)), 0, None, step):
         shutil.rmtree(scenario.path)
         shutil.copytree(before, scenario.path)
         syscalls.reset()

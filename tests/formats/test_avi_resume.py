@@ -8,7 +8,7 @@ from pathlib import Path
 
 import cv2
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError, StorageError
@@ -38,7 +38,6 @@ def body(index: int, size: int) -> bytes:
     return bytes((index * 31 + k) % 251 for k in range(size))
 
 
-@settings(max_examples=60)
 @given(sizes_of_frames, st.integers(1, 400), st.integers(0, 25), st.integers(0, 25), st.booleans())
 @example([10] * 6, 8_000, 3, 6, True)
 def test_resume_gives_the_uninterrupted_file(
@@ -74,7 +73,6 @@ def test_resume_gives_the_uninterrupted_file(
     assert path.read_bytes() == expected
 
 
-@settings(max_examples=60)
 @given(sizes_of_frames, st.integers(1, 400), st.data())
 def test_cut_anywhere_then_repaired(
     tmp_path: Path, sizes: list[int], limit: int, data: st.DataObject
@@ -123,7 +121,6 @@ def test_repaired_file_seeks_in_opencv(tmp_path: Path) -> None:
         assert same_picture(video.read()[1], JPEGS[index])
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(0, 60), max_size=12, unique=True), st.booleans())
 def test_header_patches_lost_or_early(tmp_path: Path, undo: list[int], early: bool) -> None:
     """A power cut may keep any of the header's patches and lose others; frames count alone."""

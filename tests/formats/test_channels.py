@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError, StorageError
@@ -159,7 +159,6 @@ class TestMjpg(ChannelContract):
 # --- special to one format
 
 
-@settings(max_examples=40)
 @given(
     sizes=st.lists(st.lists(st.integers(0, 70), min_size=1, max_size=3), max_size=6),
     reads=st.lists(st.integers(0, 10_000), max_size=12),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._protocols import multipart
@@ -128,7 +128,6 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bodies(parser.feed(b"\r\n" + sized(JPEGS[0]))) == [JPEGS[0]]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=200), max_size=6), st.integers(1, 300), st.randoms())
 def test_any_bodies_in_any_pieces(contents: list[bytes], most: int, source: random.Random) -> None:
     stream = b"".join(sized(body) for body in contents)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import SessionError
@@ -343,7 +343,6 @@ def test_every_file_cut_anywhere_is_found(pristine: Path, tmp_path: Path) -> Non
     assert validate(target).problems == []
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_any_bytes_anywhere_make_a_report(
     pristine: Path, tmp_path: Path, data: st.DataObject

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.formats.disk import PosixDisk
@@ -42,7 +42,6 @@ streams = st.builds(
 timestamps = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_what_went_in_comes_out(data: st.DataObject, tmp_path_factory: Any) -> None:
     path: Path = tmp_path_factory.mktemp("any") / "a.vrs"

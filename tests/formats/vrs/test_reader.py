@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError
@@ -325,7 +325,6 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return files
 
 
-@settings(max_examples=100)
 @given(data=st.data())
 def test_flipped_bytes_never_crash(
     data: st.DataObject, sources: dict[str, bytes], tmp_path: Path
@@ -342,7 +341,6 @@ def test_flipped_bytes_never_crash(
     read_all(path)
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_cut_and_spliced_files_never_crash(
     data: st.DataObject, sources: dict[str, bytes], tmp_path: Path
