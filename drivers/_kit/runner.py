@@ -270,8 +270,8 @@ class Runner:
 
     def _await(self, device: Device, error: DeviceError) -> bool:
         """The device has gone: open it again; False where the process is to end."""
+        self._link.device_lost()  # before closing, which may take a second or two
         self._driver.close()
-        self._link.device_lost()
         self._tell_all({"device": "lost", "reason": str(error)})
         declared = device.find(str(error))
         if declared is None:

@@ -15,8 +15,10 @@ Indices = npt.NDArray[np.intp]
 _MAX_SINE_UP = 0.7
 _LEVELS = 6
 _LEVEL_WAVELENGTHS = 1e-6
-_ROWS = 64
-"""Signals matched at a time: larger products BLAS gives to threads, which wait by spinning."""
+_ALONE = 65_536
+"""Multiplications of a product up to which OpenBLAS computes it alone.  Larger ones it gives to
+threads, which wait for each other by spinning: on a busy machine that costs twenty times as much.
+"""
 
 
 class AntennaArray:
@@ -43,7 +45,7 @@ class AntennaArray:
         step = np.array([sideways[1] - sideways[0], 0.0 if level else up[1] - up[0]])
         self._moves = [np.array(ways) * step / 2**n for n in range(1, _LEVELS + 1)]
         # On a plane across x, what a move turns the phases by does not depend on where it begins.
-        self._turns = [np.exp(1j * (move @ self._places[:, 1:].T)) for move in self._moves]
+        self._turns = [np.exp(1j * (self._places[:, 1:] @ move.T)) for move in self._moves]
 
     def _steer(self, sines: Floats) -> Complex128:
         """[n, antennas]: what phases of a target in these directions are turned back by."""
@@ -60,13 +62,8 @@ class AntennaArray:
             its power, f4 [n], at most 0.5 dB below the best one's, and which it is.
         """
         flat = signal.astype(np.complex64)
-        power, at = np.empty(len(flat), np.float32), np.empty(len(flat), np.intp)
-        for first in range(0, len(flat), _ROWS):
-            part = slice(first, first + _ROWS)
-            fit = np.abs(flat[part] @ self._coarse)
-            at[part] = np.argmax(fit, axis=1)
-            power[part] = np.max(fit, axis=1) ** 2
-        return power, at
+        fit = np.abs(_product(flat, self._coarse))
+        return fit.max(axis=1) ** 2, np.argmax(fit, axis=1)
 
     def climb(self, signal: npt.NDArray[Any], start: Indices) -> tuple[Floats, Floats]:
         """The best fit's power [n] and unit vectors [n, 3], from a direction of the grid on.
@@ -81,15 +78,24 @@ class AntennaArray:
         for moves, turns in zip(self._moves, self._turns, strict=True):  # each of half the size
             around = sines[:, None] + moves
             if self._plane:
-                value = np.abs(turned @ turns.T)
+                value = np.abs(_product(turned, turns))
             else:
                 value = np.abs(np.einsum("nma,na->nm", self._steer(around), signal))
             value[np.sum(around * around, axis=2) > 1] = -1.0
             best = np.argmax(value, axis=1)
             sines = around[every, best]
-            turned *= turns[best]
+            turned *= turns.T[best]
         value = np.abs(np.einsum("na,na->n", self._steer(sines), signal)) ** 2
         return value, np.concatenate([_forward(sines)[:, None], sines], axis=1)
+
+
+def _product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The matrix product, in parts that are small enough for one thread."""
+    rows = max(1, _ALONE // right.size)
+    if len(left) <= rows:
+        return np.asarray(left @ right)
+    parts = [left[at : at + rows] @ right for at in range(0, len(left), rows)]
+    return np.concatenate(parts)
 
 
 def _sines(extent: float) -> Floats:

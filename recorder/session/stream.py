@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ class Batch:
 
 class Stream:
     """One stream: a roverd sensor folder; every sample has one value in each channel.
+
+    Several threads may read samples at once.
 
     ::
 
@@ -291,18 +294,20 @@ class _Channels(Mapping[str, ChannelReader]):
         self._partial = partial
         self._meta = meta
         self._open: dict[str, ChannelReader] = {}
+        self._opening = threading.Lock()
 
     def __getitem__(self, name: str) -> ChannelReader:
-        if name not in self._open:
-            try:
-                self._open[name] = open_channel(
-                    self._path, name, self._meta[name], partial=self._partial
-                )
-            except OSError as error:
-                raise FormatError(
-                    f"{self._path / name}: cannot be read: {error.strerror}"
-                ) from None
-        return self._open[name]
+        with self._opening:
+            if name not in self._open:
+                try:
+                    self._open[name] = open_channel(
+                        self._path, name, self._meta[name], partial=self._partial
+                    )
+                except OSError as error:
+                    raise FormatError(
+                        f"{self._path / name}: cannot be read: {error.strerror}"
+                    ) from None
+            return self._open[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._meta)

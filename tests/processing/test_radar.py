@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from drivers._protocols.chirp import ChirpConfig, to_complex
@@ -18,9 +19,11 @@ from recorder.processing.radar import (
     Detections,
     RadarGeometry,
     RadarProcessor,
-    noise_around,
-    to_samples,
+    mean_power,
+    to_pairs,
 )
+from recorder.processing.radar_cfar import find_peaks, log_noise, log_power
+from tests.processing import radar_reference as reference
 
 DEVICES = ["AWR1843", "AWR1642", "AWR2944", "AWRL6844"]
 
@@ -73,7 +76,8 @@ def test_elevation_where_the_array_tells_it() -> None:
 @pytest.mark.parametrize("order", ["qqii", "iiqq"])
 def test_both_orders_of_samples(order: str) -> None:
     values = np.random.default_rng(0).integers(-99, 99, (2, 3, 4, 16)).astype(np.int16)
-    assert np.array_equal(to_samples(values, order), to_complex(values, order))
+    pairs = to_pairs(values, order).astype(np.float32).view(np.complex64)
+    assert np.array_equal(pairs, to_complex(values, order))
     found = seen(SIM_CHIRP, [9.0, 0.0, 0.0], [1.0, 0.0, 0.0], order)
     assert found.velocity_m_s[0] == pytest.approx(1.0, abs=0.02)
 
@@ -94,7 +98,117 @@ def test_silence_is_no_error() -> None:
 def test_a_strong_target_hides_no_weaker_one_nearby() -> None:
     power = np.ones((64, 256), np.float32)
     power[10:13, 100:103] = 1e6
-    assert noise_around(power)[10, 106] < 2
+    assert np.exp(log_noise(log_power(power)))[10, 106] < 2
+
+
+@pytest.mark.parametrize("size", [(64, 256), (16, 40), (8, 20), (5, 9), (1, 12)])
+def test_peaks_and_noise_are_the_plain_ones(size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(4)
+    power = rng.exponential(size=size).astype(np.float32)
+    for _ in range(6):
+        row, column = rng.integers(0, size[0]), rng.integers(0, size[1])
+        power[row, column] += 10 ** rng.uniform(1, 6)
+        power[(row + 3) % size[0], column] += 5e-4 * power[row, column]  # a window's side lobe
+    level = log_power(power)
+    noise, plain = log_noise(level), reference.noise_around(power.astype(np.float64))
+    assert np.allclose(np.exp(noise), plain, rtol=1e-5)
+    exact = power.astype(np.float64)
+    known = reference.peaks(exact, np.maximum(12 * plain, reference.leakage(exact)))
+    assert len(known) > 0 or size[0] == 1  # which exceeds no neighbour: it is its own
+    assert np.array_equal(find_peaks(power, level > noise + np.log(12)), known)
+
+
+def test_of_equal_neighbours_the_first_is_the_peak() -> None:
+    power = np.ones((8, 32), np.float32)
+    power[3, 10:12] = power[5:7, 20] = power[2, 0] = power[6, 31] = 100
+    found = find_peaks(power, power > 50)
+    assert found.tolist() == [[3, 10], [5, 20], [6, 31]]
+
+
+def plain_geometry(
+    order: str | None, shape: tuple[int, int, int, int], *, depth_m: float | None = None
+) -> RadarGeometry:
+    """With antennas on a plane, or some of them before it."""
+    _, tx, rx, _ = shape
+    tx_m = np.zeros((tx, 3))
+    tx_m[:, 1], tx_m[:, 2] = np.arange(tx) * rx * 0.002, np.arange(tx) % 2 * 0.002
+    rx_m = np.zeros((rx, 3))
+    rx_m[:, 1] = np.arange(rx) * 0.002
+    tx_m[0, 0] = depth_m or 0.0
+    turns: npt.NDArray[np.float64] = np.arange(tx, dtype=np.float64) * 0.1
+    return RadarGeometry(shape, order, 0.1, 0.2, 0.004, 1e-4, 1e-2, 0.01, tx_m, rx_m, turns, {})
+
+
+def tones(what: RadarGeometry, seed: int) -> npt.NDArray[np.int16]:
+    """A frame with five targets of any phases, and noise."""
+    rng = np.random.default_rng(seed)
+    chirps, tx, rx, count = what.shape
+    samples = rng.normal(0, 5, (chirps, tx, rx, count)) + 0j
+    for _ in range(5):
+        beat, turn = rng.uniform(0.1, 2.5), rng.uniform(-3, 3)
+        along = beat * np.arange(count) + turn * np.arange(chirps)[:, None, None, None]
+        phase = rng.uniform(0, 6) + rng.uniform(-3, 3) * np.arange(rx)[:, None]
+        phase = phase + rng.uniform(-3, 3) * np.arange(tx)[:, None, None]
+        samples += 150 * np.exp(1j * (along + phase))
+    if what.iq_order is None:
+        return samples.real.astype(np.int16)
+    samples += 1j * rng.normal(0, 5, samples.shape)
+    lanes = np.zeros((chirps, tx, rx, count // 2, 2, 2))
+    first, second = (0, 1) if what.iq_order == "iiqq" else (1, 0)
+    lanes[..., first, :] = samples.real.reshape((*lanes.shape[:-2], 2))
+    lanes[..., second, :] = samples.imag.reshape((*lanes.shape[:-2], 2))
+    return lanes.reshape(chirps, tx, rx, 2 * count).astype(np.int16)
+
+
+def check_like_the_plain_one(
+    what: RadarGeometry, iq: npt.NDArray[np.int16], threshold_db: float = 12.0
+) -> int:
+    """Cube and detections equal the reference's; returns how many there are.
+
+    The cube is made in single precision: some 1e-7 of its strongest value is lost, as much as of
+    the phases; a phase's error of that size moves a direction by less than its finest step.
+    """
+    processor = RadarProcessor(what, threshold_db)
+    cube, plain = processor.cube(iq), reference.cube_of(iq, what)
+    assert cube.dtype == np.complex64
+    assert np.abs(cube - plain).max() < 1e-6 * np.abs(plain).max()
+    power = mean_power(processor.spectra(iq))
+    assert np.allclose(power, (np.abs(plain) ** 2).mean(axis=(1, 2)), rtol=1e-4, atol=1e-9)
+    found, known = processor.detect(iq), reference.detections_of(iq, what, threshold_db)
+    assert len(found) == len(known)
+    for name in ("range_m", "velocity_m_s", "power_db", "snr_db"):
+        assert np.allclose(getattr(found, name), getattr(known, name), atol=1e-3), name
+    assert np.abs(found.direction - known.direction).max(initial=0) < 2e-3
+    return len(found)
+
+
+@pytest.mark.parametrize("order", ["qqii", "iiqq", None])
+@pytest.mark.parametrize("shape", [(16, 3, 4, 64), (15, 2, 4, 60)])
+def test_frames_are_processed_as_the_plain_processing_does(
+    order: str | None, shape: tuple[int, int, int, int]
+) -> None:
+    what = plain_geometry(order, shape)
+    assert check_like_the_plain_one(what, tones(what, 3)) >= 3
+
+
+@pytest.mark.parametrize("tx", [1, 2, 3, 4])
+@pytest.mark.parametrize("depth_m", [None, 0.003])
+def test_directions_are_the_plain_ones(tx: int, depth_m: float | None) -> None:
+    what = plain_geometry("iiqq", (16, tx, 4, 64), depth_m=depth_m)
+    assert check_like_the_plain_one(what, tones(what, tx), 6.0) > 3
+
+
+def test_a_frame_of_the_world_is_processed_as_the_plain_processing_does() -> None:
+    radar = SimulatedRadar(SIM_CHIRP, "qqii", world=World("drive", 0))
+    assert check_like_the_plain_one(geometry(SIM_CHIRP), radar.frame(40)) > 5
+
+
+def test_frames_that_cannot_be_written_to_are_read() -> None:
+    what = plain_geometry("qqii", (16, 3, 4, 64))
+    iq = tones(what, 1)
+    expected = RadarProcessor(what).detect(iq)
+    iq.setflags(write=False)
+    assert np.array_equal(RadarProcessor(what).detect(iq).range_m, expected.range_m)
 
 
 def test_targets_of_the_world_are_found() -> None:

@@ -26,6 +26,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from recorder.archives import ArchiveError
+from recorder.archives.edgefirst.direct import DirectFile
 from recorder.archives.edgefirst.zip_index import (
     CENTRAL,
     END,
@@ -102,9 +103,8 @@ class ZipContainer(Container):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._fd = os.open(path, flags, FILE_MODE)
-        self._at = self._started = 0
+        self._file = DirectFile(path)
+        self._begun = 0
         self._central: IO[bytes] = TemporaryFile(  # noqa: SIM115
             dir=path.parent, buffering=_SPOOL_BUFFER
         )
@@ -113,8 +113,10 @@ class ZipContainer(Container):
         if payload.crc is None:
             payload.crc = zlib.crc32(payload.data)
         size = len(payload.data)
-        member = Member(name.encode(), 0, payload.crc, size, size, self._at, dos_time(t_ns))
-        self._write(self._begin(member), payload.data)
+        member = Member(
+            name.encode(), 0, payload.crc, size, size, self._file.length, dos_time(t_ns)
+        )
+        self._file.append(self._begin(member), payload.data)
 
     def keep(self, old: Path, wanted: Keep) -> None:
         with old.open("rb") as file:
@@ -122,7 +124,7 @@ class ZipContainer(Container):
                 name = member.name.decode("utf-8", "replace")
                 if wanted(name.partition("/")[0]):
                     start = member.data_offset(file, str(old))
-                    self._write(self._begin(member.moved(self._at)))
+                    self._file.append(self._begin(member.moved(self._file.length)))
                     self._copy(file.fileno(), start, member.stored)
 
     def _begin(self, member: Member) -> bytes:
@@ -149,51 +151,38 @@ class ZipContainer(Container):
         self.count += 1
         return local
 
-    def _write(self, *parts: bytes) -> None:
-        size = sum(map(len, parts))
-        done = os.writev(self._fd, parts)
-        if done < size:  # what the kernel did not take at once
-            left = memoryview(b"".join(parts))[done:]
-            while left:
-                left = left[os.write(self._fd, left) :]
-        self._moved(size)
-
     def _copy(self, source: int, offset: int, size: int) -> None:
         end = offset + size
+        target = self._file.begin_copy()
         while offset < end:
-            done = _copy_range(source, self._fd, offset, end - offset)
+            done = _copy_range(source, target, offset, end - offset)
             if not done:
                 raise ArchiveError(f"{self._path.name}: an older one ends {end - offset} bytes ago")
             offset += done
-        self._moved(size)
-
-    def _moved(self, size: int) -> None:
-        self._at += size
-        if self._at - self._started >= _WRITEBACK:
-            _begin_writeback(self._fd, self._started, self._at - self._started)
-            self._started = self._at
+        self._file.end_copy()
+        if self._file.length - self._begun >= _WRITEBACK:
+            _begin_writeback(target, self._begun, self._file.length - self._begun)
+            self._begun = self._file.length
 
     def finish(self) -> None:
-        start, size = self._at, self._central.tell()
+        start, size = self._file.length, self._central.tell()
         self._central.seek(0)
         while part := self._central.read(1 << 20):
-            self._write(part)
+            self._file.append(part)
         if self.count >= _MOST or size >= _BOUND or start >= _BOUND:
-            end64 = self._at
+            end64 = self._file.length
             versions = (_UNIX | _ZIP64, _ZIP64, 0, 0)
-            self._write(
+            self._file.append(
                 END64.pack(b"PK\6\6", 44, *versions, self.count, self.count, size, start)
                 + LOCATOR64.pack(b"PK\6\7", 0, end64, 1)
             )
         count, size = min(self.count, 0xFFFF), min(size, _WIDE)
-        self._write(END.pack(b"PK\5\6", 0, 0, count, count, size, min(start, _WIDE), 0))
-        os.fsync(self._fd)
+        self._file.append(END.pack(b"PK\5\6", 0, 0, count, count, size, min(start, _WIDE), 0))
+        self._file.finish()
 
     def close(self) -> None:
         self._central.close()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
 
 
 class FolderContainer(Container):

@@ -21,6 +21,7 @@ from recorder.archives.edgefirst.table import Existing, Table
 from recorder.contract.errors import ConfigError
 from recorder.contract.options import Option, OptionTable
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.processing.memory import keep_freed_memory
 
 ZIP, FOLDER = "zip", "folder"
 
@@ -79,6 +80,7 @@ class EdgeFirstPacker(Packer):
         return float(sum(len(stream) for stream in cameras))
 
     def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
+        keep_freed_memory()
         return _DatasetPacker(jobs, name, existing).pack()
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,6 @@ def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> byt
         if kind.kind not in _TYPES or kind.shape:
             raise ArchiveError(f"PCD: field {name} has type {kind}")
     pose = np.eye(4) if viewpoint is None else viewpoint
-    x, y, z, w = quaternion_of_rotation(pose[:3, :3]).tolist()
-    place = " ".join(f"{value:.9g}" for value in (*pose[:3, 3].tolist(), w, x, y, z))
     header = "\n".join(
         [
             "# .PCD v0.7 - Point Cloud Data file format",
@@ -51,9 +50,17 @@ def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> byt
             f"COUNT {' '.join('1' for _ in kinds)}",
             f"WIDTH {len(points)}",
             "HEIGHT 1",
-            f"VIEWPOINT {place}",
+            f"VIEWPOINT {_place(np.asarray(pose, np.float64).tobytes())}",
             f"POINTS {len(points)}",
             "DATA binary\n",
         ]
     )
     return header.encode() + points.tobytes()
+
+
+@functools.lru_cache(maxsize=16)
+def _place(pose: bytes) -> str:
+    """A viewpoint (f8 [4, 4]) as text; a sensor has the same in all its files."""
+    matrix = np.frombuffer(pose, np.float64).reshape(4, 4)
+    x, y, z, w = quaternion_of_rotation(matrix[:3, :3]).tolist()
+    return " ".join(f"{value:.9g}" for value in (*matrix[:3, 3].tolist(), w, x, y, z))

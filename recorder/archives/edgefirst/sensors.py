@@ -59,7 +59,7 @@ class LidarFiles:
 
     def __init__(self, job: Job, stream: Stream, *, project: bool) -> None:
         self.name, self.stream = stream.name, stream
-        self._job, self._lock = job, threading.Lock()
+        self._job = job
         text, where = read_text(stream, "lidar.json")
         self._optics = OusterOptics.of_metadata(text, where)
         shape = (self._optics.beams, self._optics.columns)
@@ -111,25 +111,27 @@ class LidarFiles:
     def _read(
         self, index: int, number: int, rfl: str
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
-        with self._lock:
-            ranges = lidar_range_mm(self.stream, index, number)
-            if rfl in self.stream.meta:
-                return ranges, self.stream.sample(index, [rfl])[rfl]
+        ranges = lidar_range_mm(self.stream, index, number)
+        if rfl in self.stream.meta:
+            return ranges, self.stream.sample(index, [rfl])[rfl]
         return ranges, np.zeros(ranges.shape, np.uint8)
 
     def _points(
         self, ranges: npt.NDArray[np.uint32], reflectivity: npt.NDArray[np.uint8]
     ) -> npt.NDArray[Any]:
         """Where something came back, row by row."""
-        metres = ranges.reshape(-1) * np.float32(1e-3)
-        hit = np.flatnonzero(metres)
-        points = np.empty(len(hit), LIDAR)
-        for name, beam, start in zip(("x", "y", "z"), self._beam, self._start, strict=True):
-            along = beam * metres
+        metres = ranges.reshape(-1).astype(np.float32)
+        metres *= np.float32(1e-3)
+        points = np.empty((len(metres), 4), np.float32)
+        along = np.empty_like(metres)
+        for axis, (beam, start) in enumerate(zip(self._beam, self._start, strict=True)):
+            np.multiply(beam, metres, out=along)
             along += start
-            points[name] = along.take(hit)
-        points["intensity"] = reflectivity.reshape(-1).take(hit)
-        return points
+            points[:, axis] = along
+        points[:, 3] = reflectivity.reshape(-1)
+        # A point's 16 bytes are moved as one number: much quicker than as a structure.
+        numbers = points.view(np.complex128)[:, 0]
+        return numbers[ranges.reshape(-1) > 0].view(LIDAR)
 
     def _destaggered(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Columns above each other look the same way."""
@@ -188,8 +190,7 @@ class RadarFiles:
         """The files of a frame."""
         options = self._job.options
         with self._job.at(self.name, index):
-            with self._lock:
-                data = self.stream.sample(index, self._channels)
+            data = self.stream.sample(index, self._channels)
             spectra = self._processor.spectra(data["iq"])
             found = self._processor.find(spectra)
             cube, cut = quantized(spectra, options["radar_gain"])

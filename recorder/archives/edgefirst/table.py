@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -174,9 +175,9 @@ class Table(Closing):
     def _flush(self) -> None:
         if not self._rows:
             return
+        cells = zip(*map(attrgetter(*self._schema.names), self._rows), strict=True)
         columns = [
-            pa.array([getattr(row, field.name) for row in self._rows], field.type)
-            for field in self._schema
+            pa.array(values, field.type) for values, field in zip(cells, self._schema, strict=True)
         ]
         self._rows.clear()
         self._write(pa.record_batch(columns, schema=self._schema))

@@ -39,8 +39,8 @@ from recorder.contract.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
 from recorder.processing.frames import kind_of, last_stamp_ns
 from recorder.processing.labels import box_files
-from recorder.processing.memory import keep_freed_memory
 from recorder.processing.losses import stream_losses
+from recorder.processing.memory import keep_freed_memory
 from recorder.processing.odometry import LidarOdometry, require_odometry
 from recorder.processing.poses import Cover, PoseSource, find_poses
 from recorder.session.layout import RECOVERED

@@ -76,7 +76,8 @@ class ChannelReader(Closing, ABC):
     ...         ...
 
     Arrays are the caller's own: fresh, writable, in native byte order where it is little-endian.
-    One reader serves one thread at a time.
+    Several threads may read at once; of ``lzma``, whose samples are decoded one after another, they
+    take turns.
 
     Attributes:
         name: the channel's name, which is its file's.

@@ -11,6 +11,7 @@ would hold.  xz format: https://tukaani.org/xz/xz-file-format.txt, version 1.2.
 from __future__ import annotations
 
 import lzma
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,7 @@ class LzmaReader(ChannelReader):
     def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
         super().__init__(path, layout)
         self._file = ReadFile(path)
+        self._turn = threading.Lock()
         self._decoder: lzma.LZMADecompressor | None = None
         self._stream = self._input = self._position = 0
         try:
@@ -236,13 +238,14 @@ class LzmaReader(ChannelReader):
 
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
         block = np.empty((stop - start, *self.shape), self.dtype)
+        out = block.reshape(-1).view(np.uint8).data
         if stop > start:
-            self._seek(start * self.sample_bytes)
-            out = block.reshape(-1).view(np.uint8).data
-            while out:
-                piece = self._pull(len(out))
-                out[: len(piece)] = piece
-                out = out[len(piece) :]
+            with self._turn:
+                self._seek(start * self.sample_bytes)
+                while out:
+                    piece = self._pull(len(out))
+                    out[: len(piece)] = piece
+                    out = out[len(piece) :]
         return block
 
     def _seek(self, offset: int) -> None:

@@ -6,8 +6,9 @@ in parts, as in `jsontext`; maps and lists of unknown length are read and can be
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ OPEN_MAP = b"\xbf"
 BREAK = b"\xff"
 _UNKNOWN_LENGTH = -1
 _MAX_DEPTH = 100
+_DOUBLE = struct.Struct(">Bd").pack
+_SHORT = 40
+"""Characters of a text that may well come again."""
 
 
 def head(major: int, argument: int) -> bytes:
@@ -37,42 +41,67 @@ def head(major: int, argument: int) -> bytes:
 
 
 def dump_cbor(value: object) -> bytes:
-    """A document in one piece."""
-    return b"".join(cbor_parts(value))
+    """A document in one piece; FormatError for a type that is not in it."""
+    parts: list[bytes] = []
+    _put(value, parts.append)
+    return b"".join(parts)
 
 
 def cbor_parts(value: object) -> Iterator[bytes]:
     """A document, in parts; FormatError for a type that is not in it."""
-    if isinstance(value, str):
-        text = value.encode()
-        yield head(TEXT, len(text)) + text
-    elif value is None or isinstance(value, bool):
-        yield b"\xf6" if value is None else b"\xf5" if value else b"\xf4"
-    elif isinstance(value, int):
-        yield _integer(value)
-    elif isinstance(value, float):
-        yield struct.pack(">Bd", 0xFB, value)
-    elif isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         yield head(MAP, len(value))
         for key, item in value.items():
-            yield from cbor_parts(key)
-            yield from cbor_parts(item)
-    elif isinstance(value, bytes):
-        yield head(BYTES, len(value)) + value
-    elif isinstance(value, Sequence):
-        yield head(LIST, len(value))
-        for item in value:
+            yield dump_cbor(key)
             yield from cbor_parts(item)
     elif isinstance(value, LazyRows):
         yield head(LIST, value.length)
         for item in value.items():
-            yield from cbor_parts(item)
+            yield dump_cbor(item)
     elif isinstance(value, np.ndarray):
         yield from _array_parts(ArrayParts.of(value))
     elif isinstance(value, ArrayParts):
         yield from _array_parts(value)
     else:
+        yield dump_cbor(value)
+
+
+def _put(value: object, put: Callable[[bytes], None]) -> None:
+    """Encode a value; what `json` makes has its own way, for abstract classes are slow to ask."""
+    kind = type(value)
+    if isinstance(value, str):
+        put(_text(value) if len(value) <= _SHORT else _any_text(value))
+    elif isinstance(value, float):
+        put(_DOUBLE(0xFB, value))
+    elif value is None or isinstance(value, bool):
+        put(b"\xf6" if value is None else b"\xf5" if value else b"\xf4")
+    elif isinstance(value, int):
+        put(_integer(value))
+    elif isinstance(value, bytes):
+        put(head(BYTES, len(value)) + value)
+    elif kind is dict or (kind is not list and isinstance(value, Mapping)):
+        items: Mapping[object, object] = value  # type: ignore[assignment]
+        put(head(MAP, len(items)))
+        for key, item in items.items():
+            _put(key, put)
+            _put(item, put)
+    elif isinstance(value, Sequence):
+        put(head(LIST, len(value)))
+        for item in value:
+            _put(item, put)
+    elif isinstance(value, LazyRows | np.ndarray | ArrayParts):
+        for part in cbor_parts(value):
+            put(part)
+    else:
         raise FormatError(f"metadata that CBOR cannot hold: {type(value).__name__}")
+
+
+def _any_text(value: str) -> bytes:
+    text = value.encode()
+    return head(TEXT, len(text)) + text
+
+
+_text = functools.lru_cache(maxsize=1024)(_any_text)  # most are keys, and names of classes
 
 
 def _integer(value: int) -> bytes:
@@ -88,7 +117,7 @@ def _array_parts(array: ArrayParts) -> Iterator[bytes]:
             yield _rows(part)
         else:
             for item in part.tolist():
-                yield from cbor_parts(item)
+                yield dump_cbor(item)
 
 
 def _rows(array: npt.NDArray[Any]) -> bytes:

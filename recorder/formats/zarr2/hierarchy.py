@@ -65,10 +65,13 @@ class Hierarchy(Finishing):
 
     def put_metadata(self, key: str, document: Attributes) -> None:
         """Write ``.zgroup``, ``.zarray`` or ``.zattrs``."""
-        if is_lazy(document):
+        try:
+            text = dump_json(document)
+        except FormatError:
+            if not is_lazy(document):  # which few are, so that it is asked last
+                raise
             self._put_lazy(key, document)
             return
-        text = dump_json(document)
         if len(text) < _BULKY:
             self.store.put_again(key, text)
         else:

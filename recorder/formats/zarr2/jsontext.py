@@ -47,10 +47,12 @@ class LazyRows:
     Attributes:
         length: how many items there are.
         items: gives them from the first on.
+        texts: gives them as compact JSON, where they are at hand so.
     """
 
     length: int
     items: Callable[[], Iterator[Any]]
+    texts: Callable[[], Iterator[bytes]] | None = None
 
 
 def is_lazy(value: object) -> bool:
@@ -85,8 +87,9 @@ def json_parts(value: object) -> Iterator[bytes]:
         yield b"]"
     elif isinstance(value, LazyRows):
         yield b"["
-        for position, item in enumerate(value.items()):
-            yield (b"," if position else b"") + dump_json(item)
+        texts = map(dump_json, value.items()) if value.texts is None else value.texts()
+        for position, text in enumerate(texts):
+            yield b"," + text if position else text
         yield b"]"
     else:
         yield dump_json(value)
