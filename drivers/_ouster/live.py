@@ -6,7 +6,7 @@ import hashlib
 import select
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -51,6 +51,22 @@ def wanted_settings(config: SensorConfig) -> Wanted:
     options = config.options
     chosen = {to: options[name] for name, to in _SETTINGS.items() if options[name] is not None}
     return Wanted({**options["settings"], **chosen}, options["udp_dest"])
+
+
+def ports_of(settings: Mapping[str, Any]) -> tuple[int, int]:
+    """The UDP ports of lidar and IMU in a sensor's settings; the usual ones where it names none.
+
+    Raises:
+        DeviceError: what stands there is no port.
+    """
+    lidar, imu = (
+        settings.get(name) or usual
+        for name, usual in (("udp_port_lidar", 7502), ("udp_port_imu", 7503))
+    )
+    for port in (lidar, imu):
+        if not isinstance(port, int) or not 0 < port < 65536:
+            raise DeviceError(f"the sensor's settings name {port!r:.40} as a UDP port")
+    return lidar, imu
 
 
 class LiveSource:
@@ -126,7 +142,7 @@ class LiveSource:
             _warn(f"{self._place}: the sensor does not take the settings {names}")
         destination = str(active.get("udp_dest") or "")
         direct = destination == http.local_address or is_multicast(destination)
-        ports = int(active.get("udp_port_lidar") or 7502), int(active.get("udp_port_imu") or 7503)
+        ports = ports_of(active)
         address = destination if direct else ""
         self._bind(address, ports, http.local_address)
         text = http.metadata()

@@ -47,6 +47,7 @@ class Emulator(ABC):
     Attributes:
         injected: faults so far, by kind, in packets (or in what else the kind is counted in).
         finished: a source that ends was sent whole.
+        late_ns: by how much the last that was sent was late: this machine does not keep up.
     """
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
@@ -55,6 +56,7 @@ class Emulator(ABC):
         self.seed = seed
         self.injected: Counter[str] = Counter()
         self.finished = False
+        self.late_ns = 0
 
     @abstractmethod
     def start(self) -> EmulatedSource:

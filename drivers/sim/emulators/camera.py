@@ -16,8 +16,9 @@ Faults, in pictures where they are counted:
 - ``unplug``: gone for a while, and the camera goes on.
 - ``clock_jump``: of the camera's clock.
 
-``reorder`` is refused: TCP does not do that.  A client's first picture is never hit, since nobody
-can count what is missing before it.
+Their time begins with the first picture that a client is given.  ``reorder`` is refused: TCP does
+not do that.  A client's first picture is never hit, since nobody can count what is missing before
+it.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class CameraEmulator(Emulator):
         self._clients: list[_Client] = []
         self._port = 0
         self._start_ns: int | None = None
+        self._first_ns: int | None = None  # of the first picture that was given, since the start
         self._next = 0  # index of the next picture
         self._first = 0  # index of the picture that has number 0
         self._power_on_ns = 0  # since the start
@@ -123,8 +125,13 @@ class CameraEmulator(Emulator):
         self._accept()
         self._serve()
         waits &= not self._watched
-        while not waits and not self._ended and self._due_ns(self._next) <= elapsed_ns:
-            self._picture(self._due_ns(self._next))
+        if not self._pictures.sequential and not any(c.streaming for c in self._clients):
+            self._next = max(self._next, self._next_index(elapsed_ns))  # nobody looks
+        due_ns = self._due_ns(self._next)
+        # One at a time, so that each is sent even where drawing takes longer than a period.
+        if not waits and not self._ended and due_ns <= elapsed_ns:
+            self.late_ns = elapsed_ns - due_ns
+            self._picture(due_ns)
         self._serve()
         self.finished = self._ended and not self._clients
         return max(now_ns, min(now_ns + _POLL_NS, self._start_ns + self._due_ns(self._next)))
@@ -148,7 +155,9 @@ class CameraEmulator(Emulator):
         return index
 
     def _begin_faults(self, elapsed_ns: int) -> None:
-        t_s = elapsed_ns / 1e9
+        if self._first_ns is None:
+            return
+        t_s = (elapsed_ns - self._first_ns) / 1e9
         absent = False
         for index, fault in enumerate(self._device_faults):
             if t_s < fault.at_s:
@@ -189,12 +198,9 @@ class CameraEmulator(Emulator):
 
     def _picture(self, due_ns: int) -> None:
         """Take picture `_next`; send it to those who want it."""
-        t_s = due_ns / 1e9
         index, number = self._next, self._next - self._first
         self._next += 1
         clients = [client for client in self._clients if client.streaming]
-        if not clients and not self._pictures.sequential:
-            return
         jpeg = self._pictures.jpeg(index)
         if jpeg is None:
             self._ended = True
@@ -204,6 +210,9 @@ class CameraEmulator(Emulator):
             return
         if not clients:
             return
+        if self._first_ns is None:
+            self._first_ns = due_ns
+        t_s = (due_ns - self._first_ns) / 1e9
         if any(f.kind == "stall" and f.at_s <= t_s and f.during(t_s) for f in self._device_faults):
             self.injected["stall"] += 1
             return

@@ -278,6 +278,7 @@ class MmwaveEmulator(Emulator):
             self._ready = self._frame(self._index)  # in time for its begin
         if now_ns < begin_ns:
             return begin_ns
+        self.late_ns = now_ns - begin_ns
         self._beyond = self._recording is not None and self._recording.ended
         self._card.push(self._ready, begin_ns, round(chirp.frame_time * 1e6))
         self._ready = None

@@ -192,6 +192,7 @@ class OusterEmulator(Emulator):
             if at_ns > now_ns:
                 return max(at_ns, now_ns + _GRAIN_NS)
             packet = feed.take()
+            self.late_ns = now_ns - at_ns
             if self._first_ns is None and served:
                 self._first_ns = at_ns
             if (fault := self._silenced(at_ns)) is not None:

@@ -8,6 +8,7 @@ only counted.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from drivers._protocols.chirp import DEVICES, ChirpConfig
@@ -132,6 +133,8 @@ class DemoFirmware:
             numbers = [float(value) for value in values]
         except ValueError:
             return _USAGE
+        if not all(map(math.isfinite, numbers)):
+            return _USAGE
         count = _ARGUMENTS[name]
         if count is not None and len(numbers) != count:
             return _USAGE
@@ -174,9 +177,26 @@ class DemoFirmware:
         mask = int(self._settings["channelCfg"][1])
         if sum(self._transmitters) != mask:
             raise _RefusedError("Error: Chirps and transmitters disagree\nError -1")
+        if not self._possible():
+            raise _RefusedError("Error: The chirps cannot be made\nError -1")
         self.running = True
         self.starts += 1
         return "Done"
+
+    def _possible(self) -> bool:
+        """Whether there are samples, within their ramp, and chirps, within their frame."""
+        profile, frame = self._settings["profileCfg"], self._settings["frameCfg"]
+        _, _, idle, begin, ramp, _, _, slope, _, samples, rate, *_ = profile
+        loops, period_ms = frame[2], frame[4]
+        if not (idle >= 0 and begin >= 0 and ramp > 0 and 0 < slope <= 300):
+            return False
+        if not (2 <= samples <= 4096 and not samples % 2 and 100 <= rate <= 50_000):
+            return False
+        if not (1 <= loops <= 4096 and loops == int(loops)):
+            return False
+        if begin + samples / rate * 1e3 > ramp + 0.1:
+            return False
+        return (idle + ramp) * len(self._transmitters) * loops / 1e3 <= period_ms <= 60_000
 
     def _flush(self) -> None:
         self._settings.clear()

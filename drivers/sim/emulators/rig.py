@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from recorder.contract.errors import ConfigError
 from recorder.contract.settings import SensorEntry
 
 _LONGEST_WAIT_S = 0.02  # requests are answered within it
+_LATE_NS = 1_000_000_000
 
 
 def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Emulator:
@@ -114,8 +116,17 @@ class EmulatedRig(Closing):
 
     def _run(self, emulator: Emulator) -> None:
         try:
+            told = False
             while not self._stop.is_set():
                 due_ns = emulator.step(time.monotonic_ns())
+                if emulator.late_ns > _LATE_NS and not told:
+                    told = True
+                    print(
+                        f"{emulator.sensor.name}: this machine is too slow to emulate it in real "
+                        "time; what it sends comes late, and its rate is lower than it says",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                 wait_s = (due_ns - time.monotonic_ns()) / 1e9
                 if wait_s > 0:
                     self._stop.wait(min(wait_s, _LONGEST_WAIT_S))

@@ -358,6 +358,7 @@ class XsensEmulator(Emulator):
                 self._lost_to = ""
         while feed.due_ns is not None and feed.due_ns <= now_ns:
             t_ns = feed.due_ns
+            self.late_ns = now_ns - t_ns
             for packet in self._packets_of(encode(self._stamped(feed.take(), t_ns)), t_ns):
                 free_ns = max(t_ns, self._line[-1][0] if self._line else 0)
                 takes_ns = round(len(packet) * 1e9 * BITS_PER_BYTE / self._device.baudrate)
