@@ -31,6 +31,7 @@ class Device:
 
     Attributes:
         absent: the driver is not open.
+        absent_since_ns: when it was first found absent, CLOCK_MONOTONIC; None where it was not.
     """
 
     def __init__(self, driver: Driver, clock: Clock, stop: SignalEvent, report: Report) -> None:
@@ -39,6 +40,7 @@ class Device:
         self._stop = stop
         self._report = report
         self.absent = not driver.played
+        self.absent_since_ns: int | None = None
 
     def find(self, lost: str = "") -> Sequence[StreamSpec] | None:
         """Open the device; returns when it is there, or None when the process is to end.
@@ -57,6 +59,8 @@ class Device:
             try:
                 specs = self._driver.open()
             except DeviceError as error:
+                if self.absent_since_ns is None:
+                    self.absent_since_ns = self._clock.monotonic_ns()
                 if str(error) != told and not lost:
                     told = str(error)
                     self._say("absent", told)

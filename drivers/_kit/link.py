@@ -20,8 +20,7 @@ from recorder.contract.wire import Kind, Message
 
 _POLL_S = 0.25
 _PING_NS = 500_000_000  # above the time from ack to ack on a slow disk
-_IDLE_PING_NS = 1_000_000_000
-_STATS_NS = 1_000_000_000
+_IDLE_PING_NS = _STATS_NS = 1_000_000_000
 _GATHER_NS = 50_000_000  # a small message waits so long for others before it is sent
 _GATHER_BYTES = 4096
 _SEAM_PATIENCE_NS = 1_000_000_000  # a driver that gives nothing crosses a seam so much later
@@ -153,6 +152,19 @@ class Link:
         """Go over to the session that continues the present one: what is published from now on."""
         with self._changed:
             self._cross()
+        self._waker.wake()
+
+    def wait_until_armed(self, timeout: float) -> None:
+        """Wait for the writer's first answer; no session is known until then."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._armed or self._interrupted, timeout)
+
+    def device_late(self, since_ns: int) -> None:
+        """The device was absent from then on, and is there now, at this driver's first start."""
+        with self._changed:
+            first = self._session is not None and self._session.last_ns is None
+            for spec in self._specs if first else ():
+                self._tell_lost(spec, "device", since_ns)
         self._waker.wake()
 
     def device_lost(self) -> None:
@@ -395,7 +407,9 @@ class Link:
             self._say_ended()
             self._changed.notify_all()
         if not self._armed:
-            self._armed = True
+            with self._changed:
+                self._armed = True
+                self._changed.notify_all()
             self._report("armed", streams=[s.to_wire() for s in self._specs])
 
     def _follow(self, values: dict[str, Any]) -> None:

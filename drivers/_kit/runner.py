@@ -35,6 +35,7 @@ from recorder.contract.schema import DriverSchema
 from recorder.contract.wire import Kind, Message
 
 _IDLE_S = 0.2
+_ARMED_S = 2.0  # kernel buffers hold what a device gives meanwhile
 _DRAIN_S = 5.0  # a driver told to end in mid-session hands over what it holds
 
 
@@ -155,6 +156,11 @@ class Runner:
         link.start()
         opened = True
         try:
+            if not self._driver.played:
+                # What a device gives before the session is known would be nobody's.
+                link.wait_until_armed(_ARMED_S)
+                if device.absent_since_ns is not None:
+                    link.device_late(device.absent_since_ns)
             while not self._stop.is_set() and not self._exit_code:
                 if not self._driver.played:
                     self._follow(device)
@@ -253,11 +259,11 @@ class Runner:
             return
         if isinstance(item, State) and item.lasting:
             self._lasting.setdefault(item.stream, {}).update(item.values)
-        if session is not None and session.seam_ns is None and isinstance(item, Sample):
-            # What was measured before a session began is none of its samples.
+        if session is not None and session.seam_ns is None and not isinstance(item, State):
+            # What was measured, or lost, before a session began is none of its samples.
             if _last_ns(item) < session.start_ns:
                 session = None
-            else:
+            elif isinstance(item, Sample):
                 _keep(item, item.t_ns >= session.start_ns)
         until_ns = session.until_ns if session is not None else None
         if session is None or until_ns is None or _last_ns(item) < until_ns:

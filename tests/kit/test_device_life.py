@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drivers._kit import runner as runner_module
 from drivers._kit.driver import Item, Sample, SensorConfig, State
 from drivers._kit.runner import Runner
 from recorder.contract.errors import DeviceError
@@ -84,6 +85,27 @@ def test_an_absent_device_is_told_and_tried_again(make_rig: Callable[..., Rig]) 
     account = rig.record(driver, during=lambda: later(driver))
     assert device_reports(rig) == ["absent", "present"], "said once"
     assert account["samples"] > 10 and account["unknown_losses"] == 0
+
+
+def test_a_device_that_appears_late_has_an_interval_of_loss(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig()
+    driver = Device([DeviceError("fake: no answer")] * 4, rig.clock)
+    session: list[Path] = []
+    report, start = runner_module.report, rig.start
+
+    def once(event: str, **values: Any) -> None:
+        report(event, **values)
+        if event == "device" and values["state"] == "absent":
+            session.append(start())
+
+    monkeypatch.setattr(runner_module, "report", once)
+    monkeypatch.setattr(rig, "start", lambda duration_s=None: session[0])
+    account = rig.record(driver, during=lambda: later(driver))
+    assert account["unknown_losses"] == 1 and account["samples"] > 10
+    (lost,) = (e for e in lines(session[0], "events.jsonl") if e["type"] == "lost")
+    assert lost["cause"] == "device" and lost["duration_ns"] > 1e9 and lost["estimate"] > 100
 
 
 def test_a_device_that_goes_and_comes_back(make_rig: Callable[..., Rig]) -> None:
