@@ -12,8 +12,10 @@ ROVERD ?=
 DEMO_S ?= 5
 # Tests that run at a time.
 JOBS ?= 2
+# The tests of a file share what they only read.
+SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-campaign test-long lint conformance bench soak clean install uninstall
+.PHONY: demo test test-campaign test-long lint conformance bench soak clean install environment uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
 define make_venv
@@ -44,10 +46,10 @@ demo: $(STAMP)
 	    && $(BIN)/recorder info $$session && $(BIN)/recorder list demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(JOBS)
+	$(BIN)/python -m pytest -q $(SPREAD)
 
 test-campaign: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(JOBS) -m campaign tests
+	$(BIN)/python -m pytest -q $(SPREAD) -m campaign tests
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -q -m long
@@ -73,8 +75,17 @@ DESTDIR ?=
 UNITS := recorder.service recorder-finalize.service
 
 install:
-	$(call make_venv,$(DESTDIR)$(PREFIX))
-	$(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --constraint constraints.txt '.[archives,radar]'
+	@# An environment of ours, or nothing: what else is there is not ours to replace.
+	@[ -e $(DESTDIR)$(PREFIX)/pyvenv.cfg ] || [ -z "$$(ls -A $(DESTDIR)$(PREFIX) 2>/dev/null)" ] \
+	    || { echo '$(DESTDIR)$(PREFIX) is not empty and no environment of the recorder'; exit 1; }
+	umask 022; [ -x $(DESTDIR)$(PREFIX)/bin/pip ] || { $(MAKE) --no-print-directory environment; }
+	rm -rf build  # or modules of an earlier version would be installed again
+	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --constraint constraints.txt \
+	    '.[archives,radar]'
+	rm -rf build
+	@# Scripts name their interpreter: as it is called where the image runs.
+	[ -z "$(DESTDIR)" ] || { grep -rlIF '$(DESTDIR)$(PREFIX)' $(DESTDIR)$(PREFIX)/bin \
+	    $(DESTDIR)$(PREFIX)/pyvenv.cfg | xargs sed -i 's#$(DESTDIR)$(PREFIX)#$(PREFIX)#g'; }
 	for unit in $(UNITS); do \
 	    sed 's#/opt/recorder#$(PREFIX)#g' systemd/$$unit > systemd/$$unit.tmp \
 	    && install -D -m 644 systemd/$$unit.tmp $(DESTDIR)/etc/systemd/system/$$unit; \
@@ -83,20 +94,27 @@ install:
 	install -D -m 644 systemd/recorder.tmpfiles $(DESTDIR)/etc/tmpfiles.d/recorder.conf
 	install -D -m 644 systemd/60-recorder.conf $(DESTDIR)/etc/sysctl.d/60-recorder.conf
 	install -D -m 644 systemd/60-recorder.rules $(DESTDIR)/etc/udev/rules.d/60-recorder.rules
-	install -D -m 644 docs/vehicle.md $(DESTDIR)$(PREFIX)/share/doc/vehicle.md
+	install -d $(DESTDIR)$(PREFIX)/share/doc && install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc
 	[ -e $(DESTDIR)/etc/recorder/recorder.yaml ] \
 	    || install -D -m 640 configs/vehicle.yaml $(DESTDIR)/etc/recorder/recorder.yaml
+	install -d $(DESTDIR)/usr/local/bin && ln -sf $(PREFIX)/bin/recorder $(DESTDIR)/usr/local/bin/
 	[ -n "$(DESTDIR)" ] || { systemd-sysusers recorder.conf && systemd-tmpfiles --create recorder.conf \
-	    && chgrp recorder /etc/recorder/recorder.yaml && ln -sf $(PREFIX)/bin/recorder /usr/local/bin/ \
-	    && sysctl --quiet --system && udevadm control --reload && systemctl daemon-reload \
-	    && echo 'installed; next: docs/vehicle.md, "The first session"'; }
+	    && sysctl --quiet --system && udevadm control --reload \
+	    && udevadm trigger --subsystem-match=tty --subsystem-match=video4linux \
+	    && systemctl daemon-reload && echo 'installed; next: docs/vehicle.md, "The first session"'; }
+
+environment:
+	$(call make_venv,$(DESTDIR)$(PREFIX))
 
 uninstall:
+	@[ ! -e $(DESTDIR)$(PREFIX) ] \
+	    || [ -e $(DESTDIR)$(PREFIX)/pyvenv.cfg -a -e $(DESTDIR)$(PREFIX)/bin/recorder ] \
+	    || { echo 'there is no recorder in $(DESTDIR)$(PREFIX)'; exit 1; }
 	-[ -n "$(DESTDIR)" ] || systemctl disable --now recorder
 	rm -f $(addprefix $(DESTDIR)/etc/systemd/system/,$(UNITS)) $(DESTDIR)/etc/sysusers.d/recorder.conf \
 	    $(DESTDIR)/etc/tmpfiles.d/recorder.conf $(DESTDIR)/etc/sysctl.d/60-recorder.conf \
 	    $(DESTDIR)/etc/udev/rules.d/60-recorder.rules
-	[ -n "$(DESTDIR)" ] || rm -f /usr/local/bin/recorder
+	rm -f $(DESTDIR)/usr/local/bin/recorder
 	rm -rf $(DESTDIR)$(PREFIX)
 	[ -n "$(DESTDIR)" ] || systemctl daemon-reload
 

@@ -9,7 +9,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import (
     add_format,
@@ -20,6 +20,9 @@ from recorder.cli.output import (
     human_seconds,
     note,
 )
+
+if TYPE_CHECKING:
+    from recorder.contract.config import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.errors import ConfigError
     from recorder.contract.masking import mask_passwords
     from recorder.daemon.catalog import check_sources, load, streams_twice
+    from recorder.daemon.control.sockets import socket_warning
     from recorder.daemon.host.clocks import clock_state, summary
     from recorder.daemon.preflight import (
         check_root,
@@ -75,6 +79,9 @@ def run(args: argparse.Namespace) -> int:
     slow, warnings = disk_findings(disk, config.storage, rate)
     problems += [Problem("session.root", message, 1) for message in slow]
     warnings += machine_warnings(config.sensors)
+    if (warning := socket_warning(config.control.socket)) is not None:
+        warnings.append(warning)
+    problems += _keys(config)
     clocks = clock_state()
     if clocks["kernel"] is not None and not clocks["kernel"]["synchronized"]:
         warnings.append("the clock is not synchronized: ts is off by as much as it is")
@@ -127,6 +134,22 @@ def run(args: argparse.Namespace) -> int:
     for problem in problems:
         note(f"recorder check: {config.error(problem.key, problem.message)}")
     return max((p.exit_code for p in problems), default=0)
+
+
+def _keys(config: Config) -> list[Problem]:
+    """What is missing for control over TCP, where the config asks for it."""
+    from recorder.contract.curve import check_keys
+    from recorder.contract.errors import UsageError
+
+    if config.control.tcp is None:
+        return []
+    if config.control.curve_keys is None:
+        return [Problem("control.tcp", "needs control.curve_keys", 2)]
+    try:
+        check_keys(config.control.curve_keys)
+    except UsageError as error:
+        return [Problem("control.curve_keys", str(error), 2)]
+    return []
 
 
 def _stream(spec: Any) -> dict[str, Any]:

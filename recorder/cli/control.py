@@ -37,7 +37,7 @@ def connect(args: argparse.Namespace) -> Client:
 
     if args.socket is None or not args.socket.startswith("tcp://"):
         return Client(args.socket)
-    from recorder.daemon.remote import RemoteWire
+    from recorder.daemon.control.remote import RemoteWire
 
     if args.keys is None:
         raise UsageError("--keys: a daemon over TCP needs a folder of keys")

@@ -159,8 +159,8 @@ def _pack_together(
 def _pending(args: argparse.Namespace) -> int:
     """Recover, checksum and pack what is still to be done below a config's root."""
     from recorder.contract.clock import SignalEvent, SystemClock
+    from recorder.daemon.after.pending import finalize_pending
     from recorder.daemon.catalog import load
-    from recorder.daemon.pending import finalize_pending
 
     stop = SignalEvent()
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -20,13 +20,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Keep it; 0 where it is kept now (or was before)."""
-    from recorder.daemon.retention import keep
+    from recorder.contract.errors import StorageError
+    from recorder.daemon.after.retention import keep
 
     path = Path(args.session)
     if path.is_dir() or "/" in args.session:
         try:
             keep(path, release=args.release)
-        except PermissionError:  # the daemon's user may
+        except StorageError as error:
+            if not isinstance(error.__cause__, PermissionError):
+                raise
+            # The daemon's user may.
             ask(args, "keep", session=path.resolve().name, release=args.release)
         shown = str(path)
     else:

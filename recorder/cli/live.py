@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from recorder.cli.output import format_table, human_bytes, human_seconds, note
-from recorder.daemon.supervisor import Status
+from recorder.daemon.processes.supervisor import Status
 
 _LOG_S = 5.0
 _WINDOW = 16  # states that a rate is taken over: about four seconds

@@ -36,10 +36,10 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import StorageError
     from recorder.contract.names import check_name, render_name
+    from recorder.daemon.after.steps import skip
     from recorder.daemon.catalog import load
     from recorder.daemon.foreground import Foreground
     from recorder.daemon.preflight import check_root
-    from recorder.daemon.steps import skip
     from recorder.session.layout import SessionPlan
 
     if args.name is not None:

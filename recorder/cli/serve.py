@@ -30,13 +30,13 @@ def run(args: argparse.Namespace) -> int:
     from recorder.cli.finalize import configured_steps
     from recorder.contract.clock import SystemClock
     from recorder.daemon.catalog import load
-    from recorder.daemon.control import ControlServer
+    from recorder.daemon.control.remote import serve_tcp
+    from recorder.daemon.control.server import ControlServer
+    from recorder.daemon.control.sockets import socket_to_serve
     from recorder.daemon.daemon import Daemon
     from recorder.daemon.host.systemd import SystemdNotify
     from recorder.daemon.logs import Log, under_journald
-    from recorder.daemon.remote import serve_tcp
-    from recorder.daemon.sockets import socket_to_serve
-    from recorder.daemon.supervisor import Supervisor
+    from recorder.daemon.processes.supervisor import Supervisor
     from recorder.daemon.surroundings import Surroundings
 
     config = load(args.config)

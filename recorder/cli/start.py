@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Start; 0 where it records now, else the reason and 1, or 2 for a name that cannot be."""
     from recorder.contract.errors import UsageError
     from recorder.contract.names import check_name
-    from recorder.daemon.requests import check_metadata
+    from recorder.daemon.control.requests import check_metadata
 
     meta = {}
     for item in args.meta:

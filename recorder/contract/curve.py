@@ -52,6 +52,17 @@ def make_keys(folder: Path) -> None:
         raise StorageError(f"{folder}: no keys can be made there: {error.strerror}") from None
 
 
+def check_keys(keys: Path) -> None:
+    """Whether a daemon can serve with this folder of keys.
+
+    Raises:
+        UsageError: a key is missing, or no client could connect.
+    """
+    _load(keys, SERVER)
+    if not any((keys / CLIENTS).glob("*.key")):
+        raise UsageError(f"{keys / CLIENTS}: holds no client's key; nobody could connect")
+
+
 class CurveServer(Closing):
     """Takes requests from known clients.
 
@@ -67,10 +78,9 @@ class CurveServer(Closing):
     """
 
     def __init__(self, address: str, keys: Path, waker: Waker, most_bytes: int) -> None:
+        check_keys(keys)
         public, secret = _load(keys, SERVER)
         clients = keys / CLIENTS
-        if not any(clients.glob("*.key")):
-            raise UsageError(f"{clients}: holds no client's key; nobody could connect")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._auth = ThreadAuthenticator(self._context)
         self._auth.start()

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import RecorderError
-from recorder.daemon.sockets import socket_to_ask
+from recorder.daemon.control.sockets import socket_to_ask
 
 TIMEOUT_S = 120.0
 """For a reply: closing a session may take a while."""
@@ -85,7 +85,7 @@ class Client(Closing):
     Args:
         path: the control socket; where the daemon puts it unless given.
         timeout_s: longest wait for a reply.
-        wire: another way to the daemon (`recorder.daemon.remote`).
+        wire: another way to the daemon (`recorder.daemon.control.remote`).
 
     Raises:
         DaemonError: no daemon can be reached.

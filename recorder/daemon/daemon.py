@@ -1,7 +1,7 @@
 """The daemon: from boot to key-off it keeps the drivers armed and records when it is wished for.
 
 It answers who controls it, sees to the folder of sessions, and to what comes after recording;
-sessions are `recorder.daemon.sessions`'::
+sessions are `recorder.daemon.recording.sessions`'::
 
     daemon = Daemon(config, SystemClock(), Supervisor(config, SystemClock(), print), print)
     daemon.open()
@@ -27,18 +27,18 @@ from recorder.archives.base import available
 from recorder.contract.clock import Clock
 from recorder.contract.config import Config
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.daemon.control import Call, refusal
-from recorder.daemon.finalizing import Finalizing
+from recorder.daemon.after.finalizing import Finalizing
+from recorder.daemon.after.retention import keep, sweep
+from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.hooks import Notify
-from recorder.daemon.machine import RefusedError, State
-from recorder.daemon.preflight import check_root
-from recorder.daemon.questions import Question
-from recorder.daemon.retention import keep, sweep
+from recorder.daemon.preflight import check_root, mount_problem
+from recorder.daemon.processes.questions import Question
+from recorder.daemon.processes.supervisor import Supervisor
+from recorder.daemon.recording.machine import RefusedError, State
+from recorder.daemon.recording.sessions import SETTLE_S, Sessions
+from recorder.daemon.recording.wish import WishFile, state_folder
 from recorder.daemon.root import RootLock
-from recorder.daemon.sessions import SETTLE_S, Sessions
 from recorder.daemon.status import describe, line
-from recorder.daemon.supervisor import Supervisor
-from recorder.daemon.wish import WishFile, state_folder
 
 TURN_S = 0.1
 UNCOMMITTED_S = 30.0
@@ -98,7 +98,7 @@ class Daemon:
         self.finalizing = finalizing or Finalizing(root, clock, say, frozenset(available()))
         self._say = say
         self._root = RootLock(root)
-        self._wishes = wishes or WishFile(state_folder(root))
+        self._wishes = wishes or WishFile(state_folder(root), problem=self._stateless)
         self.sessions = Sessions(config, clock, supervisor, self._wishes, say, self)
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._starters: list[Call] = []
@@ -109,6 +109,7 @@ class Daemon:
         self._sweeper: threading.Thread | None = None
         self._leave_by_ns: int | None = None
         self._status_line = ""
+        self._said = ""
 
     @property
     def state(self) -> str:
@@ -175,15 +176,18 @@ class Daemon:
         if self._leave_by_ns is not None and now_ns > self._leave_by_ns:
             self._say("not closed in time; ending all the same")
             self._left = True
-        if not self._root.held and now_ns >= self._root_at_ns and not machine.leaving:
-            self._open_root()
+        if now_ns >= self._root_at_ns and not machine.leaving:
+            self._watch_root(now_ns)
         self._settle(now_ns)
         while not self._calls.empty():
             self._serve(self._calls.get())
         self.sessions.turn(now_ns)
         self._follow_marks()
         if self._root.held and not machine.leaving:
-            self._chores(now_ns)
+            try:
+                self._chores(now_ns)
+            except OSError as error:  # a disk that fails under the folder: recording goes on
+                self._trouble(f"looking after recorded sessions: {error}")
         self._feed(now_ns)
         for callback in self.on_tick:
             callback(self, now_ns)
@@ -197,7 +201,7 @@ class Daemon:
             StorageError: the root is not there, cannot be written to, or is too full.
         """
         problem = check_root(self.config.session.root, self.config.storage).problem
-        if problem is None and not self._root.held:
+        if problem is None and (not self._root.held or self._root.lost):
             self._open_root()
             problem = self.root_problem
         if problem is not None:
@@ -231,10 +235,39 @@ class Daemon:
 
     # What is found at the start
 
+    def _watch_root(self, now_ns: int) -> None:
+        """See whether the root is there and ours: a disk may be unmounted, and come back."""
+        if not self._root.held or self._root.lost:
+            try:
+                self._open_root()
+            except UsageError as error:  # another daemon was faster
+                self.root_problem = str(error)
+                self._trouble(f"nothing can be recorded yet: {error}")
+            return
+        self._root_at_ns = now_ns + round(_ROOT_RETRY_S * 1e9)
+        self.sessions.save_again()
+        problem = self._unmounted()
+        if problem is not None and problem != self.root_problem:
+            self._say(problem)
+        self.root_problem = problem
+
+    def _stateless(self) -> str | None:
+        """Why the state folder is not what it should be, where it lies below the root."""
+        root = self.config.session.root
+        return self._unmounted() if root in state_folder(root).parents else None
+
+    def _unmounted(self) -> str | None:
+        root = self.config.session.root
+        try:
+            return mount_problem(root, self.config.storage)
+        except OSError as error:
+            return f"{root} cannot be read: {error.strerror}"
+
     def _open_root(self) -> None:
         """Take the root as soon as it is there: an unmounted one is never written through."""
         now_ns = self.clock.monotonic_ns()
         self._root_at_ns = now_ns + round(_ROOT_RETRY_S * 1e9)
+        self._root.release()
         storage = replace(self.config.storage, min_free_gb=0.0)  # a full one can be cleared
         problem = check_root(self.config.session.root, storage).problem
         if problem is None:
@@ -365,6 +398,12 @@ class Daemon:
         )
         self._sweeper = threading.Thread(target=sweep, args=arguments, name="sweep", daemon=True)
         self._sweeper.start()
+
+    def _trouble(self, text: str) -> None:
+        """Say what is wrong, once in a row."""
+        if text != self._said:
+            self._said = text
+            self._say(text)
 
     def _feed(self, now_ns: int) -> None:
         """Tell the service manager; a silent sensor is a fault, and never its reason to act."""

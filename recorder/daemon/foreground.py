@@ -25,9 +25,9 @@ from recorder.contract.errors import (
     UsageError,
 )
 from recorder.daemon.host.clock_record import ClockRecord
-from recorder.daemon.questions import Question
-from recorder.daemon.sensors import Sensor, Status
-from recorder.daemon.supervisor import Supervisor
+from recorder.daemon.processes.questions import Question
+from recorder.daemon.processes.sensors import Sensor, Status
+from recorder.daemon.processes.supervisor import Supervisor
 from recorder.session.layout import SessionPlan
 
 _POLL_S = 0.1

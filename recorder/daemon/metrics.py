@@ -15,6 +15,7 @@ from recorder.contract.errors import StorageError
 
 STATES = ("idle", "starting", "recording", "stopping", "fault")
 _HOST = "127.0.0.1"
+_MOST_CLIENTS = 16
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
@@ -189,8 +190,26 @@ class MetricsServer(Closing):
 
 
 class _Server(http.server.ThreadingHTTPServer):
+    """One that refuses who comes while `_MOST_CLIENTS` are served: each takes a thread."""
+
     daemon_threads = True
     block_on_close = False
+
+    def __init__(self, *args: Any) -> None:
+        self._free = threading.BoundedSemaphore(_MOST_CLIENTS)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no event."""

@@ -13,6 +13,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.daemon.host.disk import DiskSpeed, FileSystem, file_system, measure
 from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
 
+_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _HEADROOM = 2.0
 """A disk should take so many times what the rig is expected to give."""
 
@@ -55,8 +56,8 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
             place = place.parent
         if not place.is_dir():
             return report(f"{place} is not a folder")
-        if storage.require_mount and _mount_point(place) == Path("/"):
-            return report(f"{root} is on no mounted volume, and storage.require_mount is set")
+        if (problem := mount_problem(root, storage)) is not None:
+            return report(problem)
         free = shutil.disk_usage(place).free
         # Asking for permissions is not enough: only writing shows a read-only mount to root.
         with tempfile.TemporaryFile(dir=place) as file:
@@ -69,6 +70,26 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
             f"{root} has {free / 1e9:.1f} GB free, less than storage.min_free_gb ({floor / 1e9:g})"
         )
     return report(None)
+
+
+def mount_problem(root: Path, storage: StorageSettings) -> str | None:
+    """Why a root is not on the disk that ``storage.require_mount`` asks for; None where it is.
+
+    Where nothing is mounted, a path lies on the system's own disk, or in memory as below /run.
+
+    Raises:
+        OSError: the path cannot be looked at.
+    """
+    if not storage.require_mount:
+        return None
+    place = root
+    while not place.exists():
+        place = place.parent
+    system = file_system(place)
+    in_memory = system is not None and system.kind in _IN_MEMORY
+    if _mount_point(place) != Path("/") and not in_memory:
+        return None
+    return f"{root} is on no mounted volume, and storage.require_mount is set"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,18 @@ class RootLock:
         os.close(fd)
         raise UsageError(f"{self._root}: another daemon records there")
 
+    @property
+    def lost(self) -> bool:
+        """Whether what is held is not what lies there: the folder is gone, or on another disk."""
+        if not self.held:
+            return False
+        try:
+            there = (self._root / FOLDER / LOCK).stat()
+        except OSError:
+            return True
+        own = os.fstat(self._fd)
+        return (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino)
+
     def release(self) -> None:
         """Let go of it."""
         if self.held:

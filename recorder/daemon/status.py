@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recorder
 from recorder.contract.masking import mask_passwords
-from recorder.daemon.rates import floor_of
-from recorder.daemon.retention import is_kept
-from recorder.daemon.sensors import Sensor
+from recorder.daemon.after.retention import is_kept
+from recorder.daemon.processes.questions import account
+from recorder.daemon.processes.rates import floor_of
+from recorder.daemon.processes.sensors import Sensor
 from recorder.session.layout import free_bytes
 
 if TYPE_CHECKING:
     from recorder.daemon.daemon import Daemon
 
 _OF_COMMITS = ("commits", "commit_s", "commit_last_s", "commit_max_s")
-_OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "ended")
-
-
-def account(stream: Mapping[str, Any]) -> dict[str, Any]:
-    """What is shown of the writer's account of a stream."""
-    return {key: stream.get(key) for key in _OF_STREAM}
 
 
 def describe(daemon: Daemon) -> dict[str, Any]:
@@ -78,6 +72,8 @@ def faults_of(daemon: Daemon) -> list[dict[str, str]]:
         add("disk", "root", daemon.root_problem)
     if machine.reason is not None:
         add("recording", "fault", machine.reason)
+    if daemon.sessions.wish_problem is not None:
+        add("recording", "wish", daemon.sessions.wish_problem)
     if supervisor.writer_failed is not None and supervisor.writer_failed != machine.reason:
         add("writer", "failed", supervisor.writer_failed)
     if supervisor.silent_s > 5.0:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +16,10 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
+from recorder.contract.curve import make_keys
 from recorder.contract.settings import StorageSettings
+from recorder.daemon import preflight
+from recorder.daemon.control.sockets import socket_warning
 from recorder.daemon.preflight import check_root
 
 CONFIG = """\
@@ -177,8 +182,45 @@ def test_a_root_that_cannot_be_written_to(tmp_path: Path) -> None:
 def test_a_volume_that_is_not_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = StorageSettings(200, 0.0, 256.0, require_mount=True)
     root = tmp_path / "disk" / "sessions"
+    monkeypatch.setattr(preflight, "file_system", lambda path: None)
     monkeypatch.setattr(Path, "is_mount", lambda path: path == Path("/"))
     report = check_root(root, storage)
     assert report.problem == f"{root} is on no mounted volume, and storage.require_mount is set"
     monkeypatch.setattr(Path, "is_mount", lambda path: path in (tmp_path, Path("/")))
     assert check_root(root, storage).problem is None
+
+
+def test_what_control_needs_is_told_before_the_daemon_needs_it(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = tmp_path / "keys"
+    text = CONFIG + "control: {tcp: '127.0.0.1:5557', curve_keys: keys}\n"
+    keys.mkdir()
+    code, _ = check(tmp_path, text)
+    assert code == 2 and "keys/server.key_secret: no key can be read" in capsys.readouterr().err
+    make_keys(keys)
+    assert check(tmp_path, text)[0] == 0
+    assert check(tmp_path, CONFIG + "control: {tcp: '127.0.0.1:5557'}\n")[0] == 2
+
+
+def test_a_control_socket_that_cannot_be_used_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    path = tmp_path / "run/c.sock"
+    assert socket_warning(path) is None
+    assert "--socket" in str(socket_warning(None, tmp_path / "none/there/c.sock"))
+    path.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        assert socket_warning(path) is None  # a dead daemon's
+        listener.listen()
+        assert socket_warning(path) is None
+
+    def forbidden(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "connect", forbidden)
+    assert "group recorder" in str(socket_warning(path))
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    assert "cannot be written to" in str(socket_warning(tmp_path / "other/c.sock"))

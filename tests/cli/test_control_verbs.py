@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recorder.cli import main
-from recorder.daemon.control import Call, ControlServer
+from recorder.daemon.control.server import Call, ControlServer
 from tests.daemon.fakes import Vehicle, make_session, vehicle
 
 

@@ -11,7 +11,7 @@ import pytest
 from recorder.cli.live import LiveView
 from recorder.contract.settings import SensorEntry
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.daemon.supervisor import Sensor, Status
+from recorder.daemon.processes.supervisor import Sensor, Status
 
 
 class Terminal(io.StringIO):

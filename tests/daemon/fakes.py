@@ -15,14 +15,14 @@ from recorder.contract.clock import ManualClock
 from recorder.contract.config import Config
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.daemon.children import Child
-from recorder.daemon.control import Call
+from recorder.daemon.after.finalizing import Finalizing
+from recorder.daemon.control.requests import Request
+from recorder.daemon.control.server import Call
 from recorder.daemon.daemon import Daemon
-from recorder.daemon.finalizing import Finalizing
 from recorder.daemon.hooks import Notify
-from recorder.daemon.requests import Request
-from recorder.daemon.supervisor import WRITER, Supervisor
-from recorder.daemon.wish import WishFile
+from recorder.daemon.processes.children import Child
+from recorder.daemon.processes.supervisor import WRITER, Supervisor
+from recorder.daemon.recording.wish import WishFile
 from tests.contract.configs import load
 
 CONFIG = """
@@ -172,6 +172,7 @@ class FakeWriter:
         self.ended = None
         self.began_s = self.clock.monotonic_ns() / 1e9
         make_session(self.session, "recording", metadata=plan["metadata"])
+        (self.session / "config.yaml").write_text(plan.get("config_text", "version: 1\n"))
 
     def _close(self, state: str) -> None:
         assert self.session is not None
@@ -197,6 +198,10 @@ class FakeChore:
         self.command = list(command)
         self.code: int | None = None
         self.ended = False
+        self.used = 0.0
+
+    def used_s(self) -> float:
+        return self.used
 
     def poll(self) -> int | None:
         return self.code

@@ -13,18 +13,21 @@ import pytest
 from recorder.contract.clock import ManualClock, SignalEvent
 from recorder.contract.errors import SessionError, UsageError
 from recorder.contract.settings import RetentionSettings
-from recorder.daemon.finalizing import Chore, Finalizing
-from recorder.daemon.pending import finalize_pending
-from recorder.daemon.retention import Candidate, choose, delete, keep, sweep
+from recorder.daemon.after.finalizing import Chore, Finalizing
+from recorder.daemon.after.pending import finalize_pending
+from recorder.daemon.after.retention import Candidate, choose, delete, keep, sweep
+from recorder.daemon.after.steps import MOST_TRIES, due_of, skip, tell
 from recorder.daemon.root import RootLock
-from recorder.daemon.steps import MOST_TRIES, due_of, skip, tell
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG as DAEMON
 from tests.daemon.fakes import FakeChore, make_session
 
 NCORE = frozenset({"ncore"})
 DAY_NS = 86_400 * 10**9
-CONFIG = "finalize: [ncore, {later: {a: 1}}]\n"
+NOW_NS = 20_000 * DAY_NS
+CONFIG = "finalize: [ncore]\n"
+BOTH = "finalize: [ncore, {later: {a: 1}}]\n"
+NONE = "version: 1\n"
 
 
 def session(root: Path, name: str = "a", state: str = "clean", config: str = CONFIG) -> Path:
@@ -40,7 +43,7 @@ def steps(path: Path, available: frozenset[str] = NCORE) -> list[str]:
 
 
 def test_what_is_due_is_told_by_the_session_alone(tmp_path: Path) -> None:
-    path = session(tmp_path, state="recording")
+    path = session(tmp_path, state="recording", config=BOTH)
     assert steps(path) == ["recover", "checksums", "ncore"]
     make_session(path, "recovered", sensors={"imu": {"source": "sim"}})
     assert steps(path) == ["truth", "checksums", "ncore"]
@@ -204,11 +207,11 @@ GB = 1_000_000_000
 
 
 def candidate(name: str, days: float, gb: float = 1.0, deletable: bool = True) -> Candidate:
-    return Candidate(Path(name), 100 * DAY_NS - round(days * DAY_NS), round(gb * GB), deletable)
+    return Candidate(Path(name), NOW_NS - round(days * DAY_NS), round(gb * GB), deletable)
 
 
 def chosen(sessions: list[Candidate], gb: float | None, days: float | None) -> list[str]:
-    picked = choose(sessions, RetentionSettings(gb, days), 100 * DAY_NS)
+    picked = choose(sessions, RetentionSettings(gb, days), NOW_NS)
     return [session.path.name for session in picked]
 
 
@@ -234,7 +237,7 @@ def test_what_is_live_unfinished_kept_or_nobodys_stays(tmp_path: Path) -> None:
     (tmp_path / "trace/imu/meta.json").write_text("{}")
     (tmp_path / "damaged/_recorder").mkdir(parents=True)
     (tmp_path / "damaged/_recorder/session.json").write_text("{")
-    (tmp_path / ".earlier.deleted/imu").mkdir(parents=True)
+    (tmp_path / ".recorder/deleted/earlier/imu").mkdir(parents=True)
     keep(tmp_path / "kept")
     queue = Rig(tmp_path).queue
     lines: list[str] = []
@@ -242,7 +245,8 @@ def test_what_is_live_unfinished_kept_or_nobodys_stays(tmp_path: Path) -> None:
     live = str(tmp_path / "live")
     gone = sweep(tmp_path, everything, 2 * 10**18, live, queue.unfinished, lines.append)
     assert gone == ["old"] and "old" in lines[0]
-    left = sorted(path.name for path in tmp_path.iterdir())
+    assert list((tmp_path / ".recorder/deleted").iterdir()) == []
+    left = sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".")
     assert left == ["crashed", "damaged", "kept", "live", "trace", "unpacked"]
 
 
@@ -277,7 +281,7 @@ def test_keeping_is_of_sessions_only_and_told_once(tmp_path: Path) -> None:
 def test_what_is_pending_is_done_while_no_daemon_runs(tmp_path: Path) -> None:
     config = load(tmp_path, DAEMON)
     for name in "abcdefgh":
-        session(config.session.root, name, config="")
+        session(config.session.root, name, config=NONE)
     clock, stop, lines = ManualClock(), SignalEvent(), list[str]()
 
     def spawn(command: Sequence[str]) -> FakeChore:
@@ -295,6 +299,6 @@ def test_what_is_pending_is_done_while_no_daemon_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="another daemon"):
         finalize_pending(config, clock, lines.append, stop, spawn)
     lock.release()
-    session(config.session.root, "i", config="")
+    session(config.session.root, "i", config=NONE)
     stop.set()
     assert finalize_pending(config, clock, lines.append, stop, spawn)["finished"] == 0

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from recorder.contract.errors import UsageError
-from recorder.daemon.machine import RETRY_S
-from recorder.daemon.supervisor import WRITER
+from recorder.daemon import preflight
+from recorder.daemon.processes.supervisor import WRITER
+from recorder.daemon.recording.machine import RETRY_S
 from tests.daemon.fakes import CONFIG, Vehicle, make_session, vehicle
 
 SPLIT = CONFIG.replace("  root: sessions", "  root: sessions\n  split: {minutes: 1}")
@@ -102,6 +103,7 @@ def test_an_unmounted_root_is_a_fault_and_is_never_written_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
     mounted = False
+    monkeypatch.setattr(preflight, "file_system", lambda path: None)
     monkeypatch.setattr(Path, "is_mount", lambda path: mounted or path == Path("/"))
     floor = "min_free_gb: 0" if room else "min_free_gb: 1000000000"
     text = AUTO.replace("min_free_gb: 0", f"{floor}, require_mount: true")

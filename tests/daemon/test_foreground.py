@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from recorder.contract.errors import DeviceError, RecorderError, SourceError, StorageError
-from recorder.daemon.children import Child
 from recorder.daemon.foreground import Foreground
-from recorder.daemon.sensors import Status
-from recorder.daemon.supervisor import WRITER
+from recorder.daemon.processes.children import Child
+from recorder.daemon.processes.sensors import Status
+from recorder.daemon.processes.supervisor import WRITER
 from recorder.session.layout import SessionPlan
 from tests.daemon.fakes import CONFIG, FakeChild, FakeWriter, Vehicle
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import (
 )
 from hypothesis.strategies import booleans, sampled_from
 
-from recorder.daemon.machine import (
+from recorder.daemon.recording.machine import (
     RETRY_S,
     Begin,
     Closed,

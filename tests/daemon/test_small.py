@@ -18,14 +18,14 @@ from recorder.contract.errors import UsageError
 from recorder.contract.names import check_name
 from recorder.contract.settings import SensorEntry
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.daemon.children import Child, Event
-from recorder.daemon.machine import Wish
-from recorder.daemon.parts import free_name, is_taken, next_part, part_name
-from recorder.daemon.priority import Priority
-from recorder.daemon.rates import Floor, RateWatch, floor_of
-from recorder.daemon.requests import MOST_BYTES, Request, parse_request
-from recorder.daemon.sensors import DEATHS_WINDOW_NS, MOST_DEATHS, Sensor
-from recorder.daemon.wish import WishFile
+from recorder.daemon.control.requests import MOST_BYTES, Request, parse_request
+from recorder.daemon.processes.children import Child, Event
+from recorder.daemon.processes.priority import Priority
+from recorder.daemon.processes.rates import Floor, RateWatch, floor_of
+from recorder.daemon.processes.sensors import DEATHS_WINDOW_NS, MOST_DEATHS, Sensor
+from recorder.daemon.recording.machine import Wish
+from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
+from recorder.daemon.recording.wish import WishFile
 
 S = 1_000_000_000
 NAMES = from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
@@ -212,7 +212,8 @@ def test_priorities_reach_the_kernel() -> None:
 
 def test_what_a_child_prints_besides_reports_is_no_report() -> None:
     lines = ["1", "null", "[]", "{}", '{"event": 5}', "hello", "[" * 100_000, '{"event": "a"}']
-    code = f"print({chr(10).join(lines)!r})"
+    code = "import sys; sys.stdout.buffer.write(b'\\xff\\xe9\\n'); sys.stdout.buffer.flush();"
+    code += f"print({chr(10).join(lines)!r})"
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     child = Child("x", [sys.executable, "-c", code], events, lambda: None)
     child.process.wait(20.0)

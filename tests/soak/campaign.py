@@ -17,6 +17,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,10 @@ class Soak:
                 (self._wait, 6),
             ]
             choices, weights = zip(*actions, strict=True)
+            first = [partial(self._kill, "writer"), *choices]  # each, however slow the machine
+            for action in self._random.sample(first, len(first)):
+                action()
+                self._measure(time.monotonic() - begin)
             while time.monotonic() - begin < seconds:
                 self._random.choices(choices, weights)[0]()
                 self._measure(time.monotonic() - begin)
@@ -102,6 +107,7 @@ class Soak:
             self._set_world(None)
             self._until_recording()
             self._ask("stop")
+            self._until("all are closed or recovered", self._all_whole)
         finally:
             self._end()
         self.result.balance = balance(self._sessions(), STREAMS)
@@ -110,9 +116,11 @@ class Soak:
 
     # What is done to it
 
-    def _kill(self) -> None:
+    def _kill(self, role: str | None = None) -> None:
+        if role is not None:
+            self._until(f"a {role}", lambda: role in self._processes())
         roles = self._processes()
-        role = self._random.choice(sorted(roles))
+        role = role or self._random.choice(sorted(roles))
         if role == "daemon" and self._random.random() < 0.5:
             role = "writer"
         if role in roles:
@@ -258,6 +266,11 @@ class Soak:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             self._process.wait(90)
+
+    def _all_whole(self) -> bool:
+        headers = [path / "_recorder/session.json" for path in self._sessions()]
+        states = {json.loads(header.read_bytes())["state"] for header in headers}
+        return states <= {"clean", "recovered"}
 
     def _sessions(self) -> list[Path]:
         found = [p.parents[1] for p in self.root.glob("*/_recorder/session.json")]

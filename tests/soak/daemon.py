@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from recorder.cli import main
-from recorder.daemon import supervisor
-from recorder.daemon.children import writer_command
+from recorder.daemon.processes import supervisor
+from recorder.daemon.processes.children import writer_command
 
 
 def _command(run_folder: Path, buffer_mb: float, resume: str | None) -> list[str]:

@@ -1,7 +1,8 @@
 """A machine that boots: the real systemd as PID 1 of namespaces of its own.
 
-Nothing outside is touched: /etc is a copy, /run, /tmp, /var/tmp, /var/lib and /opt are fresh, and
-what is to outlast a reboot lies in a folder of the test's.  Needs root.
+Nothing outside is touched: /etc is a copy, /run, /tmp, /var/tmp, /var/lib, /opt and /dev/shm (where
+RemoveIPC= deletes what a service's user has) are fresh, and what is to outlast a reboot lies in a
+folder of the test's.  Needs root.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ mkdir -p /run/systemd/system/recorder.service.d
 cp /run/keep/drop-in.conf /run/systemd/system/recorder.service.d/test.conf
 printf '[Unit]\\nDescription=test\\n' > /run/systemd/system/test.target
 mount -t tmpfs tmpfs /tmp
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 systemd-sysusers /run/project/systemd/recorder.sysusers
 systemd-tmpfiles --create /run/project/systemd/recorder.tmpfiles
 chgrp recorder /etc/recorder/recorder.yaml

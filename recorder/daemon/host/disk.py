@@ -76,6 +76,18 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> File
     return best
 
 
+def mounted_below(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> list[Path]:
+    """What is mounted in a folder, at any depth, or on it; if only another folder of the same disk.
+
+    Raises:
+        OSError: the path, or the kernel's list, cannot be read.
+    """
+    path = path.resolve()
+    lines = mounts.read_text(errors="surrogateescape").splitlines()
+    points = [Path(_unescaped(line.split(" ")[4])) for line in lines]
+    return [point for point in points if point == path or path in point.parents]
+
+
 def _unescaped(text: str) -> str:
     """Blanks and the like stand as octal numbers in the kernel's list."""
     raw = text.encode(errors="surrogateescape")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 from recorder.contract.errors import UsageError
@@ -48,3 +49,28 @@ def socket_to_ask(given: Path | None, system: Path = SYSTEM) -> Path:
         if path is not None and path.exists():
             return path
     return system if own is None else own
+
+
+def socket_warning(given: Path | None, system: Path = SYSTEM) -> str | None:
+    """Why a daemon could not be controlled by this user, or not serve; None where it could."""
+    path = socket_to_ask(given, system)
+    try:
+        if path.exists():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(1.0)
+                probe.connect(str(path))
+            return None
+    except PermissionError:
+        return f"{path} may not be used by this user: root and the group recorder may"
+    except OSError:  # a dead daemon's: it is replaced
+        pass
+    try:
+        path = socket_to_serve(given, system)
+    except UsageError as error:
+        return str(error)
+    place = path.parent
+    while not place.is_dir():
+        place = place.parent
+    if os.access(place, os.W_OK | os.X_OK):
+        return None
+    return f"control socket: {place} cannot be written to by this user"

@@ -9,7 +9,7 @@ from typing import Any
 from recorder.archives.base import available
 from recorder.contract.clock import Clock
 from recorder.contract.config import Config
-from recorder.daemon.finalizing import Chore, Finalizing, Process
+from recorder.daemon.after.finalizing import Chore, Finalizing, Process
 from recorder.daemon.root import RootLock
 
 _POLL_S = 0.1

@@ -33,11 +33,11 @@ from recorder.contract.clock import Clock
 from recorder.contract.config import Config
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 from recorder.contract.streams import StreamSpec
-from recorder.daemon.children import Child, Event, run_command, writer_command
-from recorder.daemon.priority import Priority
-from recorder.daemon.progress import Progress
-from recorder.daemon.questions import Line, Question, Questions
-from recorder.daemon.sensors import ABSENT, BACKOFF_S, LOST, PRESENT, Sensor, Status
+from recorder.daemon.processes.children import Child, Event, run_command, writer_command
+from recorder.daemon.processes.priority import Priority
+from recorder.daemon.processes.progress import Progress
+from recorder.daemon.processes.questions import Line, Question, Questions
+from recorder.daemon.processes.sensors import ABSENT, BACKOFF_S, LOST, PRESENT, Sensor, Status
 from recorder.session.layout import SessionPlan
 
 __all__ = ["Sensor", "Status", "Supervisor"]
@@ -50,6 +50,7 @@ _WRITER_STARTS = 20  # without one answer in between
 _WRITER_BACKOFF_AFTER = 5
 _MOST_FAULTS = 100  # a session may last for months
 _END_S = 5.0
+_PAUSE_NS = 5_000_000_000  # between turns: this process itself stood still
 _HUNG_S = 120.0  # a writer silent for so long is killed; a watchdog of the system's comes earlier
 
 
@@ -102,7 +103,8 @@ class Supervisor:
         self.session: str | None = None
         self.streams: dict[str, dict[str, Any]] = {}
         self.status: dict[str, Any] = {}
-        self.heard_ns = clock.monotonic_ns()
+        self.heard_ns = self._turned_ns = clock.monotonic_ns()
+        self._paused_ns = 0
         self.faults: list[str] = []
         self.progress = Progress(say, self.tell)
         self.warnings: list[str] = []
@@ -242,6 +244,10 @@ class Supervisor:
     def turn(self, seconds: float) -> None:
         """One turn: wait for news, then replies, reports, restarts that are due."""
         self._socket.wait(seconds)
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._turned_ns > _PAUSE_NS + seconds * 1e9:  # SIGSTOP, a disk that hangs
+            self._paused_ns = now_ns
+        self._turned_ns = now_ns
         if self._questions.pump(self._writer, self._live):
             self._writer_starts = 0
             self.heard_ns = self._clock.monotonic_ns()
@@ -273,14 +279,7 @@ class Supervisor:
                 self._on_status(question.reply)
 
     def _with_plan(self, op: str, plan: SessionPlan) -> Question:
-        plan.sensors = {
-            name: {
-                "driver": sensor.entry.driver,
-                "source": sensor.entry.scheme,
-                "streams": sorted(sensor.specs),
-            }
-            for name, sensor in self.sensors.items()
-        }
+        plan.sensors = {name: sensor.header for name, sensor in self.sensors.items()}
         more: dict[str, Any] = {} if op == "start" else {"live": [], "session": self.session}
         self._plan_question = self.ask(op=op, plan=asdict(plan), **more)
         return self._plan_question
@@ -295,7 +294,7 @@ class Supervisor:
             self.progress.reset()
         for sensor in self.sensors.values():
             if first:
-                sensor.ended = False
+                sensor.ended, sensor.told_ns = False, None
             if sensor.missing:
                 self._tell_missing(sensor)
             elif sensor.given_up:
@@ -306,7 +305,7 @@ class Supervisor:
         self.session = None
         self.progress.reset()
         for sensor in self.sensors.values():
-            sensor.ended = False
+            sensor.ended, sensor.told_ns = False, None
             if sensor.alive and sensor.given_up:
                 sensor.forgive()
             idle = sensor.restart_at_ns is None and not sensor.given_up
@@ -324,10 +323,20 @@ class Supervisor:
                 self._start_driver(sensor)
         if self._writer_at_ns is not None and now_ns >= self._writer_at_ns:
             self._start_writer()
+        if now_ns - self._paused_ns > _PAUSE_NS:  # else what was said is still to be heard
+            self._kill_hung(now_ns)
+
+    def _kill_hung(self, now_ns: int) -> None:
         if self.silent_s > _HUNG_S and self._writer is not None and self._writer.alive:
             self._say(f"writer silent for {_HUNG_S:g} s; killing it")
             self.heard_ns = now_ns
             self._writer.process.kill()
+        for sensor in self.sensors.values():
+            if self.session is not None and sensor.child is not None and sensor.hangs(now_ns):
+                sensor.fault = f"{sensor.name}: its driver hangs"
+                self._say(f"{sensor.fault}; killing it")
+                sensor.told_ns = None
+                sensor.child.process.kill()
 
     def _on_status(self, status: dict[str, Any]) -> None:
         self.status = status
@@ -385,7 +394,7 @@ class Supervisor:
         sensor.restart_at_ns = None
         sensor.starts += 1
         sensor.started_ns = self._clock.monotonic_ns()
-        sensor.armed, sensor.device = False, PRESENT
+        sensor.armed, sensor.device, sensor.told_ns = False, PRESENT, None
         try:
             sensor.child = self._spawn(
                 entry.name,
@@ -431,6 +440,7 @@ class Supervisor:
             case "stats":
                 sensor.ring_held, sensor.ring_size = report["held"], report["buffer"]
                 sensor.refused = report.get("refused") or {}
+                sensor.told_ns = self._clock.monotonic_ns()
             case "exit" if not sensor.alive:  # else it is told of the process before
                 self._on_exit(sensor, report["code"])
 

@@ -8,6 +8,8 @@ that a daemon which comes up after a reboot goes on where the last one was.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,7 @@ RECOVER, TRUTH, CHECKSUMS = "recover", "truth", "checksums"
 MOST_TRIES = 3
 _ARCHIVES = "_archives"
 _CHECKSUMS = "checksums.csv"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Due:
 
     Attributes:
         steps: still to be done, in order.
-        failed: by step, why it is not tried again.
+        failed: by step, why it is not tried (again): somebody has to look.
     """
 
     steps: tuple[Step, ...] = ()
@@ -78,31 +81,31 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
 
     Args:
         session: its folder.
-        available: archives that this installation can pack; others are not waited for.
+        available: archives that this installation can pack; the others count as failed.
     """
     try:
         values = read_session_json(session)
-    except RecorderError:
+    except (RecorderError, RecursionError):
         return Due()  # no session of the recorder, or one that somebody has to look at
     if lock_is_held(private(session, LOCK)):
         return None
     told = read_told(session)
-    if told.get("skip"):  # `recorder run --no-finalize`
-        archives: list[Step] = []
-    else:
-        archives = configured(session, available)
-    wanted = [] if values["state"] in (CLEAN, RECOVERED) else [Step(RECOVER)]
-    sensors = (values.get("sensors") or {}).values()
-    if not told.get("skip") and any(s.get("source") == "sim" for s in sensors):
+    archives: list[Step] = []
+    failed: dict[str, str] = {}
+    if not told.get("skip"):  # `recorder run --no-finalize`
+        archives, failed = configured(session, available)
+    wanted = [] if values.get("state") in (CLEAN, RECOVERED) else [Step(RECOVER)]
+    sensors = _mapping(values.get("sensors")).values()
+    if not told.get("skip") and any(_mapping(s).get("source") == "sim" for s in sensors):
         wanted.append(Step(TRUTH))
-    if not private(session, _CHECKSUMS).exists():
+    if not os.path.lexists(private(session, _CHECKSUMS)):
         wanted.append(Step(CHECKSUMS))
     wanted += [a for a in archives if not _is_packed(session, a.name)]
-    steps = told.get("steps") or {}
-    due, failed = [], {}
+    failed = {name: why for name, why in failed.items() if not _is_packed(session, name)}
+    due = []
     for step in wanted:
-        entry = steps.get(step.name) or {}
-        if entry.get("tries", 0) >= MOST_TRIES:
+        entry = _entry(told, step.name)
+        if _tries(entry) >= MOST_TRIES:
             failed[step.name] = str(entry.get("error"))
             if step.name == RECOVER:
                 break  # the rest needs a session that is whole
@@ -111,27 +114,34 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
     return Due(tuple(due), failed)
 
 
-def configured(session: Path, available: frozenset[str]) -> list[Step]:
-    """The archives that a session's own config asks for."""
+def configured(session: Path, available: frozenset[str]) -> tuple[list[Step], dict[str, str]]:
+    """The archives that a session's own config asks for.
+
+    Returns:
+        What can be packed, and by name why something cannot: a config that cannot be read may ask
+        for anything.
+    """
     try:
         items = read_yaml(session / "config.yaml").values.get("finalize")
-    except RecorderError:
-        return []
-    steps = []
+    except RecorderError as error:
+        return [], {"config": str(error)}
+    steps, unknown = [], {}
     for item in items if isinstance(items, list) else ():
         name, options = item, None
         if isinstance(item, Mapping) and len(item) == 1:
             ((name, options),) = item.items()
         if isinstance(name, str) and name in available:
             steps.append(Step(name, dict(options) if isinstance(options, Mapping) else {}))
-    return steps
+        elif isinstance(name, str) and _NAME.fullmatch(name):
+            unknown[name] = "there is no such archive in this installation"
+    return steps, unknown
 
 
 def read_told(session: Path) -> dict[str, Any]:
     """``_recorder/finalize.json``; empty where there is none that can be read."""
     try:
         values = json.loads(private(session, FILE).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
 
@@ -148,12 +158,11 @@ def tell(session: Path, step: str, error: str | None) -> None:
         OSError: it cannot be written.
     """
     told = read_told(session)
-    steps = dict(told.get("steps") or {})
-    entry = dict(steps.get(step) or {})
+    steps = dict(_mapping(told.get("steps")))
     if error is None:
-        entry = {"done": True}
+        entry: dict[str, Any] = {"done": True}
     else:
-        entry = {"done": False, "tries": int(entry.get("tries", 0)) + 1, "error": error}
+        entry = {"done": False, "tries": _tries(_entry(told, step)) + 1, "error": error}
     steps[step] = entry
     _write(session, told | {"version": 1, "steps": steps})
 
@@ -169,6 +178,20 @@ def skip(session: Path) -> None:
 
 def _write(session: Path, values: Mapping[str, Any]) -> None:
     PosixDisk().write_file(private(session, FILE), json.dumps(values, indent=1).encode())
+
+
+def _entry(told: Mapping[str, Any], step: str) -> Mapping[str, Any]:
+    """What was put down of a step; nothing where it is not what `tell` writes."""
+    return _mapping(_mapping(told.get("steps")).get(step))
+
+
+def _tries(entry: Mapping[str, Any]) -> int:
+    tries = entry.get("tries")
+    return tries if isinstance(tries, int) else 0
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _is_packed(session: Path, archive: str) -> bool:

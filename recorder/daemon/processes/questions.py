@@ -6,7 +6,7 @@ that one is told as failed, since nobody knows how far it came.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from recorder.contract.clock import Clock
@@ -15,6 +15,8 @@ from recorder.contract.wire import Kind, Message
 
 ONCE = ("start",)
 """Commands that are not repeated to another writer."""
+
+_OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "ended")
 
 
 class Line(Protocol):
@@ -138,3 +140,8 @@ class Questions:
         message = Message(Kind.COMMAND, number=question.number, values=command)
         if self._line.send(message):
             question.writer = writer
+
+
+def account(stream: Mapping[str, Any]) -> dict[str, Any]:
+    """What is shown of the writer's account of a stream."""
+    return {key: stream.get(key) for key in _OF_STREAM}

@@ -9,12 +9,14 @@ from typing import Any
 
 from recorder.contract.settings import SensorEntry
 from recorder.contract.streams import StreamSpec
-from recorder.daemon.children import Child
+from recorder.daemon.processes.children import Child
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 MOST_DEATHS = 20
 """Deaths of a driver within `DEATHS_WINDOW_NS` after which it is given up."""
 DEATHS_WINDOW_NS = 600_000_000_000
+HUNG_NS = 60_000_000_000
+"""Silence of a driver's process, which tells how it is every second of a session."""
 _FAILING = 3  # deaths in a row: nobody waits for it any more
 _STEADY_NS = 60_000_000_000  # whoever has lived so long begins the back-off anew
 
@@ -41,6 +43,7 @@ class Sensor:
         specs: its streams by name.
         ring_held, ring_size: bytes in its driver's ring, and how many it takes.
         refused: samples that its ring refused, by stream.
+        told_ns: CLOCK_MONOTONIC of its last word on how it is; None: it owes none.
     """
 
     entry: SensorEntry
@@ -59,6 +62,7 @@ class Sensor:
     ring_held: int = 0
     ring_size: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    told_ns: int | None = None
     started_ns: int = 0
     quick_deaths: int = 0
     deaths: deque[int] = field(default_factory=deque)
@@ -66,6 +70,12 @@ class Sensor:
     @property
     def name(self) -> str:
         return self.entry.name
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What ``session.json`` says of it."""
+        streams = sorted(self.specs)
+        return {"driver": self.entry.driver, "source": self.entry.scheme, "streams": streams}
 
     @property
     def missing(self) -> bool:
@@ -96,6 +106,11 @@ class Sensor:
         if not self.armed:
             return "starting"
         return "ended" if self.ended else "armed"
+
+    def hangs(self, now_ns: int) -> bool:
+        """Whether its driver is there and does nothing any more; a silent device is not that."""
+        owed = self.alive and self.armed and not self.ended and self.told_ns is not None
+        return owed and now_ns - (self.told_ns or 0) > HUNG_NS
 
     def died(self, now_ns: int) -> float | None:
         """Its driver died: seconds until its next start, None where it is given up."""

@@ -133,6 +133,7 @@ class Machine:
         self.split_not_before_ns = 0
         self._failures = 0
         self._end_due = False  # stop or leave, while a begin or a split is under way
+        self._awaited = False  # whoever asked for the recording waits for its first part
 
     def boot(self, wish: Wish, *, same_boot: bool, autostart: bool) -> list[Effect]:
         """The daemon has started, with the wish that it found.
@@ -140,7 +141,8 @@ class Machine:
         A recording that was wanted goes on in a new part after a crash or a restart, and after a
         reboot where `autostart` is set.  What a user stopped stays stopped until the next boot.
         """
-        self.wish = wish
+        # One that was asked for and died before it could say that it began: its name is not new.
+        self.wish = replace(wish, exact=wish.exact and wish.part > 0)
         if wish.wanted and (same_boot or autostart):
             return self._try()
         if autostart and not same_boot:
@@ -169,6 +171,7 @@ class Machine:
             raise RefusedError(f"{self.session}: is still being closed")
         self.wish = Wish(True, name, name is not None, dict(metadata or {}))
         self._failures, self.reason = 0, None
+        self._awaited = True
         return [Save(self.wish), *self._try()]
 
     def stop(self) -> list[Effect]:
@@ -205,7 +208,7 @@ class Machine:
         self._expect(State.STARTING)
         self.state, self.session, self.reason = State.RECORDING, session, None
         self.retry_at_ns = None
-        self._failures = 0
+        self._failures, self._awaited = 0, False
         self.split_not_before_ns = now_ns
         self._next_part(session, name)
         effects: list[Effect] = [Save(self.wish)]
@@ -224,7 +227,8 @@ class Machine:
         if not self.wish.wanted:
             self._rest()
             return []
-        if self.wish.by == "user" and self.wish.part == 0:
+        if self._awaited:
+            self._awaited = False
             self._rest()
             self.wish = replace(self.wish, wanted=False)
             return [Save(self.wish)]

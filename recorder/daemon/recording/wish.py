@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.errors import StorageError
-from recorder.daemon.machine import Wish
+from recorder.contract.errors import StorageError, UsageError
+from recorder.contract.names import check_name
+from recorder.daemon.control.requests import check_metadata
+from recorder.daemon.recording.machine import Wish
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.session.lock import boot_id
 
@@ -31,10 +33,17 @@ class WishFile:
     Args:
         folder: where; made where it is missing.
         boot: names this boot; the kernel's name for it unless given.
+        problem: why the folder must not be written to now; None where it may.
     """
 
-    def __init__(self, folder: Path, boot: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        boot: str | None = None,
+        problem: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self.path = folder / FILE
+        self._problem = problem
         self._boot = boot if boot is not None else boot_id()
 
     def read(self) -> tuple[Wish, bool]:
@@ -47,7 +56,7 @@ class WishFile:
             return _wish(values), values["boot_id"] == self._boot
         except FileNotFoundError:
             return Wish(), False
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, UsageError):
             with contextlib.suppress(OSError):
                 self.path.rename(self.path.with_suffix(".damaged"))
             return Wish(), False
@@ -56,8 +65,10 @@ class WishFile:
         """Replace it, durable on return.
 
         Raises:
-            StorageError: the disk refuses.
+            StorageError: the disk refuses, or is not there.
         """
+        if (problem := self._problem()) is not None:
+            raise StorageError(f"{self.path}: cannot be written: {problem}")
         values = {"version": VERSION, "boot_id": self._boot, **asdict(wish)}
         try:
             self.path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
@@ -72,10 +83,16 @@ def _wish(values: Mapping[str, Any]) -> Wish:
     wish = Wish(**{name: values[name] for name in Wish.__slots__})
     if not (
         isinstance(wish.wanted, bool)
+        and isinstance(wish.exact, bool)
+        and isinstance(wish.by, str)
         and isinstance(wish.part, int)
+        and wish.part >= 0
         and isinstance(wish.name, str | None)
         and isinstance(wish.session, str | None)
         and isinstance(wish.metadata, dict)
     ):
         raise ValueError("of another form")
+    if wish.name is not None:
+        check_name(wish.name)
+    check_metadata(wish.metadata)
     return wish

@@ -2,7 +2,8 @@
 
 Deleted is only what is closed, is nobody's at the moment, has all the archives that its config
 asks for, and is not kept: ``_recorder/keep`` keeps it.  A session disappears in one step (a
-rename), then its bytes go.
+rename into a folder of our own), then its bytes go.  What is a link, or has another file system
+mounted in it, is left alone.
 """
 
 from __future__ import annotations
@@ -12,19 +13,32 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from recorder.contract.errors import RecorderError, SessionError, StorageError
 from recorder.contract.settings import RetentionSettings
-from recorder.formats.disk import PosixDisk
-from recorder.session.layout import CLEAN, LOCK, RECOVERED, private, read_session_json
+from recorder.daemon.host.disk import mounted_below
+from recorder.daemon.root import FOLDER
+from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.session.layout import (
+    CLEAN,
+    LOCK,
+    RECOVERED,
+    SESSION_JSON,
+    private,
+    read_session_json,
+)
 from recorder.session.reader import find_sessions
 
 KEEP = "keep"
-_DELETED = ".deleted"
+_DELETED = "deleted"
 _DAY_NS = 86_400_000_000_000
+_ODD = (RecorderError, OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
+_KNOWN_NS = 1_577_836_800_000_000_000
+"""Start of 2020: a session that ended before was recorded with a clock that was not set."""
 
 
 def keep(session: Path, *, release: bool = False) -> bool:
@@ -49,21 +63,28 @@ def keep(session: Path, *, release: bool = False) -> bool:
             disk.sync_folder(path.parent)
         else:
             disk.write_file(path, json.dumps({"kept": True}).encode())
-    except PermissionError:
-        raise
     except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from None
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
     return True
 
 
 def is_kept(session: Path) -> bool:
-    """Whether the session is kept."""
-    return private(session, KEEP).exists()
+    """Whether the session is kept, or may be: a disk that does not tell is no reason to delete."""
+    try:
+        private(session, KEEP).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A closed session: its folder, when it ended (epoch ns), and its size in bytes."""
+    """A closed session: its folder, when it ended (epoch ns), and its size in bytes.
+
+    One that was recorded with a clock that was not set yet is as old as its files.
+    """
 
     path: Path
     end_ns: int
@@ -85,9 +106,10 @@ def choose(
     chosen = []
     total = sum(session.bytes for session in ordered)
     for session in ordered:
+        known = session.end_ns > _KNOWN_NS
         old = settings.days is not None and now_ns - session.end_ns > settings.days * _DAY_NS
         much = settings.gb is not None and total > settings.gb * 1e9
-        if session.deletable and (old or much):
+        if session.deletable and ((old and known) or much):
             chosen.append(session)
             total -= session.bytes
     return chosen
@@ -103,27 +125,47 @@ def candidates(root: Path, live: str | None, unfinished: Callable[[Path], bool])
     """
     found = []
     for path in find_sessions(root):
-        if str(path) == live or not private(path).is_dir():
+        if str(path) == live or not _is_own(path):
             continue
         try:
             values = read_session_json(path)
             closed = values["state"] in (CLEAN, RECOVERED)
             end_ns = int(values["end_ns"] or values["start_ns"])
-        except (RecorderError, KeyError, TypeError, ValueError):
+            if end_ns <= _KNOWN_NS:
+                end_ns = private(path, SESSION_JSON).stat().st_mtime_ns
+        except _ODD:
             continue  # damaged: somebody has to look at it
-        deletable = closed and not is_kept(path) and not unfinished(path)
-        found.append(Candidate(path, end_ns, folder_size(path), deletable))
+        size, whole = _measure(path)
+        deletable = whole and closed and not is_kept(path) and not unfinished(path)
+        found.append(Candidate(path, end_ns, size, deletable))
     return found
 
 
-def folder_size(path: Path) -> int:
-    """Bytes of all files below a folder; what vanishes meanwhile does not count."""
-    size = 0
-    for folder, _, files in os.walk(path):
+def _is_own(session: Path) -> bool:
+    """Whether the folder and what we keep in it are there themselves, not as links to others."""
+    try:
+        return all(stat.S_ISDIR(path.lstat().st_mode) for path in (session, private(session)))
+    except OSError:
+        return False
+
+
+def _measure(session: Path) -> tuple[int, bool]:
+    """Bytes of all files of a session, and whether it lies on one file system.
+
+    What vanishes meanwhile does not count; links are not followed.
+    """
+    size, devices = 0, set()
+    for folder, _, files in os.walk(session):
+        with contextlib.suppress(OSError):
+            devices.add(os.lstat(folder).st_dev)
         for name in files:
             with contextlib.suppress(OSError):
                 size += (Path(folder) / name).lstat().st_size
-    return size
+    try:
+        whole = len(devices) == 1 and not mounted_below(session)
+    except OSError:
+        whole = False
+    return size, whole
 
 
 def delete(session: Path) -> bool:
@@ -132,8 +174,10 @@ def delete(session: Path) -> bool:
     Raises:
         StorageError: it cannot be deleted.
     """
+    if not _is_own(session):
+        return False
     try:
-        fd = os.open(private(session, LOCK), os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(private(session, LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -143,9 +187,13 @@ def delete(session: Path) -> bool:
             return False
         if is_kept(session):
             return False
-        hidden = session.with_name(f".{session.name}{_DELETED}")
+        hidden = _bin(session.parent) / session.name
         try:
+            hidden.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             session.rename(hidden)
+            if is_kept(hidden):  # just now
+                hidden.rename(session)
+                return False
             PosixDisk().sync_folder(session.parent)
             shutil.rmtree(hidden)
         except OSError as error:
@@ -153,6 +201,24 @@ def delete(session: Path) -> bool:
         return True
     finally:
         os.close(fd)
+
+
+def _bin(root: Path) -> Path:
+    """Where sessions go that are being deleted; nobody else's things are in there."""
+    return root / FOLDER / _DELETED
+
+
+def _empty(folder: Path) -> None:
+    """Delete what an interrupted deletion has left."""
+    try:
+        if folder.is_symlink() or folder.parent.is_symlink():
+            return
+        left = [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for path in left:
+        if not is_kept(Path(path)):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def sweep(
@@ -167,12 +233,16 @@ def sweep(
 
     What an interrupted deletion has left is removed too.
     """
-    for left in root.glob(f".*{_DELETED}"):
-        shutil.rmtree(left, ignore_errors=True)
+    _empty(_bin(root))
     if settings.gb is None and settings.days is None:
         return []
-    gone = []
-    for session in choose(candidates(root, live, unfinished), settings, now_ns):
+    gone: list[str] = []
+    try:
+        known = candidates(root, live, unfinished)
+    except (RecorderError, OSError) as error:  # a disk that is not there at the moment
+        say(f"retention: {error}")
+        return gone
+    for session in choose(known, settings, now_ns):
         try:
             if delete(session.path):
                 gone.append(session.path.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -14,7 +15,7 @@ from typing import Any
 
 from recorder.contract.settings import SensorEntry
 from recorder.daemon.catalog import driver_command
-from recorder.daemon.priority import Priority
+from recorder.daemon.processes.priority import Priority
 
 Event = tuple[str, dict[str, Any]]
 """(child's name, what it reported)."""
@@ -49,7 +50,8 @@ class Child:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",  # a library may print anything
             # Numeric libraries start a thread per core unless told; recording wants none.
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
@@ -88,7 +90,8 @@ class Child:
                 except (ValueError, RecursionError):
                     report = None
                 if not isinstance(report, dict) or not isinstance(report.get("event"), str):
-                    sys.stderr.write(f"{self.name}: {line}")  # a library that prints
+                    with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+                        sys.stderr.write(f"{self.name}: {line}")  # a library that prints
                     continue
                 self._events.put((self.name, report))
                 self._wake()

@@ -15,7 +15,10 @@ from typing import Any, Protocol
 from recorder.contract.clock import Clock
 from recorder.contract.config import Config
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.daemon.machine import (
+from recorder.daemon.processes.questions import Question, account
+from recorder.daemon.processes.sensors import Sensor
+from recorder.daemon.processes.supervisor import Supervisor
+from recorder.daemon.recording.machine import (
     Begin,
     Closed,
     Effect,
@@ -27,12 +30,8 @@ from recorder.daemon.machine import (
     Split,
     State,
 )
-from recorder.daemon.plans import Planner
-from recorder.daemon.questions import Question
-from recorder.daemon.sensors import Sensor
-from recorder.daemon.status import account
-from recorder.daemon.supervisor import Supervisor
-from recorder.daemon.wish import WishFile
+from recorder.daemon.recording.plans import Planner
+from recorder.daemon.recording.wish import WishFile
 
 SETTLE_S = 15.0
 """A session waits so long for drivers that are being started."""
@@ -81,6 +80,7 @@ class Sessions:
         last: how the last session ended (docs/daemon.md); None before the first.
         part_started_ns: CLOCK_MONOTONIC of the open part's start.
         state_since_ns: of the machine's state.
+        wish_problem: why the wish is not on disk; None where it is.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class Sessions:
         self.planner = Planner(config, clock.realtime_ns)
         self.last: dict[str, Any] | None = None
         self.part_started_ns = 0
+        self.wish_problem: str | None = None
         self.state_since_ns = clock.monotonic_ns()
         self._split_settings = config.session.split
         self._clock = clock
@@ -138,10 +139,20 @@ class Sessions:
         try:
             self._wishes.write(effect.wish)
         except StorageError as error:  # recording matters more than going on after a crash
-            self._say(str(error))
+            if self.wish_problem is None:
+                self._say(str(error))
+            self.wish_problem = str(error)
+        else:
+            self.wish_problem = None
+
+    def save_again(self) -> None:
+        """Try anew to keep a wish that could not be kept."""
+        if self.wish_problem is not None:
+            self._save(Save(self.machine.wish))
 
     def _split(self, effect: Split) -> None:
         try:
+            self._told.check_place()
             _, plan = self.planner.plan(effect.wish)
         except RecorderError as error:
             self._split_failed(str(error))

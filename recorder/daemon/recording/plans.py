@@ -10,8 +10,8 @@ from pathlib import Path
 from recorder.contract.config import Config
 from recorder.contract.errors import UsageError
 from recorder.contract.names import check_name, render_name
-from recorder.daemon.machine import Wish
-from recorder.daemon.parts import free_name, is_taken, next_part, part_name
+from recorder.daemon.recording.machine import Wish
+from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
 from recorder.session.layout import SessionPlan
 
 
@@ -61,11 +61,11 @@ class Planner:
         if name is None:
             now = datetime.fromtimestamp(self._realtime_ns() / 1e9, UTC)
             name = free_name(render_name(session.name, platform.node(), now, metadata), taken)
-        elif wish.part == 0 and is_taken(name, taken):
+        elif wish.part == 0 and wish.exact and is_taken(name, taken):
             raise UsageError(f"{self.root / name}: a session of that name exists")
         folder = name
-        if wish.part > 0:
-            folder = part_name(name, next_part(name, taken, wish.part))
+        if wish.part > 0 or (wish.name is not None and is_taken(name, taken)):
+            folder = part_name(name, next_part(name, taken, max(1, wish.part)))
         elif self.splits:
             folder = part_name(name, 1)
         calibration = None

@@ -1,7 +1,7 @@
 """The queue of what comes after recording: one process at a time, at idle priority.
 
-The queue is what the folders of the sessions say is due (`recorder.daemon.steps`), so it survives
-whatever happens to the daemon::
+The queue is what the folders of the sessions say is due (`recorder.daemon.after.steps`), so it
+survives whatever happens to the daemon::
 
     queue = Finalizing(root, clock, say, available)
     while recording:
@@ -22,14 +22,17 @@ from typing import IO, Any, Protocol
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
-from recorder.daemon.steps import RECOVER, Due, Step, due_of, tell
+from recorder.daemon.after.steps import RECOVER, Due, Step, due_of, tell
 from recorder.session.layout import private
 from recorder.session.reader import find_sessions
 
 SCAN_S = 60.0
 RETRY_S = (60.0, 600.0)
+HUNG_S = 1800.0
+"""A chore that used no processor for so long hangs, and is ended."""
 _END_S = 10.0
 _LOOKS = 3
+_LOOK_S = 10.0
 _LONGEST = 500
 
 
@@ -42,6 +45,9 @@ class Process(Protocol):
     def problem(self) -> str:
         """The last thing it said."""
 
+    def used_s(self) -> float:
+        """Seconds of processor time that it took so far."""
+
     def end(self) -> None:
         """End it, in bounded time."""
 
@@ -51,7 +57,7 @@ class Chore:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in `end`
-        words = [sys.executable, "-m", "recorder.daemon.chore", str(os.getpid()), *command]
+        words = [sys.executable, "-m", "recorder.daemon.after.chore", str(os.getpid()), *command]
         self._process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said
         )
@@ -64,6 +70,14 @@ class Chore:
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 4096))
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:_LONGEST] if lines else f"ended with code {code}"
+
+    def used_s(self) -> float:
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return 0.0
+        ticks = stat.rpartition(")")[2].split()[11:15]  # proc(5): user and system, also children's
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> None:
         if self._process.poll() is None:
@@ -107,7 +121,8 @@ class Finalizing:
         self._tries: dict[Path, int] = {}
         self._process: Process | None = None
         self._current: tuple[Path, Step] | None = None
-        self._scan_at_ns = 0
+        self._scan_at_ns = self._look_at_ns = self._used_at_ns = 0
+        self._used_s = 0.0
         self.finished = 0
 
     @property
@@ -177,9 +192,12 @@ class Finalizing:
                 self._look(path)
         if self._process is not None:
             code = self._process.poll()
-            if code is None:
+            if code is not None:
+                self._over(code)
+            elif self._hangs(now_ns):
+                self._over(None)
+            else:
                 return
-            self._over(code)
         for path, due in self._due.items():
             if due.steps and str(path) != live and now_ns >= self._not_before.get(path, 0):
                 self._begin(path, due.steps[0])
@@ -202,14 +220,33 @@ class Finalizing:
             self._done.add(path)
 
     def _begin(self, path: Path, step: Step) -> None:
+        try:
+            self._process = self._spawn(step.command(path))
+        except OSError as error:  # no memory, too many processes
+            self._say(f"{path.name}: {step.name} cannot be begun: {error.strerror}")
+            self._wait(path)
+            return
         self._current = path, step
-        self._process = self._spawn(step.command(path))
+        self._used_s, self._used_at_ns, self._look_at_ns = 0.0, self._clock.monotonic_ns(), 0
 
-    def _over(self, code: int) -> None:
+    def _hangs(self, now_ns: int) -> bool:
+        assert self._process is not None
+        if now_ns >= self._look_at_ns:
+            self._look_at_ns = now_ns + round(_LOOK_S * 1e9)
+            used_s = self._process.used_s()
+            if used_s != self._used_s:
+                self._used_s, self._used_at_ns = used_s, now_ns
+        return now_ns - self._used_at_ns > HUNG_S * 1e9
+
+    def _over(self, code: int | None) -> None:
+        """The chore has ended with a code, or, None, hangs and has to be ended."""
         assert self._process is not None and self._current is not None
         path, step = self._current
-        worked = code == 0 or (step.name == RECOVER and code == 3)
-        error = None if worked else self._process.problem()
+        error: str | None = None
+        if code is None:
+            error = f"did nothing for {HUNG_S:g} s"
+        elif code != 0 and not (step.name == RECOVER and code == 3):
+            error = self._process.problem()
         self._process.end()
         self._process = self._current = None
         try:

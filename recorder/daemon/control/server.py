@@ -30,7 +30,7 @@ from typing import Any
 
 from recorder.contract.bus import Waker
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.daemon.requests import MOST_BYTES, Request, parse_request
+from recorder.daemon.control.requests import MOST_BYTES, Request, parse_request
 
 GROUP = "recorder"
 MODE = 0o660

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from recorder.daemon.rates import Change, RateWatch, floor_of
-from recorder.daemon.sensors import Sensor
+from recorder.daemon.processes.rates import Change, RateWatch, floor_of
+from recorder.daemon.processes.sensors import Sensor
 
 STALLED_S = 5.0
 """Age of what was received and is not durable at which a disk counts as stalled."""

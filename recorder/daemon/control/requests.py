@@ -21,8 +21,8 @@ MOST_VALUE = 4096
 MOST_TEXT = 1000
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-"""Characters that no text here needs: those of control, and halves of surrogate pairs."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Characters that no text here needs: those of control, other line ends, halves of pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,11 @@ def parse_request(line: bytes) -> Request:
     if len(line) > MOST_BYTES:
         raise UsageError(f"the request is longer than {MOST_BYTES} bytes")
     try:
-        values = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        values = json.loads(
+            line.decode("utf-8"),
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_refuse_duplicates,
+        )
     except (ValueError, RecursionError):
         raise UsageError("the request is not a JSON object in UTF-8 on one line") from None
     if not isinstance(values, dict) or not isinstance(values.get("op"), str):
@@ -107,6 +111,13 @@ def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise UsageError("is neither true nor false")
     return value
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key stands twice")
+    return values
 
 
 def _refuse_constant(name: str) -> None:

@@ -1,0 +1,1 @@
+"""What comes after recording: recovery, checksums, archives, and what is deleted."""

@@ -1,0 +1,1 @@
+"""Writer and drivers: started, watched, started again, ended in order."""

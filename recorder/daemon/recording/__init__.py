@@ -1,0 +1,1 @@
+"""What is recorded when: the state machine, its wish, names and plans of sessions."""
