@@ -441,8 +441,6 @@ class Plane:
             assert self.now_ns <= deadline_ns and steps < MOST_STEPS, f"no end: {what}"
             self.step()
 
-    # The supervisor
-
     def ask(self, seconds: float = 30.0, **command: Any) -> dict[str, Any]:
         """Ask the writer and wait, across writers, as `Supervisor._ask` does."""
         self._asked += 1

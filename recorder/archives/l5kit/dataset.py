@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +35,7 @@ from recorder.formats.zarr2 import (
     require_numcodecs,
 )
 from recorder.formats.zarr2.codecs import BYTE_SHUFFLE
+from recorder.formats.zarr2.finishing import Finishing
 from recorder.formats.zarr2.reading import decode_dtype
 from recorder.processing.geometry import Floats
 
@@ -93,7 +93,7 @@ _BLOSC_SIZE = slice(12, 16)  # of a chunk's header: how many bytes it has
 Rows = npt.NDArray[Any]
 
 
-class DatasetWriter:
+class DatasetWriter(Finishing):
     """A dataset being written; what it keeps in memory does not grow.
 
     Args:
@@ -178,8 +178,8 @@ class DatasetWriter:
             self._rows["frames"].append(moved)
         return shift
 
-    def close(self) -> None:
-        """Finish the dataset; it is durable on return."""
+    def finish(self) -> None:
+        """Complete the dataset; it is durable on return."""
         for rows in self._rows.values():
             rows.close()
         attributes = {
@@ -190,19 +190,9 @@ class DatasetWriter:
         self._hierarchy.root.set_attributes(attributes)
         self._hierarchy.close()
 
-    def __enter__(self) -> DatasetWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self._hierarchy.discard()
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._hierarchy.discard()
 
 
 class DatasetReader:
