@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     if not closed["whole"]:
         return 1
     lost = any(s["lost"] or s["unknown_losses"] for s in closed["streams"].values())
-    return 3 if lost else 0
+    return 3 if lost or closed["faults"] else 0  # as `recorder run` has it
 
 
 def _text(state: str | None, closed: dict[str, Any] | None) -> str:

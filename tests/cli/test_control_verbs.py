@@ -94,6 +94,14 @@ def test_a_stop_after_loss_says_so(recorder: Command) -> None:
     assert code == 3 and "buffer 3" in out
 
 
+def test_a_stop_after_a_fault_says_so(recorder: Command) -> None:
+    recorder("start")
+    recorder.rig.run(1)
+    recorder.rig.running.supervisor.faults.append("cam: is not there")
+    code, out, _ = recorder("stop")
+    assert code == 3 and "fault: cam: is not there" in out
+
+
 def test_keep_by_folder_and_by_name(recorder: Command) -> None:
     path = make_session(recorder.rig.root / "tour")
     marker = path / "_recorder/keep"
