@@ -23,7 +23,7 @@ _ALWAYS = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 settings.register_profile("fast", _ALWAYS, max_examples=30)
-settings.register_profile("campaign", _ALWAYS, max_examples=200)
+settings.register_profile("campaign", _ALWAYS, max_examples=100)
 
 CONFORMANCE = Path(__file__).parent / "conformance"
 MEMORY = Path("/dev/shm")
