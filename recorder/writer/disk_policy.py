@@ -213,12 +213,18 @@ def ending_of(path: Path) -> dict[str, Any] | None:
 
 
 def next_of(path: Path) -> Path | None:
-    """The session that continues another; None where none does, or that cannot be told."""
+    """The session that continues another; None where none does, or that cannot be told.
+
+    A journal names it before it is there: a writer that died in between has made none.
+    """
     try:
         name = read_journal(layout.private(path, layout.JOURNAL)).next
-    except RecorderError:
+        if name is None:
+            return None
+        following = path.parent / name
+        return following if layout.read_session_json(following)["previous"] == path.name else None
+    except (RecorderError, KeyError):
         return None
-    return path.parent / name if name is not None else None
 
 
 def _events(session: Path) -> Iterator[dict[str, Any]]:

@@ -321,11 +321,15 @@ class WriterService:
         plan.previous = current.writer.path.name
         plan.play_start_mono_ns = current.writer.play_start_mono_ns
         same = [known for known in self._peers.values() if not current.changed(known)]
-        following = create(self._disk, plan, self._clock, same)
-        try:
-            current.writer.tell_next(following.path.name)
-        except OSError as error:
-            self._fail(current, error)
+
+        def told(name: str) -> None:
+            try:
+                current.writer.tell_next(name)
+            except OSError as error:
+                self._fail(current, error)
+                raise
+
+        following = create(self._disk, plan, self._clock, same, told)
         live = set(message.values.get("live", current.writer.sensors))
         self._leave(current, peer, message.number, live)
         self._begin(following).go_on_from(current.ends(), current.last_ns)

@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,18 @@ class SessionWriter:
         self._told: Chronicle
 
     @classmethod
-    def create(cls, disk: Disk, plan: layout.SessionPlan, clock: Clock) -> SessionWriter:
+    def create(
+        cls,
+        disk: Disk,
+        plan: layout.SessionPlan,
+        clock: Clock,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> SessionWriter:
         """Begin a new session; its start is now.
+
+        Args:
+            disk, plan, clock: of what, where and when.
+            told: called with the session's name, when all is durable but that name.
 
         Raises:
             UsageError, StorageError: as `layout.create_session` does.
@@ -97,6 +108,7 @@ class SessionWriter:
                 os.close(writer._lock_fd)
                 raise
             begun.append(writer)
+            told(values["name"])
 
         try:
             path = layout.create_session(disk, plan, values, begin)

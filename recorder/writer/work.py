@@ -84,16 +84,27 @@ def sync_all(
         committed()
 
 
-def create(disk: Disk, plan: SessionPlan, clock: Clock, peers: Iterable[Peer]) -> SessionWriter:
+def create(
+    disk: Disk,
+    plan: SessionPlan,
+    clock: Clock,
+    peers: Iterable[Peer],
+    told: Callable[[str], None] = lambda _: None,
+) -> SessionWriter:
     """Make a session that knows these drivers' streams durably before it has any of them.
 
     So a power cut before its first commit is a loss of those streams, and recovery says so.
+
+    Args:
+        disk, plan, clock: as for `SessionWriter.create`.
+        peers: whose streams.
+        told: called with its name before it is there under that name.
 
     Raises:
         StorageError, UsageError: as `SessionWriter.create` does.
     """
     try:
-        writer = SessionWriter.create(disk, plan, clock)
+        writer = SessionWriter.create(disk, plan, clock, told)
     except OSError as error:
         raise StorageError(f"{plan.root}: {error}") from None
     try:

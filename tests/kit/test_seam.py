@@ -125,11 +125,8 @@ def test_a_writer_that_dies_at_any_point_of_a_split(make_plane: Any) -> None:
         plane.disturb = lambda: None  # type: ignore[method-assign]
         play(plane, 50)
         assert_nothing_lost(plane, together(first, plane.stop_session()))
-        # A part that was made and not yet told of when the writer died stays behind, empty.
         made = {path for path in plane.root.iterdir() if path.name[0] != "."}
-        orphans = made - set(plane.sessions)
-        assert len(orphans) <= plane.deaths
-        assert not any(recorded_in(path, s) for path in orphans for s in ("cam", "imu"))
+        assert made == set(plane.sessions), "one split, however often it was asked for"
         deaths += plane.deaths
         if not plane.deaths:
             break
