@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,12 +95,12 @@ def pack(session: Path, *options: str, out: Path | None = None) -> Path:
 
 
 @pytest.fixture(scope="module")
-def packed(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Packed:
+def packed(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Packed]:
     out = tmp_path_factory.mktemp("folder") / "drives"
     root = pack(world, "container=folder", "lidar_images=[depth, reflectivity, projected]", out=out)
     frame = pl.read_ipc(root / f"{root.name}.arrow")
     with Session(world, virtual=True) as session:
-        return Packed(session, root, frame)
+        yield Packed(session, root, frame)
 
 
 def complaints(root: Path) -> list[str]:
