@@ -128,10 +128,10 @@ class Outbox:
             self._append(stream, message)
         return True
 
-    def end(self, reason: str, detail: str = "", *, only: str | None = None) -> None:
-        """Close every stream (or `only` one) with an ``end`` message."""
+    def end(self, reason: str, detail: str = "") -> None:
+        """Close every stream with an ``end`` message."""
         for name, stream in self._streams.items():
-            if stream.ended or (only is not None and name != only):
+            if stream.ended:
                 continue
             self._tell_refused(stream)
             values = {"reason": reason} | ({"detail": detail} if detail else {})

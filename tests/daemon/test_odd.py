@@ -19,11 +19,8 @@ from hypothesis import strategies as st
 
 from recorder.contract.clock import ManualClock
 from recorder.contract.errors import StorageError, UsageError
-from recorder.contract.settings import RetentionSettings
 from recorder.daemon import preflight
 from recorder.daemon.after.finalizing import HUNG_S, Finalizing
-from recorder.daemon.after.retention import sweep
-from recorder.daemon.after.steps import due_of
 from recorder.daemon.client import Client
 from recorder.daemon.control.requests import OPS, parse_request
 from recorder.daemon.control.server import ControlServer
@@ -34,28 +31,7 @@ from recorder.daemon.recording.machine import Wish
 from recorder.daemon.recording.wish import WishFile
 from recorder.formats.disk import PosixDisk
 from tests.daemon.fakes import CONFIG, FakeChore, Vehicle, make_session, vehicle
-from tests.daemon.test_odd_retention import JSON
-
-EVERYTHING = RetentionSettings(gb=0.0, days=None)
-NOTHING_DUE = "version: 1\n"
-
-
-def session(root: Path, name: str, config: str = NOTHING_DUE, **values: Any) -> Path:
-    path = make_session(root / name, **values)
-    (path / "config.yaml").write_text(config)
-    (path / "_recorder/checksums.csv").touch()
-    return path
-
-
-def packed(path: Path) -> bool:
-    """Whether something is still due of a session, for `sweep`."""
-    due = due_of(path, frozenset({"ncore"}))
-    return due is None or due.unfinished
-
-
-def swept(root: Path, settings: RetentionSettings = EVERYTHING, now_ns: int = 2 * 10**18) -> str:
-    return " ".join(sweep(root, settings, now_ns, None, packed, lambda text: None))
-
+from tests.daemon.test_odd_retention import JSON, session
 
 # Chores that hang, or cannot be begun.
 

@@ -19,6 +19,7 @@ from drivers._protocols.multipart import MultipartParser, Part
 from drivers.sim.camera_parts import BOUNDARY, part
 from recorder.contract.errors import DeviceError, ProtocolError, RecorderError, StreamChangedError
 from tests.drivers.camera_rig import jpeg
+from tests.drivers.fuzzing import mutated
 
 pytestmark = pytest.mark.campaign
 
@@ -32,27 +33,11 @@ HEADS = [
 ]
 
 
+PARTS = (b"\r\n\r\n", b"--recorder-frame", b"--", b"\xff\xd9", b"\xff\xd8", b"\n0\r\n")
+
+
 def damaged(data: bytes, source: random.Random) -> bytes:
-    """Flipped, cut, doubled, overwritten, moved, or left as it is."""
-    changed = bytearray(data)
-    for _ in range(source.choice((0, 1, 1, 1, 2, 6))):
-        at = source.randrange(len(changed) + 1)
-        match source.randrange(6):
-            case 0 if changed:
-                changed[at % len(changed)] ^= 1 << source.randrange(8)
-            case 1:
-                del changed[at:]
-            case 2:
-                del changed[at : at + source.randrange(1, 60)]
-            case 3:
-                changed[at:at] = source.randbytes(source.randrange(1, 60))
-            case 4:
-                changed[at:at] = source.choice(
-                    (b"\r\n\r\n", b"--recorder-frame", b"--", b"\xff\xd9", b"\xff\xd8", b"\n0\r\n")
-                )
-            case _:
-                changed[at:at] = changed[at : at + 200]
-    return bytes(changed)
+    return mutated(source, data, PARTS)
 
 
 def packets(source: random.Random) -> Callable[[int], bytes]:

@@ -118,6 +118,11 @@ class SimDisk(PosixDisk):
     def create(self, path: Path) -> AppendFile:
         return self._track(super().create(path))
 
+    def rename(self, source: Path, target: Path) -> None:
+        self._pause()
+        super().rename(source, target)
+        self._pause()
+
     def reopen(self, path: Path, length: int) -> AppendFile:
         return self._track(super().reopen(path, length))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,20 +83,6 @@ def assert_nothing_lost(plane: Plane, accounts: dict[str, Any]) -> None:
         assert account["lost"].get("device", 0) == lost_by_device(plane, stream)
         assert account["unknown_losses"] == 0
         assert account["samples"] == sum(map(len, wanted.values()))
-
-
-@pytest.fixture
-def make_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    planes: list[Plane] = []
-
-    def make(seed: int, buffer_bytes: int = 20_000) -> Plane:
-        plane = Plane(tmp_path / str(len(planes)), seed, monkeypatch, buffer_bytes)
-        planes.append(plane)
-        return plane
-
-    yield make
-    for plane in planes:
-        plane.end()
 
 
 def begin(plane: Plane, *drivers: tuple[str, tuple[Any, ...]]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,20 +22,6 @@ from tests.kit.test_dataplane import (
 )
 
 DRIVERS = (("cam", (CAMERA,)), ("lid", (LIDAR, LIDAR_IMU)), ("imu", (IMU,)))
-
-
-@pytest.fixture
-def make_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    planes: list[Plane] = []
-
-    def make(seed: int, buffer_bytes: int = 20_000) -> Plane:
-        plane = Plane(tmp_path / str(len(planes)), seed, monkeypatch, buffer_bytes)
-        planes.append(plane)
-        return plane
-
-    yield make
-    for plane in planes:
-        plane.end()
 
 
 def play(plane: Plane, steps: int, kill: float = 0.0) -> None:

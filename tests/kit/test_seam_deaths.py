@@ -24,10 +24,10 @@ from tests.kit.test_dataplane import (
 )
 from tests.kit.test_device_life import Device
 from tests.kit.test_runner import Rig, make_rig
-from tests.kit.test_seam import make_plane, together
+from tests.kit.test_seam import together
 from tests.kit.test_seam_odd import new_writer, tries
 
-__all__ = ["make_plane", "make_rig"]
+__all__ = ["make_rig"]
 
 
 @pytest.mark.parametrize("seed", tries(1, 22))

@@ -28,9 +28,7 @@ from tests.kit.test_dataplane import (
     begin,
     recorded_in,
 )
-from tests.kit.test_seam import make_plane, play, together
-
-__all__ = ["make_plane"]
+from tests.kit.test_seam import play, together
 
 
 def tries(fast: int, most: int) -> list[Any]:
