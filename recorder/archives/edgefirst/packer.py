@@ -14,8 +14,9 @@ from recorder.archives import ArchiveError
 from recorder.archives.base import Job, Packed, Packer
 from recorder.archives.edgefirst.catalog import Catalog
 from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
+from recorder.archives.edgefirst.lidar_files import LIDAR_PICTURES
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_pyarrow
-from recorder.archives.edgefirst.sensors import LIDAR_PICTURES, RIG, SENSOR
+from recorder.archives.edgefirst.sensors import RIG, SENSOR
 from recorder.archives.edgefirst.session import SessionPacker, class_names, is_camera
 from recorder.archives.edgefirst.table import Existing, Table
 from recorder.contract.errors import ConfigError

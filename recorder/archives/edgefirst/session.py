@@ -20,9 +20,11 @@ from recorder.archives.base import Job
 from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.catalog import Entry
 from recorder.archives.edgefirst.container import Container, Payload
+from recorder.archives.edgefirst.lidar_files import LidarFiles
+from recorder.archives.edgefirst.radar_files import RadarFiles
 from recorder.archives.edgefirst.rows import RowMaker
 from recorder.archives.edgefirst.samples import PoseWalk, Thinning, find_places, nearest
-from recorder.archives.edgefirst.sensors import LidarFiles, Made, RadarFiles
+from recorder.archives.edgefirst.sensors import Made
 from recorder.archives.edgefirst.split import Split
 from recorder.archives.edgefirst.table import Existing, Table
 from recorder.processing.frames import kind_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst import sensors
+from recorder.archives.edgefirst import lidar_files
 from recorder.archives.edgefirst.container import ZipContainer
 from recorder.contract.errors import ConfigError, FormatError, UsageError
 from recorder.finalizer import Step, collect, prepare
@@ -257,7 +257,7 @@ def test_a_failure_in_another_thread_says_where(
             raise FormatError("a frame that xz cannot unpack")
         return read_ranges(stream, index, number)
 
-    monkeypatch.setattr(sensors, "lidar_range_mm", broken)
+    monkeypatch.setattr(lidar_files, "lidar_range_mm", broken)
     with pytest.raises(ArchiveError, match="edgefirst: lidar, sample 2: a frame that xz cannot"):
         pack(builder.close())
     assert not list((tmp_path / "s/_archives/edgefirst").iterdir())
@@ -270,7 +270,7 @@ def test_only_a_few_samples_are_made_ahead(tmp_path: Path, monkeypatch: pytest.M
     builder.add(lidar(), 2.0)
     begun: list[int] = []
     most = written = 0
-    make, add = sensors.LidarFiles.make, ZipContainer.add
+    make, add = lidar_files.LidarFiles.make, ZipContainer.add
 
     def making(self: Any, index: int) -> Any:
         begun.append(index)
@@ -282,7 +282,7 @@ def test_only_a_few_samples_are_made_ahead(tmp_path: Path, monkeypatch: pytest.M
         most = max(most, len(begun) - written // 3)
         add(self, name, payload, t_ns)
 
-    monkeypatch.setattr(sensors.LidarFiles, "make", making)
+    monkeypatch.setattr(lidar_files.LidarFiles, "make", making)
     monkeypatch.setattr(ZipContainer, "add", adding)
     data = pack(builder.close(), threads=2)
     assert sorted(begun) == list(range(20))

@@ -1,0 +1,146 @@
+"""What a lidar gives to samples: ``.lidar.pcd``, and pictures where they are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives.base import Job
+from recorder.archives.edgefirst.container import Payload
+from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
+from recorder.archives.edgefirst.png import encode_png
+from recorder.archives.edgefirst.projection import in_steps
+from recorder.archives.edgefirst.sensors import RIG, Made, read_text, xyz
+from recorder.contract.errors import FormatError
+from recorder.processing.geometry import apply
+from recorder.processing.lidar import OusterOptics
+from recorder.session.reader import lidar_range_mm
+from recorder.session.stream import Stream
+
+LIDAR_PICTURES = ("depth", "reflectivity", "projected")
+_JPEG_QUALITY = 90
+
+
+class LidarFiles:
+    """``.lidar.pcd`` and what else was asked for, of a lidar's sweeps.
+
+    Safe for several threads.
+
+    Args:
+        job: with the options ``points_frame``, ``returns`` and ``lidar_images``.
+        stream: the lidar's.
+        project: whether anybody projects points.
+
+    Attributes:
+        projects: whether points are given for that.
+    """
+
+    def __init__(self, job: Job, stream: Stream, *, project: bool) -> None:
+        self.name, self.stream = stream.name, stream
+        self._job = job
+        text, where = read_text(stream, "lidar.json")
+        self._optics = OusterOptics.of_metadata(text, where)
+        shape = (self._optics.beams, self._optics.columns)
+        found = tuple(stream.meta["rng"]["shape"])
+        if found != shape:
+            raise FormatError(f"{where}: has {shape} beams and columns, the channel rng {found}")
+        self._beam, self._start = _lines(self._optics)
+        self._shifts = _pixel_shifts(text, shape[0])
+        self.pose = job.calibration.of(stream.name).pose
+        self.projects = project and self.pose is not None
+        self._in_rig = job.options["points_frame"] == RIG
+        if self._in_rig and self.pose is None:
+            job.notes.say("not in the calibration: its points stay in its own frame", stream.name)
+        self._returns = [
+            (number, rfl)
+            for number, rng, rfl in ((1, "rng", "rfl"), (2, "rng2", "rfl2"))
+            if rng in stream.meta and number <= job.options["returns"]
+        ]
+        if "rng2" in stream.meta and len(self._returns) == 1:
+            job.notes.say("second returns left out; edgefirst.returns=2 packs them", stream.name)
+        self._pictures = job.options["lidar_images"]
+
+    def make(self, index: int) -> Made:
+        """The files of a sweep."""
+        with self._job.at(self.name, index):
+            sweep = [self._read(index, number, rfl) for number, rfl in self._returns]
+            clouds = [self._points(*one) for one in sweep]
+            points = clouds[0] if len(clouds) == 1 else np.concatenate(clouds)
+            in_rig = None
+            if self.pose is not None and (self._in_rig or self.projects):
+                in_rig = apply(self.pose, xyz(points))
+            if self._in_rig and in_rig is not None:
+                points["x"], points["y"], points["z"] = in_rig.T
+            viewpoint = None if self._in_rig else self.pose
+            files = {"lidar.pcd": Payload(encode_pcd(points, viewpoint))}
+            ranges, reflectivity = sweep[0]
+            if "depth" in self._pictures:
+                depth = in_steps(self._destaggered(ranges) * 1e-3)
+                files["lidar.png"] = Payload(encode_png(depth, level=1))
+            if "reflectivity" in self._pictures:
+                picture = self._destaggered(reflectivity)
+                done, jpeg = cv2.imencode(
+                    ".jpeg", picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY]
+                )
+                assert done
+                files["lidar.jpeg"] = Payload(jpeg.tobytes())
+            return Made(files, in_rig if self.projects else None)
+
+    def _read(
+        self, index: int, number: int, rfl: str
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]:
+        ranges = lidar_range_mm(self.stream, index, number)
+        if rfl in self.stream.meta:
+            return ranges, self.stream.sample(index, [rfl])[rfl]
+        return ranges, np.zeros(ranges.shape, np.uint8)
+
+    def _points(
+        self, ranges: npt.NDArray[np.uint32], reflectivity: npt.NDArray[np.uint8]
+    ) -> npt.NDArray[Any]:
+        """Where something came back, row by row."""
+        metres = ranges.reshape(-1).astype(np.float32)
+        metres *= np.float32(1e-3)
+        points = np.empty((len(metres), 4), np.float32)
+        along = np.empty_like(metres)
+        for axis, (beam, start) in enumerate(zip(self._beam, self._start, strict=True)):
+            np.multiply(beam, metres, out=along)
+            along += start
+            points[:, axis] = along
+        points[:, 3] = reflectivity.reshape(-1)
+        # A point's 16 bytes are moved as one number: much quicker than as a structure.
+        numbers = points.view(np.complex128)[:, 0]
+        return numbers[ranges.reshape(-1) > 0].view(LIDAR)
+
+    def _destaggered(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Columns above each other look the same way."""
+        columns = np.arange(values.shape[1])
+        places = (columns[None, :] - self._shifts[:, None]) % values.shape[1]
+        return np.take_along_axis(values, places, axis=1)
+
+
+def _lines(optics: OusterOptics) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """A pixel's points lie on a line: what it goes along by in a metre of range, and its start.
+
+    Returns:
+        twice f4 [3, beams * columns], m.
+    """
+    ends = []
+    for range_mm in (1_000, 101_000):
+        ranges = np.full((optics.beams, optics.columns), range_mm, np.uint32)
+        rays = optics.rays([ranges], [np.zeros(ranges.shape, np.uint8)])
+        ends.append(rays.direction.T.astype(np.float64) * rays.distance_m[0])
+    along = (ends[1] - ends[0]) / 100.0
+    return along.astype(np.float32), (ends[0] - along).astype(np.float32)
+
+
+def _pixel_shifts(text: str, beams: int) -> npt.NDArray[np.intp]:
+    """By how many columns each row is turned so that columns stand above each other."""
+    document: Mapping[str, Any] = json.loads(text)
+    layout = document.get("lidar_data_format") or document.get("data_format") or {}
+    shifts = layout.get("pixel_shift_by_row") or [0] * beams
+    return np.resize(np.array(shifts, np.intp), beams)

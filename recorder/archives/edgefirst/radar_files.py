@@ -1,0 +1,114 @@
+"""What a radar gives to samples: ``.radar.pcd`` and ``.radar.png``."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives.base import Job
+from recorder.archives.edgefirst.container import Payload
+from recorder.archives.edgefirst.pcd import RADAR, encode_pcd
+from recorder.archives.edgefirst.png import cube_picture, encode_png
+from recorder.archives.edgefirst.radar_cube import cropped, quantized
+from recorder.archives.edgefirst.sensors import RIG, Made, read_text, xyz
+from recorder.processing.geometry import apply
+from recorder.processing.radar import Detections, RadarGeometry, RadarProcessor
+from recorder.session.stream import Stream
+
+
+class RadarFiles:
+    """``.radar.pcd`` and ``.radar.png`` of a radar's frames.  Safe for several threads.
+
+    Attributes:
+        cut: values of cubes that did not fit into int16.
+        incomplete: frames that lack packets.
+    """
+
+    def __init__(self, job: Job, stream: Stream) -> None:
+        self.name, self.stream = stream.name, stream
+        self._job, self._lock = job, threading.Lock()
+        text, where = read_text(stream, "radar.json")
+        raw_shape = tuple(stream.meta["iq"]["shape"])
+        self.geometry = RadarGeometry.of_metadata(text, where, raw_shape)
+        if self.geometry.tx_m is None:
+            job.notes.say("radar.json has no antennas: points lie straight ahead", stream.name)
+        self.pose = job.calibration.of(stream.name).pose
+        self._in_rig = job.options["points_frame"] == RIG
+        if self._in_rig and self.pose is None:
+            job.notes.say("not in the calibration: its points stay in its own frame", stream.name)
+        self._channels = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
+        self.cut = self.incomplete = 0
+        chirps, tx, rx, _ = self.geometry.shape
+        options = job.options
+        self._processor = RadarProcessor(
+            self.geometry, options["radar_threshold_db"], options["radar_limit"]
+        )
+        self.ranges = min(options["radar_ranges"] or self.geometry.ranges, self.geometry.ranges)
+        self.doppler = min(options["radar_doppler"] or chirps, chirps)
+        self._text = {
+            "radar cube": json.dumps(
+                {
+                    "shape": [tx, rx, self.ranges, self.doppler],
+                    "gain": options["radar_gain"],
+                    "range_resolution_m": self.geometry.range_resolution,
+                    "doppler_resolution_m_s": self.geometry.doppler_resolution,
+                    "doppler_zero": self.doppler // 2,
+                }
+            )
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """What the dataset's metadata say of the cubes."""
+        told: dict[str, Any] = json.loads(self._text["radar cube"])
+        return {"name": self.name, **told, "layout": "sequence (transmitter), rx, range, doppler"}
+
+    def make(self, index: int) -> Made:
+        """The files of a frame."""
+        options = self._job.options
+        with self._job.at(self.name, index):
+            data = self.stream.sample(index, self._channels)
+            spectra = self._processor.spectra(data["iq"])
+            found = self._processor.find(spectra)
+            cube, cut = quantized(spectra, options["radar_gain"])
+            picture = cube_picture(cropped(cube, self.ranges, self.doppler))
+            png = encode_png(picture, level=options["png_level"], text=self._text)
+            with self._lock:
+                self.cut += cut
+                self.incomplete += "valid" in data and not data["valid"]
+            points = radar_points(found, options["radar_rcs_db"])
+            viewpoint = self.pose
+            if self._in_rig and self.pose is not None:
+                points["x"], points["y"], points["z"] = apply(self.pose, xyz(points)).T
+                viewpoint = None
+            pcd = Payload(encode_pcd(points, viewpoint))
+            return Made({"radar.pcd": pcd, "radar.png": Payload(png)})
+
+    def told(self) -> list[str]:
+        """What was odd, one sentence each."""
+        lines = []
+        if self.cut:
+            lines.append(f"{self.cut} values of its cubes were cut: edgefirst.radar_gain is high")
+        if self.incomplete:
+            lines.append(f"{self.incomplete} frames lack packets; they are packed")
+        return lines
+
+
+def radar_points(found: Detections, rcs_db: float) -> npt.NDArray[Any]:
+    """Detections as points.
+
+    Args:
+        found: the detections.
+        rcs_db: power of a target of 1 m2 in 1 m, dB above one step of the converter squared.
+    """
+    points = np.empty(len(found), RADAR)
+    for axis, name in enumerate(("x", "y", "z")):
+        points[name] = found.direction[:, axis] * found.range_m
+    points["speed"] = found.velocity_m_s
+    points["power"] = found.power_db
+    points["noise"] = found.power_db - found.snr_db
+    points["rcs"] = found.power_db + 40 * np.log10(np.maximum(found.range_m, 0.01)) - rcs_db
+    return points
