@@ -13,6 +13,12 @@ Floats = npt.NDArray[np.float64]
 
 _NEARLY_EQUAL = 0.9995
 """Cosine of half the angle between two rotations from which on the straight way will do."""
+# The entries of a rotation matrix, row by row, are FACTOR * (FIRST + SIGN * SECOND), and 1 more on
+# the diagonal; FIRST and SECOND are products of two of x, y, z, w: number 4 * i + j is i times j.
+_FIRST = np.array([5, 1, 2, 1, 0, 6, 2, 6, 0])  # yy xy xz, xy xx yz, xz yz xx
+_SECOND = np.array([10, 11, 7, 11, 10, 3, 7, 3, 5])  # zz zw yw, zw zz xw, yw xw yy
+_SIGN = np.array([1.0, -1, 1, 1, 1, -1, -1, 1, 1])
+_FACTOR = np.array([-2.0, 2, 2, 2, -2, 2, 2, 2, -2])
 
 
 def rotation_of_quaternion(quaternion_xyzw: npt.ArrayLike) -> Floats:
@@ -25,18 +31,11 @@ def rotation_of_quaternion(quaternion_xyzw: npt.ArrayLike) -> Floats:
     length = np.sqrt(np.sum(q * q, axis=-1, keepdims=True))
     if not np.isfinite(length).all() or not (length > 0).all():
         raise ValueError(f"no rotation: {q.tolist()}")
-    x, y, z, w = np.moveaxis(q / length, -1, 0)
-    rotation = np.empty((*q.shape[:-1], 3, 3))
-    rotation[..., 0, 0] = 1 - 2 * (y * y + z * z)
-    rotation[..., 0, 1] = 2 * (x * y - z * w)
-    rotation[..., 0, 2] = 2 * (x * z + y * w)
-    rotation[..., 1, 0] = 2 * (x * y + z * w)
-    rotation[..., 1, 1] = 1 - 2 * (x * x + z * z)
-    rotation[..., 1, 2] = 2 * (y * z - x * w)
-    rotation[..., 2, 0] = 2 * (x * z - y * w)
-    rotation[..., 2, 1] = 2 * (y * z + x * w)
-    rotation[..., 2, 2] = 1 - 2 * (x * x + y * y)
-    return rotation
+    q = q / length
+    products = (q[..., :, None] * q[..., None, :]).reshape(*q.shape[:-1], 16)
+    rotation = _FACTOR * (products.take(_FIRST, -1) + _SIGN * products.take(_SECOND, -1))
+    rotation[..., ::4] += 1
+    return np.asarray(rotation.reshape(*q.shape[:-1], 3, 3))
 
 
 def quaternion_of_rotation(rotation: npt.ArrayLike) -> Floats:
@@ -153,13 +152,11 @@ def interpolate_poses(
     before = after - 1
     span = (t_ns[after] - t_ns[before]).astype(np.float64)
     share = (wanted - t_ns[before]) / span
-    turned = slerp(
-        quaternion_of_rotation(poses[before, :3, :3]),
-        quaternion_of_rotation(poses[after, :3, :3]),
-        share,
-    )
-    start, end = poses[before, :3, 3], poses[after, :3, 3]
-    return transform(rotation_of_quaternion(turned), start + share[:, None] * (end - start))
+    around = poses[np.stack([before, after])]
+    first, second = quaternion_of_rotation(around[..., :3, :3])
+    start, end = around[..., :3, 3]
+    turned = rotation_of_quaternion(slerp(first, second, share))
+    return transform(turned, start + share[:, None] * (end - start))
 
 
 def is_rotation(matrix: npt.ArrayLike, tolerance: float = 1e-3) -> npt.NDArray[np.bool_]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -19,6 +21,9 @@ from recorder.contract.errors import FormatError
 CUBOIDS, BOXES, MASKS, CLOUDS = "_cuboids", "_labels", "_masks", "_point_clouds"
 SIMULATED = "simulated"
 MANUAL = "manual"
+Lines = Sequence[tuple[str, dict[str, Any]]]
+"""Places and labels, as `LabelFile.lines` gives them."""
+_decode = json.JSONDecoder().raw_decode
 _LARGEST = sys.float_info.max
 
 
@@ -50,12 +55,13 @@ class LabelFile:
         Raises:
             FormatError: a line is not a JSON mapping, or has no ``t_ns``.
         """
+        path = str(self.path)
         with self.path.open("rb") as file:
             next(file)
             for number, line in enumerate(file, start=2):
-                if line.strip():
-                    where = f"{self.path}:{number}"
-                    label = _mapping(line, where)
+                if stripped := line.strip():
+                    where = f"{path}:{number}"
+                    label = _mapping(stripped, where)
                     if not isinstance(label.get("t_ns"), int):
                         raise FormatError(f"{where}: t_ns: needs a whole number of nanoseconds")
                     yield where, label
@@ -79,6 +85,31 @@ def mask_files(session: Path) -> dict[str, dict[str, Path]]:
         if not path.name.startswith("."):
             masks.setdefault(path.parent.name, {})[path.stem] = path
     return masks
+
+
+def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
+    """A list of numbers of each of several labels: f8 [n, length].
+
+    Raises:
+        FormatError: see `numbers`.
+    """
+    lists: list[Any] = [label.get(key) for _, label in lines]
+    if set(map(type, lists)) == {list} and set(map(len, lists)) == {length}:
+        flat = list(chain.from_iterable(lists))
+        if set(map(type, flat)) <= {float, int}:
+            with suppress(OverflowError):
+                values = np.array(flat, np.float64)
+                if np.isfinite(values).all():
+                    return values.reshape(-1, length)
+    return np.array([numbers(label, key, length, where) for where, label in lines])
+
+
+def texts(lines: Lines, key: str) -> list[str]:
+    """A text of each of several labels; FormatError: see `text`."""
+    found: list[Any] = [label.get(key) for _, label in lines]
+    if set(map(type, found)) == {str} and "" not in found:
+        return found
+    return [text(label, key, where) for where, label in lines]
 
 
 def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tuple[float, ...]:
@@ -197,9 +228,19 @@ def _file(path: Path, format_: str) -> LabelFile:
 
 def _mapping(line: bytes, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
+        value = _value(line)
     except ValueError as error:
         raise FormatError(f"{where}: not JSON: {error}") from None
     if not isinstance(value, dict):
         raise FormatError(f"{where}: a {type(value).__name__}, not a mapping")
     return value
+
+
+def _value(line: bytes) -> Any:
+    """What `json.loads` gives, which first looks for encodings and blanks that are seldom there."""
+    try:
+        text = line.decode()
+        value, end = _decode(text)
+    except ValueError:
+        return json.loads(line)
+    return value if end == len(text) else json.loads(line)

@@ -18,33 +18,39 @@ array fit one multiple best: that one is taken.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError
 from recorder.processing.radar_array import AntennaArray
-from recorder.processing.radar_cfar import find_peaks, log_noise, log_power, vertex
+from recorder.processing.radar_cfar import (
+    DOPPLER,
+    RANGE,
+    find_peaks,
+    log_noise,
+    log_power,
+    strongest,
+    vertex,
+)
+from recorder.processing.radar_spectra import (
+    ORDERS,
+    Complex64,
+    antenna_spectra,
+    hann_window,
+    mean_power,
+    values_at,
+)
 
 Floats = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
-Complex64 = npt.NDArray[np.complex64]
 
 SPEED_OF_LIGHT = 299_792_458.0  # m/s
-_PLACES = {"qqii": (2, 0, 3, 1), "iiqq": (0, 2, 1, 3)}
-"""Of I, Q, I, Q of two samples among four recorded values.
-
-Two LVDS lanes carry a chirp, so that two values of I stand beside two of Q.
-"""
-_ORDERS = tuple(_PLACES)
-
 _ALIAS_GAIN = 1.25  # by how much another speed must fit better than the one nearest to zero
-_HOPEFUL = 0.8
-"""Of the fit of the speed nearest to zero, on the coarse grid of directions, whose steps lose 0.5
-dB at most: another speed with less will not fit better by `_ALIAS_GAIN`."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +105,9 @@ class RadarGeometry:
                 raise KeyError("raw_shape")
             order = values.get("iq_order")
             if "iq_order" not in values and 2 * int(values["shape"][-1]) == raw[3]:
-                order = _ORDERS[0]  # red-rover's own files do not say so
-            if order is not None and order not in _ORDERS:
-                raise ValueError(f"iq_order {order!r} is none of {', '.join(_ORDERS)}")
+                order = ORDERS[0]  # red-rover's own files do not say so
+            if order is not None and order not in ORDERS:
+                raise ValueError(f"iq_order {order!r} is none of {', '.join(ORDERS)}")
             samples = raw[3] if order is None else raw[3] // 2
             doppler = float(values["doppler_resolution"])
             if "chirp_time" in values:
@@ -179,20 +185,16 @@ class RadarProcessor:
         self.limit = limit
         self._threshold = threshold_db / 10 * np.log(10)  # of logarithms
         chirps, tx, _, samples = geometry.shape
-        range_window = np.hanning(samples + 2)[1:-1]
-        doppler_window = np.hanning(chirps + 2)[1:-1]
-        # A tone of amplitude 1 has power 1, whatever the windows.
-        scale = range_window.sum() * doppler_window.sum()
-        window = np.outer(doppler_window, range_window) / scale
-        if geometry.iq_order is None:
-            window *= 2
-        else:
-            window = np.repeat(window, 2, axis=1)  # of real and imaginary parts
-        self._weights: Float32 = window.astype(np.float32)
+        self._window = hann_window(chirps, samples, geometry.iq_order)
         self._array: AntennaArray | None = None
         if geometry.tx_m is not None and geometry.rx_m is not None:
             self._array = AntennaArray(geometry.tx_m, geometry.rx_m, geometry.wavelength)
         self._turn_back = np.exp(-2j * np.pi * geometry.tx_turns)
+        # Multiples that are tx apart turn the phases alike; each stands for its nearest to zero.
+        turns = np.arange(tx)
+        self._multiples = [
+            np.where(turns > half, turns - tx, turns) for half in ((tx - 1) // 2, tx / 2)
+        ]
         self._late_s = np.arange(tx) * geometry.chirp_time / tx
 
     def spectra(self, iq: npt.NDArray[np.int16]) -> Complex64:
@@ -205,20 +207,7 @@ class RadarProcessor:
             complex64 [tx, rx, doppler, range], contiguous; Doppler cells begin at 0 and wrap
             round.
         """
-        chirps, tx, rx, _ = iq.shape
-        order, ranges = self.geometry.iq_order, self.geometry.ranges
-        if order is None:
-            samples = iq.transpose(1, 2, 0, 3) * self._weights
-            spectrum = np.fft.rfft(samples, axis=-1)[..., :ranges]
-            return np.ascontiguousarray(np.fft.fft(spectrum, axis=-2), np.complex64)
-        pairs = to_pairs(iq, order).reshape(chirps, tx * rx, 2 * ranges)
-        windowed = np.empty((tx * rx, chirps, 2 * ranges), np.float32)
-        windowed[...] = pairs.transpose(1, 0, 2)
-        windowed *= self._weights
-        out = np.empty((tx * rx, chirps, ranges, 2), np.float32)
-        for source, target in zip(windowed.reshape(out.shape), out, strict=True):
-            cv2.dft(source, target, cv2.DFT_COMPLEX_OUTPUT)
-        return out.view(np.complex64).reshape(tx, rx, chirps, ranges)
+        return antenna_spectra(iq, self._window, self.geometry.iq_order)
 
     def cube(self, iq: npt.NDArray[np.int16]) -> Complex64:
         """As `spectra`, complex64 [doppler, tx, rx, range]."""
@@ -238,32 +227,46 @@ class RadarProcessor:
         Args:
             spectra: complex64 [tx, rx, doppler, range], of `spectra`.
         """
-        power = mean_power(spectra)
+        return self.find_all([spectra])[0]
+
+    def find_all(self, spectra: Sequence[Complex64]) -> list[Detections]:
+        """Targets of several frames, each as if it were alone, for less than one by one costs.
+
+        Args:
+            spectra: of each frame, complex64 [tx, rx, doppler, range], of `spectra`.
+        """
+        power = np.stack([mean_power(one) for one in spectra])  # [frames, doppler, range]
         level = log_power(power)
         noise = log_noise(level)
         cells = find_peaks(power, level > noise + self._threshold)
-        strength = power[cells[:, 0], cells[:, 1]]
-        cells = cells[np.argsort(-strength, kind="stable")[: self.limit]]
-        doppler, ranges = cells[:, 0], cells[:, 1]
-        geometry, chirps = self.geometry, len(power)
-        at_doppler = doppler + vertex(power, cells, 0, wrap=True)
+        cells, counts = strongest(power, cells, self.limit)
+        ends = np.cumsum(counts)
+        geometry, (_, chirps, ranges) = self.geometry, power.shape
+        place = cells % (chirps * ranges)
+        doppler, column = place // ranges, place % ranges
+        at_doppler = doppler + vertex(level, cells, DOPPLER)
         at_doppler = np.where(at_doppler >= chirps / 2, at_doppler - chirps, at_doppler)
         velocity = at_doppler * geometry.doppler_resolution
         direction = np.zeros((len(cells), 3))
         direction[:, 0] = 1.0
-        if self._array is not None and len(cells):
-            signal = spectra[:, :, doppler, ranges].transpose(2, 0, 1) * self._turn_back[:, None]
+        if self._array is not None:
+            parts = zip(spectra, np.split(place, ends[:-1]), strict=True)
+            signal = np.concatenate([values_at(*part) for part in parts])
+            signal = signal * self._turn_back[:, None]
             velocity, direction = self._resolve(self._array, signal, velocity)
-        distance = (ranges + vertex(power, cells, 1, wrap=False)) * geometry.range_resolution
+        distance = (column + vertex(level, cells, RANGE)) * geometry.range_resolution
         distance = np.maximum(distance - velocity * geometry.coupling_s, 0.0)
-        snr = level[doppler, ranges] - noise[doppler, ranges]
-        return Detections(
+        columns = (
             distance.astype(np.float32),
             velocity.astype(np.float32),
-            (10 * np.log10(power[doppler, ranges])).astype(np.float32),
-            (10 / np.log(10) * snr).astype(np.float32),
+            (10 * np.log10(power.take(cells))).astype(np.float32),
+            (10 / np.log(10) * (level.take(cells) - noise.take(cells))).astype(np.float32),
             _unit32(direction),
         )
+        return [
+            Detections(*(column[first:end] for column in columns))
+            for first, end in pairwise([0, *ends.tolist()])
+        ]
 
     def _resolve(
         self, array: AntennaArray, signal: npt.NDArray[np.complex128], velocity: Floats
@@ -276,43 +279,24 @@ class RadarProcessor:
             velocity: [n], of the Doppler cells.
         """
         count, tx, rx = signal.shape
-        # Multiples that are tx apart turn the phases alike; each stands for its nearest to zero.
-        turns = np.tile(np.arange(tx)[:, None], (1, count))
-        turns = np.where(turns > tx / 2, turns - tx, turns)
-        if tx % 2 == 0:
-            turns[tx // 2] = np.where(velocity > 0, -tx // 2, tx // 2)
-        speeds = velocity + turns * 2 * self.geometry.max_velocity  # [tx, n]
+        turns = np.where(velocity[:, None] > 0, *self._multiples)
+        speeds = velocity[:, None] + turns * 2 * self.geometry.max_velocity  # [n, multiple]
         phase = -4 * np.pi / self.geometry.wavelength * speeds[..., None] * self._late_s
-        turned = (signal * np.exp(1j * phase)[..., None]).reshape(tx * count, tx * rx)
+        turned = signal[:, None] * np.exp(1j * phase)[..., None]  # [n, multiple, tx, rx]
+        turned = turned.reshape(count, tx, tx * rx)
         rough, start = array.coarse(turned)
-        # Another multiple than the one nearest to zero must fit better than the grid is coarse.
-        hopeful = np.flatnonzero(rough >= np.tile(_HOPEFUL * rough[:count], tx))
-        fitted, direction = np.full(tx * count, -1.0), np.zeros((tx * count, 3))
+        # The grid's steps lose 0.5 dB at most, less than another multiple must fit better by: one
+        # that fits worse than the one nearest to zero even on the grid is none.
+        hopeful = rough >= rough[:, :1]
+        fitted, direction = np.full((count, tx), -1.0), np.zeros((count, tx, 3))
         fitted[hopeful], direction[hopeful] = array.climb(turned[hopeful], start[hopeful])
-        best, chosen = fitted[:count].copy(), np.arange(count)
+        best, chosen = fitted[:, 0], np.zeros(count, np.intp)
         for number in range(1, tx):
-            of_number = np.arange(number * count, (number + 1) * count)
-            better = fitted[of_number] > best * _ALIAS_GAIN
-            best[better] = fitted[of_number][better]
-            chosen[better] = of_number[better]
-        return speeds.reshape(-1)[chosen], direction[chosen]
-
-
-def to_pairs(iq: npt.NDArray[np.int16], order: str) -> npt.NDArray[np.int16]:
-    """Recorded values [..., values] with each sample's I and Q side by side, in that order."""
-    quads = np.ascontiguousarray(iq).reshape(1, -1, 4)
-    pairs = np.empty_like(quads)
-    moves = [place for move in zip(_PLACES[order], range(4), strict=True) for place in move]
-    cv2.mixChannels([quads], [pairs], moves)
-    return pairs.reshape(iq.shape)
-
-
-def mean_power(spectra: Complex64) -> Float32:
-    """Power over all antennas, f4 [doppler, range], of spectra [tx, rx, doppler, range]."""
-    tx, rx, doppler, ranges = spectra.shape
-    parts = spectra.view(np.float32).reshape(tx * rx, -1)
-    squares = np.einsum("ai,ai->i", parts, parts).reshape(doppler, ranges, 2)
-    return np.asarray((squares[..., 0] + squares[..., 1]) * np.float32(1 / (tx * rx)))
+            better = fitted[:, number] > best * _ALIAS_GAIN
+            best = np.where(better, fitted[:, number], best)
+            chosen[better] = number
+        every = np.arange(count)
+        return speeds[every, chosen], direction[every, chosen]
 
 
 def _unit32(vectors: Floats) -> Float32:

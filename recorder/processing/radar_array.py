@@ -43,9 +43,10 @@ class AntennaArray:
         self._coarse: Complex64 = np.ascontiguousarray(self._steering.T.astype(np.complex64))
         ways = [(a, b) for a in (-1, 0, 1) for b in ((0,) if level else (-1, 0, 1))]
         step = np.array([sideways[1] - sideways[0], 0.0 if level else up[1] - up[0]])
-        self._moves = [np.array(ways) * step / 2**n for n in range(1, _LEVELS + 1)]
+        moves = [np.array(ways) * step / 2**n for n in range(1, _LEVELS + 1)]
+        self._moves = [np.ascontiguousarray(move.T) for move in moves]
         # On a plane across x, what a move turns the phases by does not depend on where it begins.
-        self._turns = [np.exp(1j * (self._places[:, 1:] @ move.T)) for move in self._moves]
+        self._turns = [np.exp(1j * (self._places[:, 1:] @ move)) for move in self._moves]
 
     def _steer(self, sines: Floats) -> Complex128:
         """[n, antennas]: what phases of a target in these directions are turned back by."""
@@ -56,14 +57,18 @@ class AntennaArray:
         """The best of a grid of directions, a quarter of a beam's width apart.
 
         Args:
-            signal: complex [n, antennas].
+            signal: complex [n, multiple, antennas].
 
         Returns:
-            its power, f4 [n], at most 0.5 dB below the best one's, and which it is.
+            its power, f4 [n, multiple], at most 0.5 dB below the best one's, and which it is.
         """
         flat = signal.astype(np.complex64)
-        fit = np.abs(_product(flat, self._coarse))
-        return fit.max(axis=1) ** 2, np.argmax(fit, axis=1)
+        columns = max(1, _ALONE // max(1, flat.shape[1] * len(self._coarse)))
+        ends = range(0, self._coarse.shape[1], columns)
+        fit = np.abs(
+            np.concatenate([flat @ self._coarse[:, at : at + columns] for at in ends], axis=-1)
+        )
+        return fit.max(axis=-1) ** 2, np.argmax(fit, axis=-1)
 
     def climb(self, signal: npt.NDArray[Any], start: Indices) -> tuple[Floats, Floats]:
         """The best fit's power [n] and unit vectors [n, 3], from a direction of the grid on.
@@ -73,29 +78,20 @@ class AntennaArray:
             start: of `coarse`.
         """
         every = np.arange(len(signal))
-        sines = self._grid[start]
+        sines = self._grid[start].T
         turned = signal * self._steering[start]
         for moves, turns in zip(self._moves, self._turns, strict=True):  # each of half the size
-            around = sines[:, None] + moves
+            around = np.add(sines[..., None], moves[:, None], order="C")  # [2, n, move]
             if self._plane:
-                value = np.abs(_product(turned, turns))
+                value = np.abs(turned[:, None] @ turns)[:, 0]
             else:
-                value = np.abs(np.einsum("nma,na->nm", self._steer(around), signal))
-            value[np.sum(around * around, axis=2) > 1] = -1.0
+                steering = self._steer(np.moveaxis(around, 0, 2))
+                value = np.abs(np.einsum("nma,na->nm", steering, signal))
+            value[around[0] ** 2 + around[1] ** 2 > 1] = -1.0
             best = np.argmax(value, axis=1)
-            sines = around[every, best]
+            sines = around[:, every, best]
             turned *= turns.T[best]
-        value = np.abs(np.einsum("na,na->n", self._steer(sines), signal)) ** 2
-        return value, np.concatenate([_forward(sines)[:, None], sines], axis=1)
-
-
-def _product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The matrix product, in parts that are small enough for one thread."""
-    rows = max(1, _ALONE // right.size)
-    if len(left) <= rows:
-        return np.asarray(left @ right)
-    parts = [left[at : at + rows] @ right for at in range(0, len(left), rows)]
-    return np.concatenate(parts)
+        return value[every, best] ** 2, np.stack([_forward(sines.T), *sines], axis=1)
 
 
 def _sines(extent: float) -> Floats:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from drivers._protocols.chirp import ChirpConfig, to_complex
 from drivers.mmwave import SIM_CHIRP
@@ -15,14 +17,9 @@ from drivers.sim.fmcw import BeatSignal, Scatterers
 from drivers.sim.radar import SimulatedRadar
 from drivers.sim.world import World
 from recorder.contract.errors import FormatError
-from recorder.processing.radar import (
-    Detections,
-    RadarGeometry,
-    RadarProcessor,
-    mean_power,
-    to_pairs,
-)
-from recorder.processing.radar_cfar import find_peaks, log_noise, log_power
+from recorder.processing.radar import Detections, RadarGeometry, RadarProcessor
+from recorder.processing.radar_cfar import find_peaks, log_noise, log_power, strongest
+from recorder.processing.radar_spectra import mean_power, to_pairs
 from tests.processing import radar_reference as reference
 
 DEVICES = ["AWR1843", "AWR1642", "AWR2944", "AWRL6844"]
@@ -98,31 +95,51 @@ def test_silence_is_no_error() -> None:
 def test_a_strong_target_hides_no_weaker_one_nearby() -> None:
     power = np.ones((64, 256), np.float32)
     power[10:13, 100:103] = 1e6
-    assert np.exp(log_noise(log_power(power)))[10, 106] < 2
+    assert np.exp(log_noise(log_power(power[None])))[0, 10, 106] < 2
 
 
 @pytest.mark.parametrize("size", [(64, 256), (16, 40), (8, 20), (5, 9), (1, 12)])
 def test_peaks_and_noise_are_the_plain_ones(size: tuple[int, int]) -> None:
     rng = np.random.default_rng(4)
-    power = rng.exponential(size=size).astype(np.float32)
-    for _ in range(6):
+    power = rng.exponential(size=(3, *size)).astype(np.float32)
+    for number in range(18):
+        frame = power[number % 3]
         row, column = rng.integers(0, size[0]), rng.integers(0, size[1])
-        power[row, column] += 10 ** rng.uniform(1, 6)
-        power[(row + 3) % size[0], column] += 5e-4 * power[row, column]  # a window's side lobe
+        frame[row, column] += 10 ** rng.uniform(1, 6)
+        frame[(row + 3) % size[0], column] += 5e-4 * frame[row, column]  # a window's side lobe
     level = log_power(power)
-    noise, plain = log_noise(level), reference.noise_around(power.astype(np.float64))
-    assert np.allclose(np.exp(noise), plain, rtol=1e-5)
-    exact = power.astype(np.float64)
-    known = reference.peaks(exact, np.maximum(12 * plain, reference.leakage(exact)))
-    assert len(known) > 0 or size[0] == 1  # which exceeds no neighbour: it is its own
-    assert np.array_equal(find_peaks(power, level > noise + np.log(12)), known)
+    noise = log_noise(level)
+    found = peaks_of(power, level > noise + np.log(12))
+    for frame, around, cells in zip(power, noise, found, strict=True):
+        exact = frame.astype(np.float64)
+        plain = reference.noise_around(exact)
+        assert np.allclose(np.exp(around), plain, rtol=1e-5)
+        known = reference.peaks(exact, np.maximum(12 * plain, reference.leakage(exact)))
+        assert len(known) > 0 or size[0] == 1  # which exceeds no neighbour: it is its own
+        assert cells == known.tolist()
+
+
+def peaks_of(power: npt.NDArray[np.float32], good: npt.NDArray[np.bool_]) -> list[list[list[int]]]:
+    """Of each frame, its peaks' Doppler and range."""
+    cells = np.stack(np.unravel_index(find_peaks(power, good), power.shape), axis=1)
+    return [cells[cells[:, 0] == frame, 1:].tolist() for frame in range(len(power))]
 
 
 def test_of_equal_neighbours_the_first_is_the_peak() -> None:
-    power = np.ones((8, 32), np.float32)
-    power[3, 10:12] = power[5:7, 20] = power[2, 0] = power[6, 31] = 100
-    found = find_peaks(power, power > 50)
-    assert found.tolist() == [[3, 10], [5, 20], [6, 31]]
+    power = np.ones((2, 8, 32), np.float32)
+    power[1, 3, 10:12] = power[1, 5:7, 20] = power[1, 2, 0] = power[1, 6, 31] = 100
+    power[0, 7, 31] = 200  # of another frame, though it is the next cell but one in memory
+    power[1, 0, 1] = 100
+    assert peaks_of(power, power > 50) == [[[7, 31]], [[0, 1], [3, 10], [5, 20], [6, 31]]]
+
+
+def test_the_strongest_come_first_in_each_frame() -> None:
+    power = np.zeros((3, 2, 4), np.float32)
+    power[0, 0] = [0, 3, 9, 3]
+    power[2, 1] = [0, 1, 5, 7]
+    cells, counts = strongest(power, np.flatnonzero(power), 2)
+    assert cells.tolist() == [2, 1, 23, 22]  # of equal ones the first
+    assert counts.tolist() == [2, 0, 2]
 
 
 def plain_geometry(
@@ -201,6 +218,49 @@ def test_directions_are_the_plain_ones(tx: int, depth_m: float | None) -> None:
 def test_a_frame_of_the_world_is_processed_as_the_plain_processing_does() -> None:
     radar = SimulatedRadar(SIM_CHIRP, "qqii", world=World("drive", 0))
     assert check_like_the_plain_one(geometry(SIM_CHIRP), radar.frame(40)) > 5
+
+
+def silence(what: RadarGeometry) -> npt.NDArray[np.int16]:
+    chirps, tx, rx, count = what.shape
+    return np.zeros((chirps, tx, rx, count if what.iq_order is None else 2 * count), np.int16)
+
+
+@given(data=st.data())
+def test_frames_together_show_what_they_show_one_by_one(data: st.DataObject) -> None:
+    """To the last bit: nothing of a frame depends on what else there is."""
+    draw = data.draw
+    shape = draw(st.sampled_from([(16, 3, 4, 32), (15, 2, 4, 30), (8, 1, 2, 64), (4, 4, 4, 32)]))
+    order = draw(st.sampled_from(["qqii", "iiqq", None]))
+    what = plain_geometry(order, shape, depth_m=draw(st.sampled_from([None, 0.003])))
+    if draw(st.booleans()):
+        what = replace(what, tx_m=None, rx_m=None)
+    processor = RadarProcessor(
+        what, draw(st.sampled_from([3.0, 8.0, 14.0])), limit=draw(st.sampled_from([1, 3, 256]))
+    )
+    seeds = draw(st.lists(st.integers(0, 40), min_size=1, max_size=6))
+    frames = [tones(what, seed) if seed else silence(what) for seed in seeds]
+    spectra = [processor.spectra(iq) for iq in frames]
+    found = processor.find_all(spectra)
+    assert len(found) == len(frames)
+    for together, one in zip(found, spectra, strict=True):
+        alone = processor.find(one)
+        for some, same in zip(astuple(together), astuple(alone), strict=True):
+            assert some.dtype == same.dtype == np.float32
+            assert np.array_equal(some, same)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_frames_of_the_world_show_the_same_together(device: str) -> None:
+    """With one in between that shows nothing."""
+    chirp = replace(SIM_CHIRP, device=device)
+    radar = SimulatedRadar(chirp, "qqii", world=World("drive", 0))
+    processor = RadarProcessor(geometry(chirp), limit=6)
+    frames = [radar.frame(0), np.zeros_like(radar.frame(0)), radar.frame(31), radar.frame(60)]
+    found = processor.find_all([processor.spectra(iq) for iq in frames])
+    assert [len(one) for one in found] == [6, 0, 6, 6]
+    for together, iq in zip(found, frames, strict=True):
+        alone = processor.detect(iq)
+        assert all(map(np.array_equal, astuple(together), astuple(alone)))
 
 
 def test_frames_that_cannot_be_written_to_are_read() -> None:

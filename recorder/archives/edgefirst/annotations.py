@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,24 @@ import numpy.typing as npt
 
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.png import encode_png
-from recorder.archives.edgefirst.table import Row
+from recorder.archives.edgefirst.table import Annotation
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import Floats, invert, rotation_of_quaternion, transform
 from recorder.processing.labels import (
     LabelFile,
+    Lines,
     cuboid_files,
     mask_files,
+    number_rows,
     numbers,
     text,
+    texts,
 )
 from recorder.session.stream import Stream
 
 SEGMENT = "segment"
 _HALF_HIDDEN = 0.5
 Mask = npt.NDArray[Any]
-Lines = Sequence[tuple[str, dict[str, Any]]]
-_Box = tuple[str, str, tuple[float, ...]]  # class, track, centre and extents
 _NO_LINES: Lines = ()
 _STANDING = np.eye(4)
 
@@ -38,16 +39,21 @@ class Boxes:
 
     Beside what docs/labels.md names, a line may have ``polygon_px``, a list of rings of [x, y],
     and ``mask``, the name of a PNG of the camera's size in ``_labels/CAMERA/``.
+
+    Args:
+        file: with the labels.
+        stream: the camera's.
+        size: of its pictures.
+        base: goes before tracks' names.
     """
 
-    def __init__(self, file: LabelFile, stream: Stream, size: tuple[int, int]) -> None:
-        self._file, self._stream, self._size = file, stream, size
+    def __init__(self, file: LabelFile, stream: Stream, size: tuple[int, int], base: str) -> None:
+        self._file, self._stream, self._size, self._base = file, stream, size, base
         self._lines = file.lines()
         self._next: tuple[int, str, dict[str, Any]] | None = None
-        self.skipped = 0
 
-    def at(self, index: int) -> Iterator[tuple[str | None, Row]]:
-        """Track and annotation of each label of a picture; to be asked in order."""
+    def at(self, index: int) -> Iterator[Annotation]:
+        """The labels of a picture, each an annotation of its own; to be asked in order."""
         while self._advance() and self._next is not None and self._next[0] <= index:
             frame, where, label = self._next
             self._next = None
@@ -66,9 +72,9 @@ class Boxes:
             self._next = frame, where, label
         return True
 
-    def _annotation(self, where: str, label: dict[str, Any]) -> tuple[str | None, Row]:
+    def _annotation(self, where: str, label: dict[str, Any]) -> Annotation:
         width, height = self._size
-        row = Row("", 0, label=text(label, "class", where), ignore=False)
+        row = Annotation(label=text(label, "class", where), ignore=False)
         if "box_px" in label or not ("polygon_px" in label or "mask" in label):
             left, top, wide, high = numbers(label, "box_px", 4, where)
             # Pixel (0, 0) is the middle of the first one, whose edge is the picture's.
@@ -81,8 +87,9 @@ class Boxes:
         if "occluded" in label:
             (share,) = numbers({"occluded": [label["occluded"]]}, "occluded", 1, where)
             row.occlusion = 0 if share <= 0 else 1 if share < _HALF_HIDDEN else 2
-        track = label.get("track")
-        return (track if isinstance(track, str) else None), row
+        if isinstance(track := label.get("track"), str):
+            row.object_id = object_id(self._base, track)
+        return row
 
     def _mask(self, name: str, where: str) -> bytes:
         if Path(name).name != name:
@@ -96,66 +103,65 @@ class Cuboids:
     Args:
         job: the session.
         tolerance_ns: how far from a sample a set may be.
+        base: goes before tracks' names.
     """
 
-    def __init__(self, job: Job, tolerance_ns: int) -> None:
-        self._job, self._tolerance_ns = job, tolerance_ns
+    def __init__(self, job: Job, tolerance_ns: int, base: str) -> None:
+        self._job, self._tolerance_ns, self._base = job, tolerance_ns, base
         self._sets = [_Sets(file) for file in cuboid_files(job.session.path)]
         self.unknown = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._sets)
+    def at(self, t_ns: int, rig_to_world: Floats | None) -> list[Annotation]:
+        """The boxes of the sets nearest to a time; asked in order.
 
-    def at(self, t_ns: int, rig_to_world: Floats | None) -> Iterator[tuple[str, Row]]:
-        """Track and annotation of each box of the sets nearest to a time; asked in order.
+        Pictures that go with one set share its annotations.
 
         Args:
             t_ns: the time.
             rig_to_world: for boxes of the world's frame; None where it is not known.
         """
+        found: list[Annotation] = []
         for sets in self._sets:
-            for kind, track, box in self._boxes(sets, t_ns, rig_to_world):
-                yield track, Row("", 0, label=kind, box3d=box, ignore=False)
+            lines = sets.nearest(t_ns, self._tolerance_ns)
+            if sets.known is None or sets.known[0] is not lines:
+                boxes, in_world = self._in_rig(lines, rig_to_world)
+                # Where boxes of the world are in the rig depends on the picture.
+                sets.known = None if in_world else (lines, boxes)
+                found += boxes
+            else:
+                found += sets.known[1]
+        return found
 
-    def _boxes(self, sets: _Sets, t_ns: int, rig_to_world: Floats | None) -> Sequence[_Box]:
-        """The set nearest to a time; several pictures go with one."""
-        lines = sets.nearest(t_ns, self._tolerance_ns)
-        if sets.known is None or sets.known[0] is not lines:
-            boxes, in_world = self._in_rig(lines, rig_to_world)
-            sets.known = (lines, boxes)
-            if in_world:  # where these are depends on the picture
-                sets.known = None
-                return boxes
-        return sets.known[1]
-
-    def _in_rig(self, lines: Lines, rig_to_world: Floats | None) -> tuple[list[_Box], bool]:
+    def _in_rig(self, lines: Lines, rig_to_world: Floats | None) -> tuple[list[Annotation], bool]:
         """Boxes in the rig, and whether any of them was given in the world."""
-        known, places, to_rig = [], [], []
-        in_world = False
-        for where, label in lines:
-            frame = text(label, "frame", where)
-            in_world |= frame == "world"
-            pose = self._pose(frame, rig_to_world)
-            if pose is None:
-                self.unknown += 1
-                continue
-            quaternion = numbers(label, "quaternion_xyzw", 4, where)
-            if not any(quaternion):
-                raise FormatError(f"{where}: quaternion_xyzw: is no rotation")
-            places.append(
-                quaternion
-                + numbers(label, "center_m", 3, where)
-                + numbers(label, "size_m", 3, where)
+        if not lines:
+            return [], False
+        frames = texts(lines, "frame")
+        poses = {frame: self._pose(frame, rig_to_world) for frame in set(frames)}
+        to_rig = [pose for frame in frames if (pose := poses[frame]) is not None]
+        if len(to_rig) < len(lines):
+            self.unknown += len(lines) - len(to_rig)
+            known = zip(lines, frames, strict=True)
+            lines = [line for line, frame in known if poses[frame] is not None]
+        if not lines:
+            return [], "world" in poses
+        quaternions = number_rows(lines, "quaternion_xyzw", 4)
+        turned = quaternions.any(axis=1)
+        if not turned.all():
+            where, _ = lines[int(np.argmin(turned))]
+            raise FormatError(f"{where}: quaternion_xyzw: is no rotation")
+        centres = number_rows(lines, "center_m", 3)
+        local = transform(rotation_of_quaternion(quaternions), centres)
+        boxes = np.array(to_rig) @ local
+        extents = np.abs(boxes[:, :3, :3]) @ number_rows(lines, "size_m", 3)[..., None]
+        values = np.concatenate([boxes[:, :3, 3], extents[..., 0]], axis=1).tolist()
+        rows = [
+            Annotation(object_id(self._base, track), kind, box3d=box, ignore=False)
+            for kind, track, box in zip(
+                texts(lines, "class"), texts(lines, "track"), values, strict=True
             )
-            known.append((text(label, "class", where), text(label, "track", where)))
-            to_rig.append(pose)
-        if not known:
-            return [], in_world
-        values = np.array(places)
-        boxes = np.array(to_rig) @ transform(rotation_of_quaternion(values[:, :4]), values[:, 4:7])
-        extents = (np.abs(boxes[:, :3, :3]) @ values[:, 7:, None])[..., 0]
-        found = np.concatenate([boxes[:, :3, 3], extents], axis=1).tolist()
-        return [(*names, tuple(box)) for names, box in zip(known, found, strict=True)], in_world
+        ]
+        return rows, "world" in poses
 
     def _pose(self, frame: str, rig_to_world: Floats | None) -> Floats | None:
         """What takes points of a frame to the rig; None where nobody knows."""
@@ -173,7 +179,7 @@ class _Sets:
         known: the lines that were asked for last, and what they became.
     """
 
-    known: tuple[Lines, Sequence[_Box]] | None = None
+    known: tuple[Lines, list[Annotation]] | None = None
 
     def __init__(self, file: LabelFile) -> None:
         self._lines = file.lines()
@@ -198,6 +204,11 @@ class _Sets:
             found.append(self._line)
             self._line = next(self._lines, None)
         return t_ns, found
+
+
+def object_id(base: str, track: str) -> str:
+    """Tracks are objects of one session; in a dataset an object's name stands once."""
+    return f"{base}/{track}"
 
 
 def camera_masks(job: Job, camera: str, size: tuple[int, int]) -> dict[str, Mask]:

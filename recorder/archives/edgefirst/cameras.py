@@ -31,6 +31,11 @@ class CameraFiles:
     Args:
         job: with the option ``images``.
         stream: the camera's.
+
+    Attributes:
+        size: width and height of its pictures.
+        projection: of the calibrated camera.
+        recodes: whether pictures are not packed as they were recorded.
     """
 
     def __init__(self, job: Job, stream: Stream) -> None:
@@ -54,8 +59,8 @@ class CameraFiles:
                     ),
                     stream.name,
                 )
+        self.recodes: bool = job.options["images"] == "png"
         self._from_rig = None if calibration.pose is None else invert(calibration.pose)
-        self._png = job.options["images"] == "png"
         self._comment = self._parameters()
 
     @property
@@ -63,28 +68,19 @@ class CameraFiles:
         """Whether points of the rig can be found in its pictures."""
         return self.projection is not None and self._from_rig is not None
 
-    @property
-    def ending(self) -> str:
-        """Of the pictures' names."""
-        return "camera.png" if self._png else "camera.jpeg"
-
-    def picture(self, index: int) -> bytes:
-        """The recorded JPEG."""
+    def make(self, index: int, t_ns: int, place: Place | None, name: str) -> dict[str, Payload]:
+        """A picture's file, by its ending."""
         with self._job.at(self.name, index):
-            return self._pictures.encoded(index)
-
-    def make(self, index: int, jpeg: bytes, t_ns: int, place: Place | None, name: str) -> Payload:
-        """A picture's file."""
-        with self._job.at(self.name, index):
+            jpeg = self._pictures.encoded(index)
             tags = encode_exif(self._exif(t_ns, place, name))
-            if not self._png:
-                return Payload(exif_.insert_exif(jpeg, tags))
+            if not self.recodes:
+                return {"camera.jpeg": Payload(exif_.insert_exif(jpeg, tags))}
             image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
             if image is None:
                 raise ArchiveError("cannot be decoded")
             done, encoded = cv2.imencode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 1])
             assert done
-            return Payload(png.insert_exif(encoded.tobytes(), tags))
+            return {"camera.png": Payload(png.insert_exif(encoded.tobytes(), tags))}
 
     def depth(self, points: npt.NDArray[Any]) -> Payload:
         """Points of the rig, f [n, 3], as ``.depth.png``: how far in front of the camera."""

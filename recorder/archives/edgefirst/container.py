@@ -16,7 +16,6 @@ import contextlib
 import ctypes
 import os
 import struct
-import zlib
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +25,8 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.direct import DirectFile
+from recorder.archives.edgefirst.checksums import crc32
+from recorder.archives.edgefirst.direct import BLOCK, LARGE, Bytes, DirectFile
 from recorder.archives.edgefirst.zip_index import (
     CENTRAL,
     END,
@@ -46,6 +46,8 @@ _PLAIN, _ZIP64 = 20, 45  # versions needed to read
 _UNIX = 3 << 8
 _WRITEBACK = 64 << 20
 _SPOOL_BUFFER = 1 << 16
+_PADDING = struct.Struct("<3H")  # as Android's zipalign has it: id, size, alignment; then zeros
+_PADDING_ID = 0xD935
 
 Keep = Callable[[str], bool]
 """Whether to keep what lies in a folder of that name."""
@@ -56,12 +58,13 @@ class Payload:
     """A file's bytes, which may be those of several samples.
 
     Attributes:
-        data: the bytes.
+        data: the bytes; nobody changes them any more.  Those of an `aligned_buffer` are written
+            from there.
         crc: of them, once it is known.
         path: a file that holds them, once there is one.
     """
 
-    data: bytes
+    data: Bytes
     crc: int | None = None
     path: Path | None = None
 
@@ -99,7 +102,10 @@ class Container(Closing):
 
 
 class ZipContainer(Container):
-    """A ZIP (PKWARE, "APPNOTE.TXT", 6.3.10), with ZIP64 where it is needed."""
+    """A ZIP (PKWARE, "APPNOTE.TXT", 6.3.10), with ZIP64 where it is needed.
+
+    Data of large files begin at a multiple of `BLOCK`, so that they need not be copied.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -111,12 +117,12 @@ class ZipContainer(Container):
 
     def add(self, name: str, payload: Payload, t_ns: int) -> None:
         if payload.crc is None:
-            payload.crc = zlib.crc32(payload.data)
+            payload.crc = crc32(payload.data)
         size = len(payload.data)
         member = Member(
             name.encode(), 0, payload.crc, size, size, self._file.length, dos_time(t_ns)
         )
-        self._file.append(self._begin(member), payload.data)
+        self._file.append(self._begin(member, aligned=size >= LARGE), payload.data)
 
     def keep(self, old: Path, wanted: Keep) -> None:
         with old.open("rb") as file:
@@ -127,7 +133,7 @@ class ZipContainer(Container):
                     self._file.append(self._begin(member.moved(self._file.length)))
                     self._copy(file.fileno(), start, member.stored)
 
-    def _begin(self, member: Member) -> bytes:
+    def _begin(self, member: Member, *, aligned: bool = False) -> bytes:
         """What stands before a member's data; notes what will stand at the end."""
         wide = member.stored >= _BOUND or member.size >= _BOUND
         sizes = (_WIDE, _WIDE) if wide else (member.stored, member.size)
@@ -135,7 +141,10 @@ class ZipContainer(Container):
         needed = _ZIP64 if wide else _PLAIN
         clock, date = member.changed
         about = (needed, member.flags, member.method, clock, date, member.crc, *sizes)
-        local = LOCAL.pack(b"PK\3\4", *about, len(member.name), len(extra)) + member.name + extra
+        head = LOCAL.size + len(member.name) + len(extra)
+        padding = _padding(member.offset + head) if aligned else b""
+        lengths = (len(member.name), len(extra) + len(padding))
+        local = LOCAL.pack(b"PK\3\4", *about, *lengths) + member.name + extra + padding
         far = member.offset >= _BOUND
         if far:
             needed = _ZIP64
@@ -144,9 +153,9 @@ class ZipContainer(Container):
             extra = struct.pack("<HH", 1, len(extra)) + extra
         offset = _WIDE if far else member.offset
         mode = (0o100000 | FILE_MODE) << 16
-        lengths = (len(member.name), len(extra), 0, 0, 0, mode, offset)
         about = (needed, *about[1:])
-        self._central.write(CENTRAL.pack(b"PK\1\2", _UNIX | _ZIP64, *about, *lengths))
+        rest = (len(member.name), len(extra), 0, 0, 0, mode, offset)
+        self._central.write(CENTRAL.pack(b"PK\1\2", _UNIX | _ZIP64, *about, *rest))
         self._central.write(member.name + extra)
         self.count += 1
         return local
@@ -239,6 +248,12 @@ class FolderContainer(Container):
 
     def close(self) -> None:
         pass
+
+
+def _padding(offset: int) -> bytes:
+    """An extra field for the local header, behind which a block begins."""
+    zeros = -(offset + _PADDING.size) % BLOCK
+    return _PADDING.pack(_PADDING_ID, _PADDING.size - 4 + zeros, BLOCK) + bytes(zeros)
 
 
 def dos_time(t_ns: int) -> tuple[int, int]:

@@ -9,6 +9,9 @@ disk fetch it.  Where a file system cannot do that, the file is written as any o
     file = DirectFile(path)
     file.append(header, data)
     file.finish()                      # written and synced
+
+Large data that begin at a page, in a file at a multiple of `BLOCK`, are written from where they
+are; all else is copied into what is written at once.
 """
 
 from __future__ import annotations
@@ -17,26 +20,52 @@ import contextlib
 import errno
 import mmap
 import os
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+import numpy as np
 
 from recorder.contract.closing import Closing
 from recorder.formats.disk import FILE_MODE
 
 BLOCK = 4096
 """What offsets, sizes and addresses are multiples of."""
-GATHER_BYTES = 4 << 20
+GATHER_BYTES = 8 << 20
+LARGE = 64 << 10
+"""From here on it is cheaper not to copy."""
+
+Bytes = bytes | memoryview
+
+
+def aligned_buffer(size: int) -> memoryview:
+    """Memory for that many bytes, not cleared, that begins at a page.
+
+    It is malloc's: freed memory is used again, which mapped pages would not be.
+    """
+    memory = np.empty(size + BLOCK - 1, np.uint8)
+    first = -memory.ctypes.data % BLOCK
+    return memory.data[first : first + size]
+
+
+def joined(*parts: Bytes) -> memoryview:
+    """Bytes one behind the other, in an `aligned_buffer`."""
+    whole = aligned_buffer(sum(map(len, parts)))
+    at = 0
+    for part in parts:
+        whole[at : at + len(part)] = part
+        at += len(part)
+    return whole
 
 
 class DirectFile(Closing):
     """Gathers what is appended, and writes it by a thread while more is gathered.
 
+    It holds on to about twice `GATHER_BYTES`, copied or not, until it is written.
+
     Args:
         path: the new file.
         direct: past the cache, where that can be done.
-
-    Attributes:
-        length: bytes appended so far.
     """
 
     def __init__(self, path: Path, *, direct: bool = True) -> None:
@@ -46,67 +75,89 @@ class DirectFile(Closing):
         if direct:
             with contextlib.suppress(OSError):  # this file system has no such thing
                 self._direct_fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
-        # Memory of its own begins at a page.
+        # Memory of its own begins at a page, and copies have the same place in it as in the file.
         self._buffers = [mmap.mmap(-1, GATHER_BYTES) for _ in range(2)]
-        self._filled = 0
-        self._written = 0
+        self._parts: list[memoryview] = []
+        self._start = self._size = 0  # of what is gathered, in the file
+        self._copied, self._filled = 0, 0  # in the buffer: not yet among the parts
         self._pool = ThreadPoolExecutor(1, "direct")
         self._writing: Future[None] | None = None
 
     @property
     def length(self) -> int:
-        return self._written + self._filled
+        """Bytes appended so far."""
+        return self._start + self._size
 
-    def append(self, *parts: bytes) -> None:
-        """Add bytes; OSError where the disk refuses, perhaps of what was added before."""
+    def append(self, *parts: Bytes) -> None:
+        """Add bytes; OSError where the disk refuses, perhaps of what was added before.
+
+        Args:
+            parts: the bytes; nobody changes them any more.
+        """
         for part in parts:
             left = memoryview(part)
+            if len(left) >= LARGE and self.length % BLOCK == 0 and _is_aligned(left):
+                whole = len(left) - len(left) % BLOCK
+                self._end_copies(self._filled)
+                self._parts.append(left[:whole])
+                self._size += whole
+                left = left[whole:]
             while left:
-                # The first gathering after a copy ends at a block, and all after it do.
-                room = GATHER_BYTES - self._written % BLOCK - self._filled
-                taken = left[:room]
+                taken = left[: GATHER_BYTES - self._filled]
                 self._buffers[0][self._filled : self._filled + len(taken)] = taken
                 self._filled += len(taken)
+                self._size += len(taken)
                 left = left[len(taken) :]
-                if len(taken) == room:
+                if self._filled == GATHER_BYTES:
                     self._begin()
+            if self._size >= GATHER_BYTES:
+                self._begin()
+
+    def _end_copies(self, end: int) -> None:
+        """What was copied last, up to there, is a part."""
+        if end > self._copied:
+            self._parts.append(memoryview(self._buffers[0])[self._copied : end])
+        self._copied = end
 
     def _begin(self) -> None:
-        """Have what is gathered written, once what was before it is."""
+        """Have what is gathered written up to a block's end, once what was before it is."""
+        rest = min(self.length % BLOCK, self._size)
+        self._end_copies(self._filled - rest)
         self._wait()
+        if self._parts:
+            self._writing = self._pool.submit(self._write, self._parts, self._start)
+        self._start += self._size - rest
+        over = self._buffers[0][self._filled - rest : self._filled]
         self._buffers.reverse()
-        buffer, size, offset = self._buffers[1], self._filled, self._written
-        self._writing = self._pool.submit(self._write, buffer, size, offset)
-        self._written += size
-        self._filled = 0
+        self._gather_anew()
+        self._buffers[0][self._copied : self._copied + rest] = over
+        self._filled += rest
+        self._size = rest
+
+    def _gather_anew(self) -> None:
+        self._parts, self._size = [], 0
+        self._copied = self._filled = self._start % BLOCK
 
     def _wait(self) -> None:
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
 
-    def _write(self, buffer: mmap.mmap, size: int, offset: int) -> None:
-        with memoryview(buffer) as view:
-            done = 0
-            if self._direct_fd >= 0 and offset % BLOCK == 0:
-                done = self._write_direct(view[: size - size % BLOCK], offset)
-            while done < size:
-                done += os.pwrite(self._fd, view[done:size], offset + done)
-
-    def _write_direct(self, view: memoryview, offset: int) -> int:
-        """How much could be written so: all of it, or whole blocks."""
-        done = 0
-        while done < len(view):
+    def _write(self, parts: Sequence[memoryview], offset: int) -> None:
+        """Past the cache where all of it can be, and as far as the disk takes it so."""
+        whole = (offset | sum(map(len, parts))) % BLOCK == 0
+        fd = self._direct_fd if whole and self._direct_fd >= 0 else self._fd
+        while parts:
             try:
-                wrote = os.pwrite(self._direct_fd, view[done:], offset + done)
+                wrote = os.pwritev(fd, parts, offset)
             except OSError as error:
-                if error.errno != errno.EINVAL:
+                if error.errno != errno.EINVAL or fd == self._fd:
                     raise
-                return done  # blocks are larger here
-            done += wrote - wrote % BLOCK
-            if wrote % BLOCK:
-                return done
-        return done
+                wrote = 0  # blocks are larger here
+            if wrote % BLOCK or not wrote:
+                fd = self._fd
+            offset += wrote
+            parts = _behind(parts, wrote)
 
     def begin_copy(self) -> int:
         """A descriptor at the end of all that was appended, for others to append by.
@@ -114,17 +165,21 @@ class DirectFile(Closing):
         What was appended is written by then, perhaps into the cache; `end_copy` goes on.
         """
         self._flush()
-        os.lseek(self._fd, self._written, os.SEEK_SET)
+        os.lseek(self._fd, self._start, os.SEEK_SET)
         return self._fd
 
     def end_copy(self) -> None:
         """Others have appended what they wanted to."""
-        self._written = os.lseek(self._fd, 0, os.SEEK_CUR)
+        self._start = os.lseek(self._fd, 0, os.SEEK_CUR)
+        self._gather_anew()
 
     def _flush(self) -> None:
-        if self._filled:
-            self._begin()
+        self._begin()
         self._wait()
+        self._end_copies(self._filled)
+        self._write(self._parts, self._start)
+        self._start += self._size
+        self._gather_anew()
 
     def finish(self) -> None:
         """Write and sync all of it."""
@@ -134,8 +189,22 @@ class DirectFile(Closing):
     def close(self) -> None:
         self._pool.shutdown()
         self._writing = None
+        self._parts = []
         self._buffers.clear()
         for fd in (self._fd, self._direct_fd):
             if fd >= 0:
                 os.close(fd)
         self._fd = self._direct_fd = -1
+
+
+def _is_aligned(data: memoryview) -> bool:
+    return int(np.frombuffer(data, np.uint8).ctypes.data) % BLOCK == 0
+
+
+def _behind(parts: Sequence[memoryview], size: int) -> Sequence[memoryview]:
+    """What is left of them behind so many bytes."""
+    for number, part in enumerate(parts):
+        if size < len(part):
+            return [part[size:], *parts[number + 1 :]]
+        size -= len(part)
+    return []

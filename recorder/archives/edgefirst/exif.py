@@ -8,18 +8,22 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 
 from recorder.archives import ArchiveError
+from recorder.archives.edgefirst.direct import joined
 
 _ASCII, _BYTE, _SHORT, _LONG, _RATIONAL, _UNDEFINED = 2, 1, 3, 4, 5, 7
 _SOI, _APP0, _APP1, _SOS = b"\xff\xd8", 0xE0, 0xE1, 0xDA
 _IDENTIFIER = b"Exif\0\0"
 _MOST = 65_533 - len(_IDENTIFIER)  # of a segment
+_DENOMINATOR = 1_000_000  # the largest
+_WIDEST = 0xFFFFFFFF
+_ENTRY, _FAR_ENTRY = struct.Struct("<HHI4s"), struct.Struct("<HHII")
 _35MM = 36.0  # width of the picture that equivalent focal lengths are for
 
 Tag = tuple[int, int, int, bytes]  # tag, type, count, value
@@ -66,38 +70,61 @@ def encode_exif(exif: Exif) -> bytes:
     seconds, nanoseconds = divmod(exif.t_ns, 1_000_000_000)
     moment = datetime.fromtimestamp(seconds, UTC)
     stamp = _text(f"{moment:%Y:%m:%d %H:%M:%S}")
+    fraction = _text(f"{nanoseconds:09d}")
     zero = [
-        _ascii(0x010E, exif.description),
-        _ascii(0x010F, exif.make),
-        _ascii(0x0110, exif.model),
-        _ascii(0x0131, exif.software),
+        *_device(exif.make, exif.model, exif.software, exif.host),
+        *_ascii(0x010E, exif.description),
         (0x0132, _ASCII, len(stamp), stamp),
-        _ascii(0x013C, exif.host),
     ]
-    detail: list[Tag | None] = [
-        (0x9000, _UNDEFINED, 4, b"0232"),
+    detail = [
+        *_camera(exif.serial, exif.exposure_s, exif.size, exif.focal_px, exif.comment),
         (0x9003, _ASCII, len(stamp), stamp),
         (0x9004, _ASCII, len(stamp), stamp),
-        *(_ascii(tag, "+00:00") for tag in (0x9010, 0x9011, 0x9012)),
-        *(_ascii(tag, f"{nanoseconds:09d}") for tag in (0x9290, 0x9291, 0x9292)),
-        _ascii(0xA431, exif.serial),
+        *((tag, _ASCII, len(fraction), fraction) for tag in (0x9290, 0x9291, 0x9292)),
     ]
-    if exif.exposure_s is not None and exif.exposure_s > 0:
-        detail.append(_rationals(0x829A, [exif.exposure_s]))
-    if exif.size is not None:
-        width, height = exif.size
-        detail += [(0xA002, _LONG, 1, _long(width)), (0xA003, _LONG, 1, _long(height))]
-        if exif.focal_px is not None:
-            equivalent = min(65_535, max(1, round(exif.focal_px / width * _35MM)))
-            detail.append((0xA405, _SHORT, 1, struct.pack("<H", equivalent)))
-    if exif.comment:
-        comment = b"UNICODE\0" + exif.comment.encode("utf-16-le")
-        detail.append((0x9286, _UNDEFINED, len(comment), comment))
-    places = _gps(exif, moment, nanoseconds)
-    data = _assemble([tag for tag in zero if tag], [tag for tag in detail if tag], places)
+    data = _assemble(zero, detail, _gps(exif, moment, nanoseconds))
     if len(data) > _MOST:
         raise ArchiveError(f"EXIF of {len(data)} bytes does not fit into a JPEG's segment")
     return data
+
+
+@functools.lru_cache(maxsize=16)
+def _device(make: str, model: str, software: str, host: str) -> list[Tag]:
+    """What stands in IFD 0 of all pictures of a camera."""
+    return [
+        *_ascii(0x010F, make),
+        *_ascii(0x0110, model),
+        *_ascii(0x0131, software),
+        *_ascii(0x013C, host),
+    ]
+
+
+@functools.lru_cache(maxsize=16)
+def _camera(
+    serial: str,
+    exposure_s: float | None,
+    size: tuple[int, int] | None,
+    focal_px: float | None,
+    comment: str,
+) -> list[Tag]:
+    """What stands in the Exif IFD of all pictures of a camera."""
+    tags = [
+        (0x9000, _UNDEFINED, 4, b"0232"),
+        *(one for tag in (0x9010, 0x9011, 0x9012) for one in _ascii(tag, "+00:00")),
+        *_ascii(0xA431, serial),
+    ]
+    if exposure_s is not None and exposure_s > 0:
+        tags.append(_rationals(0x829A, [exposure_s]))
+    if size is not None:
+        width, height = size
+        tags += [(0xA002, _LONG, 1, _long(width)), (0xA003, _LONG, 1, _long(height))]
+        if focal_px is not None:
+            equivalent = min(65_535, max(1, round(focal_px / width * _35MM)))
+            tags.append((0xA405, _SHORT, 1, struct.pack("<H", equivalent)))
+    if comment:
+        text = b"UNICODE\0" + comment.encode("utf-16-le")
+        tags.append((0x9286, _UNDEFINED, len(text), text))
+    return tags
 
 
 def _gps(exif: Exif, moment: datetime, nanoseconds: int) -> list[Tag]:
@@ -107,20 +134,20 @@ def _gps(exif: Exif, moment: datetime, nanoseconds: int) -> list[Tag]:
     latitude, longitude = exif.latitude_deg, exif.longitude_deg
     tags = [
         (0, _BYTE, 4, bytes([2, 3, 0, 0])),
-        _ascii(1, "N" if latitude >= 0 else "S"),
+        *_ascii(1, "N" if latitude >= 0 else "S"),
         _rationals(2, _sexagesimal(latitude)),
-        _ascii(3, "E" if longitude >= 0 else "W"),
+        *_ascii(3, "E" if longitude >= 0 else "W"),
         _rationals(4, _sexagesimal(longitude)),
         _rationals(7, clock),
-        _ascii(18, "WGS-84"),
-        _ascii(29, f"{moment:%Y:%m:%d}"),
+        *_ascii(18, "WGS-84"),
+        *_ascii(29, f"{moment:%Y:%m:%d}"),
     ]
     if exif.altitude_m is not None:
         tags += [
             (5, _BYTE, 1, bytes([int(exif.altitude_m < 0)])),
             _rationals(6, [abs(exif.altitude_m)]),
         ]
-    return [tag for tag in tags if tag]
+    return tags
 
 
 def _sexagesimal(degrees: float) -> list[float]:
@@ -133,21 +160,18 @@ def _sexagesimal(degrees: float) -> list[float]:
 
 def _assemble(zero: list[Tag], detail: list[Tag], places: list[Tag]) -> bytes:
     """Header and IFDs one behind the other; the first one points at the others."""
-    pointers = [(0x8769, detail)] + ([(0x8825, places)] if places else [])
-    at = 8
-    sizes = _ifd_size(zero + [(tag, _LONG, 1, bytes(4)) for tag, _ in pointers])
-    offsets = {}
-    for tag, entries in pointers:
-        offsets[tag] = at + sizes
-        sizes += _ifd_size(entries)
-    first = zero + [(tag, _LONG, 1, _long(offsets[tag])) for tag, _ in pointers]
-    parts = [b"II*\0" + _long(at), _ifd(first, at)]
-    parts += [_ifd(entries, offsets[tag]) for tag, entries in pointers]
-    return b"".join(parts)
+    first, others = list(zero), []
+    at = 8 + _ifd_size(zero) + 12 * (2 if places else 1)
+    for tag, entries in ((0x8769, detail), (0x8825, places)):
+        if entries:
+            first.append((tag, _LONG, 1, _long(at)))
+            others.append(_ifd(entries, at))
+            at += len(others[-1])
+    return b"".join([b"II*\0", _long(8), _ifd(first, 8), *others])
 
 
 def _ifd_size(tags: Sequence[Tag]) -> int:
-    return 2 + 12 * len(tags) + 4 + sum(_even(value) for *_, value in tags if len(value) > 4)
+    return 2 + 12 * len(tags) + 4 + sum(_even(len(value)) for *_, value in tags if len(value) > 4)
 
 
 def _ifd(tags: Sequence[Tag], at: int) -> bytes:
@@ -155,17 +179,17 @@ def _ifd(tags: Sequence[Tag], at: int) -> bytes:
     behind = at + 2 + 12 * len(tags) + 4
     for tag, kind, count, value in sorted(tags):
         if len(value) <= 4:
-            place = value.ljust(4, b"\0")
+            entries.append(_ENTRY.pack(tag, kind, count, value))
         else:
-            place = _long(behind)
-            behind += _even(value)
-            values.append(value.ljust(_even(value), b"\0"))
-        entries.append(struct.pack("<HHI", tag, kind, count) + place)
+            entries.append(_FAR_ENTRY.pack(tag, kind, count, behind))
+            size = _even(len(value))
+            behind += size
+            values.append(value.ljust(size, b"\0"))
     return b"".join([*entries, _long(0), *values])
 
 
-def _even(value: bytes) -> int:
-    return len(value) + len(value) % 2
+def _even(size: int) -> int:
+    return size + size % 2
 
 
 def _long(value: int) -> bytes:
@@ -176,22 +200,46 @@ def _text(value: str) -> bytes:
     return value.encode("ascii", "replace").replace(b"\0", b"?") + b"\0"
 
 
-def _ascii(tag: int, value: str) -> Tag | None:
-    return (tag, _ASCII, len(_text(value)), _text(value)) if value else None
+def _ascii(tag: int, value: str) -> list[Tag]:
+    text = _text(value)
+    return [(tag, _ASCII, len(text), text)] if value else []
 
 
 def _rationals(tag: int, values: Sequence[float]) -> Tag:
     parts = []
     for value in values:
-        share = Fraction(value).limit_denominator(1_000_000)
-        if share.numerator > 0xFFFFFFFF:
-            share = Fraction(0xFFFFFFFF)
-        parts.append(struct.pack("<II", share.numerator, share.denominator))
+        most = min(_DENOMINATOR, _WIDEST // (int(value) + 1))  # the numerator must fit, too
+        parts.append(struct.pack("<II", *(_ratio(value, most) if most else (_WIDEST, 1))))
     return tag, _RATIONAL, len(values), b"".join(parts)
 
 
-def insert_exif(jpeg: bytes, exif: bytes) -> bytes:
+def _ratio(value: float, most: int) -> tuple[int, int]:
+    """The nearest fraction with a denominator up to `most`, by continued fractions.
+
+    It is `Fraction.limit_denominator`, which takes several times as long.
+    """
+    above, below = whole, rest = value.as_integer_ratio()
+    if below <= most:
+        return above, below
+    before, last = (0, 1), (1, 0)
+    while True:
+        share, left = divmod(whole, rest)
+        denominator = before[1] + share * last[1]
+        if denominator > most:
+            break
+        before, last = last, (before[0] + share * last[0], denominator)
+        whole, rest = rest, left
+    share = (most - before[1]) // last[1]
+    between = before[0] + share * last[0], before[1] + share * last[1]
+    # Of the two that are left, one above and one below the value, the last is `rest` away.
+    return last if 2 * rest * between[1] <= below else between
+
+
+def insert_exif(jpeg: bytes, exif: bytes) -> memoryview:
     """Put EXIF into a JPEG, in the place of any that it has; its other segments stay as they are.
+
+    Returns:
+        the new JPEG, in an `aligned_buffer`.
 
     Raises:
         ArchiveError: it is no JPEG, or its segments are broken.
@@ -222,4 +270,4 @@ def insert_exif(jpeg: bytes, exif: bytes) -> bytes:
             break
     if jpeg[at : at + 1] != b"\xff":
         raise ArchiveError("is a broken JPEG")
-    return b"".join([*kept, jpeg[at:]])
+    return joined(*kept, memoryview(jpeg)[at:])

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import cv2
+
 from recorder.archives import ArchiveError
 from recorder.archives.base import Job, Packed, Packer
 from recorder.archives.edgefirst.catalog import Catalog
@@ -82,6 +84,7 @@ class EdgeFirstPacker(Packer):
 
     def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
         keep_freed_memory()
+        cv2.setNumThreads(1)  # its own would wait by spinning for work that ours have
         return _DatasetPacker(jobs, name, existing).pack()
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives import ArchiveError
+from recorder.archives.edgefirst.direct import joined
 from recorder.processing.geometry import Floats, quaternion_of_rotation
 
 _TYPES = {"f": "F", "i": "I", "u": "U"}
@@ -24,8 +25,8 @@ RADAR = np.dtype([(name, "<f4") for name in ("x", "y", "z", "speed", "power", "n
 """x, y, z in m; radial speed in m/s, positive where the range grows; dB; dB; dB."""
 
 
-def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> bytes:
-    """A binary PCD, unorganized.
+def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> memoryview:
+    """A binary PCD, unorganized, in an `aligned_buffer`.
 
     Args:
         points: structured array [n] of scalar fields, little endian, packed.
@@ -55,7 +56,7 @@ def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> byt
             "DATA binary\n",
         ]
     )
-    return header.encode() + points.tobytes()
+    return joined(header.encode(), np.ascontiguousarray(points).view(np.uint8).data)
 
 
 @functools.lru_cache(maxsize=16)

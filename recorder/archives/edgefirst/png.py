@@ -7,7 +7,7 @@ The values are int16 plus 32768.
 ::
 
     picture = cube_picture(cube)                 # int16 [sequence, rx, range, doppler, 2]
-    data = encode_png(picture, level=0, text={"shape": "3 4 256 64"})
+    payload = stored_png(picture, text={"shape": "3 4 256 64"})
     cube = cube_of_picture(picture, sequences=3, receivers=4)
 """
 
@@ -22,10 +22,16 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives import ArchiveError
+from recorder.archives.edgefirst.checksums import adler32_rows, crc32, crc32_combine
+from recorder.archives.edgefirst.container import Payload
+from recorder.archives.edgefirst.direct import aligned_buffer
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 _GREY = 0
 _SHIFT = 0x8000
+_ZLIB = b"\x78\x01"  # RFC 1950: deflate, a window of 32 KiB, the fastest level
+_STORED = struct.Struct("<?HH")  # RFC 1951, 3.2.4: whether it is the last; size, and inverted
+_LONGEST = 0xFFFF
 
 
 def cube_picture(cube: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:
@@ -67,7 +73,7 @@ def encode_png(
 
     Args:
         picture: u1 or u2 [height, width].
-        level: of zlib; 0 stores.
+        level: of zlib.
         bits: 1 stores non-zero values as white; else the picture's own depth.
         text: Latin-1 keywords and texts that go along.
     """
@@ -76,17 +82,57 @@ def encode_png(
         rows = np.packbits(picture != 0, axis=1)
     else:
         bits = picture.dtype.itemsize * 8
-        rows = picture.astype(picture.dtype.newbyteorder(">"), copy=False).view(np.uint8)
-        rows = rows.reshape(height, -1)
+        rows = _rows(picture)
     lines = np.empty((height, 1 + rows.shape[1]), np.uint8)
     lines[:, 0] = 0  # no filter
     lines[:, 1:] = rows
-    parts = [MAGIC, _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, _GREY, 0, 0, 0))]
-    for keyword, value in (text or {}).items():
-        parts.append(_chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + value.encode("latin-1")))
+    parts = [_head(width, height, bits, text)]
     parts.append(_chunk(b"IDAT", zlib.compress(lines.data, level)))
     parts.append(_chunk(b"IEND", b""))
     return b"".join(parts)
+
+
+def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = None) -> Payload:
+    """A grey picture that is not compressed: in an `aligned_buffer`, with its CRC.
+
+    Args:
+        picture: u1 or u2 [height, width].
+        text: Latin-1 keywords and texts that go along.
+    """
+    height, width = picture.shape
+    rows = _rows(picture)
+    line = 1 + rows.shape[1]
+    if not rows.size or line > _LONGEST:
+        return Payload(encode_png(picture, level=0, text=text))
+    head = _head(width, height, picture.dtype.itemsize * 8, text)
+    size = len(_ZLIB) + -(-height // (_LONGEST // line)) * _STORED.size + height * line + 4
+    head += struct.pack(">I", size)
+    end = _chunk(b"IEND", b"")
+    data = aligned_buffer(len(head) + 4 + size + 4 + len(end))
+    data[: len(head)] = head
+    chunk = data[len(head) : -4 - len(end)]
+    chunk[: 4 + len(_ZLIB)] = b"IDAT" + _ZLIB
+    _store(rows, np.frombuffer(chunk, np.uint8)[4 + len(_ZLIB) : -4])
+    chunk[-4:] = struct.pack(">I", adler32_rows(rows))
+    crc = crc32(chunk)
+    end = struct.pack(">I", crc) + end
+    data[-len(end) :] = end
+    return Payload(data, zlib.crc32(end, crc32_combine(zlib.crc32(head), crc, len(chunk))))
+
+
+def _store(rows: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
+    """Put rows without a filter into blocks of deflate that are not compressed."""
+    height, width = rows.shape
+    at, many = 0, _LONGEST // (1 + width)
+    for first in range(0, height, many):
+        some = rows[first : first + many]
+        size = len(some) * (1 + width)
+        _STORED.pack_into(out.data, at, first + many >= height, size, size ^ 0xFFFF)
+        at += _STORED.size
+        lines = out[at : at + size].reshape(-1, 1 + width)
+        lines[:, 0] = 0
+        lines[:, 1:] = some
+        at += size
 
 
 def insert_exif(png: bytes, exif: bytes) -> bytes:
@@ -99,6 +145,20 @@ def insert_exif(png: bytes, exif: bytes) -> bytes:
         raise ArchiveError("is no PNG")
     first = len(MAGIC) + 25  # behind IHDR, which is always so long
     return png[:first] + _chunk(b"eXIf", exif) + png[first:]
+
+
+def _rows(picture: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Its bytes as PNG has them, [height, bytes of a row]."""
+    values = picture.astype(picture.dtype.newbyteorder(">"), copy=False)
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(picture), -1)
+
+
+def _head(width: int, height: int, bits: int, text: Mapping[str, str] | None) -> bytes:
+    """What stands before the data."""
+    parts = [MAGIC, _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, _GREY, 0, 0, 0))]
+    for keyword, value in (text or {}).items():
+        parts.append(_chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + value.encode("latin-1")))
+    return b"".join(parts)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -27,19 +28,29 @@ def quantized(spectra: npt.NDArray[np.complex64], gain: float) -> tuple[npt.NDAr
         stands at doppler // 2.
     """
     tx, rx, chirps, ranges = spectra.shape
-    values = np.ascontiguousarray(spectra).view(np.float32).reshape(tx, rx, chirps, ranges, 2)
-    scaled = values * np.float32(gain)
-    np.rint(scaled, out=scaled)
+    low = chirps // 2  # where Doppler 0 comes to stand
+    grid = np.empty((tx, ranges, rx, chirps), np.int32)  # as it stands in pictures
+    # One antenna pair after the other: what is made of it in between stays in a core's cache.
+    scratch = np.empty((chirps, 2 * ranges), np.int16)
+    pairs = scratch.view(np.int32)  # both parts are moved as one
     cut = 0
-    if scaled.size and max(scaled.max(), -scaled.min()) > _MOST:
-        cut = int(np.count_nonzero(np.abs(scaled) > _MOST))
-        np.clip(scaled, -_MOST, _MOST, out=scaled)
-    pairs = scaled.astype(np.int16).view(np.uint32)[..., 0]  # both parts are moved as one
-    half = chirps - chirps // 2  # as fftshift has it
-    out = np.empty((tx, rx, ranges, chirps), np.uint32)
-    out[..., : chirps - half] = pairs[:, :, half:].transpose(0, 1, 3, 2)
-    out[..., chirps - half :] = pairs[:, :, :half].transpose(0, 1, 3, 2)
-    return out.view(np.int16).reshape(tx, rx, ranges, chirps, 2), cut
+    for one, cells in zip(np.ascontiguousarray(spectra).view(np.float32), grid, strict=True):
+        for receiver, values in enumerate(one):
+            cut += _round(values, gain, scratch)
+            cv2.transpose(pairs[chirps - low :], cells[:, receiver, :low])
+            cv2.transpose(pairs[: chirps - low], cells[:, receiver, low:])
+    return grid.view(np.int16).reshape(tx, ranges, rx, chirps, 2).transpose(0, 2, 1, 3, 4), cut
+
+
+def _round(values: npt.NDArray[np.float32], gain: float, out: npt.NDArray[np.int16]) -> int:
+    """Put values times the gain into `out`; returns how many were cut."""
+    # OpenCV multiplies, rounds and cuts at once; what it cut stands at an end of int16.
+    cv2.addWeighted(values, gain, values, 0.0, 0.0, out, cv2.CV_16S)
+    if cv2.norm(out, cv2.NORM_INF) < _MOST:
+        return 0
+    exact = np.rint(values * np.float32(gain))
+    out[:] = np.clip(exact, -_MOST, _MOST)
+    return int(np.count_nonzero(np.abs(exact) > _MOST))
 
 
 def cropped(cube: npt.NDArray[np.int16], ranges: int, doppler: int) -> npt.NDArray[np.int16]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.annotations import (
@@ -15,17 +15,20 @@ from recorder.archives.edgefirst.annotations import (
     Boxes,
     Cuboids,
     camera_masks,
+    object_id,
     outlines,
 )
 from recorder.archives.edgefirst.cameras import CameraFiles, Place
 from recorder.archives.edgefirst.png import encode_png
-from recorder.archives.edgefirst.samples import PoseWalk, nearest
+from recorder.archives.edgefirst.samples import PoseWalk, nearest_all
 from recorder.archives.edgefirst.schema import MISSION
-from recorder.archives.edgefirst.table import Row
+from recorder.archives.edgefirst.table import Annotation, Sample, Table
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import box_files
+from recorder.processing.poses import Times
 from recorder.session.stream import Stream
 
+Indices = npt.NDArray[np.int64]
 BINARY, CLASSES = "binary", "classes"
 _SAME_NS = 5_000_000
 """By so much at most a segmentation's stamp is off its picture's."""
@@ -60,83 +63,94 @@ class RowMaker:
         self._poses = poses
         self._mission = job.options["schema"] == MISSION
         boxes = box_files(job.session.path).get(camera.name)
-        self._boxes = None if boxes is None else Boxes(boxes, camera.stream, camera.size)
-        self._cuboids = Cuboids(job, tolerance_ns)
+        self._boxes = None if boxes is None else Boxes(boxes, camera.stream, camera.size, base)
+        self._cuboids = Cuboids(job, tolerance_ns, base)
         self._constant = list(self._masks())
         self._segments = self._find_segments()
         self.classes = 0
         self._unmatched = 0
 
-    def make(
+    def add_to(
         self,
-        index: int,
-        t_ns: int,
-        lidar_t_ns: int | None,
-        group: str | None,
-        place: Place | None,
-    ) -> Iterator[Row]:
-        """The rows of a sample.
+        table: Table,
+        index: Indices,
+        t_ns: Times,
+        lidar_t_ns: Times,
+        groups: Sequence[str | None],
+        places: Sequence[Place | None],
+    ) -> None:
+        """Add the rows of the samples that come next, n in number.
 
         Args:
-            index: of the picture, which is the sample's frame number.
-            t_ns: its stamp.
-            lidar_t_ns: of the sweep that goes with it; boxes in space are of that time.
-            group: of the split.
-            place: where it was taken.
+            table: where to.
+            index: of the pictures, int64 [n], which are the samples' frame numbers.
+            t_ns: their stamps, int64 [n].
+            lidar_t_ns: of the sweeps that go with them, int64 [n], boxes in space are of that
+                time; -1 where there is none.
+            groups: of the split.
+            places: where they were taken.
         """
-        pose = None if self._poses is None else self._poses.at(t_ns)
-        own = Row(
-            self._sequence,
-            index,
-            group,
-            size=self._camera.size,
-            location=None if place is None else (place[0], place[1]),
-            pose=None if pose is None else yaw_pitch_roll(pose),
-        )
-        found = self._annotations(index, t_ns if lidar_t_ns is None else lidar_t_ns, pose)
-        found += [replace(row) for row in self._constant]
-        if self._segments is not None:
-            found += self._segment(index, t_ns)
-        for row in found:
-            row.name, row.frame, row.group = own.name, own.frame, own.group
-            row.size, row.location, row.pose = own.size, own.location, own.pose
-        yield from found or [own]
+        if not len(index):
+            return
+        with self._job.at(self._camera.name, int(index[0])):
+            poses, known, angles = self._poses_at(t_ns)
+            segments = self._segments_at(index, t_ns)
+        boxes_t_ns = np.where(lidar_t_ns < 0, t_ns, lidar_t_ns).tolist()
+        for n, frame in enumerate(index.tolist()):
+            with self._job.at(self._camera.name, frame):
+                place = places[n]
+                sample = Sample(
+                    self._sequence,
+                    frame,
+                    groups[n],
+                    self._camera.size,
+                    None if place is None else place[:2],
+                    angles[n] if known[n] else None,
+                )
+                found = self._annotations(frame, boxes_t_ns[n], poses[n] if known[n] else None)
+                found += self._constant
+                if segments is not None:
+                    found += self._segment(segments[n])
+                table.add(sample, found)
 
-    def _annotations(self, index: int, t_ns: int, pose: Floats | None) -> list[Row]:
+    def _poses_at(self, t_ns: Times) -> tuple[Floats, list[bool], list[list[float]]]:
+        """Poses of the rig, which of them are known, and their angles."""
+        if self._poses is None:
+            return np.empty((len(t_ns), 4, 4)), [False] * len(t_ns), []
+        poses, known = self._poses.at(t_ns)
+        return poses, known.tolist(), yaw_pitch_roll(poses).tolist()
+
+    def _annotations(self, index: int, t_ns: int, pose: Floats | None) -> list[Annotation]:
         """Labels of the picture and boxes in space; those of one track are one row."""
-        rows: list[Row] = []
-        tracks: dict[str, int] = {}
-        if self._boxes is not None:
-            for track, row in self._boxes.at(index):
-                if track is not None:
-                    tracks[track] = len(rows)
-                    row.object_id = self._object_id(track)
-                if self._job.options["masks"] != BINARY:
-                    row.mask = None
-                if self._mission and row.mask is not None:
-                    row.polygon, row.mask = row.polygon or _outlines(row.mask), None
-                rows.append(row)
-        for track, row in self._cuboids.at(t_ns, pose):
-            at = tracks.get(track)
-            if at is not None and rows[at].label == row.label and rows[at].box3d is None:
-                rows[at].box3d = row.box3d
+        in_space = self._cuboids.at(t_ns, pose)
+        if self._boxes is None:
+            return in_space
+        rows: list[Annotation] = []
+        tracks: dict[str | None, Annotation] = {}
+        for row in self._boxes.at(index):
+            if self._job.options["masks"] != BINARY:
+                row.mask = None
+            if self._mission and row.mask is not None:
+                row.polygon, row.mask = row.polygon or _outlines(row.mask), None
+            rows.append(row)
+            if row.object_id is not None:
+                tracks[row.object_id] = row
+        for box in in_space:
+            row = tracks.get(box.object_id, box)
+            if row is not box and row.label == box.label and row.box3d is None:
+                row.box3d = box.box3d
             else:
-                row.object_id = self._object_id(track)
-                rows.append(row)
+                rows.append(box)
         return rows
 
-    def _object_id(self, track: str) -> str:
-        """Tracks are objects of one session; in a dataset an object's name stands once."""
-        return f"{self._base}/{track}"
-
-    def _masks(self) -> Iterator[Row]:
+    def _masks(self) -> Iterator[Annotation]:
         """Masks that hold for all pictures: regions not to be looked at."""
         if self._job.options["masks"] != BINARY:
             return
         for name, mask in camera_masks(self._job, self._camera.name, self._camera.size).items():
             if not mask.any():
                 continue
-            row = Row("", 0, object_id=self._object_id(name), ignore=True, exclude=True)
+            row = Annotation(object_id(self._base, name), ignore=True, exclude=True)
             if self._mission:
                 row.polygon = outlines(mask)
             else:
@@ -161,17 +175,23 @@ class RowMaker:
             return None
         return stream
 
-    def _segment(self, index: int, t_ns: int) -> list[Row]:
-        assert self._segments is not None
-        at: int | None = index
+    def _segments_at(self, index: Indices, t_ns: Times) -> list[int] | None:
+        """Which segmentations go with pictures; -1: none."""
+        if self._segments is None:
+            return None
         if self._segments.has_times:
-            at = nearest(self._segments, t_ns, _SAME_NS) if len(self._segments) else None
-        if at is None:
+            index = nearest_all(self._segments, t_ns, _SAME_NS)
+        found: list[int] = index.tolist()
+        return found
+
+    def _segment(self, at: int) -> list[Annotation]:
+        assert self._segments is not None
+        if at < 0:
             self._unmatched += 1
             return []
         classes: Any = self._segments.sample(at, [SEGMENT])[SEGMENT]
         self.classes = max(self.classes, int(classes.max(initial=0)) + 1)
-        return [Row("", 0, mask=encode_png(np.ascontiguousarray(classes)))]
+        return [Annotation(mask=encode_png(np.ascontiguousarray(classes)))]
 
     def told(self) -> list[str]:
         """What was odd, one sentence each."""
@@ -185,13 +205,16 @@ class RowMaker:
         return lines
 
 
-def yaw_pitch_roll(pose: Floats) -> tuple[float, float, float]:
-    """Yaw, pitch and roll of a pose f8 [4, 4], in degrees: Rz(yaw) Ry(pitch) Rx(roll)."""
-    rotation = pose[:3, :3]
-    yaw = np.arctan2(rotation[1, 0], rotation[0, 0])
-    pitch = np.arcsin(np.clip(-rotation[2, 0], -1.0, 1.0))
-    roll = np.arctan2(rotation[2, 1], rotation[2, 2])
-    return float(np.degrees(yaw)), float(np.degrees(pitch)), float(np.degrees(roll))
+def yaw_pitch_roll(poses: Floats) -> Floats:
+    """Yaw, pitch and roll of poses f8 [n, 4, 4], in degrees: Rz(yaw) Ry(pitch) Rx(roll).
+
+    Returns:
+        f8 [n, 3].
+    """
+    yaw = np.arctan2(poses[:, 1, 0], poses[:, 0, 0])
+    pitch = np.arcsin(np.clip(-poses[:, 2, 0], -1.0, 1.0))
+    roll = np.arctan2(poses[:, 2, 1], poses[:, 2, 2])
+    return np.asarray(np.degrees(np.stack([yaw, pitch, roll], axis=1)))
 
 
 def _outlines(png: bytes) -> list[list[float]]:

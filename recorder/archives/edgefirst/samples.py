@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from recorder.processing.frames import time_windows
 from recorder.processing.geometry import Floats, interpolate_poses
-from recorder.processing.poses import Block, PoseSource
+from recorder.processing.poses import Block, PoseSource, Times
 from recorder.session.stream import Stream
 
 _SLACK = 0.1
@@ -49,25 +49,66 @@ class Thinning:
                 yield index, t_ns
 
 
-def nearest(stream: Stream, t_ns: int, tolerance_ns: int) -> int | None:
-    """Index of the sample nearest to a time; None where none is near enough."""
-    index = stream.at(t_ns)
-    return index if abs(int(stream.t_ns[index]) - t_ns) <= tolerance_ns else None
+def nearest_all(stream: Stream, t_ns: Times, tolerance_ns: int) -> npt.NDArray[np.int64]:
+    """The samples of a stream that are nearest to times, chosen as by `Stream.at`.
+
+    Args:
+        stream: has times.
+        t_ns: int64 [n].
+        tolerance_ns: how far off a sample may be.
+
+    Returns:
+        Their indices, int64 [n]; -1 where none is near enough.
+    """
+    times = stream.t_ns
+    if not len(times):
+        return np.full(len(t_ns), -1)
+    after = np.searchsorted(times, t_ns)
+    before = np.maximum(after - 1, 0)
+    after = np.minimum(after, len(times) - 1)
+    best = np.where(np.abs(t_ns - times[before]) <= np.abs(times[after] - t_ns), before, after)
+    return np.where(np.abs(times[best] - t_ns) <= tolerance_ns, best, -1)
 
 
 class PoseWalk:
-    """Poses of the rig at rising times, from a source that gives them block by block."""
+    """Poses of the rig at rising times, from a source that gives them block by block.
+
+    Attributes:
+        unknown: number of times that were asked for and have none.
+    """
 
     def __init__(self, source: PoseSource) -> None:
         self._blocks = source.blocks()
         self._known: Block | None = None
         self.unknown = 0
 
-    def at(self, t_ns: int) -> Floats | None:
-        """f8 [4, 4], rig to world.
+    def at(self, t_ns: Times) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Poses, f8 [n, 4, 4], rig to world, and which of them are known, bool [n].
 
-        None (and counted in `unknown`) more than 0.1 s before the first or after the last pose,
-        and between two that are more than a second apart.
+        Those are not that are more than 0.1 s before the first or after the last pose, or between
+        two that are more than a second apart.
+
+        Args:
+            t_ns: int64 [n], rising from call to call, too.
+        """
+        poses, known = np.zeros((len(t_ns), 4, 4)), np.zeros(len(t_ns), np.bool_)
+        start = 0
+        while start < len(t_ns) and (block := self._reach(int(t_ns[start]))) is not None:
+            times, around = block
+            stop = int(np.searchsorted(t_ns, times[-1], side="right"))
+            if stop <= start:  # behind the last pose of all
+                stop = len(t_ns)
+            wanted = t_ns[start:stop]
+            known[start:stop] = _near(times, wanted)
+            poses[start:stop] = interpolate_poses(times, around, wanted)
+            start = stop
+        self.unknown += int(np.count_nonzero(~known))
+        return poses, known
+
+    def _reach(self, t_ns: int) -> Block | None:
+        """The first block that ends at a time or later, else the last one; None: there is none.
+
+        It begins with the last pose of the block before.
         """
         while self._known is None or self._known[0][-1] < t_ns:
             block = next(self._blocks, None)
@@ -80,22 +121,17 @@ class PoseWalk:
                 last = known[0][-1:], known[1][-1:]
                 block = np.concatenate([last[0], block[0]]), np.concatenate([last[1], block[1]])
             self._known = block
-        if self._known is None or not self._near(self._known[0], t_ns):
-            self.unknown += 1
-            return None
-        times, poses = self._known
-        after = int(np.clip(np.searchsorted(times, t_ns), 1, max(1, len(times) - 1)))
-        around = slice(after - 1, after + 1)
-        pose: Floats = interpolate_poses(times[around], poses[around], np.array([t_ns]))[0]
-        return pose
+        return self._known
 
-    @staticmethod
-    def _near(times: npt.NDArray[np.int64], t_ns: int) -> bool:
-        if t_ns <= times[0] or t_ns >= times[-1]:
-            edge = times[0] if t_ns <= times[0] else times[-1]
-            return bool(abs(int(edge) - t_ns) <= _HELD_NS)
-        after = int(np.searchsorted(times, t_ns))
-        return bool(times[after] - times[after - 1] <= _LONGEST_GAP_NS)
+
+def _near(times: Times, t_ns: Times) -> npt.NDArray[np.bool_]:
+    """Which of the times wanted are near enough to those of poses."""
+    held = np.abs(np.clip(t_ns, times[0], times[-1]) - t_ns) <= _HELD_NS
+    gaps = np.diff(times, prepend=times[0])
+    gap = gaps[np.minimum(np.searchsorted(times, t_ns), len(times) - 1)]
+    inside = (t_ns > times[0]) & (t_ns < times[-1])
+    near: npt.NDArray[np.bool_] = np.where(inside, gap <= _LONGEST_GAP_NS, held)
+    return near
 
 
 class Places:

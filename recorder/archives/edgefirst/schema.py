@@ -212,13 +212,9 @@ def to_spool(batch: Any) -> Any:
 
 
 def _label_indices(batch: Any, indices: Mapping[str, int]) -> Any:
-    own = batch["label_index"].to_pylist()
-    labels = batch["label"].to_pylist()
-    found = [
-        indices.get(label) if index is None and label is not None else index
-        for label, index in zip(labels, own, strict=True)
-    ]
-    return pa.array(found, pa.uint64())
+    place = compute.index_in(batch["label"], pa.array(indices, pa.large_string()))
+    known = pa.array(indices.values(), pa.uint64())
+    return compute.coalesce(batch["label_index"], known.take(place))
 
 
 def _reordered(column: Any, order: Sequence[int]) -> Any:

@@ -1,30 +1,22 @@
-"""One session's samples, sequence by sequence, in bounded memory.
-
-Files are made ahead by a few threads and written in order by the one that called.  A sweep or a
-frame of a radar that goes with several pictures is made once.
-"""
+"""One session's samples, sequence by sequence, in bounded memory."""
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-
-import numpy as np
 
 from recorder.archives import ArchiveError
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.catalog import Entry
-from recorder.archives.edgefirst.container import Container, Payload
+from recorder.archives.edgefirst.container import Container
 from recorder.archives.edgefirst.lidar_files import LidarFiles
+from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.radar_files import RadarFiles
 from recorder.archives.edgefirst.rows import RowMaker
-from recorder.archives.edgefirst.samples import PoseWalk, Thinning, find_places, nearest
-from recorder.archives.edgefirst.sensors import Made
+from recorder.archives.edgefirst.samples import PoseWalk, find_places
 from recorder.archives.edgefirst.split import Split
 from recorder.archives.edgefirst.table import Existing, Table
 from recorder.processing.frames import kind_of
@@ -33,22 +25,6 @@ from recorder.processing.poses import Identity, find_poses
 from recorder.session.accounts import losses, lost_events
 from recorder.session.layout import RECOVERED
 from recorder.session.stream import Stream
-
-_KEPT = 4
-"""Samples of a sensor whose files are remembered."""
-
-
-@dataclass
-class _Sample:
-    """A sample in the making."""
-
-    index: int
-    t_ns: int
-    name: str
-    picture: Future[Payload]
-    made: list[Future[Made]] = field(default_factory=list)
-    depth: Future[Payload] | None = None
-    lidar_t_ns: int | None = None
 
 
 class SessionPacker:
@@ -66,7 +42,6 @@ class SessionPacker:
         self._container, self._table = container, table
         options = job.options
         self._tolerance_ns = round(options["tolerance_ms"] * 1e6)
-        self._thinning = Thinning(options["every"], options["max_rate"])
         self._split = Split(
             options["split"],
             options["val"],
@@ -74,7 +49,6 @@ class SessionPacker:
             round(options["block_s"] * 1e9),
             options["seed"],
         )
-        self._memory: dict[str, OrderedDict[int, Future[Made]]] = {}
 
     def pack(self) -> dict[str, int]:
         """Pack it; returns the number of samples of each sequence.
@@ -91,9 +65,12 @@ class SessionPacker:
             several = f"{self._entry.base}_{camera.name}"
             self._entry.sequences[camera.name] = several if len(cameras) > 1 else self._entry.base
         counts: dict[str, int] = {}
-        with ThreadPoolExecutor(job.options["threads"], "edgefirst") as pool:
+        pool = ThreadPoolExecutor(job.options["threads"], "edgefirst")
+        try:
             for camera in cameras:
                 counts[self._entry.sequences[camera.name]] = self._pack_camera(camera, pool)
+        finally:
+            pool.shutdown(cancel_futures=True)
         if self._radar is not None:
             for line in self._radar.told():
                 job.notes.say(line, self._radar.name)
@@ -195,92 +172,29 @@ class SessionPacker:
             job.notes.say(told.get("note", told["source"]), "poses")
         rows = RowMaker(job, camera, sequence, self._entry.base, walk, self._tolerance_ns)
         start_ns = job.session.start_ns or 0
-        self._missing: dict[str, int] = {}
-        pending: deque[_Sample] = deque()
+        sensors = [files for files in (self._lidar, self._radar) if files is not None]
+        pipeline = Pipeline(job, camera, sequence, sensors, self._places, pool)
         count, told_index = 0, -1
-
-        def finish() -> None:
-            nonlocal count, told_index
-            sample = pending.popleft()
-            self._write(sample)
-            group = self._split.group(self._entry.base, sample.t_ns - start_ns)
-            with job.at(camera.name, sample.index):
-                place = None if self._places is None else self._places.at(sample.t_ns)
-                for row in rows.make(sample.index, sample.t_ns, sample.lidar_t_ns, group, place):
-                    self._table.add(row)
-            job.advance(sample.index - told_index)
-            told_index = sample.index
-            count += 1
-
-        ahead = 2 * job.options["threads"] + 1
-        try:
-            for index, t_ns in self._thinning.choose(camera.stream):
-                pending.append(self._begin(camera, sequence, index, t_ns, pool))
-                if len(pending) > ahead:
-                    finish()
-            while pending:
-                finish()
-        finally:
-            for sample in pending:
-                sample.picture.cancel()
-                for made in sample.made:
-                    made.cancel()
+        for window in pipeline.windows():
+            window.write(self._container)
+            since_start_ns = (window.t_ns - start_ns).tolist()
+            groups = [self._split.group(self._entry.base, t) for t in since_start_ns]
+            rows.add_to(
+                self._table, window.index, window.t_ns, window.lidar_t_ns, groups, window.places
+            )
+            last = int(window.index[-1])
+            job.advance(last - told_index)
+            told_index = last
+            count += len(window.index)
         job.advance(len(camera.stream) - 1 - told_index)
-        self._say(camera, rows, count)
+        self._say(camera, rows, pipeline.missing, count)
         return count
 
-    def _begin(
-        self, camera: CameraFiles, sequence: str, index: int, t_ns: int, pool: ThreadPoolExecutor
-    ) -> _Sample:
-        """Have a sample's files made."""
-        name = f"{sequence}/{sequence}_{index:03d}"
-        place = None if self._places is None else self._places.at(t_ns)
-        jpeg = camera.picture(index)
-        picture: Future[Payload]
-        if camera.ending == "camera.png":
-            picture = pool.submit(camera.make, index, jpeg, t_ns, place, name)
-        else:
-            picture = Future()
-            picture.set_result(camera.make(index, jpeg, t_ns, place, name))
-        sample = _Sample(index, t_ns, name, picture)
-        for sensor in (self._lidar, self._radar):
-            if sensor is None:
-                continue
-            at = nearest(sensor.stream, t_ns, self._tolerance_ns)
-            if at is None:
-                self._missing[sensor.name] = self._missing.get(sensor.name, 0) + 1
-                continue
-            made = self._remembered(sensor.name, at, sensor.make, pool)
-            sample.made.append(made)
-            if sensor is self._lidar:
-                sample.lidar_t_ns = int(sensor.stream.t_ns[at])
-                if self._lidar.projects and camera.projects:
-                    sample.depth = pool.submit(_depth, camera, made)
-        return sample
-
-    def _remembered(
-        self, name: str, index: int, make: Callable[[int], Made], pool: ThreadPoolExecutor
-    ) -> Future[Made]:
-        kept = self._memory.setdefault(name, OrderedDict())
-        if index not in kept:
-            kept[index] = pool.submit(make, index)
-            if len(kept) > _KEPT:
-                kept.popitem(last=False)
-        return kept[index]
-
-    def _write(self, sample: _Sample) -> None:
-        name, t_ns = sample.name, sample.t_ns
-        ending = "camera.png" if self._job.options["images"] == "png" else "camera.jpeg"
-        self._container.add(f"{name}.{ending}", sample.picture.result(), t_ns)
-        for made in sample.made:
-            for kind, payload in made.result().files.items():
-                self._container.add(f"{name}.{kind}", payload, t_ns)
-        if sample.depth is not None:
-            self._container.add(f"{name}.depth.png", sample.depth.result(), t_ns)
-
-    def _say(self, camera: CameraFiles, rows: RowMaker, count: int) -> None:
+    def _say(
+        self, camera: CameraFiles, rows: RowMaker, missing_of: Mapping[str, int], count: int
+    ) -> None:
         job = self._job
-        for name, missing in self._missing.items():
+        for name, missing in missing_of.items():
             near = f"within {job.options['tolerance_ms']:g} ms"
             if missing == count:
                 job.notes.say(f"no sample {near} of any picture of {camera.name}", name)
@@ -309,12 +223,6 @@ class SessionPacker:
         if self._radar is not None:
             facts["radar"] = self._radar.describe()
         return facts
-
-
-def _depth(camera: CameraFiles, made: Future[Made]) -> Payload:
-    points = made.result().points
-    assert points is not None
-    return camera.depth(np.asarray(points, np.float64))
 
 
 def is_camera(stream: Stream) -> bool:

@@ -4,7 +4,7 @@
 
     with Table(folder, CURRENT) as table:
         table.keep(old_arrow, dropped={"seq_to_replace"})
-        table.add(row)                        # Row
+        table.add(sample, annotations)        # Sample, Sequence[Annotation]
         table.finish(folder / "name.arrow", {"recorder": "..."})
 
 Rows wait in a file of their own: which columns hold anything and which labels there are is known
@@ -14,11 +14,13 @@ only at the end, and a column without a value is left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.schema import (
@@ -44,35 +46,40 @@ _ALWAYS = ("name", "frame")
 
 
 @dataclass(slots=True)
-class Row:
-    """One annotation of a sample, or a sample without any.
-
-    Attributes are those of `spool_schema`; polygons and boxes are shares of the picture's size.
-    """
+class Sample:
+    """What all rows of a sample have; attributes are columns of `spool_schema`."""
 
     name: str
     frame: int
     group: str | None = None
+    size: tuple[int, int] | None = None
+    location: Sequence[float] | None = None
+    pose: Sequence[float] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Annotation:
+    """What a row has of its own; several samples may share one.
+
+    Attributes are columns of `spool_schema`; polygons and boxes of pictures are shares of the
+    picture's size.
+    """
+
     object_id: str | None = None
     label: str | None = None
-    label_index: int | None = None
     polygon: list[list[float]] | None = None
-    box2d: tuple[float, ...] | None = None
-    box3d: tuple[float, ...] | None = None
+    box2d: Sequence[float] | None = None
+    box3d: Sequence[float] | None = None
     mask: bytes | None = None
-    size: tuple[int, int] | None = None
-    location: tuple[float, float] | None = None
-    pose: tuple[float, float, float] | None = None
-    degradation: str | None = None
     ignore: bool | None = None
     exclude: bool | None = None
-    truncation: int | None = None
     occlusion: int | None = None
 
-    @property
-    def iscrowd(self) -> bool | None:
-        """The deprecated mirror of `ignore`."""
-        return self.ignore
+
+_SAMPLE = {one.name: one.name for one in fields(Sample)}
+_ANNOTATION = {one.name: one.name for one in fields(Annotation)} | {"iscrowd": "ignore"}
+"""Attribute by column; one of them is a deprecated mirror of another."""
+_NOTHING = (Annotation(),)
 
 
 @dataclass(frozen=True)
@@ -133,8 +140,9 @@ class Table(Closing):
         self._kind = kind
         self._path = folder / ".rows"
         self._schema = spool_schema()
-        self._names = [field.name for field in fields(Row)] + ["iscrowd"]
-        self._rows: list[Row] = []
+        self._samples: list[Sample] = []
+        self._counts: list[int] = []  # rows of each of them
+        self._annotations: list[Annotation] = []  # of each row
         self._writer: Any = ipc.new_file(str(self._path), self._schema)
         self._present = set(_ALWAYS)
         self._labels: dict[str, int | None] = {}
@@ -163,23 +171,51 @@ class Table(Closing):
                     raise ArchiveError(
                         f"{old}: cannot be added to: its columns {error.args[0]} would be lost"
                     ) from None
-                kept = compute.invert(compute.is_in(batch["name"], gone))
-                self._write(batch.filter(kept))
+                kept = batch.filter(compute.invert(compute.is_in(batch["name"], gone)))
+                pairs = zip(kept["label"].to_pylist(), kept["label_index"].to_pylist(), strict=True)
+                for label, index in dict.fromkeys(pairs):
+                    if label is not None and self._labels.get(label) is None:
+                        self._labels[label] = index
+                self._write(kept)
 
-    def add(self, row: Row) -> None:
-        """Add a row."""
-        self._rows.append(row)
-        if len(self._rows) == ROWS:
-            self._flush()
+    def add(self, sample: Sample, annotations: Sequence[Annotation]) -> None:
+        """Add a sample: a row for each of its annotations, or one without any.
+
+        Annotations must not be changed afterwards.
+        """
+        rest = annotations or _NOTHING
+        while rest:
+            room = ROWS - len(self._annotations)
+            now, rest = rest[:room], rest[room:]
+            self._samples.append(sample)
+            self._counts.append(len(now))
+            self._annotations += now
+            if len(self._annotations) == ROWS:
+                self._flush()
 
     def _flush(self) -> None:
-        if not self._rows:
+        """Write the rows that wait; each sample and each annotation is converted once."""
+        if not self._annotations:
             return
-        cells = zip(*map(attrgetter(*self._schema.names), self._rows), strict=True)
-        columns = [
-            pa.array(values, field.type) for values, field in zip(cells, self._schema, strict=True)
-        ]
-        self._rows.clear()
+        distinct = dict.fromkeys(self._annotations)
+        place = {annotation: number for number, annotation in enumerate(distinct)}
+        own = pa.array([place[one] for one in self._annotations])
+        shared = pa.array(np.repeat(np.arange(len(self._samples)), self._counts))
+        for annotation in place:
+            if annotation.label is not None:
+                self._labels.setdefault(annotation.label, None)
+        columns = []
+        for field in self._schema:
+            if attribute := _SAMPLE.get(field.name):
+                column = _column(self._samples, attribute, field.type).take(shared)
+            elif attribute := _ANNOTATION.get(field.name):
+                column = _column(place, attribute, field.type).take(own)
+            else:
+                column = pa.nulls(len(own), field.type)
+            columns.append(column)
+        self._samples.clear()
+        self._counts.clear()
+        self._annotations.clear()
         self._write(pa.record_batch(columns, schema=self._schema))
 
     def _write(self, batch: Any) -> None:
@@ -189,10 +225,6 @@ class Table(Closing):
         for name, column in zip(self._schema.names, batch.columns, strict=True):
             if column.null_count < len(column):
                 self._present.add(name)
-        pairs = pa.table({"label": batch["label"], "index": batch["label_index"]})
-        for pair in pairs.group_by(["label", "index"]).aggregate([]).to_pylist():
-            if pair["label"] is not None and self._labels.get(pair["label"]) is None:
-                self._labels[pair["label"]] = pair["index"]
         self._groups |= set(batch["group"].unique().to_pylist()) - {None}
         self._sequences |= dict.fromkeys(batch["name"].unique().to_pylist())
         self._writer.write_batch(batch)
@@ -259,3 +291,7 @@ class Table(Closing):
     def close(self) -> None:
         self._writer.close()
         self._path.unlink(missing_ok=True)
+
+
+def _column(rows: Collection[Any], attribute: str, kind: Any) -> Any:
+    return pa.array(map(attrgetter(attribute), rows), kind, size=len(rows))

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import cv2
 import numpy as np
 
 import recorder
@@ -82,6 +83,7 @@ class NcorePacker(Packer):
 
     def pack(self, job: Job) -> Packed:
         keep_freed_memory()
+        cv2.setNumThreads(1)  # its own would wait by spinning for work that ours have
         return _SessionPacker(job).pack()
 
 

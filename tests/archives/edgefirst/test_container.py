@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import container as module
@@ -17,6 +21,7 @@ from recorder.archives.edgefirst.container import (
     ZipContainer,
     dos_time,
 )
+from recorder.archives.edgefirst.direct import BLOCK, LARGE, joined
 from recorder.archives.edgefirst.zip_index import read_members
 
 T_NS = 1_717_236_000_123_456_789  # 2024-06-01 10:00:00 UTC
@@ -31,7 +36,7 @@ def fill(container: Container, sequence: str, count: int = 3) -> dict[str, bytes
             (f"{sequence}/{number}.b", shared),
         ):
             container.add(name, payload, T_NS)
-            known[name] = payload.data
+            known[name] = bytes(payload.data)
     return known
 
 
@@ -58,6 +63,66 @@ def test_a_zip_is_read_by_zipfile(tmp_path: Path) -> None:
         assert file.infolist()[0].date_time == (2024, 6, 1, 10, 0, 0)
         assert file.infolist()[0].external_attr >> 16 == 0o100640
     assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
+
+
+def aligned_members(path: Path) -> dict[str, bool]:
+    """Whether a member's data begin at a block."""
+    with path.open("rb") as file:
+        return {
+            member.name.decode(): member.data_offset(file, "") % BLOCK == 0
+            for member in read_members(file, "")
+        }
+
+
+@given(
+    sizes=st.lists(
+        st.integers(0, 300) | st.sampled_from([LARGE - 1, LARGE, LARGE + 1, 3 * LARGE + 7]),
+        max_size=12,
+    ),
+    copied=st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_large_data_begin_at_a_block(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], copied: bool
+) -> None:
+    path = tmp_path_factory.mktemp("zip")
+    known = {f"s/{'n' * (number % 5)}{number}": os.urandom(n) for number, n in enumerate(sizes)}
+    with ZipContainer(path / "a.zip") as container:
+        for name, data in known.items():
+            container.add(name, Payload(data if copied else joined(data)), T_NS)
+        container.finish()
+    assert read(path / "a.zip") == known
+    for name, aligned in aligned_members(path / "a.zip").items():
+        assert aligned or len(known[name]) < LARGE
+    with ZipContainer(path / "b.zip") as container:
+        container.keep(path / "a.zip", lambda _: True)
+        container.add("s/more", Payload(joined(bytes(LARGE))), T_NS)
+        container.finish()
+    assert read(path / "b.zip") == known | {"s/more": bytes(LARGE)}
+    assert aligned_members(path / "b.zip")["s/more"]
+
+
+@pytest.mark.skipif(shutil.which("unzip") is None, reason="needs unzip")
+def test_a_zip_with_padding_is_read_by_unzip(tmp_path: Path) -> None:
+    data = os.urandom(2 * LARGE)
+    with ZipContainer(tmp_path / "a.zip") as container:
+        for name in ("s/a", "s/longer", "s/c"):
+            container.add(name, Payload(data[: -len(name)]), T_NS)
+        container.finish()
+    told = subprocess.run(["unzip", "-t", tmp_path / "a.zip"], capture_output=True, check=True)
+    assert b"No errors detected" in told.stdout
+    assert not told.stderr
+
+
+def test_padding_beside_zip64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BOUND", LARGE)
+    known = {f"s/{number}": os.urandom(LARGE + number) for number in range(3)}
+    with ZipContainer(tmp_path / "a.zip") as container:
+        for name, data in known.items():
+            container.add(name, Payload(joined(data)), T_NS)
+        container.finish()
+    assert read(tmp_path / "a.zip") == known
+    assert all(aligned_members(tmp_path / "a.zip").values())
 
 
 def test_an_empty_zip(tmp_path: Path) -> None:

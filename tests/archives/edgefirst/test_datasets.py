@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import lidar_files
 from recorder.archives.edgefirst.container import ZipContainer
+from recorder.archives.edgefirst.pipeline import WINDOW
 from recorder.contract.errors import ConfigError, FormatError, UsageError
 from recorder.finalizer import Step, collect, prepare
 from recorder.formats.roverd.blobs import export_blobs
@@ -263,18 +265,20 @@ def test_a_failure_in_another_thread_says_where(
     assert not list((tmp_path / "s/_archives/edgefirst").iterdir())
 
 
-def test_only_a_few_samples_are_made_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_window_of_samples_is_made_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And a sweep once, however many pictures it goes with."""
     builder = Builder(tmp_path / "s")
-    builder.add(camera_spec(), 2.0)
-    builder.add(lidar(), 2.0)
+    builder.add(camera_spec(), 4.0)
+    builder.add(lidar(), 4.0)
     begun: list[int] = []
     most = written = 0
     make, add = lidar_files.LidarFiles.make, ZipContainer.add
 
-    def making(self: Any, index: int) -> Any:
-        begun.append(index)
-        return make(self, index)
+    def making(self: Any, indices: Sequence[int]) -> Any:
+        begun.extend(indices)
+        return make(self, indices)
 
     def adding(self: Any, name: str, payload: Any, t_ns: int) -> None:
         nonlocal most, written
@@ -285,6 +289,6 @@ def test_only_a_few_samples_are_made_ahead(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(lidar_files.LidarFiles, "make", making)
     monkeypatch.setattr(ZipContainer, "add", adding)
     data = pack(builder.close(), threads=2)
-    assert sorted(begun) == list(range(20))
-    assert most < 8
-    assert sum(name.endswith("lidar.pcd") for name in data.files) > 55
+    assert sorted(begun) == list(range(40))
+    assert most <= 2 * WINDOW // 3 + 2
+    assert sum(name.endswith("lidar.pcd") for name in data.files) > 115

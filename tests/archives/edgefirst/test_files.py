@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import struct
 import zlib
+from fractions import Fraction
 
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import exif as exif_
 from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.exif import Exif, encode_exif
 from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
-from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png
+from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png, stored_png
 from recorder.archives.edgefirst.projection import Projection, depth_picture, in_steps
 from recorder.archives.edgefirst.radar_cube import cropped, quantized
 from recorder.contract.errors import ConfigError
@@ -30,7 +33,7 @@ def test_pcd_holds_points_and_viewpoint() -> None:
     points = np.zeros(3, LIDAR)
     points["x"], points["intensity"] = [1, 2, 3], [0, 128, 255]
     pose = transform(rotation_of_rpy([0, 0, np.pi / 2]), [1.5, 0, 2])
-    header, data = encode_pcd(points, pose).split(b"DATA binary\n")
+    header, data = bytes(encode_pcd(points, pose)).split(b"DATA binary\n")
     lines = dict(line.split(" ", 1) for line in header.decode().splitlines())
     assert (lines["FIELDS"], lines["SIZE"], lines["TYPE"]) == (
         "x y z intensity",
@@ -81,6 +84,46 @@ def test_grey_pictures(dtype: type) -> None:
     assert np.array_equal(mask != 0, picture != 0)
 
 
+PICTURES = st.tuples(
+    st.integers(1, 300), st.integers(1, 40) | st.integers(30_000, 34_000), st.booleans()
+)
+
+
+@given(shape=PICTURES, seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_stored_pictures(shape: tuple[int, int, bool], seed: int) -> None:
+    """Of several blocks, of one, and of lines that no block has room for."""
+    height, width, wide = shape
+    if width > 1000:
+        height = 1 + height % 4
+    dtype = np.uint16 if wide else np.uint8
+    random = np.random.default_rng(seed)
+    picture: Array = random.integers(0, np.iinfo(dtype).max, (height, width)).astype(dtype)
+    payload = stored_png(picture, text={"shape": f"{height} {width}"})
+    assert payload.crc in (None, zlib.crc32(payload.data))
+    chunks = chunks_of(bytes(payload.data))
+    assert [kind for kind, _ in chunks] == [b"IHDR", b"tEXt", b"IDAT", b"IEND"]
+    assert chunks[1][1] == f"shape\0{height} {width}".encode()
+    lines = picture.astype(picture.dtype.newbyteorder(">")).view(np.uint8).reshape(height, -1)
+    inflater = zlib.decompressobj()
+    found = inflater.decompress(chunks[2][1]) + inflater.flush()
+    assert found == b"".join(b"\0" + line.tobytes() for line in lines)
+    assert inflater.eof and not inflater.unused_data
+    assert np.array_equal(decode(bytes(payload.data)), picture)
+
+
+def chunks_of(png_: bytes) -> list[tuple[bytes, bytes]]:
+    """Kinds and contents, whose checksums are right."""
+    at, found = 8, []
+    while at < len(png_):
+        size = int.from_bytes(png_[at : at + 4], "big")
+        whole = png_[at + 4 : at + 8 + size]
+        assert zlib.crc32(whole) == int.from_bytes(png_[at + 8 + size : at + 12 + size], "big")
+        found.append((whole[:4], whole[4:]))
+        at += 12 + size
+    return found
+
+
 def jpeg(*segments: bytes) -> bytes:
     done, data = cv2.imencode(".jpeg", np.arange(192, dtype=np.uint8).reshape(8, 8, 3))
     assert done
@@ -95,8 +138,7 @@ def segment(marker: int, content: bytes) -> bytes:
 def test_exif_leaves_the_coded_picture_as_it_is() -> None:
     plain = jpeg()
     tags = encode_exif(Exif(T_NS, description="rig_000"))
-    told = exif_.insert_exif(plain, tags)
-    assert told[:2] + told[4 : 4 + 2] != b""
+    told = bytes(exif_.insert_exif(plain, tags))
     jfif = 2 + 2 + int.from_bytes(plain[4:6], "big")
     assert told.startswith(plain[:jfif])
     assert told.endswith(plain[jfif:])
@@ -106,7 +148,7 @@ def test_exif_leaves_the_coded_picture_as_it_is() -> None:
 def test_exif_takes_the_place_of_older_exif() -> None:
     old = segment(0xE1, b"Exif\0\0" + b"old tags")
     xmp = segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>")
-    told = exif_.insert_exif(jpeg(old, xmp), encode_exif(Exif(T_NS)))
+    told = bytes(exif_.insert_exif(jpeg(old, xmp), encode_exif(Exif(T_NS))))
     assert told.count(b"Exif\0\0") == 1
     assert b"old tags" not in told
     assert xmp in told
@@ -123,6 +165,49 @@ def test_exif_takes_the_place_of_older_exif() -> None:
 def test_exif_into_what_is_no_jpeg(data: bytes, words: str) -> None:
     with pytest.raises(ArchiveError, match=words):
         exif_.insert_exif(data, encode_exif(Exif(T_NS)))
+
+
+NUMBERS = st.floats(0, 4000) | st.floats(0, 1e-4) | st.integers(0, 4 * 10**7).map(lambda n: n / 1e4)
+
+
+@given(value=NUMBERS)
+@settings(max_examples=150, deadline=None)
+def test_fractions_are_the_nearest(value: float) -> None:
+    share = Fraction(value).limit_denominator(1_000_000)
+    assert fraction_of(value) == (share.numerator, share.denominator)
+
+
+@given(value=st.floats(4000, 0xFFFFFFFF))
+@settings(max_examples=50, deadline=None)
+def test_fractions_of_large_numbers_fit(value: float) -> None:
+    above, below = fraction_of(value)
+    assert above / below == pytest.approx(value, rel=1e-9)
+
+
+def test_what_no_fraction_reaches_is_bounded() -> None:
+    assert fraction_of(1e12) == (0xFFFFFFFF, 1)
+    assert fraction_of(float(1 << 32)) == (0xFFFFFFFF, 1)
+
+
+def fraction_of(value: float) -> tuple[int, ...]:
+    tag, kind, count, data = exif_._rationals(7, [value])
+    assert (tag, kind, count) == (7, 5, 1)
+    return struct.unpack("<II", data)
+
+
+def test_what_a_cameras_pictures_share_is_not_mixed_up() -> None:
+    abouts = [
+        Exif(T_NS + number, 52.0 + number, 13.0, description=f"rig_{number}", serial=serial)
+        for number in range(2)
+        for serial in ("7", "8")
+    ]
+    alone = []
+    for about in abouts:
+        exif_._device.cache_clear()
+        exif_._camera.cache_clear()
+        alone.append(encode_exif(about))
+    assert [encode_exif(about) for about in abouts] == alone
+    assert len(set(alone)) == len(abouts)
 
 
 def test_exif_that_does_not_fit() -> None:

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
+from recorder.archives import ArchiveError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from tests.archives.edgefirst.rig import (
     BASE,
@@ -85,6 +86,11 @@ def test_annotations(tmp_path: Path) -> None:
     assert masks[0]["mask"][24] == 1  # bits of a pixel
     (car,) = (row for row in rows if row["frame"] == 2 and row["object_id"] == f"{BASE}/car_1")
     assert np.allclose(car["box2d"], [0.25, 0.5, 0.5, 0.5])
+    # The pictures that share its box in space do not share its place in this one.
+    cars = [row for row in rows if row["object_id"] == f"{BASE}/car_1"]
+    assert [row["frame"] for row in cars] == list(range(14))  # no sweep is near the last
+    assert [row["frame"] for row in cars if row["box2d"] is not None] == [2]
+    assert all(row["box3d"] is not None for row in cars)
     # Turned by 90 degrees, it is 2 m long and 4 m wide along the rig's axes.
     assert np.allclose(car["box3d"], [11, 2, 0.75, 2, 4, 1.5])
     assert (car["label"], car["occlusion"], car["ignore"]) == ("car", 1, False)
@@ -134,6 +140,18 @@ def test_annotations_in_the_missions_schema(tmp_path: Path) -> None:
     assert len(tree["mask"]) == 6
     assert "ignore" not in data.table.schema.names
     assert len({row["frame"] for row in data.rows}) == 15
+
+
+def test_a_box_that_is_none_is_named(tmp_path: Path) -> None:
+    """Where it stands, and the picture that it was read for."""
+    path = labelled(tmp_path / "s")
+    file = path / "_cuboids/a.jsonl"
+    lines = file.read_text().splitlines()
+    broken = json.loads(lines[3])
+    broken["size_m"][1] = "2"
+    file.write_text("\n".join([*lines[:3], json.dumps(broken), *lines[4:]]))
+    with pytest.raises(ArchiveError, match=r"camera, sample \d+: .*/a\.jsonl:4: size_m: needs 3"):
+        pack(path)
 
 
 def segmented(path: Path) -> Path:

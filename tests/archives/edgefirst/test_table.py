@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.samples import Places, PoseWalk, Thinning, find_places
+from recorder.archives.edgefirst.samples import (
+    Places,
+    PoseWalk,
+    Thinning,
+    find_places,
+    nearest_all,
+)
 from recorder.archives.edgefirst.split import Split
-from recorder.archives.edgefirst.table import ROWS, Existing, Row, Table
+from recorder.archives.edgefirst.table import ROWS, Annotation, Existing, Sample, Table
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.poses import Block
@@ -25,28 +33,30 @@ pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archi
 ipc: Any = pytest.importorskip("pyarrow.ipc")
 
 POLYGON = [[0.0, 0.25, 0.5, 0.25, 0.5, 0.75], [0.5, 0.5, 1.0, 0.5, 1.0, 1.0]]
-FULL = Row(
-    "s", 7, "train", "s/car_1", "car", polygon=POLYGON, box2d=(0.5, 0.25, 0.125, 0.5),
-    box3d=(1, 2, 3, 4, 5, 6), size=(640, 480), location=(52.5, -13.25), pose=(90.0, 1.5, -2.5),
+CAR = Annotation(
+    "s/car_1", "car", polygon=POLYGON, box2d=(0.5, 0.25, 0.125, 0.5), box3d=(1, 2, 3, 4, 5, 6),
     ignore=False, occlusion=1,
 )  # fmt: skip
+SAMPLE = Sample("s", 7, "train", (640, 480), (52.5, -13.25), (90.0, 1.5, -2.5))
+FULL = SAMPLE, [CAR]
+Given = tuple[Sample, Sequence[Annotation]]
 
 
 def write(
-    path: Path, kind: str, *rows: Row, old: Path | None = None, drop: frozenset[str] = frozenset()
+    path: Path, kind: str, *rows: Given, old: Path | None = None, drop: frozenset[str] = frozenset()
 ) -> Any:
     with Table(path.parent, kind) as table:
         if old is not None:
             table.keep(old, drop)
-        for row in rows:
-            table.add(row)
+        for sample, annotations in rows:
+            table.add(sample, annotations)
         table.finish(path, {"recorder": "{}"})
     assert not (path.parent / ".rows").exists()
     return ipc.open_file(str(path)).read_all()
 
 
 def test_the_clients_schema(tmp_path: Path) -> None:
-    table = write(tmp_path / "a.arrow", "2026.10", FULL, Row("s", 8, "val"))
+    table = write(tmp_path / "a.arrow", "2026.10", FULL, (Sample("s", 8, "val"), []))
     kinds = {field.name: str(field.type) for field in table.schema}
     assert kinds == {
         "name": "string_view",
@@ -86,7 +96,7 @@ def test_the_clients_schema(tmp_path: Path) -> None:
 
 
 def test_the_missions_schema(tmp_path: Path) -> None:
-    table = write(tmp_path / "a.arrow", "mission", FULL, Row("s", 8, "val"))
+    table = write(tmp_path / "a.arrow", "mission", FULL, (Sample("s", 8, "val"), []))
     kinds = {field.name: str(field.type) for field in table.schema}
     assert kinds["name"] == "dictionary<values=string_view, indices=uint32, ordered=0>"
     assert kinds["frame"] == "uint64"
@@ -105,36 +115,70 @@ def test_the_missions_schema(tmp_path: Path) -> None:
 
 
 def test_columns_without_a_value_are_left_out(tmp_path: Path) -> None:
-    table = write(tmp_path / "a.arrow", "2026.10", Row("s", 0), Row("s", 1))
+    table = write(tmp_path / "a.arrow", "2026.10", (Sample("s", 0), []), (Sample("s", 1), []))
     assert table.schema.names == ["name", "frame"]
     assert b"labels" not in table.schema.metadata
 
 
 @pytest.mark.parametrize("kind", ["2026.10", "mission"])
 def test_rows_are_taken_over_without_loss(tmp_path: Path, kind: str) -> None:
-    rows = [FULL, Row("t", 1, "val", label="zebra"), Row("u", 2, "train", label="ant")]
+    zebra = Sample("t", 1, "val"), [Annotation(label="zebra")]
+    rows = [FULL, zebra, (Sample("u", 2, "train"), [Annotation(label="ant")])]
     before = write(tmp_path / "a.arrow", kind, *rows).to_pylist()
     after = write(
-        tmp_path / "b.arrow", kind, Row("v", 1, "test", label="bee"),
+        tmp_path / "b.arrow", kind, (Sample("v", 1, "test"), [Annotation(label="bee")]),
         old=tmp_path / "a.arrow", drop=frozenset("t"),
     )  # fmt: skip
     kept = after.to_pylist()[:2]
     assert str(kept[0]) == str(before[0])  # NaN is not equal to itself
     assert kept[1] == before[2]
     assert after.to_pylist()[2]["label_index"] == 3  # those that were there keep theirs
-    again = write(tmp_path / "c.arrow", kind, rows[1], old=tmp_path / "b.arrow").to_pylist()
+    again = write(tmp_path / "c.arrow", kind, zebra, old=tmp_path / "b.arrow").to_pylist()
     assert again[3]["label_index"] == before[1]["label_index"]
     assert after["group"].unique().to_pylist() == ["train", "test"]
 
 
 def test_many_batches_share_their_labels(tmp_path: Path) -> None:
     count = 2 * ROWS + 5
-    rows = [Row("s", k, label=f"label {k % 300}") for k in range(count)]
+    labels = [f"label {k % 300}" for k in range(count)]
+    rows = [(Sample("s", k), [Annotation(label=label)]) for k, label in enumerate(labels)]
     table = write(tmp_path / "a.arrow", "2026.10", *rows)
     assert table.num_rows == count
-    assert table["label"].to_pylist() == [row.label for row in rows]
+    assert table["label"].to_pylist() == labels
     indices = table["label_index"].to_pylist()
     assert len(set(zip(table["label"].to_pylist(), indices, strict=True))) == 300
+
+
+def test_samples_share_annotations_across_batches(tmp_path: Path) -> None:
+    """As many rows as each sample has annotations, in order, and a batch is never longer."""
+    shared = [Annotation(f"s/{k}", box3d=(k, 0, 0, 1, 1, 1)) for k in range(ROWS - 3)]
+    own = Annotation("s/own")
+    several: list[Given] = [(Sample("s", 0), shared), (Sample("s", 1, pose=(1, 2, 3)), shared)]
+    several += [(Sample("s", 2), []), (Sample("s", 3), [own, *shared[:2], own])]
+    with Table(tmp_path, "2026.10") as table:
+        for sample, annotations in several:
+            table.add(sample, annotations)
+            assert table.count % ROWS == 0
+        table.finish(tmp_path / "a.arrow", {})
+        assert table.count == 2 * len(shared) + 5
+    with ipc.open_file(str(tmp_path / "a.arrow")) as reader:
+        assert [len(reader.get_batch(n)) for n in range(2)] == [ROWS, ROWS - 6 + 5]
+        rows = reader.read_all().to_pylist()
+    expected = [(s, a) for s, many in several for a in many or [Annotation()]]
+    assert [(row["frame"], row["object_id"]) for row in rows] == [
+        (sample.frame, annotation.object_id) for sample, annotation in expected
+    ]
+    for row, (sample, annotation) in zip(rows, expected, strict=True):
+        assert row["pose"] == (None if sample.pose is None else [1, 2, 3])
+        wanted = annotation.box3d
+        assert row["box3d"] == (None if wanted is None else list(wanted))
+
+
+def test_a_sample_may_have_more_annotations_than_a_batch_rows(tmp_path: Path) -> None:
+    many = [Annotation(f"s/{k}") for k in range(2 * ROWS + 1)]
+    table = write(tmp_path / "a.arrow", "2026.10", (SAMPLE, many))
+    assert table["object_id"].to_pylist() == [one.object_id for one in many]
+    assert [len(chunk) for chunk in table["frame"].chunks] == [ROWS, ROWS, 1]
 
 
 def test_what_cannot_be_added_to(tmp_path: Path) -> None:
@@ -206,6 +250,18 @@ def test_thinning_by_rate(camera: Stream, rate: float, expected: int) -> None:
     assert abs(np.diff(chosen).mean() * rate / 1e9 - 1) < 0.02
 
 
+class Stamped:
+    """As much of a stream as its stamps, every 33.3 ms."""
+
+    path = Path("stamped")
+
+    def __init__(self, count: int = 60) -> None:
+        self.t_ns = START_NS + np.arange(count, dtype=np.int64) * 33_333_334
+
+    def __len__(self) -> int:
+        return len(self.t_ns)
+
+
 class Known:
     """Poses of a rig that turns by a radian a second, in blocks of three."""
 
@@ -224,15 +280,55 @@ class Known:
         return {}
 
 
-def test_poses_at_samples() -> None:
+WANTED = {-0.2: None, -0.05: 0.0, 0.05: 0.05, 0.31: 0.31, 0.6: 0.6, 1.0: None, 1.95: 1.95,
+          2.08: 2.0, 2.2: None}  # fmt: skip
+
+
+@pytest.mark.parametrize("together", [1, 2, 4, 9])
+def test_poses_at_samples(together: int) -> None:
+    """Whichever samples are asked for at once, and wherever the blocks end."""
     walk = PoseWalk(Known([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 1.9, 2.0]))
-    wanted = {-0.2: None, -0.05: 0.0, 0.05: 0.05, 0.31: 0.31, 0.6: 0.6, 1.0: None, 1.95: 1.95,
-              2.08: 2.0, 2.2: None}  # fmt: skip
-    for t_s, yaw in wanted.items():
-        pose = walk.at(round(t_s * 1e9))
-        found = None if pose is None else float(np.arctan2(pose[1, 0], pose[0, 0]))
-        assert found == (None if yaw is None else pytest.approx(yaw, abs=1e-9))
+    t_ns = np.array([round(t_s * 1e9) for t_s in WANTED])
+    found: list[float | None] = []
+    for at in range(0, len(t_ns), together):
+        poses, known = walk.at(t_ns[at : at + together])
+        yaw = np.arctan2(poses[:, 1, 0], poses[:, 0, 0])
+        found += [one if is_known else None for one, is_known in zip(yaw, known, strict=True)]
+    expected = [None if yaw is None else pytest.approx(yaw, abs=1e-9) for yaw in WANTED.values()]
+    assert found == expected
     assert walk.unknown == 3
+
+
+def test_a_trajectory_of_one_pose_and_of_none() -> None:
+    t_ns = np.array([-200_000_000, 50_000_000, 300_000_000])
+    walk = PoseWalk(Known([0.0]))
+    poses, known = walk.at(t_ns)
+    assert known.tolist() == [False, True, False]
+    assert np.allclose(poses[1], np.eye(4))
+    nothing = PoseWalk(Known([]))
+    assert not nothing.at(t_ns)[1].any()
+    assert (walk.unknown, nothing.unknown) == (2, 3)
+
+
+@given(st.lists(st.integers(-60_000_000, 2_100_000_000), max_size=40), st.integers(0, 40_000_000))
+def test_the_nearest_of_all_are_those_one_by_one(offsets_ns: list[int], tolerance_ns: int) -> None:
+    stream = cast(Stream, Stamped())
+    t_ns = np.array([START_NS + offset for offset in offsets_ns], np.int64)
+    expected = []
+    for one in t_ns.tolist():
+        index = Stream.at(stream, one)
+        near = abs(int(stream.t_ns[index]) - one) <= tolerance_ns
+        expected.append(index if near else -1)
+    assert nearest_all(stream, t_ns, tolerance_ns).tolist() == expected
+
+
+def test_of_two_equally_near_the_earlier_is_taken() -> None:
+    stream = cast(Stream, Stamped())
+    first, second = stream.t_ns[:2].tolist()
+    middle = (first + second) // 2
+    assert nearest_all(stream, np.array([middle, middle + 1]), 10**9).tolist() == [0, 1]
+    empty = cast(Stream, Stamped(0))
+    assert nearest_all(empty, np.array([first]), 10**9).tolist() == [-1]
 
 
 def gnss(name: str = "gnss", text: str = "latitude, longitude, height") -> StreamSpec:

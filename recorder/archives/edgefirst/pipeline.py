@@ -1,0 +1,190 @@
+"""A camera's samples: planned some at a time, made ahead by a few threads, written in order.
+
+::
+
+    for window in Pipeline(job, camera, sequence, [lidar, radar], places, pool).windows():
+        window.write(container)
+        window.index, window.t_ns, window.lidar_t_ns     # for the table
+
+A sweep or a frame of a radar that goes with several pictures is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.archives.base import Job
+from recorder.archives.edgefirst.cameras import CameraFiles, Place
+from recorder.archives.edgefirst.container import Container, Payload
+from recorder.archives.edgefirst.lidar_files import LidarFiles
+from recorder.archives.edgefirst.radar_files import RadarFiles
+from recorder.archives.edgefirst.samples import Places, Thinning, nearest_all
+from recorder.archives.edgefirst.sensors import Made
+
+WINDOW = 16
+"""Pictures that are planned together, and made while those before them are written."""
+NONE = -1
+"""Stands for the index or the stamp of a sample that is not there."""
+
+Times = npt.NDArray[np.int64]
+Files = dict[str, Payload]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Consecutive samples of a camera.
+
+    Attributes:
+        index: int64 [n], of the pictures in their stream.
+        t_ns: int64 [n], their stamps.
+        lidar_t_ns: int64 [n], of the sweeps that go with them, or `NONE`.
+        places: where they were taken.
+        names: of the samples, ``SEQ/SEQ_000``.
+        files: for each sample, what gives (and waits for) contents by ending.
+    """
+
+    index: Times
+    t_ns: Times
+    lidar_t_ns: Times
+    places: list[Place | None]
+    names: list[str]
+    files: list[list[Callable[[], Files]]]
+
+    def write(self, container: Container) -> None:
+        """Write all files; waits for those that are being made."""
+        for name, t_ns, parts in zip(self.names, self.t_ns.tolist(), self.files, strict=True):
+            for part in parts:
+                for ending, payload in part().items():
+                    container.add(f"{name}.{ending}", payload, t_ns)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is made of one sample of a sensor, together with others."""
+
+    made: Future[list[Made]]
+    at: int
+
+    def result(self) -> Made:
+        return self.made.result()[self.at]
+
+    def files(self) -> Files:
+        return self.result().files
+
+
+class _Sensor:
+    """Has the files of a lidar's or a radar's samples made.
+
+    Attributes:
+        missing: pictures with which none goes.
+    """
+
+    def __init__(
+        self, files: LidarFiles | RadarFiles, tolerance_ns: int, pool: ThreadPoolExecutor
+    ) -> None:
+        self.files, self._tolerance_ns, self._pool = files, tolerance_ns, pool
+        self._known: dict[int, _Part] = {}
+        self.missing = 0
+
+    def begin(self, t_ns: Times) -> tuple[list[_Part | None], Times]:
+        """What goes with pictures of these stamps, and stamps of its own (or `NONE`)."""
+        stream, together = self.files.stream, self.files.BATCH
+        nearest = nearest_all(stream, t_ns, self._tolerance_ns)
+        self.missing += int(np.count_nonzero(nearest == NONE))
+        indices = nearest.tolist()
+        wanted = [index for index in dict.fromkeys(indices) if index != NONE]
+        parts = {index: self._known[index] for index in wanted if index in self._known}
+        new = [index for index in wanted if index not in parts]
+        for first in range(0, len(new), together):
+            batch = new[first : first + together]
+            made = self._pool.submit(self.files.make, batch)
+            parts |= {index: _Part(made, at) for at, index in enumerate(batch)}
+        self._known = parts
+        stamps = np.where(nearest == NONE, NONE, stream.t_ns[nearest])
+        return [parts.get(index) for index in indices], stamps
+
+
+class Pipeline:
+    """Makes a camera's samples.
+
+    Args:
+        job: the session.
+        camera: whose pictures they are.
+        sequence: their name.
+        sensors: what goes with a picture.
+        places: where the vehicle was, if that is known.
+        pool: makes the files.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        camera: CameraFiles,
+        sequence: str,
+        sensors: Sequence[LidarFiles | RadarFiles],
+        places: Places | None,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._camera, self._sequence, self._places, self._pool = camera, sequence, places, pool
+        options: Any = job.options
+        tolerance_ns = round(options["tolerance_ms"] * 1e6)
+        self._sensors = [_Sensor(files, tolerance_ns, pool) for files in sensors]
+        self._thinning = Thinning(options["every"], options["max_rate"])
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """By sensor: the number of samples that have none of it."""
+        return {sensor.files.name: sensor.missing for sensor in self._sensors if sensor.missing}
+
+    def windows(self) -> Iterator[Window]:
+        """All samples; when some are given, the next ones are being made."""
+        chosen = self._thinning.choose(self._camera.stream)
+        before: Window | None = None
+        while pictures := list(islice(chosen, WINDOW)):
+            window = self._begin(np.array(pictures, np.int64))
+            if before is not None:
+                yield before
+            before = window
+        if before is not None:
+            yield before
+
+    def _begin(self, pictures: npt.NDArray[np.int64]) -> Window:
+        """Have the samples of pictures made: int64 [n, (index, stamp)]."""
+        index, t_ns = pictures.T
+        lidar_t_ns = np.full(len(index), NONE)
+        names = [f"{self._sequence}/{self._sequence}_{i:03d}" for i in index.tolist()]
+        places = [None if self._places is None else self._places.at(t) for t in t_ns.tolist()]
+        about = zip(index.tolist(), t_ns.tolist(), places, names, strict=True)
+        files = [[self._picture(*one)] for one in about]
+        for sensor in self._sensors:
+            parts, stamps = sensor.begin(t_ns)
+            depth = False
+            if isinstance(sensor.files, LidarFiles):
+                lidar_t_ns = stamps
+                depth = sensor.files.projects and self._camera.projects
+            for of_sample, part in zip(files, parts, strict=True):
+                if part is not None:
+                    of_sample.append(part.files)
+                    if depth:
+                        of_sample.append(self._pool.submit(self._depth, part).result)
+        return Window(index, t_ns, lidar_t_ns, places, names, files)
+
+    def _picture(
+        self, index: int, t_ns: int, place: Place | None, name: str
+    ) -> Callable[[], Files]:
+        make = partial(self._camera.make, index, t_ns, place, name)
+        # To copy a picture takes less than to have it copied.
+        return self._pool.submit(make).result if self._camera.recodes else make
+
+    def _depth(self, part: _Part) -> Files:
+        points = part.result().points
+        assert points is not None
+        return {"depth.png": self._camera.depth(np.asarray(points, np.float64))}
