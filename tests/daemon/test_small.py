@@ -133,8 +133,18 @@ def test_a_slow_stream_is_told_once_within_seconds_and_again_when_it_recovers() 
             told.append((now_ns / 1e9, change.broken))
     (began_s, began), (ended_s, ended) = told
     assert (began, ended) == (True, False)
-    assert 20 < began_s < 24 and 30 < ended_s < 34
+    assert 20 < began_s < 24 and 33 < ended_s < 37
     assert watch.broken == []
+
+
+def test_a_stream_about_its_floor_is_told_of_once() -> None:
+    watch, floors = RateWatch(), {"imu": Floor(95.0, 100.0)}
+    now_ns, count, told = 0, 0, []
+    for step in range(400):  # 1 s of 80 Hz, 3 s of 100 Hz, and so on
+        hz = 100 if step // 4 % 4 else 80
+        now_ns, count = now_ns + S // 4, count + hz // 4
+        told += watch.update(now_ns, {"imu": count}, floors)
+    assert [change.broken for change in told] == [True]
 
 
 def test_a_silent_stream_is_below_every_floor_and_an_exact_one_is_not() -> None:

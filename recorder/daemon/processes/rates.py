@@ -1,7 +1,8 @@
 """Whether streams come as fast as they should: the rate contracts, while recording.
 
 A stream's floor is its sensor's ``min_rate``, or half of the rate that its driver expects.  It is
-breached where the last seconds, taken together, stay below it by more than one sample::
+breached where the last seconds, taken together, stay below it by more than one sample, until they
+have not for as long: a stream about its floor is told of once::
 
     watch = RateWatch()
     for change in watch.update(now_ns, {"imu": 1200}, {"imu": Floor(95.0, 100.0)}):
@@ -65,6 +66,7 @@ class Change:
 class _Track:
     history: deque[tuple[int, int]] = field(default_factory=deque)
     broken: bool = False
+    below_ns: int = 0  # when it was last
     rate_hz: float | None = None
 
 
@@ -125,7 +127,10 @@ class RateWatch:
             track.rate_hz = (count - before) / seconds
         if floor is None or now_ns - since_ns < window_ns:
             return None
-        broken = (count - before + 1) / seconds < floor.floor_hz
+        below = (count - before + 1) / seconds < floor.floor_hz
+        if below:
+            track.below_ns = now_ns
+        broken = below or (track.broken and now_ns - track.below_ns < window_ns)
         if broken == track.broken:
             return None
         track.broken = broken
