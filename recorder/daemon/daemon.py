@@ -31,6 +31,7 @@ from recorder.daemon.after.finalizing import Finalizing
 from recorder.daemon.after.retention import keep, sweep
 from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.hooks import Notify
+from recorder.daemon.host.clocks import is_synchronized
 from recorder.daemon.preflight import check_root, mount_problem
 from recorder.daemon.processes.questions import Question
 from recorder.daemon.processes.supervisor import Supervisor
@@ -106,6 +107,7 @@ class Daemon:
         self._markers: list[tuple[Call, Question]] = []
         self._stop_asked = self._left = self._booted = False
         self._root_at_ns = self._feed_at_ns = self._sweep_at_ns = 0
+        self._undated = False
         self._sweeper: threading.Thread | None = None
         self._leave_by_ns: int | None = None
         self._status_line = ""
@@ -388,10 +390,15 @@ class Daemon:
         retention = self.config.retention
         if retention.gb is None and retention.days is None:
             return
+        # What a wrong clock makes old is gone for good.
+        dated = retention.days is not None and is_synchronized()
+        if retention.days is not None and not dated and not self._undated:
+            self._say("retention: no session gets old until somebody keeps the clock right")
+        self._undated = not dated
         arguments = (
             self.config.session.root,
             retention,
-            self.clock.realtime_ns(),
+            self.clock.realtime_ns() if dated else None,
             machine.session,
             self.finalizing.unfinished,
             self._say,

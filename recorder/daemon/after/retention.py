@@ -93,23 +93,25 @@ class Candidate:
 
 
 def choose(
-    sessions: Iterable[Candidate], settings: RetentionSettings, now_ns: int
+    sessions: Iterable[Candidate], settings: RetentionSettings, now_ns: int | None
 ) -> list[Candidate]:
     """Which sessions are to be deleted, oldest first.
 
     Args:
         sessions: all closed ones; those that may not be deleted count in size.
         settings: the config's.
-        now_ns: epoch ns of now.
+        now_ns: epoch ns of now; None where nobody knows: then no number of days makes one old.
     """
     ordered = sorted(sessions, key=lambda s: (s.end_ns, s.path.name))
     chosen = []
+    dated_ns = None
+    if settings.days is not None and now_ns is not None:
+        dated_ns = now_ns - settings.days * _DAY_NS
     total = sum(session.bytes for session in ordered)
     for session in ordered:
-        known = session.end_ns > _KNOWN_NS
-        old = settings.days is not None and now_ns - session.end_ns > settings.days * _DAY_NS
+        old = dated_ns is not None and _KNOWN_NS < session.end_ns < dated_ns
         much = settings.gb is not None and total > settings.gb * 1e9
-        if session.deletable and ((old and known) or much):
+        if session.deletable and (old or much):
             chosen.append(session)
             total -= session.bytes
     return chosen
@@ -224,7 +226,7 @@ def _empty(folder: Path) -> None:
 def sweep(
     root: Path,
     settings: RetentionSettings,
-    now_ns: int,
+    now_ns: int | None,
     live: str | None,
     unfinished: Callable[[Path], bool],
     say: Callable[[str], None],

@@ -83,6 +83,12 @@ def kernel_clock() -> dict[str, Any] | None:
     }
 
 
+def is_synchronized() -> bool:
+    """Whether the kernel says that somebody keeps CLOCK_REALTIME right."""
+    clock = kernel_clock()
+    return clock is not None and clock["synchronized"] is True
+
+
 def time_daemon(run: Run | None = None) -> dict[str, Any] | None:
     """Who disciplines the clock, as it says itself: chrony, ntpd, or systemd-timesyncd."""
     run = run or _run
