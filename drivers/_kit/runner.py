@@ -12,6 +12,7 @@ What the parent should know goes to stdout, a JSON object a line: ``armed``, ``s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
@@ -112,9 +113,12 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
 
 
 def report(event: str, **values: Any) -> None:
-    """Tell the parent, in one write, so that lines of two threads never mix."""
+    """Tell the parent, in one write, so that lines of two threads never mix.
+
+    A parent that is gone is told nothing: the kernel ends this process, too.
+    """
     line = json.dumps({"event": event, **values}, separators=(",", ":")) + "\n"
-    with _stdout_lock:
+    with _stdout_lock, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(line)
         sys.stdout.flush()
 

@@ -181,6 +181,29 @@ class Chronicle:
             )
         )
 
+    def lose_absent(self, stream: str, position: dict[str, Any]) -> None:
+        """Log that a stream without a sample, whose driver has not come back, is all lost."""
+        self.event(self.absent_loss(stream, position, "driver"))
+
+    def absent_loss(self, stream: str, position: dict[str, Any], cause: str) -> dict[str, Any]:
+        """The event for that; it is added to the position.
+
+        Args:
+            stream: its name.
+            position: as the journal has it.
+            cause: what to call it.
+        """
+        position["unknown_losses"] += 1
+        return make_event(
+            "lost",
+            self.now_ns(),
+            stream,
+            cause,
+            duration_ns=self._clock.monotonic_ns() - self._start_mono_ns,
+            first_seq=position["seq"],
+            epoch=position["epoch"] or None,
+        )
+
     def lose(self, track: Track, message: Message) -> None:
         """A driver tells of a loss."""
         values = dict(message.values)

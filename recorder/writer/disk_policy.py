@@ -122,11 +122,13 @@ def events_of_seal(
     reason: str,
     t_ns: int,
     now_mono_ns: int,
+    start_mono_ns: int,
 ) -> list[dict[str, Any]]:
     """The events for a session that is sealed, and for what every stream lost by that.
 
     What the writer and the driver's ring held beyond the last commit, and what the sensor gave
-    since, can be counted by nobody: an interval from the last durable sample to now.
+    since, can be counted by nobody: an interval from the last durable sample to now; from the
+    session's start for a stream that has none, whether its driver began or not.
 
     Args:
         tracks: by stream; a loss that the writer cannot count is added to them.
@@ -134,15 +136,17 @@ def events_of_seal(
         reason: why it is sealed.
         t_ns: epoch ns of now.
         now_mono_ns: CLOCK_MONOTONIC of now.
+        start_mono_ns: the same of the session's start.
     """
     events = [make_event(DISK, t_ns, cause="sealed", detail=reason)]
     for name, track in list(tracks.items()):
         position = committed["streams"].get(name, {})
-        if position.get("ended") or not (track.epoch or track.held):
+        begun_anew = position.get("epoch", 0) != track.epoch
+        if position.get("ended") and not (begun_anew or track.held):
             continue
         track.unknown_losses += 1
         last_ns, rate_hz = position.get("last_ns", -1), track.store.spec.rate_hz
-        gap = max(0, now_mono_ns - last_ns) if last_ns >= 0 else None
+        gap = max(0, now_mono_ns - (last_ns if last_ns >= 0 else start_mono_ns))
         events.append(
             make_event(
                 "lost",
@@ -150,9 +154,9 @@ def events_of_seal(
                 name,
                 DISK,
                 duration_ns=gap,
-                first_seq=position.get("seq", 0),
-                epoch=position.get("epoch") or track.epoch or None,
-                estimate=round(gap * rate_hz / 1e9) if gap is not None and rate_hz else None,
+                first_seq=0 if begun_anew else position.get("seq", 0),
+                epoch=track.epoch or None,
+                estimate=round(gap * rate_hz / 1e9) if rate_hz else None,
             )
         )
     return events
@@ -210,6 +214,16 @@ def ending_of(path: Path) -> dict[str, Any] | None:
         position |= {"bytes": sum(files), "adjusted": 0}
     full = next((e["detail"] for e in _events(path) if e.get("cause") == "floor"), None)
     return ending(path, journal.positions, values.get("sealed"), full)
+
+
+def came_to(streams: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, int]]:
+    """By stream of a session that is closed, why it ended, and its last ``t_mono``.
+
+    Args:
+        streams: its positions, as `ending_of` gives them.
+    """
+    ends = {name: state["ended"] for name, state in streams.items()}
+    return ends, {n: state["last_ns"] for n, state in streams.items() if state["samples"]}
 
 
 def next_of(path: Path) -> Path | None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.writer.intake import Position
@@ -42,6 +43,21 @@ class Peer:
     finish_told: bool = False
     behind: bool = False
     since_ns: int = 0
+
+    @classmethod
+    def of(cls, message: Message) -> Peer:
+        """Who introduces itself with a `join` message.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        values = message.values
+        try:
+            specs = [StreamSpec.from_wire(spec) for spec in values["streams"]]
+            since_ns = int(values.get("since_ns", 0))
+            return cls(values["sensor"], {spec.name: spec for spec in specs}, since_ns=since_ns)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"not a join message: {error}") from None
 
 
 @dataclass(slots=True)
@@ -93,10 +109,10 @@ class Opened:
     commit_last_ns: int = 0
     commit_max_ns: int = 0
 
-    def oldest_uncommitted_ns(self) -> int | None:
-        """When what waits longest to be durable was received (CLOCK_MONOTONIC); None: nothing."""
+    def oldest_uncommitted_s(self, now_ns: int) -> float:
+        """Age of what waits longest here to be durable, in seconds."""
         known = [self.waiting_since_ns, self.committing_since_ns]
-        return min((t_ns for t_ns in known if t_ns is not None), default=None)
+        return max(((now_ns - t_ns) / 1e9 for t_ns in known if t_ns is not None), default=0.0)
 
     def committed(self, took_ns: int) -> None:
         """Count a commit."""
@@ -106,14 +122,20 @@ class Opened:
         self.commit_last_ns = took_ns
         self.commit_max_ns = max(self.commit_max_ns, took_ns)
 
-    def describe(self, now_ns: int) -> dict[str, Any]:
-        """How it stands, for whoever asks the writer; times in seconds."""
-        since_ns = self.oldest_uncommitted_ns()
+    def describe(self, now_ns: int, leaving: Opened | None) -> dict[str, Any]:
+        """How it stands, for whoever asks the writer; times in seconds.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            leaving: the session that it continues, while that is not closed: what waits there
+                waits as well.
+        """
+        waits_s = [o.oldest_uncommitted_s(now_ns) for o in (self, leaving) if o is not None]
         return {
             "session": str(self.writer.path),
             "start_mono_ns": self.writer.start_mono_ns,
             "streams": self.writer.positions(),
-            "oldest_uncommitted_s": 0.0 if since_ns is None else (now_ns - since_ns) / 1e9,
+            "oldest_uncommitted_s": max(waits_s),
             "commits": self.commits,
             "commit_s": self.commit_ns / 1e9,
             "commit_last_s": self.commit_last_ns / 1e9,
@@ -142,6 +164,13 @@ class Opened:
             state = self.writer.positions()[spec.name]
             self.positions.setdefault(spec.name, Position.of(state))
 
+    def go_on(self) -> None:
+        """Take the positions that the session's writer has come to."""
+        for name, state in self.writer.positions().items():
+            self.positions[name] = Position.of(state)
+            if state["samples"]:
+                self.last_ns[name] = state["last_ns"]
+
     def go_on_from(self, ends: Mapping[str, str | None], last_ns: dict[str, int]) -> None:
         """Take over what is known of the part before; both go on with the latest times."""
         for name, reason in ends.items():
@@ -158,6 +187,14 @@ class Opened:
     def changed(self, known: Peer) -> bool:
         """Whether a driver has ended here for its streams are others now."""
         return any(p.ended == "changed" for n, p in self.positions.items() if n in known.specs)
+
+    def owes_ack(self, known: Peer) -> bool:
+        """Whether something that a driver has sent is under way to the disk."""
+        for name in known.specs:
+            position = self.positions.get(name, Position())
+            if self.writer.durable.get(name, (0, 0)) != (position.epoch, position.number):
+                return True
+        return False
 
     def all_ended(self, known: Peer) -> bool:
         """Whether all of a driver's streams have ended in this session."""

@@ -14,12 +14,12 @@ from typing import Any
 from recorder.contract.bus import Waker, WriterSocket
 from recorder.contract.clock import Clock, SignalEvent
 from recorder.contract.errors import ProtocolError, RecorderError, StorageError
-from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
 from recorder.session.layout import SessionPlan
-from recorder.writer.disk_policy import DISK, ending, ending_of, next_of, what_failed
-from recorder.writer.intake import Position, Verdict, check_told
+from recorder.writer.disk_policy import DISK, came_to, ending, ending_of, next_of, what_failed
+from recorder.writer.intake import Verdict, check_told
+from recorder.writer.making import Making
 from recorder.writer.opened import Finishing, Opened, Peer, acknowledgement, hello, share_out
 from recorder.writer.rest import REST_S, Rest
 from recorder.writer.session_writer import SessionWriter
@@ -58,6 +58,7 @@ class WriterService:
         self._strangers: set[bytes] = set()
         self._open: Opened | None = None
         self._leaving: Opened | None = None  # the session that the open one continues
+        self._making: Making | None = None  # the session that will continue the open one
         self._quit = False
         self._ended: dict[str, Any] | None = None  # how the last session did
         self._rest = Rest(clock)
@@ -81,11 +82,10 @@ class WriterService:
             while (received := self._socket.receive()) is not None:
                 size += self._handle(*received)
                 taken += 1
-            for current in (self._leaving, self._open):
-                if current is not None and current.failed:
-                    self._seal(current)
-            if self._open is not None and self._open.full and self._open.finishing is None:
-                self._end_full(self._open, self._open.full)
+            if self._making is not None and self._making.done:
+                self._go_on(self._making)
+            if self._making is None:
+                self._end_what_must()
             if self._ack_due.is_set():
                 self._ack_due.clear()
                 self._acks_due.clear()
@@ -101,16 +101,25 @@ class WriterService:
             goes_on = self._open is not None and self._open.finishing is None
             if goes_on and self._rest.earned(taken, size):
                 self._clock.wait(self._hurry, REST_S)
-        for current in (self._leaving, self._open):
-            if current is not None:
-                if current.closer is not None:
-                    current.closer.join()
-                if current.failure is not None:
-                    self._seal(current)
-                elif current.closer is None:
-                    join_threads(current)
-                    current.writer.abandon()
+        if self._making is not None:
+            self._making.abandon()
+        for current in filter(None, (self._leaving, self._open)):
+            if current.closer is not None:
+                current.closer.join()
+            if current.failure is not None:
+                self._seal(current)
+            elif current.closer is None:
+                join_threads(current)
+                current.writer.abandon()
         self._socket.close()
+
+    def _end_what_must(self) -> None:
+        """Seal what has failed; end the open session where its disk is full."""
+        for current in filter(None, (self._leaving, self._open)):
+            if current.failed:
+                self._seal(current)
+        if self._open is not None and self._open.full and self._open.finishing is None:
+            self._end_full(self._open, self._open.full)
 
     def _handle(self, peer: bytes, message: Message | ProtocolError) -> int:
         """Act on a message; returns its size in bytes."""
@@ -153,19 +162,16 @@ class WriterService:
         self._socket.send(peer, Message(Kind.WHO))
 
     def _join(self, peer: bytes, message: Message) -> None:
-        try:
-            sensor = message.values["sensor"]
-            specs = [StreamSpec.from_wire(s) for s in message.values["streams"]]
-            since_ns = int(message.values.get("since_ns", 0))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"not a join message: {error}") from None
-        for other, known in list(self._peers.items()):
-            if known.sensor == sensor and other != peer:
-                del self._peers[other]  # an earlier start of the same driver
-            elif known.sensor != sensor and (both := known.specs.keys() & {s.name for s in specs}):
-                raise ProtocolError(f"{sensor} and {known.sensor} both declare {min(both)!r}")
+        known = Peer.of(message)
+        if self._making is not None and known.since_ns >= self._making.asked_ns:
+            self._making.waiting.append((peer, message))
+            return
+        for identity, other in list(self._peers.items()):
+            if other.sensor == known.sensor and identity != peer:
+                del self._peers[identity]  # an earlier start of the same driver
+            elif other.sensor != known.sensor and (both := other.specs.keys() & known.specs.keys()):
+                raise ProtocolError(f"{known.sensor} and {other.sensor} both declare {min(both)!r}")
         self._strangers.discard(peer)
-        known = Peer(sensor, {s.name: s for s in specs}, since_ns=since_ns)
         self._peers[peer] = known
         left = self._leaving
         known.behind = left is not None and left.closer is None and self._owes(known, left)
@@ -173,8 +179,8 @@ class WriterService:
             if current.closer is None:
                 current.declare(known)
         self._share_out()
-        for other in self._peers:
-            self._hello(other)
+        for identity in self._peers:
+            self._hello(identity)
         self._tell_finish(peer)
 
     def _owes(self, known: Peer, left: Opened) -> bool:
@@ -232,25 +238,24 @@ class WriterService:
         Where nothing of it is under way here, what it has sent has vanished: it goes back.
         """
         current = self._session_of(self._peers[peer])
-        if current is not None:
-            for name in self._peers[peer].specs:
-                position = current.positions.get(name, Position())
-                if current.writer.durable.get(name, (0, 0)) != (position.epoch, position.number):
-                    self._acknowledge(peer)
-                    return
-        self._hello(peer)
+        if current is not None and current.owes_ack(self._peers[peer]):
+            self._acknowledge(peer)
+        else:
+            self._hello(peer)
 
     def _acknowledge(self, peer: bytes) -> None:
         known = self._peers[peer]
         known.unreported = 0
-        for current in (self._leaving, self._open):
-            if current is not None:
-                self._socket.send(peer, acknowledgement(known, current))
+        for current in filter(None, (self._leaving, self._open)):
+            self._socket.send(peer, acknowledgement(known, current))
 
     def _command(self, peer: bytes, message: Message) -> None:
         values = message.values
         try:
             match values.get("op"):
+                case "stop" | "split" if self._making is not None:
+                    self._making.waiting.append((peer, message))
+                    return
                 case "start":
                     self._start(values)
                 case "stop":
@@ -283,8 +288,8 @@ class WriterService:
             "ended": self._ended,
         }
         if (current := self._open) is not None:
-            status |= current.describe(self._clock.monotonic_ns())
-            status["splitting"] = self._leaving is not None
+            status |= current.describe(self._clock.monotonic_ns(), self._leaving)
+            status["splitting"] = self._leaving is not None or self._making is not None
         return status
 
     def _start(self, values: dict[str, Any]) -> None:
@@ -318,23 +323,30 @@ class WriterService:
             self._reply(peer, message.number, **self._after_split(Path(asked_for)))
             return
         plan = SessionPlan(**message.values["plan"])
-        plan.previous = current.writer.path.name
-        plan.play_start_mono_ns = current.writer.play_start_mono_ns
-        same = [known for known in self._peers.values() if not current.changed(known)]
-
-        def told(name: str) -> None:
-            try:
-                current.writer.tell_next(name)
-            except OSError as error:
-                self._fail(current, error)
-                raise
-
-        following = create(self._disk, plan, self._clock, same, told)
         live = set(message.values.get("live", current.writer.sensors))
-        self._leave(current, peer, message.number, live)
-        self._begin(following).go_on_from(current.ends(), current.last_ns)
-        for identity in self._peers:
-            self._hello(identity)
+        same = [known for known in self._peers.values() if not current.changed(known)]
+        now_ns = self._clock.monotonic_ns()
+        making = self._making = Making(current, peer, message.number, live, now_ns)
+        how = self._disk, plan, self._clock, same, self._fail, self._waker.wake
+        making.thread = threading.Thread(target=making.make, args=how, name="make")
+        making.thread.start()
+
+    def _go_on(self, making: Making) -> None:
+        """The next part is there: all cross to it.  Or it cannot be: all goes on as before."""
+        self._making, current = None, making.current
+        if making.writer is not None:
+            self._leave(current, making.peer, making.request, making.live)
+            following = self._begin(making.writer)
+            for known in self._peers.values():
+                if not current.changed(known):
+                    following.declare(known)  # who has joined since it was asked for
+            following.go_on_from(current.ends(), current.last_ns)
+            for identity in self._peers:
+                self._hello(identity)
+        elif (error := making.error) is not None:
+            self._reply(making.peer, making.request, error=str(error), exit_code=error.exit_code)
+        for peer, message in making.waiting:
+            self._handle(peer, message)
 
     def _leave(self, current: Opened, peer: bytes | None, request: int, live: set[str]) -> None:
         """From here on a session only takes what drivers still have for it."""
@@ -375,33 +387,25 @@ class WriterService:
             self._ended = ending_of(path) or ending(path, sealed=why)
         else:
             current = self._begin(writer)
-            before = path.parent / (writer.previous or "")
             if self._leaving is not None:
                 current.go_on_from(self._leaving.ends(), self._leaving.last_ns)
-            elif (how := ending_of(before)) is not None:
-                current.go_on_from(
-                    {name: state["ended"] for name, state in how["streams"].items()},
-                    {n: s["last_ns"] for n, s in how["streams"].items() if s["samples"]},
-                )
+            elif (how := ending_of(path.parent / (writer.previous or ""))) is not None:
+                current.go_on_from(*came_to(how["streams"]))
 
     def _begin(self, writer: SessionWriter) -> Opened:
         current = self._open = Opened(writer, writer.sync_interval_s, writer.until_ns)
         for known in self._peers.values():
             known.finish_told = False
-        for name, state in writer.positions().items():
-            current.positions[name] = Position.of(state)
-            if state["samples"]:
-                current.last_ns[name] = state["last_ns"]
+        current.go_on()
+        append = current, self._buffer_bytes, self._appended, self._fail
+        sync = current, self._disk, self._clock, self._committed, self._fail
         current.threads = [
-            threading.Thread(target=self._append_all, args=(current,), name="append"),
-            threading.Thread(target=self._sync_all, args=(current,), name="sync"),
+            threading.Thread(target=append_all, args=append, name="append"),
+            threading.Thread(target=sync_all, args=sync, name="sync"),
         ]
         for thread in current.threads:
             thread.start()
         return current
-
-    def _append_all(self, current: Opened) -> None:
-        append_all(current, self._buffer_bytes, self._appended, self._fail)
 
     def _appended(self, peer: bytes, size: int) -> None:
         known = self._peers.get(peer)
@@ -411,9 +415,6 @@ class WriterService:
                 known.unreported = 0
                 self._acks_due.add(peer)
                 self._waker.wake()
-
-    def _sync_all(self, current: Opened) -> None:
-        sync_all(current, self._disk, self._clock, self._committed, self._fail)
 
     def _committed(self) -> None:
         self._ack_due.set()

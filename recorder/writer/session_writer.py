@@ -30,7 +30,7 @@ from recorder.session.events import ClockWatch, make_event
 from recorder.session.journal import JournalState, JournalWriter, read_journal
 from recorder.session.lock import boot_id, lock_session
 from recorder.writer.chronicle import Chronicle
-from recorder.writer.disk_policy import Fuse, append_events, events_of_seal
+from recorder.writer.disk_policy import DISK, Fuse, append_events, events_of_seal
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.stream_store import StreamStore, check_same
 from recorder.writer.track import Track, may_begin
@@ -248,9 +248,11 @@ class SessionWriter:
     def lose_tail(self, stream: str) -> None:
         """A driver was gone before it could say how its stream ended: an interval of loss."""
         with self.lock:
-            track = self._tracks[stream]
-            self._release(track)
-            self._told.lose_interval(track, self._clock.monotonic_ns())
+            if (track := self._tracks.get(stream)) is not None:
+                self._release(track)
+                self._told.lose_interval(track, self._clock.monotonic_ns())
+            else:
+                self._told.lose_absent(stream, self._restored.positions[stream])
 
     def tell_next(self, name: str) -> None:
         """Say durably which session continues this one."""
@@ -297,7 +299,12 @@ class SessionWriter:
         # Where even this fails the journal still ends at the last commit: recovery goes by that.
         self._close_files()
         now_ns = self._clock.monotonic_ns()
-        losses = events_of_seal(self._tracks, self._last, reason, self._told.now_ns(), now_ns)
+        losses = events_of_seal(
+            self._tracks, self._last, reason, self._told.now_ns(), now_ns, self.start_mono_ns
+        )
+        for name, position in self._absent().items():
+            if position["ended"] is None:
+                losses.append(self._told.absent_loss(name, position, DISK))
         told = [*self._told.events.uncommitted, *self._told.events.pending, *self._told.incoming]
         append_events(self._disk, self.path, self._last, [*told, *losses])
         with contextlib.suppress(OSError):
@@ -326,10 +333,16 @@ class SessionWriter:
 
         Takes no lock, so that a stalled disk does not hold up whoever asks.
         """
-        return {
-            name: track.position() | {"bytes": track.store.bytes, "adjusted": track.store.adjusted}
-            for name, track in list(self._tracks.items())
-        }
+        positions = {n: p | {"bytes": 0, "adjusted": 0} for n, p in self._absent().items()}
+        for name, track in list(self._tracks.items()):
+            more = {"bytes": track.store.bytes, "adjusted": track.store.adjusted}
+            positions[name] = track.position() | more
+        return positions
+
+    def _absent(self) -> dict[str, dict[str, Any]]:
+        """Positions of streams without a sample that no driver has declared to this writer."""
+        known = list(self._restored.positions.items())
+        return {name: position for name, position in known if name not in self._tracks}
 
     def _append(self, track: Track, message: Message) -> None:
         store = track.store

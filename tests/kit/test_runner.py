@@ -389,3 +389,14 @@ def test_the_next_session_plays_the_source_from_its_beginning(
     assert np.fromfile(folder / "x", "<u4")[::64].tolist() == [0, 1, 2, 3]
     assert rig.second.name == "s_2"  # type: ignore[attr-defined]
     assert driver.opened == 2
+
+
+def test_a_parent_that_is_gone_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a driver hands over what it has, rather than die of that."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    out = os.fdopen(writing, "w")
+    monkeypatch.setattr("sys.stdout", out)
+    runner_module.report("stats", samples=1)
+    with pytest.raises(BrokenPipeError):
+        out.close()  # it was tried
