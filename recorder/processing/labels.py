@@ -107,7 +107,7 @@ def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
 def texts(lines: Lines, key: str) -> list[str]:
     """A text of each of several labels; FormatError: see `text`."""
     found: list[Any] = [label.get(key) for _, label in lines]
-    if set(map(type, found)) == {str} and "" not in found:
+    if set(map(type, found)) == {str} and "" not in found and _is_unicode("".join(found)):
         return found
     return [text(label, key, where) for where, label in lines]
 
@@ -134,9 +134,18 @@ def _is_number(value: object) -> bool:
 def text(label: Mapping[str, Any], key: str, where: str) -> str:
     """A text of a label; FormatError where it is none, or empty."""
     value = label.get(key)
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or not _is_unicode(value):
         raise FormatError(f"{where}: {key}: needs a text, not {value!r:.60}")
     return value
+
+
+def _is_unicode(value: str) -> bool:
+    """Whether no half of a surrogate pair is in it, which JSON can hold and UTF-8 cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -229,7 +238,7 @@ def _file(path: Path, format_: str) -> LabelFile:
 def _mapping(line: bytes, where: str) -> dict[str, Any]:
     try:
         value = _value(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{where}: not JSON: {error}") from None
     if not isinstance(value, dict):
         raise FormatError(f"{where}: a {type(value).__name__}, not a mapping")

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +21,11 @@ from drivers.mmwave import SIM_CHIRP
 from drivers.sim.radar import SimulatedRadar
 from drivers.sim.world import World
 from recorder.archives.edgefirst.png import cube_of_picture
+from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.processing.radar import RadarGeometry, RadarProcessor
 from recorder.session.reader import Session, lidar_range_mm
 from tests.acceptance.command import PROJECT, recorder
+from tests.session.build import HEIGHT, WIDTH, Builder, camera_spec
 
 client: Any = pytest.importorskip(
     "edgefirst_client", reason="needs edgefirst-client, which is not installed"
@@ -193,6 +196,88 @@ def test_the_missions_schema(world: Path, tmp_path: Path) -> None:
     assert kinds["box3d"] == pl.Array(pl.Float32, 6)
     assert kinds["pose"] == pl.Array(pl.Float64, 3)
     assert set(frame["label"].drop_nulls().to_list()) >= {"car", "pedestrian"}
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session with polygons, masks, boxes in space and places."""
+    builder = Builder(tmp_path_factory.mktemp("drawn") / "drawn")
+    times = builder.add(camera_spec(), 0.2).t_ns.tolist()
+    about = ChannelSpec("pos", "raw", "f8", (3,), "latitude, longitude, height", "deg, m")
+    fixes = builder.add(StreamSpec("gnss", (about,), rate_hz=10.0), 0.3)
+    np.tile([52.5, 13.25, 34.0], (len(fixes.t_ns), 1)).astype("<f8").tofile(
+        builder.path / "gnss/pos"
+    )
+    ring = [[0, 0], [31, 0], [31, 23]]
+    boxes = [
+        {"format": "recorder-boxes", "version": 1, "source": "manual", "camera": "camera"},
+        {"t_ns": times[1], "frame": 1, "class": "tree", "polygon_px": [ring, ring[::-1]]},
+        {"t_ns": times[2], "frame": 2, "class": "road", "mask": "road.png"},
+    ]
+    cuboids = [
+        {"format": "recorder-cuboids", "version": 1, "source": "manual"},
+        {"t_ns": times[0], "track": "a", "class": "car", "frame": "rig", "center_m": [9, 1, 1],
+         "size_m": [4, 2, 1.5], "quaternion_xyzw": [0, 0, 0, 1]},
+    ]  # fmt: skip
+    for file, lines in (("_labels/camera.jsonl", boxes), ("_cuboids/all.jsonl", cuboids)):
+        (builder.path / file).parent.mkdir()
+        (builder.path / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (builder.path / "_labels/camera").mkdir()
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+    mask[3:9, 4:14] = 255
+    pil.fromarray(mask).save(builder.path / "_labels/camera/road.png")
+    return builder.close()
+
+
+def test_polars_sees_polygons_masks_and_places(drawn: Path, tmp_path: Path) -> None:
+    root = pack(drawn, "container=folder", out=tmp_path / "now")
+    frame = pl.read_ipc(root / "now.arrow")
+    kinds = dict(frame.schema)
+    assert kinds["polygon"] == pl.List(pl.List(pl.Float32))
+    assert kinds["mask"] == pl.Binary
+    assert kinds["location"] == pl.Array(pl.Float32, 2)
+    assert frame["location"].to_list() == [[52.5, 13.25]] * len(frame)
+    (tree,) = frame.filter(pl.col("label").cast(pl.String) == "tree").to_dicts()
+    assert [len(ring) for ring in tree["polygon"]] == [6, 6]
+    (road,) = frame.filter(pl.col("label").cast(pl.String) == "road").to_dicts()
+    with pil.open(io.BytesIO(road["mask"])) as image:
+        assert (image.mode, image.size) == ("1", (WIDTH, HEIGHT))
+        assert np.argwhere(np.array(image))[[0, -1]].tolist() == [[3, 4], [8, 13]]
+    for line in complaints(root):
+        assert not re.search(r"missing|error|invalid", line, re.IGNORECASE), line
+    assert client.arrow_to_coco(root / "now.arrow", tmp_path / "coco.json") > 0
+    found = json.loads((tmp_path / "coco.json").read_text())["annotations"]
+    assert any(entry.get("segmentation") for entry in found)
+    older = pl.read_ipc(pack(drawn, "schema=mission", out=tmp_path / "m") / "m.arrow")
+    assert older.schema["mask"] == pl.List(pl.Float32)
+    assert older.schema["location"] == pl.Array(pl.Float64, 2)
+    assert older["location"].to_list() == [[13.25, 52.5]] * len(older)
+    (tree,) = older.filter(pl.col("label").cast(pl.String) == "tree").to_dicts()
+    assert np.isnan(tree["mask"]).nonzero()[0].tolist() == [6]
+
+
+def test_the_client_finds_all_of_several_sessions(world: Path, drawn: Path, tmp_path: Path) -> None:
+    """Packed together, one of them once more, into a folder and into a ZIP."""
+    for container in ("folder", "zip"):
+        out = tmp_path / container
+        for options in (["every=10"], ["every=20"]):
+            words = [f"edgefirst.{option}" for option in (*options, f"container={container}")]
+            args = [word for option in words for word in ("--option", option)]
+            ran = recorder("finalize", world, drawn, "--to", "edgefirst", "--out", out, *args)
+            assert ran.code == 0, ran.err
+        root = out / "edgefirst" / container
+        frame = pl.read_ipc(root / f"{container}.arrow").select("name", "frame").unique()
+        assert len(frame) == 3 + 1
+        told = {f"{n}/{n}_{f:03d}.camera.jpeg" for n, f in frame.rows()}
+        if container == "folder":
+            files = {str(p.relative_to(root / root.name)) for p in root.rglob("*.camera.jpeg")}
+            for line in complaints(root):
+                assert not re.search(r"missing|error|invalid", line, re.IGNORECASE), line
+        else:
+            with zipfile.ZipFile(root / "zip.zip") as file:
+                assert file.testzip() is None
+                files = {name for name in file.namelist() if name.endswith(".camera.jpeg")}
+        assert files == told
 
 
 def test_zips_are_whole(world: Path, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_lists_of_other_lengths_do_not_make_up_for_each_other() -> None:
 def test_texts_of_many_labels() -> None:
     lines = [("file:2", {"class": "car"}), ("file:3", {"class": "tree"})]
     assert texts(lines, "class") == ["car", "tree"]
-    for value in ("", None, 3, ["car"]):
+    for value in ("", None, 3, ["car"], "c\ud800r"):
         with pytest.raises(FormatError, match="file:4: class: needs a text, not "):
             texts([*lines, ("file:4", {"class": value})], "class")
 
@@ -98,6 +98,7 @@ def test_lines_however_they_are_set(tmp_path: Path) -> None:
         (b'{"t_ns": 1', "not JSON"),
         (b'{"t_ns": 1} {"t_ns": 2}', "not JSON: Extra data"),
         (b'{"t_ns": 1, "class": "\xff"}', "not JSON"),
+        (b"[" * 200_000, "not JSON: maximum recursion"),
         (b"[1]", "a list, not a mapping"),
         (b'{"t_ns": 1.5}', "t_ns: needs a whole number of nanoseconds"),
         (b"{}", "t_ns: needs a whole number of nanoseconds"),

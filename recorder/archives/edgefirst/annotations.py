@@ -31,6 +31,9 @@ SEGMENT = "segment"
 _HALF_HIDDEN = 0.5
 Mask = npt.NDArray[Any]
 _NO_LINES: Lines = ()
+_FARTHEST_NS = 100_000_000
+"""From a picture to a label of it that does not name its frame, at most."""
+_MOST = float(np.finfo(np.float32).max)
 _STANDING = np.eye(4)
 
 
@@ -45,12 +48,17 @@ class Boxes:
         stream: the camera's.
         size: of its pictures.
         base: goes before tracks' names.
+
+    Attributes:
+        lost: labels of pictures that are not there.
     """
 
     def __init__(self, file: LabelFile, stream: Stream, size: tuple[int, int], base: str) -> None:
         self._file, self._stream, self._size, self._base = file, stream, size, base
         self._lines = file.lines()
         self._next: tuple[int, str, dict[str, Any]] | None = None
+        self._last = 0
+        self.lost = 0
 
     def at(self, index: int) -> Iterator[Annotation]:
         """The labels of a picture, each an annotation of its own; to be asked in order."""
@@ -60,23 +68,45 @@ class Boxes:
             if frame == index:
                 yield self._annotation(where, label)
 
+    def finish(self) -> None:
+        """Look at the labels behind the last picture that was asked for."""
+        while self._advance():
+            self._next = None
+
     def _advance(self) -> bool:
-        if self._next is None:
+        while self._next is None:
             line = next(self._lines, None)
             if line is None:
                 return False
             where, label = line
-            frame = label.get("frame")
-            if not isinstance(frame, int):
-                frame = self._stream.at(label["t_ns"])
-            self._next = frame, where, label
+            frame = self._frame(label)
+            if frame is None:
+                self.lost += 1
+            elif frame < self._last:
+                raise FormatError(
+                    f"{where}: is of picture {frame}, behind one of picture {self._last}: "
+                    "lines must be in order"
+                )
+            else:
+                self._next, self._last = (frame, where, label), frame
         return True
+
+    def _frame(self, label: Mapping[str, Any]) -> int | None:
+        """Index of a label's picture; None where it is not there."""
+        frame = label.get("frame")
+        if type(frame) is int:
+            return frame if 0 <= frame < len(self._stream) else None
+        frame = self._stream.at(label["t_ns"])
+        off_ns = abs(int(self._stream.t_ns[frame]) - label["t_ns"])
+        return frame if off_ns <= _FARTHEST_NS else None
 
     def _annotation(self, where: str, label: dict[str, Any]) -> Annotation:
         width, height = self._size
         row = Annotation(label=text(label, "class", where), ignore=False)
         if "box_px" in label or not ("polygon_px" in label or "mask" in label):
             left, top, wide, high = numbers(label, "box_px", 4, where)
+            if min(wide, high) < 0 or max(map(abs, (left, top, wide, high))) > _MOST:
+                raise FormatError(f"{where}: box_px: is no box")
             # Pixel (0, 0) is the middle of the first one, whose edge is the picture's.
             centre = (left + 0.5 + wide / 2) / width, (top + 0.5 + high / 2) / height
             row.box2d = (*centre, wide / width, high / height)
@@ -146,14 +176,15 @@ class Cuboids:
         if not lines:
             return [], "world" in poses
         quaternions = number_rows(lines, "quaternion_xyzw", 4)
-        turned = quaternions.any(axis=1)
-        if not turned.all():
-            where, _ = lines[int(np.argmin(turned))]
-            raise FormatError(f"{where}: quaternion_xyzw: is no rotation")
-        centres = number_rows(lines, "center_m", 3)
+        with np.errstate(over="ignore"):
+            lengths = np.sum(quaternions * quaternions, axis=1)
+        _check(lines, (lengths > 0) & (lengths < np.inf), "quaternion_xyzw: is no rotation")
+        centres, sizes = number_rows(lines, "center_m", 3), number_rows(lines, "size_m", 3)
+        _check(lines, (np.abs(centres) < _MOST).all(axis=1), "center_m: is too far away")
+        _check(lines, ((sizes >= 0) & (sizes < _MOST)).all(axis=1), "size_m: are no sizes")
         local = transform(rotation_of_quaternion(quaternions), centres)
         boxes = np.array(to_rig) @ local
-        extents = np.abs(boxes[:, :3, :3]) @ number_rows(lines, "size_m", 3)[..., None]
+        extents = np.abs(boxes[:, :3, :3]) @ sizes[..., None]
         values = np.concatenate([boxes[:, :3, 3], extents[..., 0]], axis=1).tolist()
         rows = [
             Annotation(object_id(self._base, track), kind, box3d=box, ignore=False)
@@ -182,7 +213,7 @@ class _Sets:
     known: tuple[Lines, list[Annotation]] | None = None
 
     def __init__(self, file: LabelFile) -> None:
-        self._lines = file.lines()
+        self._lines = _in_order(file.lines())
         self._line = next(self._lines, None)
         self._sets = [self._read(), self._read()]
 
@@ -204,6 +235,22 @@ class _Sets:
             found.append(self._line)
             self._line = next(self._lines, None)
         return t_ns, found
+
+
+def _check(lines: Lines, good: npt.ArrayLike, words: str) -> None:
+    """FormatError that names the first line that is not good."""
+    if not np.all(good):
+        raise FormatError(f"{lines[int(np.argmin(good))][0]}: {words}")
+
+
+def _in_order(lines: Iterator[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same lines; FormatError where times go back: who looks for one reads no further."""
+    before: int | None = None
+    for where, label in lines:
+        if before is not None and label["t_ns"] < before:
+            raise FormatError(f"{where}: t_ns: is before that of the line above: must be in order")
+        before = label["t_ns"]
+        yield where, label
 
 
 def object_id(base: str, track: str) -> str:
@@ -254,5 +301,7 @@ def _shares(ring: list[Any], size: tuple[int, int], where: str) -> list[float]:
     flat: list[float] = []
     for point in ring:
         x, y = numbers({"polygon_px": point}, "polygon_px", 2, where)
+        if max(abs(x), abs(y)) > _MOST:
+            raise FormatError(f"{where}: polygon_px: a point is too far away")
         flat += ((x + 0.5) / size[0], (y + 0.5) / size[1])
     return flat

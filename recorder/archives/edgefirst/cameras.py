@@ -22,6 +22,7 @@ from recorder.processing.geometry import apply, invert
 from recorder.session.stream import Stream
 
 Place = tuple[float, float, float | None]
+_AS_RECORDED = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION  # labels and lenses are of that
 _KEYS = ("model", "device", "card", "product")
 
 
@@ -75,7 +76,7 @@ class CameraFiles:
             tags = encode_exif(self._exif(t_ns, place, name))
             if not self.recodes:
                 return {"camera.jpeg": Payload(exif_.insert_exif(jpeg, tags))}
-            image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+            image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), _AS_RECORDED)
             if image is None:
                 raise ArchiveError("cannot be decoded")
             done, encoded = cv2.imencode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 1])

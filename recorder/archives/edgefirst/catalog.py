@@ -15,6 +15,7 @@ from typing import Any
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.table import Existing
+from recorder.processing.frames import kind_of
 from recorder.session.reader import Session
 
 KEY = "recorder"
@@ -54,7 +55,10 @@ class Entry:
         """The inverse of `to_json`."""
         keys = ("name", "start_ns", "base", "sequences")
         facts = {key: value for key, value in values.items() if key not in keys}
-        return cls(values["name"], values["start_ns"], values["base"], values["sequences"], facts)
+        base, sequences = values["base"], dict(values["sequences"])
+        if not all(isinstance(text, str) for text in (base, *sequences, *sequences.values())):
+            raise TypeError("names of sequences are no texts")
+        return cls(values["name"], values["start_ns"], base, sequences, facts)
 
 
 @dataclass
@@ -72,7 +76,7 @@ class Catalog:
     new: list[Entry] = field(default_factory=list)
 
     @classmethod
-    def of(cls, sessions: Sequence[Session], old: Existing | None, where: Path) -> Catalog:
+    def of(cls, sessions: Sequence[Session], old: Existing | None) -> Catalog:
         """Names for the sequences of sessions.
 
         A session that is in the older dataset keeps its name.
@@ -80,37 +84,43 @@ class Catalog:
         Args:
             sessions: that are packed now.
             old: the older table.
-            where: it is, for messages.
 
         Raises:
-            ArchiveError: what the older table says of its sessions is not what it should be.
+            ArchiveError: what the older table says of its sessions is not what it should be, or
+                two sessions cannot be told from each other.
         """
         catalog = cls()
         before: dict[tuple[str, int], Entry] = {}
-        try:
-            told = json.loads(old.metadata.get(KEY, "{}")) if old is not None else {}
-            for values in told.get("sessions", ()):
-                entry = Entry.of_json(values)
-                before[entry.identity] = entry
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ArchiveError(f"{where}: metadata {KEY}: {error!r}") from None
-        replaced = {identity_of(session) for session in sessions}
+        if old is not None:
+            try:
+                for values in old.entry(KEY, dict).get("sessions", ()):
+                    entry = Entry.of_json(values)
+                    before[entry.identity] = entry
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ArchiveError(f"{old.path}: metadata {KEY}: {error!r}") from None
+        places: dict[tuple[str, int], Path] = {}
+        for session in sessions:
+            if (first := places.setdefault(identity_of(session), session.path)) != session.path:
+                raise ArchiveError(f"{session.path}: has the name and the start of {first}")
+        replaced = places.keys()
         catalog.kept = [entry for key, entry in before.items() if key not in replaced]
         for key in replaced & before.keys():
             catalog.dropped |= set(before[key].sequences.values())
         names = {entry.base for entry in catalog.kept}
         names |= (old.sequences if old is not None else frozenset()) - catalog.dropped
         taken = {name.casefold() for name in names}
-        for session in sessions:
+        # Those that have a name already come first, whatever their order is.
+        for session in sorted(sessions, key=lambda one: identity_of(one) not in before):
             name, start_ns = identity_of(session)
             known = before.get((name, start_ns))
             base = known.base if known is not None else sequence_name(session)
             free, number = base, 1
-            while free.casefold() in taken:
+            while taken & (wanted := _names(free, session)):
                 number += 1
                 free = f"{base}_{number}"
-            taken.add(free.casefold())
+            taken |= wanted
             catalog.new.append(Entry(name, start_ns, free))
+        catalog.new.sort(key=lambda entry: list(places).index(entry.identity))
         return catalog
 
     def metadata(self, options: dict[str, Any]) -> dict[str, str]:
@@ -123,6 +133,17 @@ class Catalog:
 def identity_of(session: Session) -> tuple[str, int]:
     """Name and start (ns) of a session."""
     return session.name, session.start_ns or 0
+
+
+def _names(base: str, session: Session) -> set[str]:
+    """What a session's sequences may be called, folded: one camera may have no picture."""
+    cameras = [
+        stream.name
+        for stream in session.streams.values()
+        if not stream.name.startswith("_") and kind_of(stream) == "camera"
+    ]
+    several = [f"{base}_{camera}".casefold() for camera in cameras if len(cameras) > 1]
+    return {base.casefold(), *several}
 
 
 def sequence_name(session: Session) -> str:

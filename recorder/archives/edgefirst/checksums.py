@@ -1,8 +1,7 @@
-"""Checksums of bytes from those of their parts, of large data, and of pictures from their sums.
+"""Checksums of bytes from those of their parts, and of pictures from their sums.
 
 ::
 
-    crc32(data) == zlib.crc32(data)               # in half the time
     crc32_combine(zlib.crc32(a), zlib.crc32(b), len(b)) == zlib.crc32(a + b)
     adler32_rows(rows) == zlib.adler32(b"".join(b"\\0" + row.tobytes() for row in rows))
 """
@@ -10,7 +9,6 @@
 from __future__ import annotations
 
 import functools
-import zlib
 
 import cv2
 import numpy as np
@@ -19,35 +17,8 @@ import numpy.typing as npt
 _CRC32 = 0xEDB88320
 """The polynomial of RFC 1952, section 8; the highest bit is the coefficient of x^0."""
 _ONE = 1 << 31
-_FAR, _NEAR = 91_639, 49_961  # bytes
-"""x^(8 _FAR) = x^(8 (_FAR - _NEAR)) + 1: found by search; the least that the polynomial divides."""
 _ADLER = 65_521
 _MOST_SUMMED = (1 << 31) // 255  # values of a byte that a sum of 32 bits has room for
-
-
-def crc32(data: bytes | memoryview) -> int:
-    """CRC-32 of large data.
-
-    The polynomial divides one of three terms.  So a byte may be taken out, and instead be added
-    to two others behind it, which is done with a whole stretch at once; a CRC byte by byte is
-    needed of the last stretch only.
-    """
-    size = len(data)
-    if size < 4 * _FAR:
-        return zlib.crc32(data)
-    given, last = np.frombuffer(data, np.uint8), size - _FAR
-    taken = np.empty(size, np.uint8)  # what each byte was once it was taken out
-    taken[:_FAR] = given[:_FAR]
-    taken[:4] ^= 0xFF  # where a CRC begins
-    taken[_NEAR:_FAR] ^= taken[: _FAR - _NEAR]
-    for start in range(_FAR, last, _NEAR):
-        end = min(start + _NEAR, last)
-        part = taken[start:end]
-        np.bitwise_xor(given[start:end], taken[start - _NEAR : end - _NEAR], out=part)
-        part ^= taken[start - _FAR : end - _FAR]
-    rest = given[last:] ^ taken[last - _FAR : last]
-    rest[:_NEAR] ^= taken[last - _NEAR : last]
-    return zlib.crc32(rest.data, 0xFFFFFFFF)
 
 
 def crc32_combine(first: int, second: int, size: int) -> int:

@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import os
 import struct
+import zlib
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.checksums import crc32
 from recorder.archives.edgefirst.direct import BLOCK, LARGE, Bytes, DirectFile
 from recorder.archives.edgefirst.zip_index import (
     CENTRAL,
@@ -33,6 +33,7 @@ from recorder.archives.edgefirst.zip_index import (
     END64,
     LOCAL,
     LOCATOR64,
+    UTF8,
     Member,
     read_members,
 )
@@ -117,10 +118,11 @@ class ZipContainer(Container):
 
     def add(self, name: str, payload: Payload, t_ns: int) -> None:
         if payload.crc is None:
-            payload.crc = crc32(payload.data)
+            payload.crc = zlib.crc32(payload.data)
         size = len(payload.data)
+        flags = 0 if name.isascii() else UTF8
         member = Member(
-            name.encode(), 0, payload.crc, size, size, self._file.length, dos_time(t_ns)
+            name.encode(), 0, payload.crc, size, size, self._file.length, dos_time(t_ns), flags
         )
         self._file.append(self._begin(member, aligned=size >= LARGE), payload.data)
 
@@ -130,6 +132,8 @@ class ZipContainer(Container):
                 name = member.name.decode("utf-8", "replace")
                 if wanted(name.partition("/")[0]):
                     start = member.data_offset(file, str(old))
+                    if start + member.stored > os.fstat(file.fileno()).st_size:
+                        raise ArchiveError(f"{old}: is damaged: it ends within {name}")
                     self._file.append(self._begin(member.moved(self._file.length)))
                     self._copy(file.fileno(), start, member.stored)
 
@@ -166,7 +170,7 @@ class ZipContainer(Container):
         while offset < end:
             done = _copy_range(source, target, offset, end - offset)
             if not done:
-                raise ArchiveError(f"{self._path.name}: an older one ends {end - offset} bytes ago")
+                raise ArchiveError(f"{self._path.name}: the older one became shorter meanwhile")
             offset += done
         self._file.end_copy()
         if self._file.length - self._begun >= _WRITEBACK:

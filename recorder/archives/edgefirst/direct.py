@@ -20,6 +20,7 @@ import contextlib
 import errno
 import mmap
 import os
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -31,7 +32,9 @@ from recorder.formats.disk import FILE_MODE
 
 BLOCK = 4096
 """What offsets, sizes and addresses are multiples of."""
-GATHER_BYTES = 8 << 20
+GATHER_BYTES = 16 << 20
+QUEUED = 2
+"""Gatherings that wait or are written: the disk has work while nothing is appended."""
 LARGE = 64 << 10
 """From here on it is cheaper not to copy."""
 
@@ -61,7 +64,7 @@ def joined(*parts: Bytes) -> memoryview:
 class DirectFile(Closing):
     """Gathers what is appended, and writes it by a thread while more is gathered.
 
-    It holds on to about twice `GATHER_BYTES`, copied or not, until it is written.
+    It holds on to about `QUEUED` + 1 times `GATHER_BYTES`, copied or not, until it is written.
 
     Args:
         path: the new file.
@@ -76,12 +79,12 @@ class DirectFile(Closing):
             with contextlib.suppress(OSError):  # this file system has no such thing
                 self._direct_fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
         # Memory of its own begins at a page, and copies have the same place in it as in the file.
-        self._buffers = [mmap.mmap(-1, GATHER_BYTES) for _ in range(2)]
+        self._buffers = deque(mmap.mmap(-1, GATHER_BYTES) for _ in range(QUEUED + 1))
         self._parts: list[memoryview] = []
         self._start = self._size = 0  # of what is gathered, in the file
         self._copied, self._filled = 0, 0  # in the buffer: not yet among the parts
         self._pool = ThreadPoolExecutor(1, "direct")
-        self._writing: Future[None] | None = None
+        self._writing: deque[Future[None]] = deque()
 
     @property
     def length(self) -> int:
@@ -120,15 +123,15 @@ class DirectFile(Closing):
         self._copied = end
 
     def _begin(self) -> None:
-        """Have what is gathered written up to a block's end, once what was before it is."""
+        """Have what is gathered written up to a block's end; waits while `QUEUED` are."""
         rest = min(self.length % BLOCK, self._size)
         self._end_copies(self._filled - rest)
-        self._wait()
+        self._wait(QUEUED - 1)
         if self._parts:
-            self._writing = self._pool.submit(self._write, self._parts, self._start)
+            self._writing.append(self._pool.submit(self._write, self._parts, self._start))
         self._start += self._size - rest
         over = self._buffers[0][self._filled - rest : self._filled]
-        self._buffers.reverse()
+        self._buffers.rotate(-1)  # the next one is free: no more than `QUEUED` others are not
         self._gather_anew()
         self._buffers[0][self._copied : self._copied + rest] = over
         self._filled += rest
@@ -138,10 +141,10 @@ class DirectFile(Closing):
         self._parts, self._size = [], 0
         self._copied = self._filled = self._start % BLOCK
 
-    def _wait(self) -> None:
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            writing.result()
+    def _wait(self, most: int) -> None:
+        """Until no more than that are being written."""
+        while len(self._writing) > most:
+            self._writing.popleft().result()
 
     def _write(self, parts: Sequence[memoryview], offset: int) -> None:
         """Past the cache where all of it can be, and as far as the disk takes it so."""
@@ -175,7 +178,7 @@ class DirectFile(Closing):
 
     def _flush(self) -> None:
         self._begin()
-        self._wait()
+        self._wait(0)
         self._end_copies(self._filled)
         self._write(self._parts, self._start)
         self._start += self._size
@@ -187,8 +190,8 @@ class DirectFile(Closing):
         os.fsync(self._fd)
 
     def close(self) -> None:
-        self._pool.shutdown()
-        self._writing = None
+        self._pool.shutdown(cancel_futures=True)
+        self._writing.clear()
         self._parts = []
         self._buffers.clear()
         for fd in (self._fd, self._direct_fd):

@@ -18,7 +18,7 @@ from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.direct import joined
 
 _ASCII, _BYTE, _SHORT, _LONG, _RATIONAL, _UNDEFINED = 2, 1, 3, 4, 5, 7
-_SOI, _APP0, _APP1, _SOS = b"\xff\xd8", 0xE0, 0xE1, 0xDA
+_SOI, _APP0, _APP1, _APP15, _COM = b"\xff\xd8", 0xE0, 0xE1, 0xEF, 0xFE
 _IDENTIFIER = b"Exif\0\0"
 _MOST = 65_533 - len(_IDENTIFIER)  # of a segment
 _DENOMINATOR = 1_000_000  # the largest
@@ -257,17 +257,16 @@ def insert_exif(jpeg: bytes, exif: bytes) -> memoryview:
         size = int.from_bytes(jpeg[at + 2 : at + 4], "big")
         if size < 2 or at + 2 + size > len(jpeg):
             raise ArchiveError("is a broken JPEG")
+        if not _APP0 <= marker <= _APP15 and marker != _COM:
+            break  # what follows is for the decoder, and as it is
         whole = jpeg[at : at + 2 + size]
         at += 2 + size
         if marker == _APP1 and whole[4:].startswith(_IDENTIFIER):
             continue
         if marker == _APP0 and len(kept) == 4:
             kept.insert(1, whole)  # JFIF wants to be first; readers of EXIF take it so
-        elif marker in (_APP0, _APP1):
+        else:
             kept.append(whole)
-        else:  # only application segments come first: the rest is as it is
-            at -= 2 + size
-            break
     if jpeg[at : at + 1] != b"\xff":
         raise ArchiveError("is a broken JPEG")
     return joined(*kept, memoryview(jpeg)[at:])

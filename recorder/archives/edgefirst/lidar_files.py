@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.base import Job
-from recorder.archives.edgefirst.checksums import crc32
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
 from recorder.archives.edgefirst.png import encode_png
@@ -54,7 +54,7 @@ class LidarFiles:
         if found != shape:
             raise FormatError(f"{where}: has {shape} beams and columns, the channel rng {found}")
         self._beam, self._start = _lines(self._optics)
-        self._shifts = _pixel_shifts(text, shape[0])
+        self._shifts = _pixel_shifts(text, shape[0], where)
         self.pose = job.calibration.of(stream.name).pose
         self.projects = project and self.pose is not None
         self._in_rig = job.options["points_frame"] == RIG
@@ -85,7 +85,7 @@ class LidarFiles:
                 points["x"], points["y"], points["z"] = in_rig.T
             viewpoint = None if self._in_rig else self.pose
             pcd = encode_pcd(points, viewpoint)
-            files = {"lidar.pcd": Payload(pcd, crc32(pcd))}
+            files = {"lidar.pcd": Payload(pcd, zlib.crc32(pcd))}
             ranges, reflectivity = sweep[0]
             if "depth" in self._pictures:
                 depth = in_steps(self._destaggered(ranges) * 1e-3)
@@ -146,9 +146,13 @@ def _lines(optics: OusterOptics) -> tuple[npt.NDArray[np.float32], npt.NDArray[n
     return np.ascontiguousarray(along, np.float32), np.ascontiguousarray(start, np.float32)
 
 
-def _pixel_shifts(text: str, beams: int) -> npt.NDArray[np.intp]:
+def _pixel_shifts(text: str, beams: int, where: str) -> npt.NDArray[np.intp]:
     """By how many columns each row is turned so that columns stand above each other."""
     document: Mapping[str, Any] = json.loads(text)
     layout = document.get("lidar_data_format") or document.get("data_format") or {}
     shifts = layout.get("pixel_shift_by_row") or [0] * beams
-    return np.resize(np.array(shifts, np.intp), beams)
+    if not isinstance(shifts, list) or not all(type(shift) is int for shift in shifts):
+        raise FormatError(f"{where}: pixel_shift_by_row: needs whole numbers")
+    if len(shifts) != beams:
+        raise FormatError(f"{where}: pixel_shift_by_row: has {len(shifts)} rows, not {beams}")
+    return np.array(shifts, np.intp)

@@ -104,9 +104,7 @@ class _DatasetPacker:
     def pack(self) -> Packed:
         options, disk = self._options, PosixDisk()
         before = self._look_at_old()
-        catalog = Catalog.of(
-            [job.session for job in self._jobs], before, self._root / f"{self._name}.arrow"
-        )
+        catalog = Catalog.of([job.session for job in self._jobs], before)
         self._root.mkdir(FOLDER_MODE)
         counts: dict[str, int] = {}
         with self._container() as container, Table(self._root, options["schema"]) as table:

@@ -11,6 +11,7 @@ A sweep or a frame of a radar that goes with several pictures is made once.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +31,10 @@ from recorder.archives.edgefirst.samples import Places, Thinning, nearest_all
 from recorder.archives.edgefirst.sensors import Made
 
 WINDOW = 16
-"""Pictures that are planned together, and made while those before them are written."""
+"""Pictures that are planned together; fewer where they become PNGs, which are held until then."""
+_PNG_WINDOW = 4
+AHEAD = 2
+"""Windows that are made while one is written."""
 NONE = -1
 """Stands for the index or the stamp of a sample that is not there."""
 
@@ -133,7 +137,8 @@ class Pipeline:
         places: Places | None,
         pool: ThreadPoolExecutor,
     ) -> None:
-        self._camera, self._sequence, self._places, self._pool = camera, sequence, places, pool
+        self._job, self._pool = job, pool
+        self._camera, self._sequence, self._places = camera, sequence, places
         options: Any = job.options
         tolerance_ns = round(options["tolerance_ms"] * 1e6)
         self._sensors = [_Sensor(files, tolerance_ns, pool) for files in sensors]
@@ -147,21 +152,20 @@ class Pipeline:
     def windows(self) -> Iterator[Window]:
         """All samples; when some are given, the next ones are being made."""
         chosen = self._thinning.choose(self._camera.stream)
-        before: Window | None = None
-        while pictures := list(islice(chosen, WINDOW)):
-            window = self._begin(np.array(pictures, np.int64))
-            if before is not None:
-                yield before
-            before = window
-        if before is not None:
-            yield before
+        begun: deque[Window] = deque()
+        size = _PNG_WINDOW if self._camera.recodes else WINDOW
+        while pictures := list(islice(chosen, size)):
+            begun.append(self._begin(np.array(pictures, np.int64)))
+            if len(begun) > AHEAD:
+                yield begun.popleft()
+        yield from begun
 
     def _begin(self, pictures: npt.NDArray[np.int64]) -> Window:
         """Have the samples of pictures made: int64 [n, (index, stamp)]."""
         index, t_ns = pictures.T
         lidar_t_ns = np.full(len(index), NONE)
         names = [f"{self._sequence}/{self._sequence}_{i:03d}" for i in index.tolist()]
-        places = [None if self._places is None else self._places.at(t) for t in t_ns.tolist()]
+        places = self._places_at(t_ns)
         about = zip(index.tolist(), t_ns.tolist(), places, names, strict=True)
         files = [[self._picture(*one)] for one in about]
         for sensor in self._sensors:
@@ -176,6 +180,12 @@ class Pipeline:
                     if depth:
                         of_sample.append(self._pool.submit(self._depth, part).result)
         return Window(index, t_ns, lidar_t_ns, places, names, files)
+
+    def _places_at(self, t_ns: Times) -> list[Place | None]:
+        if self._places is None:
+            return [None] * len(t_ns)
+        with self._job.at(self._places.name):
+            return [self._places.at(t) for t in t_ns.tolist()]
 
     def _picture(
         self, index: int, t_ns: int, place: Place | None, name: str

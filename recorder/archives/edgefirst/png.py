@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.checksums import adler32_rows, crc32, crc32_combine
+from recorder.archives.edgefirst.checksums import adler32_rows, crc32_combine
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.direct import aligned_buffer
 
@@ -114,7 +114,7 @@ def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = No
     chunk[: 4 + len(_ZLIB)] = b"IDAT" + _ZLIB
     _store(rows, np.frombuffer(chunk, np.uint8)[4 + len(_ZLIB) : -4])
     chunk[-4:] = struct.pack(">I", adler32_rows(rows))
-    crc = crc32(chunk)
+    crc = zlib.crc32(chunk)
     end = struct.pack(">I", crc) + end
     data[-len(end) :] = end
     return Payload(data, zlib.crc32(end, crc32_combine(zlib.crc32(head), crc, len(chunk))))
@@ -123,16 +123,19 @@ def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = No
 def _store(rows: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
     """Put rows without a filter into blocks of deflate that are not compressed."""
     height, width = rows.shape
-    at, many = 0, _LONGEST // (1 + width)
-    for first in range(0, height, many):
-        some = rows[first : first + many]
-        size = len(some) * (1 + width)
-        _STORED.pack_into(out.data, at, first + many >= height, size, size ^ 0xFFFF)
-        at += _STORED.size
-        lines = out[at : at + size].reshape(-1, 1 + width)
-        lines[:, 0] = 0
-        lines[:, 1:] = some
-        at += size
+    line, most = 1 + width, _LONGEST // (1 + width)
+    whole = height // most
+    parts = [(whole, most)] * (whole > 0) + [(1, height % most)] * (height % most > 0)
+    for blocks, count in parts:
+        size = _STORED.size + count * line
+        block = out[: blocks * size].reshape(blocks, size)
+        head = _STORED.pack(False, count * line, count * line ^ 0xFFFF)
+        block[:, : _STORED.size] = np.frombuffer(head, np.uint8)
+        lines = block[:, _STORED.size :].reshape(blocks, count, line)
+        lines[:, :, 0] = 0
+        lines[:, :, 1:] = rows[: blocks * count].reshape(blocks, count, width)
+        out, rows = out[blocks * size :], rows[blocks * count :]
+    block[-1, 0] = True
 
 
 def insert_exif(png: bytes, exif: bytes) -> bytes:

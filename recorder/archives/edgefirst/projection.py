@@ -7,6 +7,7 @@ from its centre by a polynomial.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,9 @@ class Projection:
         self.model, self.size = sensor.model, sensor.resolution
         needed = ("cx", "cy") if self.model == "ftheta" else ("fx", "fy", "cx", "cy")
         self._lens = {key: self._number(key, None) for key in needed}
+        for key in ("fx", "fy"):
+            if self._lens.get(key, 1.0) <= 0:
+                raise calibration.error(f"{self._key}.{key}", "needs a number above 0")
         self._bent = {
             key: self._number(key, 0.0)
             for key in ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4")
@@ -133,11 +137,15 @@ class Projection:
         farthest = float(np.hypot(*self.size))
         distances = np.linspace(0.0, farthest, _TABLE)
         angles = _polynomial(back, distances)
-        rising = int(np.argmin(np.diff(angles, append=-1.0) > 0)) + 1
+        rising = int(np.argmin(np.diff(angles, append=-np.inf) > 0)) + 1
+        if rising < 2:
+            raise self._calibration.error(f"{self._key}.pixel_to_angle", "does not rise")
         return angles[:rising], distances[:rising]
 
     def _list(self, key: str) -> list[float]:
         values = self._parameters.get(key) or []
+        if not isinstance(values, list | tuple):
+            raise self._calibration.error(f"{self._key}.{key}", f"needs numbers, not {values!r}")
         return [self._checked(key, value) for value in values]
 
     def _number(self, key: str, default: float | None) -> float:
@@ -149,7 +157,8 @@ class Projection:
         return self._checked(key, value)
 
     def _checked(self, key: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not abs(value) <= sys.float_info.max:
             raise self._calibration.error(f"{self._key}.{key}", f"needs a number, not {value!r}")
         return float(value)
 

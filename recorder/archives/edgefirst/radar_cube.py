@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 import numpy.typing as npt
@@ -28,29 +30,21 @@ def quantized(spectra: npt.NDArray[np.complex64], gain: float) -> tuple[npt.NDAr
         stands at doppler // 2.
     """
     tx, rx, chirps, ranges = spectra.shape
-    low = chirps // 2  # where Doppler 0 comes to stand
-    grid = np.empty((tx, ranges, rx, chirps), np.int32)  # as it stands in pictures
-    # One antenna pair after the other: what is made of it in between stays in a core's cache.
-    scratch = np.empty((chirps, 2 * ranges), np.int16)
-    pairs = scratch.view(np.int32)  # both parts are moved as one
-    cut = 0
-    for one, cells in zip(np.ascontiguousarray(spectra).view(np.float32), grid, strict=True):
-        for receiver, values in enumerate(one):
-            cut += _round(values, gain, scratch)
-            cv2.transpose(pairs[chirps - low :], cells[:, receiver, :low])
-            cv2.transpose(pairs[: chirps - low], cells[:, receiver, low:])
-    return grid.view(np.int16).reshape(tx, ranges, rx, chirps, 2).transpose(0, 2, 1, 3, 4), cut
-
-
-def _round(values: npt.NDArray[np.float32], gain: float, out: npt.NDArray[np.int16]) -> int:
-    """Put values times the gain into `out`; returns how many were cut."""
+    values = np.ascontiguousarray(spectra).view(np.float32).reshape(-1, 2 * ranges)
     # OpenCV multiplies, rounds and cuts at once; what it cut stands at an end of int16.
-    cv2.addWeighted(values, gain, values, 0.0, 0.0, out, cv2.CV_16S)
-    if cv2.norm(out, cv2.NORM_INF) < _MOST:
-        return 0
-    exact = np.rint(values * np.float32(gain))
-    out[:] = np.clip(exact, -_MOST, _MOST)
-    return int(np.count_nonzero(np.abs(exact) > _MOST))
+    rounded: npt.NDArray[Any] = cv2.addWeighted(values, gain, values, 0.0, 0.0, None, cv2.CV_16S)
+    cut = 0
+    if cv2.norm(rounded, cv2.NORM_INF) >= _MOST:
+        exact = np.rint(values * np.float32(gain))
+        cut = int(np.count_nonzero(np.abs(exact) > _MOST))
+        rounded = np.clip(exact, -_MOST, _MOST).astype(np.int16)
+    pairs = rounded.view(np.int32).reshape(tx, rx, chirps, ranges)  # both parts are moved as one
+    low = chirps // 2  # where Doppler 0 comes to stand
+    rising = np.concatenate([pairs[:, :, chirps - low :], pairs[:, :, : chirps - low]], axis=2)
+    grid = np.empty((tx, ranges, rx * chirps), np.int32)  # as it stands in pictures
+    for of_sequence, cells in zip(rising.reshape(tx, rx * chirps, ranges), grid, strict=True):
+        cv2.transpose(of_sequence, cells)
+    return grid.view(np.int16).reshape(tx, ranges, rx, chirps, 2).transpose(0, 2, 1, 3, 4), cut
 
 
 def cropped(cube: npt.NDArray[np.int16], ranges: int, doppler: int) -> npt.NDArray[np.int16]:

@@ -31,7 +31,7 @@ class RadarFiles:
         incomplete: frames that lack packets.
     """
 
-    BATCH = 4
+    BATCH = 8
 
     def __init__(self, job: Job, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream

@@ -194,8 +194,12 @@ class RowMaker:
         return [Annotation(mask=encode_png(np.ascontiguousarray(classes)))]
 
     def told(self) -> list[str]:
-        """What was odd, one sentence each."""
+        """What was odd, one sentence each; after the last sample."""
         lines = []
+        if self._boxes is not None:
+            self._boxes.finish()
+            if self._boxes.lost:
+                lines.append(f"{self._boxes.lost} labels are of no picture of it: left out")
         if self._poses is not None and self._poses.unknown:
             lines.append(f"{self._poses.unknown} samples have no pose: none is near in time")
         if self._cuboids.unknown:

@@ -60,14 +60,18 @@ def nearest_all(stream: Stream, t_ns: Times, tolerance_ns: int) -> npt.NDArray[n
     Returns:
         Their indices, int64 [n]; -1 where none is near enough.
     """
-    times = stream.t_ns
+    times, order = stream.t_ns, None
     if not len(times):
         return np.full(len(t_ns), -1)
+    if (times[1:] < times[:-1]).any():  # a trace whose clock was set back
+        order = np.argsort(times, kind="stable")
+        times = times[order]
     after = np.searchsorted(times, t_ns)
     before = np.maximum(after - 1, 0)
     after = np.minimum(after, len(times) - 1)
     best = np.where(np.abs(t_ns - times[before]) <= np.abs(times[after] - t_ns), before, after)
-    return np.where(np.abs(times[best] - t_ns) <= tolerance_ns, best, -1)
+    near = np.abs(times[best] - t_ns) <= tolerance_ns
+    return np.where(near, best if order is None else order[best], -1)
 
 
 class PoseWalk:
@@ -163,7 +167,8 @@ class Places:
         fix = fixes[0] + share * (fixes[-1] - fixes[0])
         if abs(fixes[-1][1] - fixes[0][1]) > 180:  # across the date line
             fix = fixes[round(share)]
-        return float(fix[0]), float(fix[1]), float(fix[2]) if len(fix) > 2 else None
+        height = float(fix[2]) if len(fix) > 2 and np.isfinite(fix[2]) else None
+        return float(fix[0]), float(fix[1]), height
 
 
 def find_places(streams: list[Stream]) -> Places | None:
@@ -182,5 +187,5 @@ def find_places(streams: list[Stream]) -> Places | None:
 
 def _is_place(fix: Floats) -> bool:
     return bool(
-        np.isfinite(fix).all() and abs(fix[0]) <= 90 and abs(fix[1]) <= 180 and fix[:2].any()
+        np.isfinite(fix[:2]).all() and abs(fix[0]) <= 90 and abs(fix[1]) <= 180 and fix[:2].any()
     )

@@ -239,7 +239,7 @@ def class_names(before: Existing | None, new: Sequence[Entry]) -> dict[str, str]
     """
     known: list[str] = []
     if before is not None and before.metadata.get("mask_interpretation") == "class_index":
-        known = json.loads(before.metadata.get("labels") or "[]")
+        known = before.entry("labels", list)
     count = max((entry.facts.get("classes", 0) for entry in new), default=0)
     names = known + [f"class_{number}" for number in range(len(known), count)]
     if not names:

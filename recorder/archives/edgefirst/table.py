@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -38,11 +38,14 @@ from recorder.archives.edgefirst.split import TRAIN, VAL
 from recorder.contract.closing import Closing
 
 ROWS = 4096
-"""Rows of a batch."""
+"""Rows of a batch, at most."""
+MASK_BYTES = 16 << 20
+"""Of the masks of a batch; the sample that goes beyond is the last."""
 MOST_LABELS, MOST_GROUPS = 0xFFFF, 0xFF
 LABELS = "label_indices"
 """Entry of a mission file's metadata: index by label, as ``category_metadata`` has it elsewhere."""
 _ALWAYS = ("name", "frame")
+Told = TypeVar("Told", dict[str, Any], list[Any])
 
 
 @dataclass(slots=True)
@@ -90,12 +93,14 @@ class Existing:
         schema: `CURRENT` or `MISSION`.
         metadata: of the file.
         columns: their names.
+        path: its file.
         sequences: names of all samples' sequences.
     """
 
     schema: str
     metadata: dict[str, str]
     columns: tuple[str, ...]
+    path: Path
     sequences: frozenset[str] = frozenset()
 
     @classmethod
@@ -106,17 +111,71 @@ class Existing:
                 reader = ipc.open_file(file)
                 found = reader.schema
                 names = frozenset(_names(reader)) if "name" in found.names else frozenset()
-        except (OSError, pa.ArrowInvalid) as error:
+            metadata = {k.decode(): v.decode() for k, v in (found.metadata or {}).items()}
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise ArchiveError(f"{path}: cannot be added to: {error}") from None
-        metadata = {k.decode(): v.decode() for k, v in (found.metadata or {}).items()}
         if "name" not in found.names:
             raise ArchiveError(f"{path}: cannot be added to: has no column name")
-        if pa.types.is_dictionary(found.field("name").type):
-            return cls(MISSION, metadata, tuple(found.names), names)
+        kind = found.field("name").type
+        if not all(isinstance(name, str) for name in names):
+            raise ArchiveError(f"{path}: cannot be added to: its names are of type {kind}")
+        columns = tuple(found.names)
+        if pa.types.is_dictionary(kind):
+            return cls(MISSION, metadata, columns, path, names)
         version = metadata.get("schema_version", "2025.10")
         if version < "2026.04":
             raise ArchiveError(f"{path}: cannot be added to: is of schema {version}")
-        return cls(CURRENT, metadata, tuple(found.names), names)
+        return cls(CURRENT, metadata, columns, path, names)
+
+    def entry(self, key: str, kind: type[Told]) -> Told:
+        """What an entry of the metadata says in JSON; an empty one where there is none.
+
+        Raises:
+            ArchiveError: it is none, or of another kind; names the file.
+        """
+        try:
+            value = json.loads(self.metadata.get(key) or "null")
+        except ValueError as error:
+            raise ArchiveError(f"{self.path}: metadata {key}: not JSON: {error}") from None
+        if value is None:
+            return kind()
+        if not isinstance(value, kind):
+            raise ArchiveError(
+                f"{self.path}: metadata {key}: a {type(value).__name__}, not a {kind.__name__}"
+            )
+        return value
+
+    def label_indices(self) -> dict[str, int | None]:
+        """Index by label; ArchiveError where one is none."""
+        told: dict[str, Any] = {}
+        for label, about in self.entry("category_metadata", dict).items():
+            if not isinstance(about, dict):
+                raise ArchiveError(
+                    f"{self.path}: metadata category_metadata: {label!r}: no mapping"
+                )
+            told[label] = about.get("id")
+        told |= self.entry(LABELS, dict)
+        for label, index in told.items():
+            if index is not None and (type(index) is not int or index < 0):
+                raise ArchiveError(f"{self.path}: metadata: label {label!r} has index {index!r}")
+        return told
+
+    def batches(self) -> Iterator[Any]:
+        """Its rows in the form of `spool_schema`; ArchiveError where that would lose any."""
+        why = "cannot be added to"
+        with pa.memory_map(str(self.path)) as file:
+            reader = ipc.open_file(file)
+            for number in range(reader.num_record_batches):
+                try:
+                    batch = reader.get_batch(number)
+                    batch.validate(full=True)
+                    yield to_spool(batch)
+                except KeyError as error:
+                    raise ArchiveError(
+                        f"{self.path}: {why}: its columns {error.args[0]} would be lost"
+                    ) from None
+                except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+                    raise ArchiveError(f"{self.path}: {why}: {error}") from None
 
 
 def _names(reader: Any) -> Iterator[str]:
@@ -148,35 +207,26 @@ class Table(Closing):
         self._labels: dict[str, int | None] = {}
         self._groups: set[str] = set()
         self._sequences: dict[str, None] = {}
-        self._kept_metadata: dict[str, str] = {}
+        self._old: Existing | None = None
+        self._mask_bytes = 0  # of the rows that wait
         self.count = 0
 
     def keep(self, old: Path, dropped: Collection[str]) -> None:
         """Take over the rows of an older table, but for those of some sequences.
 
         Raises:
-            ArchiveError: it has a column that would be lost.
+            ArchiveError: it is damaged, or has a column that would be lost.
         """
-        metadata = self._kept_metadata = Existing.of(old).metadata
-        about = json.loads(metadata.get("category_metadata") or "{}")
-        self._labels |= {label: entry.get("id") for label, entry in about.items()}
-        self._labels |= json.loads(metadata.get(LABELS) or "{}")
+        self._old = Existing.of(old)
+        self._labels |= self._old.label_indices()
         gone = pa.array(sorted(dropped), pa.large_string())
-        with pa.memory_map(str(old)) as file:
-            reader = ipc.open_file(file)
-            for number in range(reader.num_record_batches):
-                try:
-                    batch = to_spool(reader.get_batch(number))
-                except KeyError as error:
-                    raise ArchiveError(
-                        f"{old}: cannot be added to: its columns {error.args[0]} would be lost"
-                    ) from None
-                kept = batch.filter(compute.invert(compute.is_in(batch["name"], gone)))
-                pairs = zip(kept["label"].to_pylist(), kept["label_index"].to_pylist(), strict=True)
-                for label, index in dict.fromkeys(pairs):
-                    if label is not None and self._labels.get(label) is None:
-                        self._labels[label] = index
-                self._write(kept)
+        for batch in self._old.batches():
+            kept = batch.filter(compute.invert(compute.is_in(batch["name"], gone)))
+            pairs = zip(kept["label"].to_pylist(), kept["label_index"].to_pylist(), strict=True)
+            for label, index in dict.fromkeys(pairs):
+                if label is not None and self._labels.get(label) is None:
+                    self._labels[label] = index
+            self._write(kept)
 
     def add(self, sample: Sample, annotations: Sequence[Annotation]) -> None:
         """Add a sample: a row for each of its annotations, or one without any.
@@ -190,7 +240,8 @@ class Table(Closing):
             self._samples.append(sample)
             self._counts.append(len(now))
             self._annotations += now
-            if len(self._annotations) == ROWS:
+            self._mask_bytes += sum(len(one.mask) for one in now if one.mask is not None)
+            if len(self._annotations) == ROWS or self._mask_bytes >= MASK_BYTES:
                 self._flush()
 
     def _flush(self) -> None:
@@ -216,6 +267,7 @@ class Table(Closing):
         self._samples.clear()
         self._counts.clear()
         self._annotations.clear()
+        self._mask_bytes = 0
         self._write(pa.record_batch(columns, schema=self._schema))
 
     def _write(self, batch: Any) -> None:
@@ -277,20 +329,26 @@ class Table(Closing):
     def _metadata(self, labels: list[str], indices: Mapping[str, int]) -> dict[str, str]:
         """As the client writes it; what an older table had of its own stays."""
         own = ("schema_version", "labels", "category_metadata", "recorder", LABELS)
-        told = {key: value for key, value in self._kept_metadata.items() if key not in own}
+        old = {} if self._old is None else self._old.metadata
+        told = {key: value for key, value in old.items() if key not in own}
         if self._kind == MISSION:
             return told | ({LABELS: json.dumps(indices)} if indices else {})
         told |= {"schema_version": CURRENT, "box3d_normalized": "false"}
         if labels:
-            known = json.loads(self._kept_metadata.get("category_metadata") or "{}")
-            about = {label: {"id": indices[label]} | known.get(label, {}) for label in labels}
+            known = {} if self._old is None else self._old.entry("category_metadata", dict)
+            about = {}
+            for label in labels:
+                own_id = {"id": indices[label]}
+                about[label] = own_id | known.get(label, {}) | own_id
             told["category_metadata"] = json.dumps(about, separators=(",", ":"))
             told["labels"] = json.dumps(labels, separators=(",", ":"))
         return told
 
     def close(self) -> None:
-        self._writer.close()
-        self._path.unlink(missing_ok=True)
+        try:
+            self._writer.close()
+        finally:
+            self._path.unlink(missing_ok=True)
 
 
 def _column(rows: Collection[Any], attribute: str, kind: Any) -> Any:

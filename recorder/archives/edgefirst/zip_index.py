@@ -17,7 +17,8 @@ END64 = struct.Struct("<4sQ2H2I4Q")
 LOCATOR64 = struct.Struct("<4sIQI")
 _WIDE = 0xFFFFFFFF
 _LONGEST_COMMENT = 0xFFFF
-_UTF8 = 1 << 11
+UTF8 = 1 << 11
+"""Of a member's flags: the name is UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def read_members(file: IO[bytes], where: str) -> Iterator[Member]:
         except (StopIteration, RuntimeError):
             raise ArchiveError(f"{where}: is damaged: {name!r} lacks its sizes") from None
         at = file.tell()
-        yield Member(name, method, crc, stored, size, place, (clock, date), flags & _UTF8)
+        yield Member(name, method, crc, stored, size, place, (clock, date), flags & UTF8)
         file.seek(at)
 
 

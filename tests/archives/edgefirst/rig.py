@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,6 +97,40 @@ def points(data: bytes) -> Array:
     found = np.frombuffer(body, kinds)
     assert len(found) == int(lines["POINTS"])
     return found
+
+
+def exif_of(data: bytes) -> dict[str, dict[int, Any]]:
+    """EXIF of a JPEG or a PNG: tags of the IFDs ``0``, ``exif`` and ``gps``."""
+    at = data.index(b"Exif\0\0") + 6 if data[:2] == b"\xff\xd8" else data.index(b"eXIf") + 4
+    tiff = data[at:]
+    assert tiff[:4] == b"II*\0"
+    found = {"0": ifd_of(tiff, struct.unpack_from("<I", tiff, 4)[0])}
+    for tag, name in ((0x8769, "exif"), (0x8825, "gps")):
+        if tag in found["0"]:
+            found[name] = ifd_of(tiff, found["0"].pop(tag)[0])
+    return found
+
+
+def ifd_of(tiff: bytes, at: int) -> dict[int, Any]:
+    """An IFD's values: texts, bytes, or lists of numbers."""
+    (count,) = struct.unpack_from("<H", tiff, at)
+    values: dict[int, Any] = {}
+    for place in range(at + 2, at + 2 + 12 * count, 12):
+        tag, kind, number = struct.unpack_from("<HHI", tiff, place)
+        size = number * {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 7: 1}[kind]
+        start = place + 8 if size <= 4 else struct.unpack_from("<I", tiff, place + 8)[0]
+        raw = tiff[start : start + size]
+        if kind == 2:
+            values[tag] = raw.removesuffix(b"\0").decode("ascii")
+        elif kind in (1, 7):
+            values[tag] = raw
+        elif kind == 5:
+            parts = struct.unpack(f"<{2 * number}I", raw)
+            values[tag] = [a / b for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        else:
+            values[tag] = list(struct.unpack(f"<{number}{'H' if kind == 3 else 'I'}", raw))
+    assert list(values) == sorted(values)
+    return values
 
 
 def viewpoint(data: bytes) -> list[float]:

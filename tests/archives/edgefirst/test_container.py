@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import zipfile
 from pathlib import Path
@@ -143,6 +144,13 @@ def test_zip64_wherever_it_begins(
         container.finish()
     assert read(tmp_path / "a.zip") == known
     assert b"PK\6\6" in (tmp_path / "a.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.zip") as file:
+        far = [info for info in file.infolist() if info.header_offset >= wide]
+    assert far
+    for info in far:
+        assert info.extract_version == 45
+        assert info.extra.startswith(b"\1\0")
+        assert info.extra.endswith(struct.pack("<Q", info.header_offset))
     with ZipContainer(tmp_path / "again.zip") as container:
         container.keep(tmp_path / "a.zip", lambda sequence: sequence == "two")
         container.finish()
@@ -193,6 +201,52 @@ def test_somebody_elses_zip_is_taken_over(tmp_path: Path) -> None:
         assert file.testzip() is None
         assert file.read("s/b") == b"x" * 1000
         assert file.read("s/ä") == b"streamed" * 50
+
+
+def test_names_beyond_ascii_are_told_to_be_utf8(tmp_path: Path) -> None:
+    with ZipContainer(tmp_path / "a.zip") as container:
+        container.add("sänger/ä", Payload(b"1"), T_NS)
+        container.add("plain/a", Payload(b"2"), T_NS)
+        container.finish()
+    assert read(tmp_path / "a.zip") == {"sänger/ä": b"1", "plain/a": b"2"}
+    with zipfile.ZipFile(tmp_path / "a.zip") as file:
+        assert [info.flag_bits for info in file.infolist()] == [0x800, 0]
+
+
+def test_headers_of_any_length_are_left_behind(tmp_path: Path) -> None:
+    """Padding of ours; sizes of 64 bits, further fields and sizes behind the data of others'."""
+    large = os.urandom(LARGE + 77)
+    with ZipContainer(tmp_path / "ours.zip") as container:
+        container.add("s/large", Payload(large), T_NS)
+        container.add("s/small", Payload(b"small"), T_NS)
+        container.finish()
+    with zipfile.ZipFile(tmp_path / "theirs.zip", "w") as file:
+        told = zipfile.ZipInfo("t/wide")
+        told.extra = struct.pack("<HH4s", 0xCAFE, 4, b"more")
+        with file.open(told, "w", force_zip64=True) as member:
+            member.write(b"wide" * 9)
+        file.mkdir("t/folder")
+    with ZipContainer(tmp_path / "new.zip") as container:
+        container.keep(tmp_path / "ours.zip", lambda _: True)
+        container.keep(tmp_path / "theirs.zip", lambda _: True)
+        container.add("u/large", Payload(large), T_NS)
+        container.finish()
+    known = {"s/large": large, "s/small": b"small", "t/wide": b"wide" * 9, "t/folder/": b""}
+    assert read(tmp_path / "new.zip") == known | {"u/large": large}
+
+
+def test_an_older_zip_that_ends_too_early_is_named(tmp_path: Path) -> None:
+    """Its directory stands where its last member should be."""
+    zipped(tmp_path / "old.zip", "one")
+    data = bytearray((tmp_path / "old.zip").read_bytes())
+    at = data.rindex(b"PK\1\2")
+    data[at + 20 : at + 28] = struct.pack("<2I", 1 << 20, 1 << 20)
+    (tmp_path / "old.zip").write_bytes(data)
+    with (
+        ZipContainer(tmp_path / "new.zip") as container,
+        pytest.raises(ArchiveError, match=r"old\.zip: .*one/2\.b"),
+    ):
+        container.keep(tmp_path / "old.zip", lambda _: True)
 
 
 def test_without_copying_in_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,6 +336,8 @@ def test_a_zip_of_more_than_four_gigabytes(tmp_path: Path) -> None:
         assert file.testzip() is None
         assert file.read("s/last") == b"the end"
         assert file.getinfo("s/last").header_offset > 1 << 32
+    if tool := shutil.which("unzip"):
+        subprocess.run([tool, "-tqq", tmp_path / "a.zip"], check=True)
     with ZipContainer(tmp_path / "b.zip") as container:
         container.keep(tmp_path / "a.zip", lambda _: True)
         container.add("t/more", Payload(b"more"), T_NS)

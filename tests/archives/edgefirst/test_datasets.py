@@ -13,7 +13,7 @@ import pytest
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import lidar_files
 from recorder.archives.edgefirst.container import ZipContainer
-from recorder.archives.edgefirst.pipeline import WINDOW
+from recorder.archives.edgefirst.pipeline import AHEAD, WINDOW
 from recorder.contract.errors import ConfigError, FormatError, UsageError
 from recorder.finalizer import Step, collect, prepare
 from recorder.formats.roverd.blobs import export_blobs
@@ -290,5 +290,5 @@ def test_only_a_window_of_samples_is_made_ahead(
     monkeypatch.setattr(ZipContainer, "add", adding)
     data = pack(builder.close(), threads=2)
     assert sorted(begun) == list(range(40))
-    assert most <= 2 * WINDOW // 3 + 2
+    assert most <= (1 + AHEAD) * WINDOW // 3 + 2
     assert sum(name.endswith("lidar.pcd") for name in data.files) > 115

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from fractions import Fraction
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -24,7 +25,7 @@ from recorder.contract.errors import ConfigError
 from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
 from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.radar import RadarGeometry, RadarProcessor
-from tests.archives.edgefirst.rig import Array, decode
+from tests.archives.edgefirst.rig import Array, decode, exif_of
 
 T_NS = 1_717_236_000_123_456_789
 
@@ -156,6 +157,22 @@ def test_exif_takes_the_place_of_older_exif() -> None:
         decode(told),
         decode(jpeg()),
     )
+
+
+def test_exif_behind_other_segments_is_replaced_too() -> None:
+    """As of cameras that put their colour profile or a comment before it."""
+    plain, tags = jpeg(), encode_exif(Exif(T_NS))
+    jfif = 2 + 2 + int.from_bytes(plain[4:6], "big")
+    before = segment(0xE2, b"ICC_PROFILE\0...") + segment(0xFE, b"a comment")
+    old, behind = segment(0xE1, b"Exif\0\0" + b"old tags"), segment(0xED, b"IPTC")
+    told = bytes(exif_.insert_exif(plain[:jfif] + before + old + behind + plain[jfif:], tags))
+    assert told == plain[:jfif] + segment(0xE1, b"Exif\0\0" + tags) + before + behind + plain[jfif:]
+
+
+def test_a_fraction_of_a_second_has_all_its_digits() -> None:
+    told = exif_of(bytes(exif_.insert_exif(jpeg(), encode_exif(Exif(T_NS // 10**9 * 10**9 + 5)))))
+    assert told["exif"][0x9291] == "000000005"
+    assert told["0"][0x0132] == "2024:06:01 10:00:00"
 
 
 @pytest.mark.parametrize(
@@ -316,15 +333,23 @@ def test_points_outside_are_not_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "key"), [("{fx: 1, fy: 1, cx: 1}", "cy"), ("{fx: x, fy: 1, cx: 1, cy: 1}", "fx")]
+    ("model", "parameters", "key"),
+    [
+        ("opencv-pinhole", "{fx: 1, fy: 1, cx: 1}", "cy"),
+        ("opencv-pinhole", "{fx: x, fy: 1, cx: 1, cy: 1}", "fx"),
+        ("opencv-pinhole", "{fx: 1, fy: 0, cx: 1, cy: 1}", "fy: needs a number above 0"),
+        ("opencv-fisheye", "{fx: 1, fy: 1, cx: .nan, cy: 1}", "cx: needs a number"),
+        ("ftheta", "{cx: 1, cy: 1, pixel_to_angle: [0, 0]}", "pixel_to_angle: does not rise"),
+        ("ftheta", "{cx: 1, cy: 1, angle_to_pixel: 3}", "angle_to_pixel: needs numbers, not 3"),
+        ("ftheta", "{cx: 1, cy: 1}", "needs angle_to_pixel or pixel_to_angle"),
+    ],
 )
-def test_wrong_parameters_are_named(tmp_path: object, parameters: str, key: str) -> None:
-    path = tmp_path / "c.yaml"  # type: ignore[operator]
+def test_wrong_parameters_are_named(tmp_path: Path, model: str, parameters: str, key: str) -> None:
+    path = tmp_path / "c.yaml"
     path.write_text(
-        "sensors:\n"
-        f"  cam: {{model: opencv-pinhole, resolution: [4, 4], parameters: {parameters}}}\n"
+        f"sensors:\n  cam: {{model: {model}, resolution: [4, 4], parameters: {parameters}}}\n"
     )
-    with pytest.raises(ConfigError, match=rf"c.yaml:2: sensors.cam.parameters.{key}"):
+    with pytest.raises(ConfigError, match=rf"c.yaml:2: sensors.cam.parameters.*{key}"):
         Projection(read_calibration(path), "cam")
 
 

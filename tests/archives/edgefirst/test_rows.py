@@ -20,6 +20,7 @@ from tests.archives.edgefirst.rig import (
 )
 from tests.archives.ncore.packer_rig import (
     add_poses,
+    lidar,
     rig,
     still_imu,
 )
@@ -81,6 +82,7 @@ def test_annotations(tmp_path: Path) -> None:
     masks = [row for row in rows if row["ignore"]]
     assert len(masks) == 15
     assert {row["object_id"] for row in masks} == {f"{BASE}/ego"}
+    assert all(row["exclude"] and row["iscrowd"] for row in masks)
     grey = decode(masks[0]["mask"])
     assert np.argwhere(grey)[[0, -1]].tolist() == [[3, 4], [8, 13]]
     assert masks[0]["mask"][24] == 1  # bits of a pixel
@@ -129,6 +131,39 @@ def test_boxes_of_other_frames(tmp_path: Path) -> None:
         assert np.allclose(boxes[frame, "lidar"], [4, 1, 2, 2, 1, 1])
         assert np.allclose(boxes[frame, "world"], [3 - x, 1, 0, 2, 1, 1], atol=1e-5)
     assert data.noted("6 boxes in space are relative to no known frame") == 1
+
+
+def test_boxes_in_space_are_of_the_sweeps_time(tmp_path: Path) -> None:
+    """Not of the picture's; where no sweep goes with it, they are."""
+    builder = Builder(tmp_path / "s")
+    times = builder.add(camera_spec(), count=12).t_ns.tolist()
+    sweeps = builder.add(lidar(), count=2, offset_ns=15_000_000).t_ns.tolist()
+    header = {"format": "recorder-cuboids", "version": 1, "source": "manual"}
+    box = {"size_m": [2, 1, 1], "quaternion_xyzw": [0, 0, 0, 1], "frame": "rig", "class": "car"}
+    of = [(t, "picture") for t in times] + [(t, "sweep") for t in sweeps]
+    lines = [{"t_ns": t, "track": track, "center_m": [0, 0, 0], **box} for t, track in sorted(of)]
+    (builder.path / "_cuboids").mkdir()
+    text = "".join(json.dumps(line) + "\n" for line in (header, *lines))
+    (builder.path / "_cuboids/a.jsonl").write_text(text)
+    data = pack(builder.close(), tolerance_ms=16)
+    tracks = {row["frame"]: row["object_id"].removeprefix(f"{BASE}/") for row in data.rows}
+    with_sweep = {n for n in range(12) if "lidar.pcd" in data.endings(n)}
+    assert with_sweep == {0, 3}
+    assert tracks == {n: "sweep" if n in with_sweep else "picture" for n in range(12)}
+
+
+def test_pictures_that_are_left_out_take_their_boxes_along(tmp_path: Path) -> None:
+    """Sets of boxes between two samples are passed over."""
+    builder = Builder(tmp_path / "s")
+    times = builder.add(camera_spec(), 1.0).t_ns.tolist()
+    header = {"format": "recorder-cuboids", "version": 1, "source": "manual"}
+    box = {"size_m": [2, 1, 1], "quaternion_xyzw": [0, 0, 0, 1], "frame": "rig", "class": "car"}
+    lines = [{"t_ns": t, "track": "a", "center_m": [k, 0, 0], **box} for k, t in enumerate(times)]
+    (builder.path / "_cuboids").mkdir()
+    text = "".join(json.dumps(line) + "\n" for line in (header, *lines))
+    (builder.path / "_cuboids/a.jsonl").write_text(text)
+    data = pack(builder.close(), every=7, tolerance_ms=1)
+    assert {row["frame"]: row["box3d"][0] for row in data.rows} == {k: k for k in range(0, 30, 7)}
 
 
 def test_annotations_in_the_missions_schema(tmp_path: Path) -> None:

@@ -242,7 +242,9 @@ def test_thinning_by_number(camera: Stream) -> None:
     assert [t for _, t in Thinning().choose(camera)] == camera.t_ns.tolist()
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(10.0, 20), (15.0, 30), (30.0, 60), (1.0, 2)])
+@pytest.mark.parametrize(
+    ("rate", "expected"), [(10.0, 20), (15.0, 30), (20.0, 40), (12.0, 24), (30.0, 60), (1.0, 2)]
+)
 def test_thinning_by_rate(camera: Stream, rate: float, expected: int) -> None:
     """Stamps that are a little off their places do not count."""
     chosen = [t for _, t in Thinning(1, rate).choose(camera)]
@@ -360,6 +362,32 @@ def test_places_at_samples(places: Places) -> None:
     assert places.at(START_NS) == pytest.approx((52.0, 13.0, 30.0))
     assert places.at(START_NS + 1_500_000_000) is None  # no fix
     assert places.at(START_NS + 9_000_000_000) is None  # long ago
+
+
+def test_a_fix_without_a_height_is_one(places: Places, tmp_path: Path) -> None:
+    flat = np.array(FIXES, "<f8")
+    flat[:, 2] = np.nan
+    flat.tofile(tmp_path / "s/gnss/pos")
+    assert places.at(START_NS + 500_000_000) == (52.25, 13.25, None)
+
+
+def test_places_far_from_any_fix(tmp_path: Path) -> None:
+    """In time; and a line between fixes is not drawn around the earth."""
+    builder = Builder(tmp_path / "s")
+    builder.add(gnss(), count=4)
+    folder = builder.path / "gnss"
+    fixes = [(10, 179.9, 0), (10, -179.9, 0), (10, -179.7, 0), (10, -179.5, 0)]
+    np.array(fixes, "<f8").tofile(folder / "pos")
+    t_mono = START_MONO_NS + np.array([0, 1, 2, 5], np.int64) * 10**9
+    t_mono.astype("<u8").tofile(folder / "t_mono")
+    with Session(builder.close()) as session:
+        places = find_places(list(session.streams.values()))
+        assert places is not None
+        at = {s: places.at(START_NS + round(s * 1e9)) for s in (-2.5, -1.5, 0.2, 0.8, 1.5, 3, 5)}
+    longitudes = {s: None if place is None else round(place[1], 3) for s, place in at.items()}
+    assert longitudes == {
+        -2.5: None, -1.5: 179.9, 0.2: 179.9, 0.8: -179.9, 1.5: -179.8, 3: None, 5: None,
+    }  # fmt: skip
 
 
 def test_streams_that_tell_no_place(tmp_path: Path) -> None:
