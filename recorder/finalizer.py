@@ -31,7 +31,13 @@ from typing import Any
 
 from recorder.archives.base import Job, Notes, Packer, load_packer
 from recorder.archives.staging import empty, publish, size_of, staging
-from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
+from recorder.contract.errors import (
+    ConfigError,
+    RecorderError,
+    SessionError,
+    StorageError,
+    UsageError,
+)
 from recorder.contract.names import check_name
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.processing.calibration import Calibration, read_calibration
@@ -105,6 +111,9 @@ def prepare(steps: Iterable[Step]) -> list[Prepared]:
 Refused = Callable[[Path, RecorderError], None]
 """Is told of a session that a dataset of several goes without, and why."""
 
+Failed = Callable[[RecorderError], None]
+"""Is told of an archive that could not be packed, and why."""
+
 
 @dataclass(frozen=True)
 class _Held:
@@ -122,6 +131,7 @@ def finalize(
     out: Path | None = None,
     calibration: Path | None = None,
     progress: Progress = lambda *_: None,
+    failed: Failed | None = None,
 ) -> Iterator[Finalized]:
     """Pack a session's archives, one after the other, each under the session's name.
 
@@ -131,13 +141,16 @@ def finalize(
         out: folder for them instead of the session's ``_archives``.
         calibration: a calibration file instead of the session's own.
         progress: see `Progress`.
+        failed: is told of archives that cannot be packed, and the others are; None: that is
+            raised.
 
     Yields:
         each archive when it is in place.
 
     Raises:
-        UsageError: see `prepare`; ConfigError: the calibration is wrong.
-        SessionError: the session is being recorded, was not closed, or is damaged.
+        UsageError: see `prepare`; ConfigError: the given calibration is wrong.
+        SessionError: the session is being recorded, was not closed, or is damaged, its
+            calibration included.
         ArchiveError, FormatError, StorageError: names archive, stream and sample; nothing of that
             archive is left, and an older one is as it was.
     """
@@ -146,9 +159,15 @@ def finalize(
         held = _Held(path, verify(path), _calibration(path, calibration))
         root = path / ARCHIVES if out is None else out
         for step in prepared:
-            with Session(path, virtual=True) as session:
-                name = session.name
-            yield _pack([held], step, root / step.packer.name, name, None, progress)
+            name = _archive_name(path)
+            try:
+                yield _pack([held], step, root / step.packer.name, name, None, progress)
+            except UsageError:
+                raise
+            except RecorderError as error:
+                if failed is None:
+                    raise
+                failed(error)
 
 
 def collect(
@@ -202,7 +221,16 @@ def collect(
                 refused(path, error)
         for step in prepared:
             place = out / step.packer.name
-            yield _pack(held, step, place, name, refused, progress, existing=_existing(place, name))
+            yield _pack(held, step, place, name, refused, progress, adds=True)
+
+
+def _archive_name(path: Path) -> str:
+    """The name of a session, which its archives take; it must not lead out of their folder."""
+    with Session(path) as session:
+        name = session.name
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise SessionError(f"{path}: no archive can have the name {name!r}")
+    return name
 
 
 def dataset_name(out: Path) -> str:
@@ -262,7 +290,7 @@ def verify(path: Path) -> list[str]:
         why = "was sealed when its disk failed" if state == SEALED else "was not closed"
         raise SessionError(f"{path}: {why}; run `recorder recover {path}` first")
     report = validate(path)
-    odd: list[str] = []
+    odd: dict[tuple[str | None, str | None], list[str]] = {}
     for problem in report.problems:
         if problem.severity != ERROR:
             continue
@@ -271,15 +299,22 @@ def verify(path: Path) -> list[str]:
             more = sum(p.severity == ERROR for p in report.problems) - 1
             rest = f" (and {more} more; see `recorder validate`)" if more else ""
             raise SessionError(f"{path}: is damaged, not packed: {problem.message}{rest}")
-        odd.append(f"{problem.stream}: {problem.message}")
-    return odd
+        odd.setdefault((problem.stream, problem.channel), []).append(problem.message)
+    others = " (and more; see `recorder validate`)"
+    return [
+        f"{stream}: {messages[0]}{others if len(messages) > 1 else ''}"
+        for (stream, _), messages in odd.items()
+    ]
 
 
 def _calibration(path: Path, given: Path | None) -> Calibration:
     if given is not None:
         return read_calibration(given)
     own = path / "calibration.yaml"
-    return read_calibration(own) if own.is_file() else Calibration()
+    try:
+        return read_calibration(own) if own.is_file() else Calibration()
+    except ConfigError as error:  # the session's fault, not that of who calls
+        raise SessionError(str(error)) from None
 
 
 def _pack(
@@ -290,14 +325,19 @@ def _pack(
     refused: Refused | None,
     progress: Progress,
     *,
-    existing: Path | None = None,
+    adds: bool = False,
 ) -> Finalized:
-    """Pack sessions that are held as one archive and put it into place."""
+    """Pack sessions that are held as one archive and put it into place.
+
+    With `adds` an older one of that name is added to.
+    """
     started = time.monotonic()
     with staging(place, name) as folder, contextlib.ExitStack() as stack:
         jobs = [_job(h, stack.enter_context(Session(h.path, virtual=True)), step) for h in held]
         for job in jobs:
             job.folder = folder
+        # Not before the place is ours: another process may have been making it.
+        existing = _existing(place, name) if adds else None
         while True:
             _count_progress(jobs, step.packer, progress)
             try:

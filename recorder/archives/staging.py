@@ -35,26 +35,42 @@ def staging(place: Path, name: str) -> Iterator[Path]:
     """
     folder = place / f".{name}.part"
     try:
-        for parent in reversed([folder, *folder.parents]):
-            with contextlib.suppress(FileExistsError):
-                parent.mkdir(FOLDER_MODE)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _locked(folder)
+        try:
+            empty(folder)  # what an interrupted run has left
+        except BaseException:
+            os.close(fd)
+            raise
+    except BlockingIOError:
+        raise SessionError(f"{folder}: another process packs this archive") from None
     except OSError as error:
         raise StorageError(f"{folder}: cannot be made: {error.strerror}") from None
     try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):  # else the next run does it
+            empty(folder)
+            folder.rmdir()
+        os.close(fd)
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor of a folder, made durably where there was none, with its lock."""
+    while True:
+        for parent in reversed([folder, *folder.parents]):
+            with contextlib.suppress(FileExistsError):
+                parent.mkdir(FOLDER_MODE)
+                PosixDisk().sync_folder(parent.parent)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SessionError(f"{folder}: another process packs this archive") from None
-        empty(folder)  # what an interrupted run has left
-        try:
-            yield folder
-        finally:
-            empty(folder)
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-    finally:
-        os.close(fd)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), folder.stat()):
+                    return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # another process was done with it, and removed it, since it was opened
 
 
 def empty(folder: Path) -> None:
@@ -89,8 +105,7 @@ def publish(folder: Path, place: Path, packed: Packed) -> tuple[Path, ...]:
             disk.sync_folder(place)
         for name in (*others, last):
             if (place / name).exists():
-                exchange(folder / name, place / name)
-                undo.callback(_try_exchange, folder / name, place / name)
+                _exchange(folder / name, place / name, undo)
             else:
                 _move(folder / name, place / name, undo)
             if others and name == others[-1]:
@@ -107,9 +122,12 @@ def publish(folder: Path, place: Path, packed: Packed) -> tuple[Path, ...]:
     return tuple(place / name for name in packed.files)
 
 
+# What undoes a step is known before the step is taken: an interrupt may come right behind it.
+
+
 def _move(source: Path, target: Path, undo: contextlib.ExitStack) -> None:
-    source.rename(target)
     undo.callback(_try_move, target, source)
+    source.rename(target)
 
 
 def _try_move(source: Path, target: Path) -> None:
@@ -117,9 +135,15 @@ def _try_move(source: Path, target: Path) -> None:
         source.rename(target)
 
 
-def _try_exchange(one: Path, other: Path) -> None:
+def _exchange(new: Path, old: Path, undo: contextlib.ExitStack) -> None:
+    undo.callback(_try_exchange_back, new, old, new.stat())
+    exchange(new, old)
+
+
+def _try_exchange_back(new: Path, old: Path, stat: os.stat_result) -> None:
     with contextlib.suppress(OSError):
-        exchange(one, other)
+        if os.path.samestat(old.stat(), stat):
+            exchange(new, old)
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -130,13 +154,26 @@ def exchange(one: Path, other: Path) -> None:
         names = os.fsencode(one), os.fsencode(other)
         if function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
             return
-    if one.is_dir() or other.is_dir():  # a file system that cannot: not in one step
-        aside = one.with_name(one.name + ".old")
-        other.rename(aside)
-        one.rename(other)
-        aside.rename(one)
-    else:
+    _exchange_by_renames(one, other)
+
+
+def _exchange_by_renames(one: Path, other: Path) -> None:
+    """For file systems that cannot exchange: at `other` there is no moment without a file, but
+    one without a folder."""
+    aside = one.with_name(one.name + ".old")
+    try:
+        try:
+            aside.hardlink_to(other)
+        except OSError:  # a folder, or no hard links
+            other.rename(aside)
         one.replace(other)
+        aside.rename(one)
+    except BaseException:
+        if aside.exists():
+            if other.exists() and not aside.samefile(other):
+                other.rename(one)
+            aside.replace(other)
+        raise
 
 
 def size_of(path: Path) -> int:

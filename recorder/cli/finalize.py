@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Pack; 0, or 1 where a session could not be (the others are packed)."""
+    """Pack; 0, or 1 where a session or an archive could not be (the others are packed)."""
     # Packers have threads of their own; those of a matrix library only get in their way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from recorder.contract.errors import UsageError
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         if args.out is not None and prepared.packer.collects
     ]
     apart = [step for step in steps if step not in together]
-    names = [path.resolve().name for path in args.sessions]
+    names = [_name(path) for path in args.sessions]
     if args.out is not None and apart and len(set(names)) < len(names):
         raise UsageError("--out: two of the sessions have the same name")
     if together:
@@ -91,27 +91,57 @@ def run(args: argparse.Namespace) -> int:
     be_idle()
     results: list[Finalized] = []
     failed: set[Path] = set()
+    lacking = False
     with _terminable():
         if apart:
-            _pack_apart(args, apart, results, failed)
+            lacking = _pack_apart(args, apart, results, failed)
         if together:
             _pack_together(args, together, results, failed)
     emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
-    return 1 if failed else 0
+    return 1 if failed or lacking else 0
+
+
+def _name(path: Path) -> str:
+    """What archives of a session are called: its name, even if its folder has another one."""
+    from recorder.contract.errors import RecorderError
+    from recorder.session.reader import Session
+
+    try:
+        with Session(path) as session:
+            return session.name
+    except RecorderError:  # packing says what is wrong
+        return path.resolve().name
 
 
 def _pack_apart(
     args: argparse.Namespace, steps: list[Step], results: list[Finalized], failed: set[Path]
-) -> None:
-    """Each session as archives of its own; one that cannot be packed is told of and left out."""
+) -> bool:
+    """Each session as archives of its own; what cannot be packed is told of and left out.
+
+    Returns:
+        whether anything was left out; a session of which nothing could be read is in `failed`.
+    """
     from recorder.contract.errors import RecorderError, UsageError
     from recorder.finalizer import finalize
+
+    only = len(args.sessions) == len(steps) == 1
+    lacking = False
+
+    def tell(error: RecorderError) -> None:
+        nonlocal lacking
+        lacking = True
+        note(f"recorder finalize: {error}")
 
     for path in args.sessions:
         try:
             with _bar(path, len(steps)) as show:
                 for result in finalize(
-                    path, steps, out=args.out, calibration=args.calibration, progress=show
+                    path,
+                    steps,
+                    out=args.out,
+                    calibration=args.calibration,
+                    progress=show,
+                    failed=None if only else tell,
                 ):
                     results.append(result)
         except UsageError:
@@ -119,8 +149,9 @@ def _pack_apart(
         except RecorderError as error:
             if len(args.sessions) == 1:
                 raise
-            note(f"recorder finalize: {error}")
+            tell(error)
             failed.add(path)
+    return lacking
 
 
 def _pack_together(
@@ -204,6 +235,11 @@ def parse_steps(names: str, options: list[str]) -> list[Step]:
         if name not in chosen:
             raise UsageError(f"--option: {option!r} is about an archive that --to does not name")
         try:
+            chosen[name][key] = json.loads(value)  # 1e-05, as JSON writes it, is a text in YAML
+            continue
+        except ValueError:
+            pass
+        try:
             chosen[name][key] = yaml.safe_load(value)
         except yaml.YAMLError:
             chosen[name][key] = value
@@ -271,7 +307,7 @@ def finalize_session(session: Path, steps: list[Step]) -> list[dict[str, Any]] |
     """Pack a session that has just been recorded, in a process of its own that gives way.
 
     Returns:
-        What ``--format json`` prints of the archives; None where it failed (it has said why).
+        What ``--format json`` prints of the archives; None where one failed (it has said why).
     """
     command = [sys.executable, "-m", "recorder", "finalize", str(session), "--format", "json"]
     command += ["--to", ",".join(step.archive for step in steps)]
@@ -280,7 +316,7 @@ def finalize_session(session: Path, steps: list[Step]) -> list[dict[str, Any]] |
             command += ["--option", f"{step.archive}.{key}={json.dumps(value)}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
-        note(f"{session}: recorded, but its archives could not be packed; see `recorder finalize`")
+        note(f"{session}: recorded, but not all archives could be packed; see `recorder finalize`")
         return None
     archives: list[dict[str, Any]] = json.loads(done.stdout)["archives"]
     for archive in archives:

@@ -62,7 +62,7 @@ class LabelFile:
                 if stripped := line.strip():
                     where = f"{path}:{number}"
                     label = _mapping(stripped, where)
-                    if not isinstance(label.get("t_ns"), int):
+                    if type(label.get("t_ns")) is not int:
                         raise FormatError(f"{where}: t_ns: needs a whole number of nanoseconds")
                     yield where, label
 

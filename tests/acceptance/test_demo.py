@@ -29,7 +29,8 @@ PERIODS_NS = {"camera": 1e9 / 30, "imu": 1e7, "lidar": 1e8, "lidar_imu": 1e7, "r
 
 NOTES = [
     "edgefirst: lidar: 2 of 60 samples of camera have none within 50 ms",
-    "l5kit: _cuboids/truth.jsonl: classes without a label of L5Kit's, UNKNOWN there: building, pole",
+    "l5kit: _cuboids/truth.jsonl: classes without a label of L5Kit's, UNKNOWN there: "
+    "building, pole",
 ]
 
 

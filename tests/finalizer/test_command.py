@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ pytest.importorskip("numcodecs", reason="needs numcodecs (the extra `archives`)"
 
 
 @pytest.fixture(autouse=True)
-def _stay_lively(monkeypatch: pytest.MonkeyPatch) -> None:
+def gave_way(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """The command makes its process nice for good; the tests' own should not be."""
-    monkeypatch.setattr("recorder.finalizer.be_idle", lambda: None)
+    calls: list[bool] = []
+    monkeypatch.setattr("recorder.finalizer.be_idle", lambda: calls.append(True))
+    return calls
 
 
 def session(path: Path) -> Path:
@@ -36,9 +39,12 @@ def run(*args: object) -> int:
     return main(["finalize", *map(str, args)])
 
 
-def test_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_and_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], gave_way: list[bool]
+) -> None:
     path = session(tmp_path / "drive")
     assert run(path, "--to", "ncore") == 0
+    assert gave_way
     out = capsys.readouterr().out
     assert f"{path}: ncore: " in out
     assert "camera 6" in out
@@ -62,7 +68,28 @@ def test_several_sessions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "run `recorder recover" in captured.err
     names = {p.name for p in (out / "ncore").iterdir()}
     assert names == {"a.json", "b.json", "a.ncore4.zarr.itar", "b.ncore4.zarr.itar"}
+    assert run(*good, open_.path, "--to", "l5kit,vrs", "--out", out) == 1
+    assert capsys.readouterr().err.count("run `recorder recover") == 1
+    names = {
+        p.relative_to(out).as_posix() for kind in ("l5kit", "vrs") for p in out.glob(f"{kind}/*")
+    }
+    assert names == {"l5kit/out.zarr", "vrs/a.vrs", "vrs/b.vrs"}
     assert run(good[0], good[0], "--to", "ncore", "--out", out) == 2
+    copy = shutil.copytree(good[0], tmp_path / "copy")  # its archives would have a's name
+    assert run(good[0], copy, "--to", "ncore", "--out", out) == 2
+
+
+def test_one_archive_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are packed and told."""
+    path = session(tmp_path / "drive")
+    options = ["--option", "ncore.poses=none", "--format", "json"]
+    assert run(path, "--to", "l5kit,ncore,vrs", *options) == 1
+    captured = capsys.readouterr()
+    told = [archive["archive"] for archive in json.loads(captured.out)["archives"]]
+    assert told == ["l5kit", "vrs"]
+    assert "ncore: " in captured.err
+    assert "has no stream 'none'" in captured.err
+    assert sorted(p.name for p in (path / "_archives").glob("*/*")) == ["drive.vrs", "drive.zarr"]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +110,36 @@ def test_wrong_usage(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "needs sessions and --to, or --pending"),
+        (["drive"], "needs sessions and --to, or --pending"),
+        (["--to", "ncore"], "needs sessions and --to, or --pending"),
+        (["--pending", "rig.yaml", "--to", "ncore"], "--pending: goes without sessions and --to"),
+        (["drive", "--pending", "rig.yaml"], "--pending: goes without sessions and --to"),
+    ],
+)
+def test_sessions_and_pending_exclude_each_other(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert run(*arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_what_fails_alone_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = session(tmp_path / "drive")
+    assert run(path, "--to", "ncore", "--option", "ncore.poses=none", "--format", "json") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("has no stream 'none'") == 1
+
+
 def test_options_have_types() -> None:
-    (step,) = parse_steps("ncore", ["ncore.radar_limit=3", "ncore.poses=imu", "ncore.x=[1, 2]"])
-    assert step == Step("ncore", {"radar_limit": 3, "poses": "imu", "x": [1, 2]})
+    given = {"radar_limit": "3", "poses": "imu", "x": "[1, 2]", "y": "{a: b}", "z": "1e-05"}
+    (step,) = parse_steps("ncore", [f"ncore.{key}={value}" for key, value in given.items()])
+    wanted = {"radar_limit": 3, "poses": "imu", "x": [1, 2], "y": {"a": "b"}, "z": 1e-05}
+    assert step == Step("ncore", wanted)
 
 
 def test_without_numcodecs_the_extra_is_named(
@@ -122,4 +176,4 @@ def test_a_session_is_packed_by_a_process_that_gives_way(
     assert (path / "_archives/ncore/drive.ncore4.zarr").is_dir()
     assert os.getpriority(os.PRIO_PROCESS, 0) < 19
     assert finalize_session(tmp_path / "none", [Step("ncore", {})]) is None
-    assert "its archives could not be packed" in capfd.readouterr().err
+    assert "not all archives could be packed" in capfd.readouterr().err

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from recorder import finalizer
-from recorder.archives import ArchiveError
+from recorder.archives import ArchiveError, staging
 from recorder.archives.base import Job, Packed, Packer
 from recorder.cli import main
 from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
@@ -108,6 +110,25 @@ def test_sessions_are_added_and_replaced(
     assert result.summary == {"sessions": 3}
 
 
+def test_a_dataset_that_was_made_meanwhile_is_added_to(
+    packer: CollectingPacker,
+    sessions: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By another process, that was done when we got the lock of the place."""
+    out, real = tmp_path / "summer", staging.staging
+
+    def late(place: Path, name: str) -> contextlib.AbstractContextManager[Path]:
+        monkeypatch.setattr(finalizer, "staging", real)
+        list(collect(sessions[:1], [Step("fake")], out))
+        return real(place, name)
+
+    monkeypatch.setattr(finalizer, "staging", late)
+    list(collect(sessions[1:], [Step("fake")], out))
+    assert rows(out) == {"a": 1, "b": 2, "c": 2}
+
+
 def test_one_session_has_an_archive_of_its_own_name(
     packer: CollectingPacker, sessions: list[Path]
 ) -> None:
@@ -172,6 +193,18 @@ def test_what_fails_leaves_the_older_dataset(
     assert rows(out) == {"a": 1}
 
 
+def test_what_is_nobodys_fault_ends_it_all(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path
+) -> None:
+    packer.bad["b"] = StorageError("disk full")
+
+    def refused(path: Path, error: RecorderError) -> None:
+        raise AssertionError(path)
+
+    with pytest.raises(StorageError, match=rf"{tmp_path}/out/fake: fake: imu, .*disk full"):
+        list(collect(sessions, [Step("fake")], tmp_path / "out", refused=refused))
+
+
 @pytest.mark.parametrize("name", ["-x", "a b", "x" * 101])
 def test_a_folder_whose_name_no_dataset_can_have(
     packer: CollectingPacker, sessions: list[Path], tmp_path: Path, name: str
@@ -226,6 +259,20 @@ def test_the_command_makes_and_extends_a_dataset(
     assert rows(out) == {"a": 1, "b": 1, "c": 3}
 
 
+def test_the_command_goes_without_a_session_whose_calibration_is_wrong(
+    packer: CollectingPacker,
+    sessions: list[Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (sessions[1] / "calibration.yaml").write_text("sensors: [")
+    out = tmp_path / "summer"
+    assert run(*sessions, "--out", out) == 1
+    assert rows(out) == {"a": 1, "c": 1}
+    assert run(*sessions) == 1
+    assert capsys.readouterr().err.count("calibration.yaml:1: bad YAML") == 2
+
+
 def test_the_command_fails_with_its_only_session(
     packer: CollectingPacker,
     sessions: list[Path],
@@ -238,3 +285,33 @@ def test_the_command_fails_with_its_only_session(
     assert capsys.readouterr().err.count("bad frame") == 4
     assert not (tmp_path / "out/fake/out.set").exists()
     assert run(*sessions, "--out", tmp_path / "o u t") == 2
+    assert run(*sessions, "--out", tmp_path / "out", "--calibration", "none.yaml") == 2
+
+
+def test_sigterm_ends_the_command_as_an_interrupt_does(
+    packer: CollectingPacker,
+    sessions: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "summer"
+    assert run(sessions[0], "--out", out) == 0
+
+    def unexpected(*_: object) -> None:
+        raise AssertionError("the command did not see to it")
+
+    def ticks(_: Job) -> float:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return 1
+
+    monkeypatch.setattr(packer, "ticks", ticks)
+    previous = signal.signal(signal.SIGTERM, unexpected)
+    try:
+        assert run(sessions[1], "--out", out) == 1
+        assert signal.getsignal(signal.SIGTERM) is unexpected
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert "interrupted" in capsys.readouterr().err
+    assert rows(out) == {"a": 1}
+    assert [path.name for path in (out / "fake").iterdir()] == ["summer.set"]

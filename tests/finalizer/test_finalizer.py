@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
+import json
 import os
-from collections.abc import Mapping
+import platform
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recorder import finalizer
@@ -23,6 +28,7 @@ from recorder.contract.errors import (
 )
 from recorder.contract.options import Option
 from recorder.finalizer import ARCHIVES, Step, finalize, verify
+from recorder.formats.disk import PosixDisk
 from tests.acceptance.command import contents
 from tests.session.build import Builder, camera_spec, imu_spec
 
@@ -194,15 +200,29 @@ def test_a_kill_between_renames_leaves_no_mixture(
     assert in_place(session) == {"drive.bin": b"two", "drive.d/part": b"two"}
 
 
-def test_an_exchange_where_the_system_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_an_interrupt_right_behind_a_rename_is_taken_back(
+    packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    monkeypatch.setattr("recorder.archives.staging.ctypes.CDLL", lambda *_, **__: object())
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "x").write_text(name)
-    staging.exchange(tmp_path / "a", tmp_path / "b")
-    assert [(tmp_path / name / "x").read_text() for name in ("a", "b")] == ["b", "a"]
+    list(finalize(session, [Step("fake")]))
+    packer.content = b"two"
+    calls = 0
+
+    def interrupted(real: Callable[[Path, Path], object]) -> Callable[[Path, Path], None]:
+        def call(one: Path, other: Path) -> None:
+            nonlocal calls
+            calls += 1
+            real(one, other)
+            if calls == at:
+                raise KeyboardInterrupt
+
+        return call
+
+    monkeypatch.setattr(staging, "exchange", interrupted(staging.exchange))
+    monkeypatch.setattr(Path, "rename", interrupted(Path.rename))
+    with pytest.raises(KeyboardInterrupt):
+        list(finalize(session, [Step("fake")]))
+    assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
 
 
 def test_out_takes_the_place_of_the_sessions_own_folder(
@@ -214,11 +234,15 @@ def test_out_takes_the_place_of_the_sessions_own_folder(
     assert not (session / ARCHIVES).exists()
 
 
-@pytest.mark.parametrize("state", ["recording", "sealed"])
-def test_unclosed_sessions_are_refused(tmp_path: Path, state: str, packer: FakePacker) -> None:
+@pytest.mark.parametrize(
+    ("state", "why"), [("recording", "was not closed"), ("sealed", "was sealed when its disk")]
+)
+def test_unclosed_sessions_are_refused(
+    tmp_path: Path, state: str, why: str, packer: FakePacker
+) -> None:
     builder = Builder(tmp_path / "open")
     builder.add(imu_spec(), 0.1)
-    with pytest.raises(SessionError, match="run `recorder recover"):
+    with pytest.raises(SessionError, match=f"{why}.*; run `recorder recover"):
         list(finalize(builder.close(state), [Step("fake")]))
     assert not packer.seen
 
@@ -252,6 +276,116 @@ def test_two_packers_of_one_archive(packer: FakePacker, session: Path) -> None:
         os.close(fd)
 
 
+def test_a_staging_folder_that_was_just_removed_is_made_anew(
+    packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock is worth nothing any more: the next process makes a folder of its own."""
+    folder = session / ARCHIVES / "fake" / ".drive.part"
+    real, removed = fcntl.flock, False
+
+    def flock(fd: int, how: int) -> None:
+        nonlocal removed
+        real(fd, how)
+        if not removed and folder.is_dir():
+            removed = True
+            folder.rmdir()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    list(finalize(session, [Step("fake")]))
+    assert removed
+    assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
+
+
+def test_a_staging_folder_that_cannot_be_locked_or_emptied(
+    packer: FakePacker, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("recorder.archives.staging.empty", fail)
+        with pytest.raises(StorageError, match=r"drive.part: cannot be made: Input/output"):
+            list(finalize(session, [Step("fake")]))
+    list(finalize(session, [Step("fake")]))
+
+
+def test_new_folders_are_durable(
+    packer: FakePacker, session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    real = PosixDisk.sync_folder
+
+    def sync_folder(disk: PosixDisk, path: Path) -> None:
+        synced.append(path)
+        real(disk, path)
+
+    monkeypatch.setattr(PosixDisk, "sync_folder", sync_folder)
+    out = tmp_path / "far" / "away"
+    list(finalize(session, [Step("fake")], out=out))
+    assert {tmp_path, tmp_path / "far", out, out / "fake"} <= set(synced)
+
+
+@pytest.mark.parametrize("name", ["..", "../../drive", "/drive", ""])
+def test_names_that_lead_elsewhere_are_refused(
+    packer: FakePacker, session: Path, name: str
+) -> None:
+    header = session / "_recorder/session.json"
+    header.write_text(header.read_text().replace('"drive"', json.dumps(name), 1))
+    with pytest.raises(SessionError, match="no archive can have the name"):
+        list(finalize(session, [Step("fake")]))
+    assert not packer.seen
+
+
+def test_a_calibration_that_is_wrong(packer: FakePacker, session: Path) -> None:
+    """That of the session is the session's fault; the one that is given is wrong usage."""
+    own = session / "calibration.yaml"
+    own.write_text("sensors: [")
+    with pytest.raises(SessionError, match=r"calibration\.yaml:1: bad YAML"):
+        list(finalize(session, [Step("fake")]))
+    with pytest.raises(ConfigError, match=r"calibration\.yaml:1: bad YAML"):
+        list(finalize(session, [Step("fake")], calibration=own))
+
+
+def test_archives_behind_one_that_fails(packer: FakePacker, session: Path) -> None:
+    bad = FakePacker(fail=ArchiveError("bad frame"))
+    packers = {"bad": bad, "fake": packer}
+    told: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finalizer, "load_packer", packers.__getitem__)
+        steps = [Step("bad"), Step("fake")]
+        (result,) = finalize(session, steps, failed=lambda error: told.append(str(error)))
+    assert result.archive == "fake"
+    assert told == [f"{session}: fake: camera, sample 2: bad frame"]
+
+
+def test_damage_beside_the_sensors_is_no_hindrance(packer: FakePacker, session: Path) -> None:
+    """Labels and poses can be made again; what was recorded cannot."""
+    folder = session / "_pose"
+    folder.mkdir()
+    entry = {"format": "raw", "type": "f8", "shape": [3], "desc": ""}
+    (folder / "meta.json").write_text(json.dumps({"pos": entry}))
+    (folder / "pos").write_bytes(b"13 bytes long")
+    (result,) = finalize(session, [Step("fake")])
+    assert [note for note in result.notes if note.startswith("_pose: ")]
+
+
+def test_packing_gives_way() -> None:
+    """Niceness and disk priority are a thread's own (nice(2), ioprio_set(2)), and inherited."""
+    found: list[int] = []
+
+    def idle() -> None:
+        finalizer.be_idle()
+        found.append(os.getpriority(os.PRIO_PROCESS, 0))
+        number = {"x86_64": 252, "aarch64": 31}.get(platform.machine())
+        found.append(ctypes.CDLL(None).syscall(number, 1, 0) if number else 3 << 13)
+
+    thread = threading.Thread(target=idle)
+    thread.start()
+    thread.join()
+    assert found[0] == 19
+    assert found[1] >> 13 == 3  # the idle class
+
+
 def test_no_such_session(packer: FakePacker, tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="no such session folder"):
         list(finalize(tmp_path / "none", [Step("fake")]))
@@ -275,8 +409,15 @@ def test_verify_lets_odd_times_of_plain_traces_pass(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "plain", plain=True)
     builder.add(imu_spec(), 0.1)
     path = builder.close()
-    ts = bytearray((path / "imu/ts").read_bytes())
-    ts[8:16] = ts[0:8]
-    (path / "imu/ts").write_bytes(ts)
+    ts = np.fromfile(path / "imu/ts")
+    ts[1] = ts[0]
+    ts.tofile(path / "imu/ts")
     (odd,) = verify(path)
     assert odd.startswith("imu: ")
+    assert "sample 1:" in odd
+    assert "and more" not in odd
+    ts[1::2] = ts[::2]
+    ts.tofile(path / "imu/ts")
+    (odd,) = verify(path)
+    assert "sample 1:" in odd
+    assert odd.endswith("(and more; see `recorder validate`)")

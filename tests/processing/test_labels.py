@@ -100,6 +100,7 @@ def test_lines_however_they_are_set(tmp_path: Path) -> None:
         (b'{"t_ns": 1, "class": "\xff"}', "not JSON"),
         (b"[" * 200_000, "not JSON: maximum recursion"),
         (b"[1]", "a list, not a mapping"),
+        (b'{"t_ns": true}', "t_ns: needs a whole number of nanoseconds"),
         (b'{"t_ns": 1.5}', "t_ns: needs a whole number of nanoseconds"),
         (b"{}", "t_ns: needs a whole number of nanoseconds"),
     ],

@@ -8,6 +8,7 @@ labelled shortly before and after it, in between.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ from recorder.processing.labels import LabelFile, numbers, text
 
 SAME_NS = 1_000_000
 """Labels this near to a frame's stamp were made for it."""
+
+_LARGEST = 1e12
+_NEVER_NS = float("inf")
 
 NO_AGENTS: Rows = np.zeros(0, AGENT)
 
@@ -124,10 +128,10 @@ class CuboidAgents:
 
     def finish(self) -> None:
         """Read what is behind the last frame, too, and count it."""
-        self._fill(1 << 63)
-        self._evict(1 << 63)
+        self._fill(_NEVER_NS)
+        self._evict(_NEVER_NS)
 
-    def _fill(self, until_ns: int) -> None:
+    def _fill(self, until_ns: float) -> None:
         while True:
             if self._waiting is None:
                 group = next(self._groups, None)
@@ -145,7 +149,7 @@ class CuboidAgents:
             else:
                 self.counts.alone += len(lines)
 
-    def _evict(self, before_ns: int) -> None:
+    def _evict(self, before_ns: float) -> None:
         while self._window and self._window[0].t_ns < before_ns:
             snapshot = self._window.popleft()
             if not snapshot.used:
@@ -306,15 +310,23 @@ def _box(label: Mapping[str, Any], where: str) -> tuple[float, ...]:
     """Centre, velocity and quaternion of a label."""
     velocity: tuple[float, ...] = (np.nan, np.nan, np.nan)
     if label.get("velocity_m_s") is not None:
-        velocity = numbers(label, "velocity_m_s", 3, where)
+        velocity = _bounded(label, "velocity_m_s", where)
     quaternion = numbers(label, "quaternion_xyzw", 4, where)
-    if not any(quaternion):
+    if not 1 / _LARGEST < math.hypot(*quaternion) < _LARGEST:
         raise FormatError(f"{where}: quaternion_xyzw: is no rotation")
-    return (*numbers(label, "center_m", 3, where), *velocity, *quaternion)
+    return (*_bounded(label, "center_m", where), *velocity, *quaternion)
+
+
+def _bounded(label: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
+    """Three numbers that float32 can hold, their rates of change included."""
+    values = numbers(label, key, 3, where)
+    if max(map(abs, values)) > _LARGEST:
+        raise FormatError(f"{where}: {key}: {max(values, key=abs):g} is too large")
+    return values
 
 
 def _size(label: Mapping[str, Any], where: str) -> tuple[float, ...]:
-    size = numbers(label, "size_m", 3, where)
+    size = _bounded(label, "size_m", where)
     if min(size) < 0:
         raise FormatError(f"{where}: size_m: is negative")
     return size

@@ -14,6 +14,7 @@ from recorder.session.stream import Stream
 
 _WINDOW = 512
 _GRID_NS = 100_000_000
+_SLACK_NS = 200_000_000  # by which streams may begin and end apart before it is odd
 _FRAMED: tuple[Kind, ...] = ("lidar", "camera", "radar")
 
 
@@ -107,3 +108,20 @@ def choose_frames(job: Job) -> FrameTimes:
     job.notes.say("has no lidar, camera or radar: a frame every 0.1 s", "session")
     ends = [stamp for stamp in map(last_stamp_ns, timed) if stamp is not None]
     return FrameTimes(None, min(int(s.times(0, 1)[0]) for s in timed), max(ends))
+
+
+def tell_ends(job: Job, times: FrameTimes) -> None:
+    """Say where the frames begin later, or end earlier, than what else was recorded."""
+    slack_ns = max(_SLACK_NS, 2 * times.period_ns)
+    for stream in job.session.streams.values():
+        if stream.name.startswith("_") or not stream.has_times or not len(stream):
+            continue
+        with job.at(stream.name):
+            before_ns = times.first_ns - int(stream.times(0, 1)[0])
+            behind_ns = (last_stamp_ns(stream) or times.last_ns) - times.last_ns
+        if before_ns > slack_ns:
+            job.notes.say(
+                f"{before_ns / 1e9:.3f} s before the first frame are left out", stream.name
+            )
+        if behind_ns > slack_ns:
+            job.notes.say(f"{behind_ns / 1e9:.3f} s after the last frame are left out", stream.name)

@@ -17,6 +17,7 @@ from recorder.archives.l5kit.session import ODOMETRY, SessionPacker, read_classe
 from recorder.contract.errors import RecorderError
 from recorder.contract.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
+from recorder.processing.frames import start_ns
 from recorder.processing.odometry import require_odometry
 
 _Key = tuple[Any, Any]
@@ -30,7 +31,7 @@ class L5kitPacker(Packer):
     options: ClassVar[OptionTable] = {
         "lidar": Option("str", None, "the lidar (or other sensor) whose samples are the frames"),
         "scene_s": Option("float", None, "split sessions into scenes of this length [s]",
-                          minimum=0.1),
+                          minimum=0.1, maximum=1e9),
         "poses": Option("str", "auto", f"auto, imu, identity, {ODOMETRY}, or a sensor's name"),
         "cuboids": Option("str", None, "the set of _cuboids that becomes the agents"),
         "classes": Option("map", {}, "labels of L5Kit's by class, as in {forklift: other_vehicle}"),
@@ -90,8 +91,8 @@ def _by_key(jobs: Sequence[Job]) -> dict[_Key, Job]:
     """The jobs by what tells sessions apart: name and start."""
     found: dict[_Key, Job] = {}
     for job in jobs:
-        key = job.session.name, job.session.start_ns
         with job.blamed():
+            key = job.session.name, start_ns(job.session)
             if key in found:
                 other = found[key].session.path
                 raise ArchiveError(f"{job.session.path}: is the same session as {other}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,11 @@ import recorder
 from recorder.archives.base import Job
 from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
 from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
-from recorder.archives.l5kit.frames import FrameTimes, choose_frames
+from recorder.archives.l5kit.frames import FrameTimes, choose_frames, tell_ends
 from recorder.archives.l5kit.labels import label_of
 from recorder.archives.l5kit.trajectory import RollingTrajectory
 from recorder.contract.errors import ConfigError, FormatError, SessionError
-from recorder.processing.frames import NS_PER_US, kind_of
+from recorder.processing.frames import NS_PER_US, kind_of, start_ns
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_files
 from recorder.processing.lidar import OusterOptics
@@ -74,6 +75,7 @@ class SessionPacker:
                 labels.agents.finish()
             self._tell_labels(labels.agents, labels.file)
         self._tell_times(times)
+        tell_ends(job, times)
         entry = self._entry(times) | {"trajectory": text}
         if labels.file is not None:
             entry["cuboids"] = {"name": labels.file.name, **labels.file.header}
@@ -147,6 +149,10 @@ class SessionPacker:
         if file is None:
             job.notes.say("has no boxes in space: frames without agents", "session")
             return _Labels(None, None)
+        try:
+            json.dumps(dict(file.header), allow_nan=False)
+        except ValueError:
+            raise FormatError(f"{file.path}:1: has NaN or Infinity, which JSON has not") from None
         agents = CuboidAgents(
             file,
             trajectory,
@@ -227,9 +233,9 @@ class SessionPacker:
                 rotation = pose[:3, :3]
                 self._dataset.frame(stamp, pose[:3, 3] + rotation @ ahead, rotation, agents)
                 self._agents += len(agents)
+                job.advance(1)
             self._frames += len(t_ns)
             trajectory.forget(int(t_ns[-1]))
-            job.advance(len(t_ns))
         scenes.close()
 
     def _tell_times(self, times: FrameTimes) -> None:
@@ -255,7 +261,7 @@ class SessionPacker:
             self._job.notes.say(found.sentence, found.stream)
         return {
             "name": session.name,
-            "start_ns": session.start_ns,
+            "start_ns": start_ns(session),
             "end_ns": session.end_ns,
             "state": session.state,
             "metadata": dict(session.metadata),

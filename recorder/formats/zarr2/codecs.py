@@ -62,7 +62,10 @@ class Blosc:
 
 @functools.lru_cache(maxsize=16)
 def _blosc(spec: Blosc) -> Any:
-    return require_numcodecs().get_codec(spec.config())
+    numcodecs = require_numcodecs()
+    # What threads of Blosc's own make of a chunk differs from time to time; ours are enough.
+    numcodecs.blosc.use_threads = False
+    return numcodecs.get_codec(spec.config())
 
 
 def require_numcodecs() -> Any:

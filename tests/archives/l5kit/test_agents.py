@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from drivers.sim.truth import RANGE_M
 from drivers.sim.world import World
 from recorder.archives.l5kit.labels import LABELS
 from recorder.contract.errors import ConfigError, FormatError
+from recorder.finalizer import Step, prepare
 from tests.archives.l5kit.rig import S, pack, still, sweeps, write_boxes, write_truth
+from tests.archives.ncore.packer_rig import add_poses
 
 KINDS = {"car": 3, "truck": 7, "cyclist": 12, "pedestrian": 14, "pole": 1, "building": 1}
 
@@ -82,6 +85,30 @@ def test_frames_between_labels(tmp_path: Path) -> None:
     assert (agents["track_id"] == 1).all()
 
 
+def test_boxes_around_the_first_and_last_frame_stand_at_the_poses_of_their_own_times(
+    tmp_path: Path,
+) -> None:
+    """The rig drives past a box that stands; its class is corrected on the way."""
+    path, t_ns = sweeps(tmp_path / "s", 0.5)
+    every = np.arange(int(t_ns[0]) - S, int(t_ns[-1]) + S, S // 100)
+    add_poses(path, every, (every - t_ns[0])[:, None] / 1e8 * [1, 0, 0], "_pose")
+    ends = t_ns[0] - S // 5, t_ns[2] + S // 50, t_ns[-1] + S // 4
+    write_boxes(
+        path,
+        [
+            {"t_ns": int(t), "center_m": [50 - (t - t_ns[0]) / 1e8, 3, 0], "class": word}
+            | {"velocity_m_s": None}
+            for t, word in zip(ends, ("van", "truck", "truck"), strict=True)
+        ],
+    )
+    dataset = pack(path)
+    agents = np.concatenate([dataset.agents_of(k) for k in range(len(t_ns))])
+    assert len(agents) == len(t_ns) == 5
+    assert np.allclose(agents["centroid"], [50, 3], atol=1e-5)
+    assert np.allclose(agents["velocity"], 0, atol=1e-4)
+    assert agents["label_probabilities"].argmax(axis=1).tolist() == [4, 7, 7, 7, 7]
+
+
 @pytest.mark.parametrize(("bridge_s", "bridged"), [(0.3, False), (0.6, True), (0, False)])
 def test_how_long_is_bridged(tmp_path: Path, bridge_s: float, bridged: bool) -> None:
     path, t_ns = sweeps(tmp_path / "s", 0.6)
@@ -99,7 +126,7 @@ def test_sets_made_for_the_frames_are_not_bridged(tmp_path: Path) -> None:
     write_boxes(path, [*at_times(t_ns[[0, 2]]), {"t_ns": int(t_ns[4]) - S // 50}], times_of="lidar")
     dataset = pack(path)
     assert [len(dataset.agents_of(k)) for k in range(6)] == [1, 0, 1, 0, 0, 0]
-    assert dataset.noted("_cuboids/hand.jsonl", "1 boxes belong to no frame") == 1
+    assert dataset.noted("_cuboids/hand.jsonl: 1 boxes belong to no frame") == 1
 
 
 def test_a_frame_with_labels_of_its_own_has_only_these(tmp_path: Path) -> None:
@@ -127,7 +154,7 @@ def test_velocities_from_the_track(tmp_path: Path) -> None:
     assert speeds[0] == pytest.approx(3 + t_s[1], abs=1e-3)
     assert speeds[4] == pytest.approx(3 + t_s[3] + t_s[4], abs=1e-3)
     assert dataset.agents_of(2)["velocity"][1].tolist() == [0, 0]
-    assert dataset.noted("1 agents have no known velocity") == 1
+    assert dataset.noted("jsonl: 1 agents have no known velocity") == 1
 
 
 def test_frames_of_reference(tmp_path: Path) -> None:
@@ -156,8 +183,8 @@ def test_frames_of_reference(tmp_path: Path) -> None:
     assert np.allclose(agents["centroid"], [[10, 5], [5, 0], [5, 1]])
     assert np.allclose(np.abs(agents["yaw"]), [np.pi / 2, 0, np.pi], atol=1e-6)
     assert np.allclose(agents["velocity"], [[0, 1], [1, 0], [-1, 0]], atol=1e-6)
-    assert dataset.noted("1 boxes are relative to no known sensor") == 1
-    assert dataset.noted("1 boxes of a track that has one then") == 1
+    assert dataset.noted("jsonl: 1 boxes are relative to no known sensor") == 1
+    assert dataset.noted("jsonl: 1 boxes of a track that has one then") == 1
     ahead = pack(path, ego_center_m=1.4)
     assert np.allclose(ahead.frames["ego_translation"], [[10, 1.4, 0]])
     assert np.array_equal(ahead.agents, agents)
@@ -183,7 +210,7 @@ def test_probabilities(tmp_path: Path) -> None:
     assert np.allclose(found, expected)
     assert dataset.noted("UNKNOWN there: barrier") == 1
     with pytest.raises(ConfigError, match=r"classes.forklift.*'lift' is no label"):
-        pack(path, classes={"forklift": "lift"})
+        prepare([Step("l5kit", {"classes": {"forklift": "lift"}})])  # before anything is read
 
 
 @pytest.mark.parametrize(
@@ -192,6 +219,11 @@ def test_probabilities(tmp_path: Path) -> None:
         ([{"center_m": [1, 2]}], r"hand.jsonl:2: center_m"),
         ([{"size_m": [1, 2, -1]}], r"hand.jsonl:2: size_m: is negative"),
         ([{"quaternion_xyzw": [0, 0, 0, 0]}], r"hand.jsonl:2: quaternion_xyzw"),
+        ([{"quaternion_xyzw": [0, 0, 1e-320, 0]}], r"hand.jsonl:2: quaternion_xyzw"),
+        ([{"quaternion_xyzw": [0, 0, 1e200, 1]}], r"hand.jsonl:2: quaternion_xyzw"),
+        ([{"size_m": [1e39, 1, 1]}], r"hand.jsonl:2: size_m: 1e\+39 is too large"),
+        ([{"velocity_m_s": [0, -1e39, 0]}], r"hand.jsonl:2: velocity_m_s: -1e\+39 is too"),
+        ([{"center_m": [1e39, 0, 0]}], r"hand.jsonl:2: center_m: 1e\+39 is too large"),
         ([{}, {"score": 2}], r"hand.jsonl:3: score"),
         ([{"velocity_m_s": "fast"}], r"hand.jsonl:2: velocity_m_s"),
         ([{}, {"class": ""}], r"hand.jsonl:3: class"),
@@ -204,6 +236,32 @@ def test_wrong_labels_are_told(tmp_path: Path, lines: list[dict[str, Any]], word
     write_boxes(path, ({"t_ns": int(t_ns[0]), "track": str(k), **x} for k, x in enumerate(lines)))
     with pytest.raises(FormatError, match=words):
         pack(path)
+
+
+@pytest.mark.parametrize(("count", "told"), [(10, "a, b, .*, j$"), (12, "a, b, .*, j and 2 more$")])
+def test_many_unknown_classes_are_cut(tmp_path: Path, count: int, told: str) -> None:
+    path, t_ns = sweeps(tmp_path / "s", 0.1)
+    still(path)
+    write_boxes(
+        path, ({"t_ns": int(t_ns[0]), "track": w, "class": w} for w in "abcdefghijkl"[:count])
+    )
+    (note,) = (note for note in pack(path).result.notes if "UNKNOWN there" in note)
+    assert re.search(told, note)
+
+
+def test_a_header_that_json_cannot_hold_is_told(tmp_path: Path) -> None:
+    path, t_ns = sweeps(tmp_path / "s", 0.1)
+    write_boxes(path, at_times(t_ns), threshold=math.nan)
+    with pytest.raises(FormatError, match=r"hand.jsonl:1: has NaN"):
+        pack(path)
+
+
+@pytest.mark.parametrize("t_ns", [-(10**30), 0, 1 << 63, 10**30])
+def test_boxes_of_any_other_time_are_counted(tmp_path: Path, t_ns: int) -> None:
+    path, _ = sweeps(tmp_path / "s", 0.1)
+    still(path)
+    write_boxes(path, [{"t_ns": t_ns}])
+    assert pack(path).noted("_cuboids/hand.jsonl: 1 boxes belong to no frame") == 1
 
 
 def test_one_set_of_several(tmp_path: Path) -> None:

@@ -38,15 +38,18 @@ def test_a_session_is_a_scene(tmp_path: Path) -> None:
     assert entry["trajectory"] == {"source": "sensor _pose", "measured": True}
     assert entry["notes"] == list(dataset.result.notes)
     assert dataset.noted("no boxes in space") == 1
+    assert not dataset.noted("several lidars")
 
 
-def test_scenes_of_a_length(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scene_s", [0.8, 1.0])
+def test_scenes_of_a_length(tmp_path: Path, scene_s: float) -> None:
     path, t_ns = sweeps(tmp_path / "s", 2.4)
     still(path)
     write_boxes(path, ({"t_ns": int(t)} for t in t_ns))
-    dataset = pack(path, scene_s=1.0)
+    dataset = pack(path, scene_s=scene_s)
     scenes = dataset.scenes
-    starts = [0, *(int(np.searchsorted(t_ns, t_ns[0] + n * S)) for n in (1, 2))]
+    cuts = (int(t_ns[0]) + n * round(scene_s * S) for n in (1, 2))
+    starts = [0, *(int(np.searchsorted(t_ns, cut)) for cut in cuts)]
     assert scenes["frame_index_interval"].tolist() == [
         [a, b] for a, b in zip(starts, [*starts[1:], len(t_ns)], strict=True)
     ]
@@ -115,6 +118,8 @@ def test_nothing_to_pack_is_refused(tmp_path: Path) -> None:
     path = builder.close()
     with pytest.raises(SessionError, match="has no sample to pack"):
         pack(path)
+    with pytest.raises(SessionError, match="radar: has no sample with a time"):
+        pack(path, lidar="radar")
     assert not list((path / "_archives/l5kit").iterdir())
 
 
@@ -140,6 +145,18 @@ def test_recovered_sessions_and_losses(tmp_path: Path) -> None:
     (entry,) = dataset.sessions
     assert entry["lost"] == {"lidar": {"counted": {"buffer": 3}, "uncounted_intervals": 0}}
     assert entry["notes"] == list(dataset.result.notes)
+
+
+def test_what_lies_outside_of_the_frames_is_said(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(lidar(), 0.5, offset_ns=2 * S)
+    builder.add(still_imu(), 4.0)
+    builder.add(camera_spec(), 0.5, offset_ns=2 * S + S // 10)
+    dataset = pack(builder.close(), poses="identity")
+    outside = [note for note in dataset.result.notes if "left out" in note]
+    assert len(outside) == 2
+    assert dataset.noted("imu: 2.0", "s before the first frame are left out") == 1
+    assert dataset.noted("imu: 1.", "s after the last frame are left out") == 1
 
 
 def restamp(path: Path, t_ns: np.ndarray) -> None:
@@ -172,10 +189,35 @@ def test_no_overlap(tmp_path: Path) -> None:
     add_poses(path, t_ns - 3600 * S, np.stack([np.arange(5.0)] * 3, 1), "_pose")
     write_boxes(path, ({"t_ns": int(t) + 3600 * S} for t in t_ns))
     dataset = pack(path)
+    assert not dataset.noted("are interpolated")
     assert dataset.frames["ego_translation"].tolist() == [[4.0, 4.0, 4.0]] * 5
     assert dataset.noted("poses: held for", "after the last of _pose") == 1
-    assert dataset.noted("5 boxes belong to no frame") == 1
+    assert dataset.noted("jsonl: 5 boxes belong to no frame") == 1
     assert not len(dataset.agents)
+
+
+def test_odd_poses_are_said(tmp_path: Path) -> None:
+    """Two of four are no use; the others are two seconds apart."""
+    path, t_ns = sweeps(tmp_path / "s", 2.1)
+    times = t_ns[0] + np.array([0, -1, 1, 2]) * S
+    add_poses(path, times, np.array([[0.0] * 3, [9.0] * 3, [np.nan] * 3, [4.0] * 3]), "_pose")
+    dataset = pack(path)
+    at_s = np.minimum((t_ns - t_ns[0]) / S, 2)
+    assert np.allclose(dataset.frames["ego_translation"][:, 0], 2 * at_s, atol=1e-6)
+    assert dataset.noted("poses: 2 left out: no rotations, or times that go back") == 1
+    assert dataset.noted("poses: 2.000 s without one are interpolated") == 1
+
+
+def test_poses_that_cannot_be_read_and_sensors_that_are_not_calibrated(tmp_path: Path) -> None:
+    path, t_ns = sweeps(tmp_path / "s", 0.3)
+    still(path)
+    (path / "_pose/meta.json").write_text("{")
+    write_boxes(path, ({"t_ns": int(t), "frame": "lidar", "center_m": [5, 6, 7]} for t in t_ns))
+    dataset = pack(path)
+    assert dataset.noted("_pose: cannot be read, left out: ") == 1
+    assert dataset.noted("poses: no poses known: the rig stands") == 1
+    assert dataset.noted("lidar: not in the calibration: stands in the rig's origin") == 1
+    assert dataset.agents["centroid"].tolist() == [[5, 6]] * 3
 
 
 def test_held_poses_are_measured_from_the_frames(tmp_path: Path) -> None:
@@ -197,6 +239,8 @@ def test_long_hosts_are_cut(tmp_path: Path) -> None:
     dataset = pack(path, poses="identity")
     assert dataset.scenes["host"].tolist() == ["a-vehicle-comput"]
     assert dataset.noted("a-vehicle-computer is cut to 16") == 1
+    header.write_text(header.read_text().replace("a-vehicle-computer", "a-vehicle-comput", 1))
+    assert not pack(path, poses="identity").noted("is cut to")
 
 
 def test_plain_traces(tmp_path: Path) -> None:
@@ -255,6 +299,18 @@ def test_several_sessions(tmp_path: Path) -> None:
     check(dataset, ("s2", 2, 2), ("s3", 3, 3), ("s5", 5, 5))
 
 
+def test_one_session_is_open_at_a_time(tmp_path: Path) -> None:
+    paths = [drive(tmp_path / f"s{n}", 0.3, 1) for n in range(4)]
+    files: list[int] = []
+
+    def count(*_: object) -> None:
+        files.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
+
+    packed_together(tmp_path / "summer", *paths, progress=count)
+    assert len(files) == 13
+    assert max(files[4:]) <= max(files[1:4])
+
+
 def test_adding_and_replacing(tmp_path: Path) -> None:
     paths = [drive(tmp_path / f"s{n}", n / 10, n) for n in (2, 3, 4, 5)]
     out = tmp_path / "summer"
@@ -267,6 +323,20 @@ def test_adding_and_replacing(tmp_path: Path) -> None:
     for name in ("scenes", "frames", "agents"):
         assert np.array_equal(getattr(again, name), getattr(dataset, name))
     assert [path.name for path in (out / "l5kit").iterdir()] == ["summer.zarr"]
+
+
+def test_plain_traces_of_one_name_are_told_apart_by_their_first_stamps(tmp_path: Path) -> None:
+    paths = []
+    for count in (3, 4):
+        builder = Builder(tmp_path / str(count) / "drive", plain=True)
+        builder.add(lidar(), count=count, offset_ns=count * S)
+        paths.append(builder.close())
+    out = tmp_path / "summer"
+    for path in (*paths, paths[0]):
+        dataset = packed_together(out, path)
+    assert [entry["frames"] for entry in dataset.sessions] == [3, 4]
+    again = packed_together(tmp_path / "autumn", *paths)
+    assert np.array_equal(again.frames, dataset.frames)
 
 
 def test_what_cannot_be_added_to_stays(tmp_path: Path) -> None:
