@@ -23,13 +23,18 @@ from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
 from recorder.formats.roverd.channel import ChannelReader, ChannelWriter, Layout, ReadFile, reopen
+from recorder.formats.roverd.xz_blocks import (
+    FOOTER_BYTES,
+    FOOTER_MAGIC,
+    HEADER_BYTES,
+    HEADER_MAGIC,
+    BlockUnpacker,
+    varint,
+)
 
 _INDEX = np.dtype("<u8")
 _READ_BYTES = 64 * 1024
 _SKIP_BYTES = 1 << 20
-_HEADER_MAGIC = b"\xfd7zXZ\0"
-_FOOTER_MAGIC = b"YZ"
-_HEADER_BYTES = _FOOTER_BYTES = 12
 _TAIL_WINDOW = 64  # holds footer and index of a stream with one block
 
 
@@ -95,6 +100,7 @@ class LzmafReader(ChannelReader):
     def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
         super().__init__(path, layout)
         self._file = ReadFile(path)
+        self._blocks = BlockUnpacker()
         try:
             self._ends = self._load_index(index_path(path), partial)
         except BaseException:
@@ -133,15 +139,17 @@ class LzmafReader(ChannelReader):
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
         block = np.empty((stop - start, *self.shape), self.dtype)
         flat = block.reshape(-1).view(np.uint8).reshape(stop - start, self.sample_bytes)
-        for index in range(start, stop):
-            flat[index - start] = np.frombuffer(self._decode(index), np.uint8)
+        for index, out in zip(range(start, stop), flat, strict=True):
+            stream = self.encoded(index)
+            if not self._blocks.unpack(stream, out):
+                out[:] = np.frombuffer(self._decode(stream, index), np.uint8)
         return block
 
-    def _decode(self, index: int) -> bytes:
+    def _decode(self, stream: bytes, index: int) -> bytes:
         decoder = lzma.LZMADecompressor()
         try:
             # Bounded: a damaged stream must not unpack to more than a sample.
-            values = decoder.decompress(self.encoded(index), self.sample_bytes + 1)
+            values = decoder.decompress(stream, self.sample_bytes + 1)
         except lzma.LZMAError as error:
             raise FormatError(f"{self.path}: sample {index}: {error}") from None
         if not decoder.eof or decoder.unused_data or len(values) != self.sample_bytes:
@@ -302,41 +310,29 @@ def _stream_before(file: ReadFile, end: int) -> tuple[int, int] | None:
     """
     window_start = max(0, end - _TAIL_WINDOW)
     window = file.peek(window_start, end - window_start)
-    footer = window[-_FOOTER_BYTES:]
-    if len(footer) < _FOOTER_BYTES or footer[10:] != _FOOTER_MAGIC:
+    footer = window[-FOOTER_BYTES:]
+    if len(footer) < FOOTER_BYTES or footer[10:] != FOOTER_MAGIC:
         return None
     if zlib.crc32(footer[4:10]) != int.from_bytes(footer[:4], "little"):
         return None
     index_bytes = (int.from_bytes(footer[4:8], "little") + 1) * 4
-    index_start = end - _FOOTER_BYTES - index_bytes
-    if index_start < _HEADER_BYTES:
+    index_start = end - FOOTER_BYTES - index_bytes
+    if index_start < HEADER_BYTES:
         return None
     if index_start >= window_start:
-        index = window[index_start - window_start : -_FOOTER_BYTES]
+        index = window[index_start - window_start : -FOOTER_BYTES]
     else:
         index = file.peek(index_start, index_bytes)
     if index[0] != 0 or zlib.crc32(index[:-4]) != int.from_bytes(index[-4:], "little"):
         return None
     packed = unpacked = 0
-    records, at = _varint(index, 1)
+    records, at = varint(index, 1)
     for _ in range(min(records, len(index))):  # a record takes two bytes at least
-        size, at = _varint(index, at)
+        size, at = varint(index, at)
         packed += (size + 3) & ~3
-        size, at = _varint(index, at)
+        size, at = varint(index, at)
         unpacked += size
-    start = index_start - packed - _HEADER_BYTES
-    if start < 0 or file.peek(start, len(_HEADER_MAGIC)) != _HEADER_MAGIC:
+    start = index_start - packed - HEADER_BYTES
+    if start < 0 or file.peek(start, len(HEADER_MAGIC)) != HEADER_MAGIC:
         return None
     return start, unpacked
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 63:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    return value, at
