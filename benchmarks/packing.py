@@ -1,6 +1,6 @@
 """What it costs to pack a session of the rig load as each archive.
 
-``python -m benchmarks.packing [--seconds 60] [--archives ncore,l5kit] [--json FILE]``.  Sessions of
+``python -m benchmarks.packing [--seconds 120] [--archives ncore,l5kit] [--json FILE]``.  Sessions of
 the rig load (1080p at 30 Hz, 128x1024 sweeps at 10 Hz, 15.7 MB/s of radar, IMU at 100 Hz) are
 recorded as fast as the disk takes it, one of the length and one of a quarter of it: memory that
 grows with a session shows in the pair.  Each is given a calibration, the trajectory and the boxes
@@ -227,7 +227,7 @@ def measure(
 def main() -> int:
     """0, or 1 where packing the longer session is slower than it should be, or fails."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.packing", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="length of the session (60)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="length of the session (120)")
     parser.add_argument("--archives", default="", metavar="NAMES", help="only these")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument("--root", type=Path, metavar="DIR", help="record below DIR")

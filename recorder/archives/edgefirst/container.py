@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import struct
-import zlib
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from typing import IO
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.direct import BLOCK, LARGE, Bytes, DirectFile
+from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.archives.edgefirst.zip_index import (
     CENTRAL,
     END,
@@ -262,7 +263,12 @@ def _padding(offset: int) -> bytes:
 
 def dos_time(t_ns: int) -> tuple[int, int]:
     """Time and date of a member, in UTC, to two seconds."""
-    moment = datetime.fromtimestamp(t_ns // 1_000_000_000, UTC)
+    return _dos_time(t_ns // 1_000_000_000)
+
+
+@functools.lru_cache(maxsize=8)
+def _dos_time(seconds: int) -> tuple[int, int]:
+    moment = datetime.fromtimestamp(seconds, UTC)
     if not 1980 <= moment.year <= 2107:
         return 0, 1 << 5 | 1
     clock = moment.hour << 11 | moment.minute << 5 | moment.second // 2

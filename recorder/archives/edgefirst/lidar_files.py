@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.container import Payload
+from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
 from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.projection import in_steps

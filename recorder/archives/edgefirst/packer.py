@@ -17,7 +17,7 @@ from recorder.archives.base import Job, Packed, Packer
 from recorder.archives.edgefirst.catalog import Catalog
 from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
 from recorder.archives.edgefirst.lidar_files import LIDAR_PICTURES
-from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_pyarrow
+from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
 from recorder.archives.edgefirst.sensors import RIG, SENSOR
 from recorder.archives.edgefirst.session import SessionPacker, class_names, is_camera
 from recorder.archives.edgefirst.table import Existing, Table
@@ -67,7 +67,7 @@ class EdgeFirstPacker(Packer):
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
         checked = super().check(options)
-        require_pyarrow()
+        require_packages()
         for name in checked["lidar_images"]:
             if name not in LIDAR_PICTURES:
                 raise ConfigError(

@@ -30,10 +30,10 @@ from recorder.archives.edgefirst.radar_files import RadarFiles
 from recorder.archives.edgefirst.samples import Places, Thinning, nearest_all
 from recorder.archives.edgefirst.sensors import Made
 
-WINDOW = 16
+WINDOW = 24
 """Pictures that are planned together; fewer where they become PNGs, which are held until then."""
 _PNG_WINDOW = 4
-AHEAD = 2
+AHEAD = 1
 """Windows that are made while one is written."""
 NONE = -1
 """Stands for the index or the stamp of a sample that is not there."""

@@ -14,7 +14,6 @@ The values are int16 plus 32768.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.checksums import adler32_rows, crc32_combine
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.direct import aligned_buffer
+from recorder.archives.edgefirst.fast_zlib import zlib
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 _GREY = 0
@@ -112,19 +111,24 @@ def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = No
     data[: len(head)] = head
     chunk = data[len(head) : -4 - len(end)]
     chunk[: 4 + len(_ZLIB)] = b"IDAT" + _ZLIB
-    _store(rows, np.frombuffer(chunk, np.uint8)[4 + len(_ZLIB) : -4])
-    chunk[-4:] = struct.pack(">I", adler32_rows(rows))
+    adler = _store(rows, np.frombuffer(chunk, np.uint8)[4 + len(_ZLIB) : -4])
+    chunk[-4:] = struct.pack(">I", adler)
     crc = zlib.crc32(chunk)
     end = struct.pack(">I", crc) + end
     data[-len(end) :] = end
-    return Payload(data, zlib.crc32(end, crc32_combine(zlib.crc32(head), crc, len(chunk))))
+    before = zlib.crc32_combine(zlib.crc32(head), crc, len(chunk))
+    return Payload(data, zlib.crc32(end, before))
 
 
-def _store(rows: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
-    """Put rows without a filter into blocks of deflate that are not compressed."""
+def _store(rows: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> int:
+    """Put rows without a filter into blocks of deflate that are not compressed.
+
+    Returns:
+        the Adler-32 of what the blocks hold.
+    """
     height, width = rows.shape
     line, most = 1 + width, _LONGEST // (1 + width)
-    whole = height // most
+    whole, adler = height // most, 1
     parts = [(whole, most)] * (whole > 0) + [(1, height % most)] * (height % most > 0)
     for blocks, count in parts:
         size = _STORED.size + count * line
@@ -134,8 +138,11 @@ def _store(rows: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
         lines = block[:, _STORED.size :].reshape(blocks, count, line)
         lines[:, :, 0] = 0
         lines[:, :, 1:] = rows[: blocks * count].reshape(blocks, count, width)
+        for one in block:
+            adler = zlib.adler32(one[_STORED.size :], adler)
         out, rows = out[blocks * size :], rows[blocks * count :]
     block[-1, 0] = True
+    return adler
 
 
 def insert_exif(png: bytes, exif: bytes) -> bytes:

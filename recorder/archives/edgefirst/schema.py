@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.contract.errors import UsageError
 
 try:
@@ -25,7 +26,7 @@ __all__ = [
     "final_schema",
     "ipc",
     "pa",
-    "require_pyarrow",
+    "require_packages",
     "spool_schema",
     "to_final",
     "to_spool",
@@ -34,13 +35,14 @@ __all__ = [
 CURRENT, MISSION = "2026.10", "mission"
 
 
-def require_pyarrow() -> None:
-    """UsageError that names the extra, where pyarrow is not installed."""
-    if pa is None:
-        raise UsageError(
-            "edgefirst: needs pyarrow, which is not installed: pip install "
-            "'vehicle-recorder[archives]'"
-        )
+def require_packages() -> None:
+    """UsageError that names the extra, where a package is not installed."""
+    for package, name in ((pa, "pyarrow"), (zlib, "zlib-ng")):
+        if package is None:
+            raise UsageError(
+                f"edgefirst: needs {name}, which is not installed: pip install "
+                "'vehicle-recorder[archives]'"
+            )
 
 
 def _array(kind: Any, length: int) -> Any:

@@ -107,7 +107,7 @@ class Existing:
     def of(cls, path: Path) -> Existing:
         """Read it; ArchiveError where it is no table of one of the two schemas."""
         try:
-            with pa.memory_map(str(path)) as file:
+            with pa.OSFile(str(path)) as file:
                 reader = ipc.open_file(file)
                 found = reader.schema
                 names = frozenset(_names(reader)) if "name" in found.names else frozenset()
@@ -163,7 +163,7 @@ class Existing:
     def batches(self) -> Iterator[Any]:
         """Its rows in the form of `spool_schema`; ArchiveError where that would lose any."""
         why = "cannot be added to"
-        with pa.memory_map(str(self.path)) as file:
+        with pa.OSFile(str(self.path)) as file:
             reader = ipc.open_file(file)
             for number in range(reader.num_record_batches):
                 try:
@@ -317,7 +317,7 @@ class Table(Closing):
         schema = schema.with_metadata(self._metadata(labels, indices) | dict(metadata))
         values = {name: pa.array(c, pa.string_view()) for name, c in categories.items()}
         with (
-            pa.memory_map(str(self._path)) as file,
+            pa.OSFile(str(self._path)) as file,
             pa.OSFile(str(path), "wb") as out,
             ipc.new_file(out, schema) as writer,
         ):

@@ -240,8 +240,11 @@ def test_wrong_options(options: dict[str, Any], words: str) -> None:
         prepare([Step("edgefirst", options)])
 
 
-def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.archives.edgefirst.schema.pa", None)
+@pytest.mark.parametrize("package", ["pa", "zlib"])
+def test_without_a_package_the_extra_is_named(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"recorder.archives.edgefirst.schema.{package}", None)
     with pytest.raises(UsageError, match=r"vehicle-recorder\[archives\]"):
         prepare([Step("edgefirst")])
 
