@@ -1,12 +1,13 @@
 """What it costs to pack a session of the rig load as each archive.
 
-``python -m benchmarks.packing [--seconds 120] [--archives ncore,l5kit] [--json FILE]``.  Sessions of
-the rig load (1080p at 30 Hz, 128x1024 sweeps at 10 Hz, 15.7 MB/s of radar, IMU at 100 Hz) are
-recorded as fast as the disk takes it, one of the length and one of a quarter of it: memory that
-grows with a session shows in the pair.  Each is given a calibration, the trajectory and the boxes
-of the simulated drive.  Then ``recorder finalize`` packs it in a process of its own, archive after
-archive.  Times are wall times with and without looking over the session first, and CPU times, since
-finalizing gives way to all else on the machine.  See docs/benchmarks.md.
+``python -m benchmarks.packing [--seconds 120] [--archives ncore,l5kit] [--json FILE]``.
+
+Sessions of the rig load (1080p at 30 Hz, 128x1024 sweeps at 10 Hz, 15.7 MB/s of radar, IMU at
+100 Hz) are recorded as fast as the disk takes it, one of the length and one of a quarter of it:
+memory that grows with a session shows in the pair.  Each is given a calibration, the trajectory and
+the boxes of the simulated drive.  Then ``recorder finalize`` packs it in a process of its own,
+archive after archive.  Times are wall times with and without looking over the session first, and
+CPU times, since finalizing gives way to all else on the machine.  See docs/benchmarks.md.
 """
 
 from __future__ import annotations
