@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,16 @@ from tests.kit.actors import Actor
 from tests.kit.simulation import Plane
 from tests.kit.test_dataplane import CAMERA, IMU, assert_nothing_lost, begin
 from tests.kit.test_seam import play, together
-from tests.kit.test_seam_odd import announced, ask_split, leaving, losses, new_writer, opened, tries
+from tests.kit.test_seam_odd import (
+    announced,
+    answer,
+    ask_split,
+    leaving,
+    losses,
+    new_writer,
+    opened,
+    tries,
+)
 
 
 def stand_still(plane: Plane, told: bool = False) -> Actor:
@@ -52,20 +60,6 @@ def record(plane: Plane, size: int = 10) -> None:
     for _ in range(3):
         assert plane.drivers["cam"].data(CAMERA, [size])
         plane.drivers["imu"].data(IMU, [1])
-
-
-def answer(plane: Plane, number: int) -> dict[str, Any]:
-    """The writer's answer to a question."""
-    replies: list[dict[str, Any]] = []
-
-    def answered() -> bool:
-        while (message := plane.supervisor.receive()) is not None:
-            if message.number == number:
-                replies.append(message.values)
-        return bool(replies)
-
-    plane.run(answered, 30.0, "an answer")
-    return replies[0]
 
 
 def recording(plane: Plane) -> Plane:

@@ -35,6 +35,20 @@ def tries(fast: int, most: int) -> list[Any]:
     return [n if n < fast else pytest.param(n, marks=pytest.mark.campaign) for n in range(most)]
 
 
+def answer(plane: Plane, number: int) -> dict[str, Any]:
+    """The writer's answer to a question."""
+    replies: list[dict[str, Any]] = []
+
+    def answered() -> bool:
+        while (message := plane.supervisor.receive()) is not None:
+            if message.number == number:
+                replies.append(message.values)
+        return bool(replies)
+
+    plane.run(answered, 30.0, "an answer")
+    return replies[0]
+
+
 def ask_split(plane: Plane) -> int:
     """Ask for a split without waiting for the answer; the question's number."""
     plane._asked += 1
@@ -299,16 +313,7 @@ def test_the_part_before_is_ended_when_the_disk_of_the_next_fails(make_plane: An
     began_ns = plane.now_ns
     assert plane.service is not None
     plane.service._fail(new, OSError(errno.EIO, "Input/output error"))
-    replies: list[dict[str, Any]] = []
-
-    def answered() -> bool:
-        while (message := plane.supervisor.receive()) is not None:
-            if message.number == number:
-                replies.append(message.values)
-        return bool(replies)
-
-    plane.run(answered, 30.0, "an answer")
-    (reply,) = replies
+    reply = answer(plane, number)
     assert reply["session"] is None and reply["ended"]["sealed"]
     streams = reply["previous"]["streams"]
     assert all(s["ended"] is not None and not s["unknown_losses"] for s in streams.values())
