@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
 Kind = Literal["camera", "lidar", "radar", "imu", "other"]
@@ -48,15 +47,6 @@ def time_windows(stream: Stream, size: int = WINDOW) -> Iterator[tuple[int, Time
     """Index of the first sample and stamps (int64 ns) of consecutive windows of a stream."""
     for at in range(0, len(stream), size):
         yield at, stream.times(at, min(at + size, len(stream)))
-
-
-def start_ns(session: Session) -> int | None:
-    """When a session began; of a trace that does not say it, its first stamp."""
-    if session.start_ns is not None:
-        return session.start_ns
-    own = [s for s in session.streams.values() if not s.name.startswith("_")]
-    stamps = [int(s.times(0, 1)[0]) for s in own if s.has_times and len(s)]
-    return min(stamps, default=None)
 
 
 def last_stamp_ns(stream: Stream) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import zlib
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ def sweep(seed: int, first: int, stop: int, noise: int) -> npt.NDArray[np.uint32
     rng = np.random.default_rng(seed)
     values = np.zeros((ROWS, COLUMNS), np.uint32)
     values[first:stop] = 9_000 + rng.integers(0, 4, (stop - first, COLUMNS)).cumsum(axis=1)
-    values[first : min(first + noise, stop)] = rng.integers(0, 2**32, (COLUMNS,))
+    noisy = values[first : min(first + noise, stop)]
+    noisy[:] = rng.integers(0, 2**32, noisy.shape)
     return values
 
 
@@ -59,7 +61,7 @@ def test_blocks_of_zeros_are_told_by_all_their_bytes() -> None:
         assert unpacked(unpacker, stream, values.nbytes) == values.tobytes()
     nearly = np.zeros(60 * COLUMNS, np.uint32)
     nearly[-1] = 1
-    for values in (np.zeros_like(nearly), nearly):
+    for values in (np.zeros_like(nearly), nearly, nearly):
         stream = lzma.compress(values.tobytes(), check=lzma.CHECK_CRC32, filters=[_LZMA2])
         assert unpacked(unpacker, stream, values.nbytes) == values.tobytes()
 
@@ -98,6 +100,29 @@ def test_a_damaged_stream_is_left_to_liblzma(seed: int, at: int, flip: int) -> N
     damaged = bytearray(stream)
     damaged[at % len(stream)] ^= flip
     assert unpacked(unpacker, bytes(damaged), values.nbytes) is None
+
+
+def test_an_index_that_lies_about_zeros_is_left_to_liblzma() -> None:
+    unpacker, size = BlockUnpacker(), 61_440
+    stream = lzma.compress(bytes(size), check=lzma.CHECK_CRC32, filters=[_LZMA2])
+    assert unpacked(unpacker, stream, size) == bytes(size)
+    at = stream.rindex(b"\xe0\xe0\x03")  # 61440, seven bits a byte
+    start = len(stream) - 12 - (int.from_bytes(stream[-8:-4], "little") + 1) * 4
+    index = stream[start:at] + b"\xe1" + stream[at + 1 : -16]
+    lie = stream[:start] + index + zlib.crc32(index).to_bytes(4, "little") + stream[-12:]
+    assert unpacked(unpacker, lie, size + 1) is None
+    with pytest.raises(lzma.LZMAError):
+        lzma.decompress(lie)
+
+
+def test_what_is_stored_is_checked() -> None:
+    """Noise that is not compressed has nothing but its CRC."""
+    values = sweep(0, 16, 80, 64)
+    stream = XzCompressor(4, delta=False).compress(values)
+    at = stream.index(values[40].tobytes())
+    damaged = stream[: at + 7] + bytes([stream[at + 7] ^ 1]) + stream[at + 8 :]
+    assert unpacked(BlockUnpacker(), stream, values.nbytes) == values.tobytes()
+    assert unpacked(BlockUnpacker(), damaged, values.nbytes) is None
 
 
 @given(seed=st.integers(0, 9), cut=st.integers(0, 10**6))

@@ -15,7 +15,7 @@ from typing import Any
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.table import Existing
-from recorder.processing.frames import kind_of, start_ns
+from recorder.processing.frames import kind_of
 from recorder.session.reader import Session
 
 KEY = "recorder"
@@ -132,7 +132,7 @@ class Catalog:
 
 def identity_of(session: Session) -> tuple[str, int]:
     """Name and start (ns) of a session."""
-    return session.name, start_ns(session) or 0
+    return session.name, session.start_ns or 0
 
 
 def _names(base: str, session: Session) -> set[str]:

@@ -17,7 +17,6 @@ from recorder.archives.l5kit.session import ODOMETRY, SessionPacker, read_classe
 from recorder.contract.errors import RecorderError
 from recorder.contract.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
-from recorder.processing.frames import start_ns
 from recorder.processing.odometry import require_odometry
 
 _Key = tuple[Any, Any]
@@ -92,7 +91,7 @@ def _by_key(jobs: Sequence[Job]) -> dict[_Key, Job]:
     found: dict[_Key, Job] = {}
     for job in jobs:
         with job.blamed():
-            key = job.session.name, start_ns(job.session)
+            key = job.session.name, job.session.start_ns
             if key in found:
                 other = found[key].session.path
                 raise ArchiveError(f"{job.session.path}: is the same session as {other}")

@@ -16,7 +16,7 @@ from recorder.archives.l5kit.frames import FrameTimes, choose_frames, tell_ends
 from recorder.archives.l5kit.labels import label_of
 from recorder.archives.l5kit.trajectory import RollingTrajectory
 from recorder.contract.errors import ConfigError, FormatError, SessionError
-from recorder.processing.frames import NS_PER_US, kind_of, start_ns
+from recorder.processing.frames import NS_PER_US, kind_of
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_files
 from recorder.processing.lidar import OusterOptics
@@ -261,7 +261,7 @@ class SessionPacker:
             self._job.notes.say(found.sentence, found.stream)
         return {
             "name": session.name,
-            "start_ns": start_ns(session),
+            "start_ns": session.start_ns,
             "end_ns": session.end_ns,
             "state": session.state,
             "metadata": dict(session.metadata),

@@ -15,9 +15,10 @@ import pytest
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import table as table_
 from recorder.archives.edgefirst.exif import insert_exif
-from recorder.archives.edgefirst.samples import PoseWalk, nearest_all
+from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
 from recorder.contract.errors import FormatError
+from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.roverd.mjpg import MjpgReader
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import BASE, exif_of, pack, pack_all
@@ -318,3 +319,18 @@ def test_rows_that_wait_are_gone_though_the_disk_is_full(tmp_path: Path) -> None
     with pytest.raises(OSError, match="No space left"):
         table.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_places_that_cannot_be_read_are_blamed_on_their_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Any, t_ns: int) -> Any:
+        raise FormatError("ends inside a sample")
+
+    monkeypatch.setattr(Places, "at", broken)
+    builder = Builder(tmp_path / "s")
+    builder.add(camera_spec(), 0.2)
+    channel = ChannelSpec("pos", "raw", "f8", (3,), "latitude, longitude, height", "deg, m")
+    builder.add(StreamSpec("gnss", (channel,), rate_hz=10.0), count=3)
+    with pytest.raises(ArchiveError, match="edgefirst: gnss: ends inside a sample"):
+        pack(builder.close())
