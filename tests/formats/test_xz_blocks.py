@@ -106,9 +106,9 @@ def test_an_index_that_lies_about_zeros_is_left_to_liblzma() -> None:
     unpacker, size = BlockUnpacker(), 61_440
     stream = lzma.compress(bytes(size), check=lzma.CHECK_CRC32, filters=[_LZMA2])
     assert unpacked(unpacker, stream, size) == bytes(size)
-    at = stream.rindex(b"\xe0\xe0\x03")  # 61440, seven bits a byte
+    at = stream.rindex(b"\x80\xe0\x03")  # 61440, seven bits a byte
     start = len(stream) - 12 - (int.from_bytes(stream[-8:-4], "little") + 1) * 4
-    index = stream[start:at] + b"\xe1" + stream[at + 1 : -16]
+    index = stream[start:at] + b"\x81" + stream[at + 1 : -16]
     lie = stream[:start] + index + zlib.crc32(index).to_bytes(4, "little") + stream[-12:]
     assert unpacked(unpacker, lie, size + 1) is None
     with pytest.raises(lzma.LZMAError):
