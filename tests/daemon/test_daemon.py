@@ -481,28 +481,3 @@ def test_ticks_are_for_whoever_wants_them(rig: Vehicle) -> None:
     rig.running.on_tick.append(lambda daemon, now_ns: seen.append(now_ns))
     rig.run(1)
     assert len(seen) == 10 and seen == sorted(seen)
-
-
-def test_by_a_clock_that_nobody_keeps_right_no_session_gets_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A calendar that jumps ahead must not cost a drive."""
-    synchronized = False
-    monkeypatch.setattr("recorder.daemon.daemon.is_synchronized", lambda: synchronized)
-    with vehicle(tmp_path, CONFIG + "retention: {days: 30}\n") as rig:
-        rig.clock.step_realtime(200_000_000)
-        old = make_session(rig.root / "old", end_ns=1_700_000_000_000_000_000)
-        (old / "config.yaml").write_text("version: 1\n")
-        (old / "_recorder/checksums.csv").touch()
-        rig.daemon()
-        rig.run(700)
-        assert old.exists()
-        assert [line for line in rig.lines if "retention" in line] == [
-            "retention: no session gets old until somebody keeps the clock right"
-        ]
-        synchronized = True
-        rig.run(700)
-        sweeper = rig.running._sweeper
-        assert sweeper is not None
-        sweeper.join(10)
-        assert not old.exists()

@@ -15,7 +15,7 @@ from recorder.daemon.after import retention
 from recorder.daemon.after.retention import choose, delete, keep, sweep
 from recorder.daemon.after.steps import Due, due_of, tell
 from recorder.daemon.host.disk import mounted_below
-from tests.daemon.fakes import make_session
+from tests.daemon.fakes import CONFIG, make_session, vehicle
 
 EVERYTHING = RetentionSettings(gb=0.0, days=None)
 NOTHING_DUE = "version: 1\n"
@@ -183,3 +183,28 @@ def test_whatever_a_sessions_files_hold_the_daemon_lives_and_deletes_nothing(
         assert swept(spoilt) == ""
     else:
         retention.candidates(spoilt, None, packed)
+
+
+def test_by_a_clock_that_nobody_keeps_right_no_session_gets_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A calendar that jumps ahead must not cost a drive."""
+    synchronized = False
+    monkeypatch.setattr("recorder.daemon.daemon.is_synchronized", lambda: synchronized)
+    with vehicle(tmp_path, CONFIG + "retention: {days: 30}\n") as rig:
+        rig.clock.step_realtime(200_000_000)
+        old = make_session(rig.root / "old", end_ns=1_700_000_000_000_000_000)
+        (old / "config.yaml").write_text("version: 1\n")
+        (old / "_recorder/checksums.csv").touch()
+        rig.daemon()
+        rig.run(700)
+        assert old.exists()
+        assert [line for line in rig.lines if "retention" in line] == [
+            "retention: no session gets old until somebody keeps the clock right"
+        ]
+        synchronized = True
+        rig.run(700)
+        sweeper = rig.running._sweeper
+        assert sweeper is not None
+        sweeper.join(10)
+        assert not old.exists()
