@@ -16,11 +16,11 @@ from hypothesis.strategies import binary, dictionaries, from_regex, integers, se
 
 from recorder.contract.errors import UsageError
 from recorder.contract.names import check_name
-from recorder.contract.settings import SensorEntry
+from recorder.contract.settings import ProcessSettings, SensorEntry
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.daemon.control.requests import MOST_BYTES, Request, parse_request
 from recorder.daemon.processes.children import Child, Event
-from recorder.daemon.processes.priority import Priority
+from recorder.daemon.processes.priority import apply
 from recorder.daemon.processes.rates import Floor, RateWatch, floor_of
 from recorder.daemon.processes.sensors import DEATHS_WINDOW_NS, MOST_DEATHS, Sensor
 from recorder.daemon.recording.machine import Wish
@@ -208,16 +208,17 @@ def test_a_wish_of_another_form_is_none(tmp_path: Path, change: dict[str, Any]) 
 
 def test_priorities_reach_the_kernel() -> None:
     cpu = min(os.sched_getaffinity(0))
-    asked = Priority(cpus=(cpu,), nice=7, policy="batch", io_class="idle")
+    asked = ProcessSettings(cpus=(cpu,), nice=7, policy="batch", io_class="idle")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        assert asked.apply(process.pid) == []
+        assert apply(asked, process.pid) == []
         assert os.sched_getaffinity(process.pid) == {cpu}
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 7
         assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
-        refused = Priority(cpus=(100_000,), policy="fifo", priority=1000).apply(process.pid)
+        much = ProcessSettings(cpus=(100_000,), policy="fifo", priority=1000)
+        refused = apply(much, process.pid)
         process.kill()
     assert [text.partition(" (")[0] for text in refused] == ["cpus 100000", "scheduling fifo 1000"]
-    assert asked.apply(process.pid) == []  # it is gone: nothing to complain of
+    assert apply(asked, process.pid) == []  # it is gone: nothing to complain of
 
 
 def test_what_a_child_prints_besides_reports_is_no_report() -> None:

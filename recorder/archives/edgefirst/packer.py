@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import cv2
-
 from recorder.archives import ArchiveError
 from recorder.archives.base import Job, Packed, Packer
 from recorder.archives.edgefirst.catalog import Catalog
@@ -24,7 +22,7 @@ from recorder.archives.edgefirst.table import Existing, Table
 from recorder.contract.errors import ConfigError
 from recorder.contract.options import Option, OptionTable
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
-from recorder.processing.memory import keep_freed_memory
+from recorder.processing.tuning import tune_for_packing
 
 ZIP, FOLDER = "zip", "folder"
 
@@ -83,8 +81,7 @@ class EdgeFirstPacker(Packer):
         return float(sum(len(stream) for stream in cameras))
 
     def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
-        keep_freed_memory()
-        cv2.setNumThreads(1)  # its own would wait by spinning for work that ours have
+        tune_for_packing()
         return _DatasetPacker(jobs, name, existing).pack()
 
 

@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import cv2
 import numpy as np
 
 import recorder
@@ -41,9 +40,9 @@ from recorder.formats.zarr2 import require_numcodecs
 from recorder.processing.frames import kind_of, last_stamp_ns
 from recorder.processing.labels import box_files
 from recorder.processing.losses import stream_losses
-from recorder.processing.memory import keep_freed_memory
 from recorder.processing.odometry import LidarOdometry, require_odometry
 from recorder.processing.poses import Cover, PoseSource, find_poses
+from recorder.processing.tuning import tune_for_packing
 from recorder.session.layout import RECOVERED
 from recorder.session.stream import Stream
 
@@ -82,8 +81,7 @@ class NcorePacker(Packer):
         return total
 
     def pack(self, job: Job) -> Packed:
-        keep_freed_memory()
-        cv2.setNumThreads(1)  # its own would wait by spinning for work that ours have
+        tune_for_packing()
         return _SessionPacker(job).pack()
 
 

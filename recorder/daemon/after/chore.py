@@ -12,14 +12,15 @@ import sys
 from pathlib import Path
 
 from recorder.contract.process import die_with_parent
-from recorder.daemon.processes.priority import Priority
+from recorder.contract.settings import ProcessSettings
+from recorder.daemon.processes.priority import apply
 
 _FIRST_TO_GO = "500"  # oom_score_adj(5): the daemon's own is far below
 
 
 def give_way() -> None:
     """Be the last to get processor and disk, and the first to go where memory runs out."""
-    Priority(nice=19, policy="batch", io_class="idle").apply(os.getpid())
+    apply(ProcessSettings(nice=19, policy="batch", io_class="idle"), os.getpid())
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.settings import SensorEntry
+from recorder.contract.settings import ProcessSettings, SensorEntry
 from recorder.daemon.catalog import driver_command
-from recorder.daemon.processes.priority import Priority
+from recorder.daemon.processes.priority import apply
 
 Event = tuple[str, dict[str, Any]]
 """(child's name, what it reported)."""
@@ -41,7 +41,7 @@ class Child:
         wake: Callable[[], None],
         *,
         stdin: str = "",
-        priority: Priority = Priority(),  # noqa: B008  frozen
+        priority: ProcessSettings = ProcessSettings(),  # noqa: B008  frozen
     ) -> None:
         self.name = name
         self._events = events
@@ -56,7 +56,7 @@ class Child:
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
         # Before it has threads: these inherit.
-        self.refused = priority.apply(self.process.pid)
+        self.refused = apply(priority, self.process.pid)
         try:
             assert self.process.stdin is not None
             self.process.stdin.write(stdin)

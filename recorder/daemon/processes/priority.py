@@ -9,7 +9,8 @@ import ctypes
 import os
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from recorder.contract.settings import ProcessSettings
 
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # linux syscall numbers of ioprio_set(2)
 _IOPRIO_WHO_PROCESS = 1
@@ -27,81 +28,53 @@ POLICIES = {
 REALTIME = ("fifo", "rr")
 
 
-@dataclass(frozen=True, slots=True)
-class Priority:
-    """What is asked for one process; the defaults ask for nothing.
+def apply(settings: ProcessSettings, pid: int) -> list[str]:
+    """Give a process what is asked for; returns what the kernel refuses, with its reason.
 
-    Attributes:
-        cpus: CPUs that it may run on; all where empty.
-        nice: its niceness.
-        policy: a key of `POLICIES`; None: as it is inherited.
-        priority: of ``fifo`` and ``rr``, 1 to 99.
-        io_class: a key of `IO_CLASSES`; None: follows the niceness.
-        io_level: 0 (first) to 7 within its class.
+    A process that is gone already is refused nothing.
     """
+    refused = []
+    for what, action in _wishes(settings, pid):
+        try:
+            action()
+        except ProcessLookupError:
+            return []
+        except OSError as error:
+            refused.append(f"{what} ({error.strerror or error})")
+    return refused
 
-    cpus: tuple[int, ...] = ()
-    nice: int = 0
-    policy: str | None = None
-    priority: int = 1
-    io_class: str | None = None
-    io_level: int = 4
 
-    @classmethod
-    def of(cls, settings: object) -> Priority:
-        """The priority that a config's ``process`` section asks for.
+def _wishes(settings: ProcessSettings, pid: int) -> Sequence[tuple[str, Callable[[], object]]]:
+    wishes: list[tuple[str, Callable[[], object]]] = []
+    if settings.cpus:
+        shown = ",".join(map(str, settings.cpus))
+        wishes.append((f"cpus {shown}", lambda: os.sched_setaffinity(pid, settings.cpus)))
+    if settings.policy is not None:
+        number = settings.priority if settings.policy in REALTIME else 0
+        parameter = os.sched_param(number)
+        shown = f"{settings.policy} {number}" if number else settings.policy
+        policy = POLICIES[settings.policy]
+        wishes.append(
+            (f"scheduling {shown}", lambda: os.sched_setscheduler(pid, policy, parameter))
+        )
+    if settings.nice:
+        wishes.append(
+            (f"nice {settings.nice}", lambda: os.setpriority(os.PRIO_PROCESS, pid, settings.nice))
+        )
+    if settings.io_class is not None:
+        wishes.append((f"I/O class {settings.io_class}", lambda: _set_io(settings, pid)))
+    return wishes
 
-        Args:
-            settings: has the attributes of this class; those that it lacks are not asked for.
-        """
-        known = {name: getattr(settings, name, None) for name in cls.__slots__}
-        return cls(**{name: value for name, value in known.items() if value is not None})
 
-    def apply(self, pid: int) -> list[str]:
-        """Give a process what is asked for; returns what the kernel refuses, with its reason.
-
-        A process that is gone already is refused nothing.
-        """
-        refused = []
-        for what, action in self._wishes(pid):
-            try:
-                action()
-            except ProcessLookupError:
-                return []
-            except OSError as error:
-                refused.append(f"{what} ({error.strerror or error})")
-        return refused
-
-    def _wishes(self, pid: int) -> Sequence[tuple[str, Callable[[], object]]]:
-        wishes: list[tuple[str, Callable[[], object]]] = []
-        if self.cpus:
-            shown = ",".join(map(str, self.cpus))
-            wishes.append((f"cpus {shown}", lambda: os.sched_setaffinity(pid, self.cpus)))
-        if self.policy is not None:
-            number = self.priority if self.policy in REALTIME else 0
-            parameter = os.sched_param(number)
-            shown = f"{self.policy} {number}" if number else self.policy
-            policy = POLICIES[self.policy]
-            wishes.append(
-                (f"scheduling {shown}", lambda: os.sched_setscheduler(pid, policy, parameter))
-            )
-        if self.nice:
-            wishes.append(
-                (f"nice {self.nice}", lambda: os.setpriority(os.PRIO_PROCESS, pid, self.nice))
-            )
-        if self.io_class is not None:
-            wishes.append((f"I/O class {self.io_class}", lambda: self._set_io(pid)))
-        return wishes
-
-    def _set_io(self, pid: int) -> None:
-        number = _IOPRIO_SET.get(platform.machine())
-        if number is None:
-            raise OSError(0, f"not known for {platform.machine()}")
-        assert self.io_class is not None
-        value = IO_CLASSES[self.io_class] << _IO_CLASS_SHIFT
-        if self.io_class != "idle":
-            value |= self.io_level
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.syscall(number, _IOPRIO_WHO_PROCESS, pid, value) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+def _set_io(settings: ProcessSettings, pid: int) -> None:
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is None:
+        raise OSError(0, f"not known for {platform.machine()}")
+    assert settings.io_class is not None
+    value = IO_CLASSES[settings.io_class] << _IO_CLASS_SHIFT
+    if settings.io_class != "idle":
+        value |= settings.io_level
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, _IOPRIO_WHO_PROCESS, pid, value) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -34,7 +34,6 @@ from recorder.contract.config import Config
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
-from recorder.daemon.processes.priority import Priority
 from recorder.daemon.processes.progress import Progress
 from recorder.daemon.processes.questions import Line, Question, Questions
 from recorder.daemon.processes.sensors import ABSENT, BACKOFF_S, LOST, PRESENT, Sensor, Status
@@ -365,7 +364,7 @@ class Supervisor:
         self._writer_at_ns = None
         self._writer_starts += 1
         command = writer_command(self.run_folder, self.config.storage.buffer_mb, self.session)
-        priority = Priority.of(getattr(self.config.storage, "process", None))
+        priority = self.config.storage.process
         try:
             self._writer = self._spawn(
                 WRITER, command, self._events, self._waker.wake, priority=priority
@@ -402,7 +401,7 @@ class Supervisor:
                 self._events,
                 self._waker.wake,
                 stdin=json.dumps(self.config.sensor_for_driver(entry)),
-                priority=Priority.of(entry.process),
+                priority=entry.process,
             )
         except OSError as error:
             self._on_exit(sensor, str(error.strerror))
