@@ -42,7 +42,7 @@ from recorder.contract.names import check_name
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.session.layout import LOCK, RECORDING, SEALED, private
-from recorder.session.reader import Session
+from recorder.session.reader import Session, outside
 from recorder.session.report import ERROR
 from recorder.session.validation import validate
 
@@ -261,6 +261,8 @@ def _hold(path: Path) -> Iterator[None]:
     """Keep recovery and other writers from the session while it is read."""
     if not path.is_dir():
         raise SessionError(f"{path}: no such session folder")
+    if (elsewhere := outside(path)) is not None:
+        raise SessionError(f"{elsewhere}; not packed: name that folder instead")
     try:
         fd = os.open(private(path, LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -289,7 +291,7 @@ def verify(path: Path) -> list[str]:
     if state in (RECORDING, SEALED):
         why = "was sealed when its disk failed" if state == SEALED else "was not closed"
         raise SessionError(f"{path}: {why}; run `recorder recover {path}` first")
-    report = validate(path)
+    report = validate(path, digests=False)
     odd: dict[tuple[str | None, str | None], list[str]] = {}
     for problem in report.problems:
         if problem.severity != ERROR:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from drivers._devices.headless import provide_library
+from tests import campaigns
 
 provide_library("libGL.so.1")  # before a test module imports ouster-sdk: see there
 
@@ -30,8 +32,14 @@ MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 4 << 30  # free there, for tests to lie in it
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the budget of the campaigns."""
+    campaigns.add_options(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples are tried, and where the tests' folders lie."""
+    campaigns.begin(config)
     settings.load_profile("campaign" if _is_campaign(config) else "fast")
     # Syncs wait for the disk, and many tests do little else.
     bounded = "not long" in config.option.markexpr or _is_campaign(config)
@@ -53,6 +61,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.campaign)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Share the campaigns' time out over those that were collected."""
+    campaigns.collected(session)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist when the run began."""
+    campaigns.tell_worker(node)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Name the base seed."""
+    return campaigns.header(config) if _is_campaign(config) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many seeds each campaign did."""
+    campaigns.summary(terminalreporter)
+
+
+@pytest.fixture
+def campaign(request: pytest.FixtureRequest) -> Iterator[campaigns.Campaign | None]:
+    """The loop of a campaign test over its seeds; None in a test that is no campaign."""
+    yield from campaigns.of_test(request)
 
 
 def _is_campaign(config: pytest.Config) -> bool:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -25,12 +25,15 @@ class Recording:
         name: of the session.
         seconds: its duration.
         stream: the load is on when this stream is on disk.
+        before: words of another command that runs it.
     """
 
-    def __init__(self, config: Path, name: str, seconds: float, stream: str) -> None:
+    def __init__(
+        self, config: Path, name: str, seconds: float, stream: str, before: Sequence[str] = ()
+    ) -> None:
         self.path = config.parent / "sessions" / name
         self._stream = stream
-        command = [sys.executable, "-m", "recorder", "run", str(config), "--name", name]
+        command = [*before, sys.executable, "-m", "recorder", "run", str(config), "--name", name]
         self.process = subprocess.Popen(
             [*command, "--duration", str(seconds)],
             stdout=subprocess.PIPE,

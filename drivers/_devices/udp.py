@@ -52,6 +52,8 @@ _CONTROL: Final = np.dtype(
 )  # fmt: skip
 _ADDRESS_BYTES: Final = 28  # of a sockaddr_in6
 _BEFORE_NS: Final = 60_000_000_000  # no packet waits longer in a socket
+_READ_NS: Final = 20_000  # that reading the clocks takes at most, undisturbed
+_READS: Final = 20
 _STEP_NS: Final = 1_000_000  # more than the two clocks drift apart between two calls
 
 
@@ -326,10 +328,20 @@ def _enlarge(made: socket.socket, wanted: int, force: bool) -> int:
 
 
 def _monotonic_offset_ns() -> int:
-    """What to add to a stamp of CLOCK_REALTIME to have it on CLOCK_MONOTONIC; to 1 us or so."""
-    before = time.monotonic_ns()
-    real = time.time_ns()
-    return (before + time.monotonic_ns()) // 2 - real
+    """What to add to a stamp of CLOCK_REALTIME to have it on CLOCK_MONOTONIC; to 1 us or so.
+
+    A thread that loses the processor between two of the clocks reads them again.
+    """
+    took_ns, offset_ns = _READ_NS + 1, 0
+    for _ in range(_READS):
+        before = time.monotonic_ns()
+        real = time.time_ns()
+        after = time.monotonic_ns()
+        if after - before < took_ns or not offset_ns:
+            took_ns, offset_ns = after - before, (before + after) // 2 - real
+        if took_ns <= _READ_NS:
+            break
+    return offset_ns
 
 
 def _recvmmsg() -> Any:

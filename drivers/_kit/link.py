@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from drivers._kit.announced import Session, interval_of_loss
 from drivers._kit.outbox import Outbox
+from drivers._kit.stall import Stall
 from recorder.contract.bus import DriverSocket, TapPublisher, Waker, tap_address
 from recorder.contract.clock import Clock
 from recorder.contract.errors import ProtocolError
@@ -29,37 +31,6 @@ _TAP_QUEUE = 8  # messages; live views get the newest
 Report = Callable[..., None]
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A session as the writer announces it to drivers.
-
-    Attributes:
-        key: names the session on the bus.
-        start_ns: its start, CLOCK_MONOTONIC.
-        until_ns: samples at or after this time are not wanted; None: no end is set.
-        last_ns: latest ``t_mono`` that the session, or one that it continues, already holds of
-            this sensor's streams; None: nothing of them is recorded yet.
-        seam_ns: of a session that continues another: its own start, while `start_ns` is that of
-            the first; samples from then on are wanted.
-    """
-
-    key: str
-    start_ns: int
-    until_ns: int | None
-    last_ns: int | None
-    seam_ns: int | None = None
-
-    @property
-    def begin_ns(self) -> int:
-        """Its own start, CLOCK_MONOTONIC."""
-        return self.start_ns if self.seam_ns is None else self.seam_ns
-
-    def goes_on_from(self, other: Session) -> bool:
-        """Whether it is the other, or a later part of the same recording."""
-        same = self.seam_ns is not None and self.start_ns == other.start_ns
-        return same or self.key == other.key
-
-
 class Link:
     """Publishes messages to the writer, without loss, and to the tap, without waiting.
 
@@ -73,8 +44,10 @@ class Link:
         run_folder: Path,
         clock: Clock,
         report: Report,
+        stall: Stall | None = None,
     ) -> None:
         self._sensor = sensor
+        self._stall = stall or Stall()
         self._specs = specs
         self._clock = clock
         self._report = report
@@ -97,7 +70,7 @@ class Link:
         self._absent_since_ns: int | None = None
         self._last_ns: dict[str, int] = {}  # by stream, its latest sample
         self._finishing = False
-        self._said_ended = False
+        self._said_ended = self._said_too_large = False
         self._owes_join = True
         self._armed = False
         self._interrupted = False
@@ -186,10 +159,17 @@ class Link:
             outbox = self._outbox
             if outbox is None or outbox.room_for(stream, size) or self._finishing:
                 return True
+            if not outbox.fits(size):  # it is refused, and waiting changes nothing
+                return True
             self._send_gathered()  # it takes room, too
             return self._changed.wait_for(
                 lambda: outbox.room_for(stream, size) or self._finishing, timeout
             )
+
+    def fits(self, size: int) -> bool:
+        """Whether the ring can ever take a message of so many bytes."""
+        outbox = self._outbox
+        return outbox is None or outbox.fits(size)
 
     def wanted(self, stream: str) -> bool:
         """Whether somebody watches the stream's tap."""
@@ -210,6 +190,8 @@ class Link:
                 self._last_ns[message.stream] = int(np.max(message.t_mono_ns))
             if session is not None and self._outbox is not None and self.is_open(session):
                 taken = self._outbox.offer(message)
+                if not taken and not self._outbox.fits(message.nbytes):
+                    self._say_too_large(message, self._outbox.ring_bytes)
             if message.stream in self._wanted:
                 self._tap_queue.append(message)
                 gather = False
@@ -245,36 +227,47 @@ class Link:
         if self._outbox is None or self._outbox.ended:
             return
         if self._absent_since_ns is not None:
-            self._tell_absence()
+            self._tell_absence("absent")
+        elif reason == "stopped":
+            self._tell_stall()
         self._outbox.end(reason, detail)
         self._ended_by = reason, detail
 
-    def _tell_absence(self) -> None:
-        """Put down what a device that is away has not given, in the present session.
-
-        It has been away since its last sample, however long it took to see that.
-        """
-        if self._absent_since_ns is None:
+    def _tell_absence(self, cause_of_all: str = "device") -> None:
+        """Report what a missing device has not given; `cause_of_all`: in the whole session."""
+        if self._absent_since_ns is None or self._session is None:
             return
         for spec in self._specs:
             since_ns = self._last_ns.get(spec.name, self._absent_since_ns)
-            self._tell_lost(spec, "device", since_ns)
+            cause = cause_of_all if since_ns <= self._session.begin_ns else "device"
+            self._tell_lost(spec, cause, since_ns)
 
-    def _tell_lost(self, spec: StreamSpec, cause: str, since_ns: int) -> None:
-        """An interval of loss up to now, as far as it is in the present session."""
-        now_ns = self._clock.monotonic_ns()
+    def _tell_stall(self) -> None:
+        """Report what a driver that hangs, or is late, has not given when its session ends."""
+        session = self._session
+        until_ns = None if session is None else session.until_ns
+        late = until_ns is not None and self._clock.monotonic_ns() >= until_ns
+        cause = self._stall.cause_of_loss(late=late)
+        if session is not None and cause is not None:
+            for spec in self._specs:
+                since_ns = self._last_ns.get(spec.name, session.begin_ns)
+                self._tell_lost(spec, cause, since_ns, self._stall.stalled_ns)
+
+    def _tell_lost(
+        self, spec: StreamSpec, cause: str, since_ns: int, at_least_ns: int | None = None
+    ) -> None:
+        """An interval of loss up to now, as far as it is in the present session.
+
+        With `at_least_ns` it ends where the session's duration does, and is never left out.
+        """
         if self._session is None or self._outbox is None or self._outbox.ended:
             return
-        gap_ns = now_ns - max(since_ns, self._session.begin_ns)
-        if gap_ns <= 0:
-            return
-        values: dict[str, Any] = {"cause": cause, "duration_ns": gap_ns}
-        if spec.rate_hz:
-            values["estimate"] = round(gap_ns * spec.rate_hz / 1e9)
-        self._last_ns[spec.name] = now_ns
-        self._outbox.offer(
-            Message(Kind.LOST, stream=spec.name, count=None, t_mono_ns=now_ns, values=values)
-        )
+        now_ns = self._clock.monotonic_ns()
+        lost = interval_of_loss(self._session, spec, cause, (since_ns, now_ns), at_least_ns)
+        if lost is not None:
+            assert isinstance(lost.t_mono_ns, int)
+            self._last_ns[spec.name] = lost.t_mono_ns
+            self._outbox.offer(lost)
 
     def _cross(self) -> None:
         """End here, begin there; the lock is held."""
@@ -294,6 +287,15 @@ class Link:
         if self._outbox is not None:
             held = 0 if self._leaving is None else self._leaving[1].bytes_held
             self._outbox.buffer_bytes = max(0, self._granted_bytes - held)
+            self._outbox.ring_bytes = self._granted_bytes
+
+    def _say_too_large(self, message: Message, ring_bytes: int) -> None:
+        """Once for each process: somebody has to change the config."""
+        if not self._said_too_large:
+            self._said_too_large = True
+            text = f"a sample of {message.nbytes / 1e6:.3g} MB is larger than the ring of its "
+            text += f"driver ({ring_bytes / 1e6:.3g} MB): refused; raise storage.buffer_mb"
+            print(f"{message.stream}: {text}", file=sys.stderr, flush=True)
 
     def _begin_outbox(self) -> None:
         assert self._session is not None
@@ -355,6 +357,8 @@ class Link:
                 # Nothing heard: the writer may be a new one, which does not know this driver.
                 pinged_ns = now_ns
                 self._socket.send(Message(Kind.PING))
+            if news := self._stall.look(now_ns):
+                self._report("stall", **news)
             if now_ns - stats_ns >= _STATS_NS:
                 stats_ns = now_ns
                 self._tell_stats()
@@ -453,11 +457,9 @@ class Link:
 
     @staticmethod
     def _say_hello(outbox: Outbox, values: dict[str, Any]) -> None:
-        outbox.hello(
-            {k: tuple(v) for k, v in values["positions"].items()},
-            buffer_bytes=values["buffer_bytes"],
-            window_bytes=values["window_bytes"],
-        )
+        positions = {k: tuple(v) for k, v in values["positions"].items()}
+        ring_bytes, window_bytes = values["buffer_bytes"], values["window_bytes"]
+        outbox.hello(positions, buffer_bytes=ring_bytes, window_bytes=window_bytes)
 
     def _send_all(self) -> bool:
         """Send what credit allows; True where the socket would have to wait."""
@@ -490,11 +492,7 @@ class Link:
             self._report("ended")
 
     def _tell_stats(self) -> None:
-        outbox = self._outbox
-        if outbox is not None:
-            self._report(
-                "stats",
-                held=outbox.bytes_held + (self._leaving[1].bytes_held if self._leaving else 0),
-                buffer=outbox.buffer_bytes,
-                refused=dict(outbox.refused),
-            )
+        if (outbox := self._outbox) is not None:
+            held = outbox.bytes_held + (self._leaving[1].bytes_held if self._leaving else 0)
+            refused = dict(outbox.refused)
+            self._report("stats", held=held, buffer=outbox.buffer_bytes, refused=refused)

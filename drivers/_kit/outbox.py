@@ -71,6 +71,8 @@ class Outbox:
     Attributes:
         epoch: names this start of the driver in this session.
         bytes_held: bytes in the ring.
+        buffer_bytes: what the ring takes now.
+        ring_bytes: what it takes when nothing is held elsewhere; a larger message never fits.
         refused: samples refused so far, by stream.
     """
 
@@ -80,7 +82,7 @@ class Outbox:
         self.epoch = epoch
         self._session = session
         self.bytes_held = 0
-        self.buffer_bytes = 0
+        self.buffer_bytes = self.ring_bytes = 0
         self.refused: dict[str, int] = {}
         self._budgeted = 0  # bytes of data in the ring, but for the first of every stream
         self._window_bytes = 0
@@ -94,14 +96,18 @@ class Outbox:
             if any(channel.format != "raw" for channel in stream.spec.channels)
         }
 
+    def fits(self, size: int) -> bool:
+        """Whether a data message of that many payload bytes can ever be taken."""
+        return size <= self.ring_bytes
+
     def room_for(self, stream: str, size: int) -> bool:
         """Whether a data message of that many payload bytes would be taken.
 
-        A message larger than the whole ring is taken when the ring is empty: better late by one
-        than never.  A stream's first is taken always and uses no budget, since the writer makes
-        it durable only when the second is there: a ring that waited for that would not drain.
+        An empty ring takes every message that fits, although a part of it may be in use elsewhere.
+        A stream's first uses no budget, since the writer makes it durable only when the second is
+        there: a ring that waited for that would not drain.
         """
-        return (
+        return self.fits(size) and (
             self._budgeted + size <= self.buffer_bytes
             or not self._budgeted
             or self._stream(stream).first is None
@@ -111,8 +117,9 @@ class Outbox:
         """Number a data, state or lost message and keep it.
 
         Returns:
-            False where a data message was refused because the ring is full; its samples are
-            counted, and a ``lost`` message tells the writer as soon as there is room.
+            False where a data message was refused because the ring is full, or smaller than the
+            message; its samples are counted, and a ``lost`` message tells the writer as soon as
+            there is room.
 
         Raises:
             ProtocolError: the stream has ended or was never declared.
@@ -122,6 +129,8 @@ class Outbox:
             raise ProtocolError(f"{message.stream}: a message after the stream's end")
         if message.kind is Kind.DATA and not self.room_for(message.stream, message.nbytes):
             self._refuse(stream, message)
+            if not self.fits(message.nbytes):  # nothing that is acknowledged makes room for it
+                self._tell_refused(stream)
             return False
         self._tell_refused(stream)  # before whatever takes the numbers behind it
         if not self._merge(stream, message):
@@ -184,7 +193,7 @@ class Outbox:
         Raises:
             ProtocolError: the writer expects what it had acknowledged before.
         """
-        self.buffer_bytes = buffer_bytes
+        self.buffer_bytes = self.ring_bytes = buffer_bytes
         self._window_bytes = window_bytes
         for name, stream in self._streams.items():
             epoch, number, appended = positions.get(name, (self.epoch, 0, 0))
@@ -287,6 +296,18 @@ class Outbox:
         if stream.refused is None:
             return
         run, stream.refused = stream.refused, None
+        last = stream.ring[-1] if stream.ring else None
+        if (
+            last is not None
+            and last.number >= stream.touched
+            and last.values.get("cause") == "refused"
+            and last.count is not None
+        ):  # the same run, of which the writer has heard nothing
+            assert isinstance(last.t_mono_ns, int)
+            last.values["duration_ns"] += run.last_ns - last.t_mono_ns
+            last.count, last.t_mono_ns = last.count + run.count, run.last_ns
+            stream.seq = last.next_seq
+            return
         values: dict[str, Any] = {"cause": "refused", "duration_ns": run.last_ns - run.first_ns}
         self._append(
             stream,

@@ -23,10 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from drivers._kit.announced import Session
 from drivers._kit.device import Device
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.encode import Encoder
-from drivers._kit.link import Link, Session
+from drivers._kit.link import Link
+from drivers._kit.stall import Stall
+from drivers._kit.stamps import Stamps
 from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
 from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
@@ -37,6 +40,7 @@ from recorder.contract.wire import Kind, Message
 
 _IDLE_S = 0.2
 _ARMED_S = 2.0  # kernel buffers hold what a device gives meanwhile
+_LATEST_NS = 1_000_000_000  # a device's items come no later behind their measurement
 _DRAIN_S = 5.0  # a driver told to end in mid-session hands over what it holds
 
 
@@ -54,6 +58,7 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
     run.add_argument("--bus", type=Path, required=True, help="the run's folder")
     run.add_argument("--parent", type=int, required=True, help="process to die with")
     args = parser.parse_args(argv)
+    name = ""
     try:
         if args.verb == "schema":
             json.dump(
@@ -61,6 +66,7 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
             )
             return 0
         driver = make_driver(driver_class, json.load(sys.stdin))
+        name = driver.sensor.name
         if args.verb == "check":
             with_streams = {"streams": [s.to_wire() for s in driver.open()]}
             driver.close()
@@ -72,10 +78,16 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
         return Runner(driver, args.bus, SystemClock()).run()
     except RecorderError as error:
         if args.verb == "run":
-            report("fault", message=str(error), exit_code=error.exit_code)
+            key = error.key if isinstance(error, ConfigError) else ""
+            report("fault", message=str(error), exit_code=error.exit_code, key=key)
         else:
             print(error, file=sys.stderr)
         return error.exit_code
+    except Exception as error:
+        if args.verb == "run":
+            text = f"{name}: its driver failed: {type(error).__name__}: {error}"
+            report("fault", message=text, exit_code=RecorderError.exit_code)
+        raise  # its traceback goes to stderr
 
 
 def driver_name(driver_class: type[Driver]) -> str:
@@ -141,6 +153,7 @@ class Runner:
         self._clock = clock
         self._stop = SignalEvent()
         self._run_folder = run_folder
+        self._stall = Stall()
         self._loop_empty = True
         self._lasting: dict[str, dict[str, Any]] = {}
         self._told = ""  # the session that knows what lasts
@@ -154,7 +167,8 @@ class Runner:
             return 0
         self._specs = specs = {spec.name: spec for spec in declared}
         self._encoders = encoders = {name: Encoder(spec) for name, spec in specs.items()}
-        link = Link(self._sensor.name, tuple(specs.values()), self._run_folder, self._clock, report)
+        streams = tuple(specs.values())
+        link = Link(self._sensor.name, streams, self._run_folder, self._clock, report, self._stall)
         self._link = link
         signal.signal(signal.SIGTERM, lambda *_: self.stop())
         link.start()
@@ -173,7 +187,7 @@ class Runner:
                 if session is None:
                     continue
                 if not opened:
-                    self._driver.open()
+                    self._open_again()
                 opened = True
                 try:
                     self._play(session)
@@ -202,49 +216,88 @@ class Runner:
         resume_ns = session.last_ns + 1 if session.last_ns is not None else session.seam_ns or 0
         if resume_ns and self._sensor.pace == "realtime":
             resume_ns = max(resume_ns, self._clock.monotonic_ns())
+        stamps = Stamps(self._specs, self._tell_step)
         reason, detail, kind = "eof", "", ""
         try:
-            while self._session_open(session):
+            while self._session_open(session) and reason == "eof":
+                over, items = False, list[Item]()
                 try:
-                    item = self._driver.read()
+                    if (read := self._read()) is not None:
+                        items += stamps.take(read)
                 except EndOfSource:
+                    over = True
+                    items += stamps.flush()
+                for item in items:
+                    self._loop_empty = False
+                    timeline.place(item)
+                    if not self._play_item(item, session, resume_ns):
+                        reason = "duration"
+                        break
+                if over and reason == "eof":
                     if not self._sensor.loop or self._loop_empty:
                         break
                     self._loop_empty = True
                     self._driver.close()
-                    self._driver.open()
+                    self._open_again()
                     timeline.loop()
-                    continue
-                if item is None:
-                    continue
-                self._loop_empty = False
-                timeline.place(item)
-                last_ns = _last_ns(item)
-                if session.until_ns is not None and last_ns >= session.until_ns:
-                    if not isinstance(item, Sample):
-                        continue
-                    if int(item.t_ns[0]) >= session.until_ns:
-                        reason = "duration"
-                        break
-                    _keep(item, item.t_ns < session.until_ns)
-                if last_ns < resume_ns:
-                    continue
-                if resume_ns and isinstance(item, Sample):
-                    _keep(item, item.t_ns >= resume_ns)
-                if self._sensor.pace == "realtime":
-                    self._sleep_until(last_ns, session)
-                self._publish(item, session)
+                    stamps.reset()
         except StreamChangedError as error:
             reason, detail, kind = "changed", str(error), "changed"
         except RecorderError as error:
             reason, detail = "fault", str(error)
+        finally:
+            self._stall.leave()  # nobody waits for an item any more
         self._finish(session, reason, detail, kind)
+
+    def _play_item(self, item: Item, session: Session, resume_ns: int) -> bool:
+        """Publish an item when it is due; False where the session's duration is over by then."""
+        last_ns = _last_ns(item)
+        if session.until_ns is not None and last_ns >= session.until_ns:
+            if not isinstance(item, Sample):
+                return True
+            if int(item.t_ns[0]) >= session.until_ns:
+                return False
+            _keep(item, item.t_ns < session.until_ns)
+        if last_ns < resume_ns:
+            return True
+        if resume_ns and isinstance(item, Sample):
+            _keep(item, item.t_ns >= resume_ns)
+        if self._sensor.pace == "realtime":
+            self._sleep_until(last_ns, session)
+        self._publish(item, session)
+        return True
+
+    def _tell_step(self, stream: str, step_ns: int, text: str) -> None:
+        """The source's clock has stepped: an event of the session, and a fault."""
+        detail = f"{stream}: {text}"
+        report("event", kind="time", stream=stream, cause="step", detail=detail, step_ns=step_ns)
+
+    def _read(self) -> Item | None:
+        """The driver's next item; the link's thread sees where that does not return."""
+        waiting = False
+        self._stall.enter("read")
+        try:
+            item = self._driver.read()
+            waiting = item is None and self._driver.played
+            return item
+        finally:
+            self._stall.leave(waiting=waiting)
+
+    def _open_again(self) -> None:
+        self._stall.enter("open")
+        try:
+            self._driver.open()
+        finally:
+            self._stall.leave()
 
     def _follow(self, device: Device) -> None:
         """Read a device, session or none, until the process ends."""
+        stamps = Stamps(self._specs, self._tell_step, self._clock.monotonic_ns)
         while not self._stop.is_set():
             try:
-                self._take(self._driver.read())
+                read = self._read()
+                for item in (None,) if read is None else stamps.take(read):
+                    self._take(item)
             except DeviceError as error:
                 if not self._await(device, error):
                     return
@@ -260,6 +313,8 @@ class Runner:
             for stream, values in self._lasting.items():
                 self._publish(State(stream, self._clock.monotonic_ns(), values), session)
         if item is None:
+            if session is not None and self._is_past(session):
+                self._finish(session, "duration", "")
             return
         if isinstance(item, State) and item.lasting:
             self._lasting.setdefault(item.stream, {}).update(item.values)
@@ -277,6 +332,11 @@ class Runner:
             _keep(item, item.t_ns < until_ns)
             self._publish(item, session)
         self._finish(session, "duration", "")
+
+    def _is_past(self, session: Session) -> bool:
+        """Whether nothing of before the session's end can still come of a device."""
+        until_ns = session.until_ns
+        return until_ns is not None and self._clock.monotonic_ns() > until_ns + _LATEST_NS
 
     def _await(self, device: Device, error: DeviceError) -> bool:
         """The device has gone: open it again; False where the process is to end."""
@@ -336,6 +396,12 @@ class Runner:
         if session is None and not self._link.wanted(item.stream):
             return
         message = self._to_message(item)
+        if isinstance(item, Sample) and item.count > 1 and not self._link.fits(message.nbytes):
+            for first, last in ((0, item.count // 2), (item.count // 2, item.count)):
+                half, places = replace(item), np.arange(item.count)
+                _keep(half, (places >= first) & (places < last))
+                self._offer(half, session)
+            return
         if session is not None and self._driver.played and self._sensor.pace == "max":
             # A file can wait, a sensor cannot: at full pace the ring is never overrun.
             while not self._link.wait_for_room(item.stream, message.nbytes, _IDLE_S):

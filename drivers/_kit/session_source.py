@@ -122,7 +122,9 @@ class SessionSource(Driver):
         )
 
     def _fault(self, error: Exception) -> SourceError:
-        return SourceError(f"{self.sensor.name}: session:{self.sensor.address}: {error}")
+        folder = self.sensor.address.partition("#")[0]
+        text = str(error).removeprefix(f"{folder}: ")  # the address says it
+        return SourceError(f"{self.sensor.name}: session:{self.sensor.address}: {text}")
 
     def _sample(self, chunk: Chunk) -> Sample:
         data: dict[str, npt.NDArray[Any] | Encoded] = dict(chunk.data)

@@ -263,6 +263,8 @@ class VrsSource(Driver):
         return Lost(self.sensor.name, round(last_s * 1e9), "truncated", None, detail=detail)
 
     def _fault(self, text: str) -> SourceError:
+        file = self.sensor.address.partition("#")[0]
+        text = text.removeprefix(f"{file}: ")  # the address says it
         return SourceError(f"{self.sensor.name}: vrs:{self.sensor.address}: {text}")
 
     def close(self) -> None:

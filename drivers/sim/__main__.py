@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"annotate: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        print(f"annotate: {error.filename}: {error.strerror}", file=sys.stderr)
+        place = error.filename or chosen.session
+        print(f"annotate: {place}: {error.strerror or error}", file=sys.stderr)
         return 1
     for name, count in written.items():
         print(f"{chosen.session / name}: {count}")
@@ -74,8 +75,8 @@ def _emulate(parent: int) -> int:
             while not stop.is_set() and not rig.wait(_TURN_S):
                 pass
             print(json.dumps({"injected": rig.injected}), flush=True)
-    except RecorderError as error:
-        print(error, file=sys.stderr)
+    except RecorderError as error:  # whoever started this shows it
+        print(json.dumps({"failed": str(error)}), flush=True)
         return error.exit_code
     return 0
 

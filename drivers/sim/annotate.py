@@ -10,6 +10,7 @@ The session's own config says which world it was; the stamps are those that were
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -252,30 +253,33 @@ def _write_lines(path: Path, header: Mapping[str, Any], lines: Iterable[str]) ->
     """Write a header and lines; returns how many lines."""
     count = 0
     part = _part(path)
-    with part.open("w", encoding="ascii") as file:
+    with open(part, "w", encoding="ascii", opener=_open) as file:
         file.write(json.dumps(header) + "\n")
         for line in lines:
             file.write(line + "\n")
             count += 1
-        _settle(file.fileno(), file.flush)
+        file.flush()
+        os.fsync(file.fileno())
     part.replace(path)
     return count
 
 
 def _write(path: Path, data: bytes) -> None:
     part = _part(path)
-    with part.open("wb") as file:
+    with open(part, "wb", opener=_open) as file:
         file.write(data)
-        _settle(file.fileno(), file.flush)
+        file.flush()
+        os.fsync(file.fileno())
     part.replace(path)
 
 
 def _part(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in reversed([path.parent, *path.parent.parents]):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(0o750)
     return path.with_name(f".{path.name}.part")
 
 
-def _settle(descriptor: int, flush: Any) -> None:
-    flush()
-    os.fchmod(descriptor, 0o640)  # as all files of a session
-    os.fsync(descriptor)
+def _open(path: str, flags: int) -> int:
+    """As all files of a session: nobody else reads them."""
+    return os.open(path, flags, 0o640)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from recorder.archives.base import Packed
 from recorder.contract.errors import SessionError, StorageError
-from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.formats.disk import PosixDisk, make_folders
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -57,10 +57,7 @@ def staging(place: Path, name: str) -> Iterator[Path]:
 def _locked(folder: Path) -> int:
     """A descriptor of a folder, made durably where there was none, with its lock."""
     while True:
-        for parent in reversed([folder, *folder.parents]):
-            with contextlib.suppress(FileExistsError):
-                parent.mkdir(FOLDER_MODE)
-                PosixDisk().sync_folder(parent.parent)
+        make_folders(folder)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

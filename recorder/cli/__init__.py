@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import io
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from recorder.cli.output import complain
 from recorder.contract.errors import RecorderError
-from recorder.contract.masking import mask_passwords
 
 VERBS: tuple[tuple[str, str, str], ...] = (
     ("run", "recorder.cli.run", "record one session in the foreground"),
@@ -60,7 +59,9 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help="print the version and end")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        print(f"recorder {importlib.metadata.version('vehicle-recorder')}")
+        from importlib.metadata import version
+
+        print(f"recorder {version('vehicle-recorder')}")
         parser.exit()
 
 
@@ -111,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as error:  # argparse: --help, --version, wrong usage
         return error.code if isinstance(error.code, int) else 2
     except RecorderError as error:
-        print(f"{prefix}: {mask_passwords(str(error))}", file=sys.stderr)
+        complain(prefix, error)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"{prefix}: interrupted", file=sys.stderr)
@@ -123,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
-        print(f"{prefix}: {place}{error.strerror or error}", file=sys.stderr)
+        complain(prefix, error, f"{place}{error.strerror or error}")
         return 1
     return code
 

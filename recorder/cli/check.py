@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import (
     add_format,
+    clean,
     emit,
     format_table,
     human_bytes,
@@ -197,7 +198,6 @@ def _text(report: dict[str, Any]) -> str:
     root = report["root"]
     left = root["seconds_left"]
     lines = [
-        table,
         "",
         f"together  {human_rate(report['bytes_per_second'])} MB/s expected",
         f"root      {root['path']}" + ("" if root["exists"] else " (not there yet)"),
@@ -214,4 +214,4 @@ def _text(report: dict[str, Any]) -> str:
     lines += [f"warning: {text}" for text in report["warnings"]]
     if report["ok"]:
         lines.append("all is well")
-    return "\n".join(lines)
+    return "\n".join([table, *map(clean, lines)])

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, emit, format_table, human_bytes, human_seconds
+from recorder.cli.output import add_format, clean, emit, format_table, human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from recorder.daemon.client import Client, Reply
@@ -72,7 +72,7 @@ def one_line(status: dict[str, Any] | Any) -> str:
     line = str(status.get("state"))
     if session is not None:
         line += f"  {session['path']}"
-    return "\n".join([line, *map(_fault, status.get("faults", ()))])
+    return "\n".join(map(clean, [line, *map(_fault, status.get("faults", ()))]))
 
 
 def status_text(status: dict[str, Any] | Any) -> str:
@@ -102,7 +102,7 @@ def status_text(status: dict[str, Any] | Any) -> str:
         lines.append(f"packing   {len(finalizing['queue'])} waiting")
     lines += map(_fault, status["faults"])
     lines += [f"warning   {text}" for text in status["warnings"]]
-    return "\n".join(lines) + "\n\n" + _table(status["sensors"])
+    return "\n".join(map(clean, lines)) + "\n\n" + _table(status["sensors"])
 
 
 def _fault(fault: dict[str, str]) -> str:
@@ -128,7 +128,7 @@ def _table(sensors: dict[str, Any]) -> str:
                     None if expected is None else f"{expected:g} Hz",
                     values["samples"],
                     human_bytes(values["bytes"]),
-                    _lost(values),
+                    None if values["lost"] is None else lost_text(values) or "0",
                     queue if i == 0 else "",
                 ]
             )
@@ -136,10 +136,9 @@ def _table(sensors: dict[str, Any]) -> str:
     return format_table(headers, rows, right=range(3, len(headers)))
 
 
-def _lost(stream: dict[str, Any]) -> str | None:
-    if stream["lost"] is None:
-        return None
-    parts = [f"{cause} {count}" for cause, count in stream["lost"].items() if count]
+def lost_text(stream: dict[str, Any]) -> str:
+    """A stream's losses by cause, ``refused 3, 1 uncounted``; empty where nothing was lost."""
+    parts = [f"{cause} {count}" for cause, count in (stream["lost"] or {}).items() if count]
     if stream["unknown_losses"]:
         parts.append(f"{stream['unknown_losses']} uncounted")
-    return ", ".join(parts) or "0"
+    return ", ".join(parts)

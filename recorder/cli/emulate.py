@@ -1,7 +1,9 @@
 """``recorder emulate CONFIG``: emulated devices on this machine, fed by a config's sources.
 
-The config that records from them is printed at once; the devices stay until SIGINT or SIGTERM, or
-until every source that feeds one has ended.  At the end stderr has what was injected.
+The config that records from them is printed once they answer, or written to ``--out``, whole or
+not at all.  The devices stay until SIGINT or SIGTERM, or until every source that feeds one has
+ended; the file goes with them, since the next ones have other addresses.  At the end stderr has
+what was injected.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N", help="of the choice of packets (0)"
     )
     parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write the config there instead, once the devices answer; removed when they end",
+    )
+    parser.add_argument(
         "--report", type=Path, metavar="FILE", help="write what was injected, as JSON, in the end"
     )
     add_format(parser)
@@ -46,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Emulate until told to end; 0, or what the emulation failed with."""
-    from recorder.contract.errors import RecorderError
+    from recorder.contract.errors import ConfigError, RecorderError, UsageError
+    from recorder.contract.launch import module_command
     from recorder.daemon.catalog import load
 
     config = load(args.config)
@@ -55,8 +63,11 @@ def run(args: argparse.Namespace) -> int:
         "faults": args.fault,
         "seed": args.seed,
     }
-    command = [sys.executable, "-m", "drivers.sim", "emulate", "--parent", str(os.getpid())]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    if args.out is not None:
+        args.out.unlink(missing_ok=True)  # of devices that are gone
+    command = module_command("drivers.sim", "emulate", "--parent", str(os.getpid()))
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, process_group=0)
     assert process.stdin is not None and process.stdout is not None
     previous = {
         number: signal.signal(number, lambda *_: process.terminate())
@@ -65,21 +76,28 @@ def run(args: argparse.Namespace) -> int:
     try:
         json.dump(rig, process.stdin)
         process.stdin.close()
-        first = process.stdout.readline()
-        if first:
-            emulated = emulated_config(config, json.loads(first)["sources"])
-            _print(emulated, args)
+        first = json.loads(process.stdout.readline() or "{}")
+        if "sources" in first:
+            _hand_out(emulated_config(config, first["sources"]), args)
             note(f"emulating {', '.join(entry.name for entry in config.sensors)}; Ctrl-C ends it")
-        last = process.stdout.readline()
+        last = first | json.loads(process.stdout.readline() or "{}")
         code = process.wait()
     except BrokenPipeError:
-        code, last = process.wait(), ""
+        code, last = process.wait(), {}
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+        process.stdout.close()
+        if args.out is not None:
+            args.out.unlink(missing_ok=True)
     if code:
-        raise RecorderError("the emulation failed") if code == 1 else SystemExit(code)
-    injected = json.loads(last)["injected"] if last else {}
+        text = str(last.get("failed", "the emulation failed"))
+        sensor = text.partition(": ")[0]
+        if code == ConfigError.exit_code and sensor in {entry.name for entry in config.sensors}:
+            text = text.removeprefix(f"{sensor}: ")
+            raise config.error(f"sensors.{sensor}.source", text)
+        raise UsageError(text) if code == UsageError.exit_code else RecorderError(text)
+    injected = last.get("injected", {})
     for sensor, kinds in injected.items():
         if kinds:
             note(f"{sensor}: injected " + ", ".join(f"{k} {n}" for k, n in sorted(kinds.items())))
@@ -111,11 +129,16 @@ def emulated_config(config: Config, sources: dict[str, dict[str, Any]]) -> dict[
     return values
 
 
-def _print(config: dict[str, Any], args: argparse.Namespace) -> None:
+def _hand_out(config: dict[str, Any], args: argparse.Namespace) -> None:
     import yaml
 
     if args.format == "json":
-        print(json.dumps(config, indent=1))
+        text = json.dumps(config, indent=1) + "\n"
     else:
-        print(yaml.safe_dump(config, sort_keys=False, default_flow_style=None, width=100), end="")
-    sys.stdout.flush()  # whoever waits for it reads it from a pipe
+        text = yaml.safe_dump(config, sort_keys=False, default_flow_style=None, width=100)
+    if args.out is None:
+        print(text, end="", flush=True)  # whoever waits for it reads it from a pipe
+        return
+    temporary = args.out.with_name(f".{args.out.name}.new")
+    temporary.write_text(text)
+    temporary.replace(args.out)

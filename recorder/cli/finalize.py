@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,9 +76,13 @@ def run(args: argparse.Namespace) -> int:
     if not args.sessions or args.to is None:
         raise UsageError("needs sessions and --to, or --pending")
     steps = parse_steps(args.to, args.option)
+    try:
+        all_prepared = prepare(steps)
+    except UsageError as error:
+        raise UsageError(_as_typed(str(error), args.option)) from None
     together = [
         step
-        for step, prepared in zip(steps, prepare(steps), strict=True)
+        for step, prepared in zip(steps, all_prepared, strict=True)
         if args.out is not None and prepared.packer.collects
     ]
     apart = [step for step in steps if step not in together]
@@ -99,6 +102,15 @@ def run(args: argparse.Namespace) -> int:
             _pack_together(args, together, results, failed)
     emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
     return 1 if failed or lacking else 0
+
+
+def _as_typed(message: str, options: list[str]) -> str:
+    """A message about an archive's option, with the text that the user typed."""
+    for option in options:
+        key = option.partition("=")[0]
+        if message.startswith(f"{key}: "):
+            return f"--option {option}: {message.removeprefix(f'{key}: ')}"
+    return message
 
 
 def _name(path: Path) -> str:
@@ -309,7 +321,9 @@ def finalize_session(session: Path, steps: list[Step]) -> list[dict[str, Any]] |
     Returns:
         What ``--format json`` prints of the archives; None where one failed (it has said why).
     """
-    command = [sys.executable, "-m", "recorder", "finalize", str(session), "--format", "json"]
+    from recorder.contract.launch import module_command
+
+    command = module_command("recorder", "finalize", str(session), "--format", "json")
     command += ["--to", ",".join(step.archive for step in steps)]
     for step in steps:
         for key, value in step.options.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 from recorder.cli.output import (
     add_format,
+    clean,
     emit,
     format_table,
     human_bytes,
@@ -15,6 +16,21 @@ from recorder.cli.output import (
     human_time,
     note,
 )
+
+_MOST_LINES = 20  # of marks, and of faults
+ENDS = {
+    "duration": "at its duration",
+    "sources": "when every source that can end had ended",
+    "signal": "by a signal",
+    "stop": "by `recorder stop`",
+    "shutdown": "when the daemon ended",
+    "split": "continued in the next part",
+    "overtime": "after its duration: sources played slower than time",
+    "floor": "early: the disk is nearly full",
+    "sealed": "early: the disk failed",
+    "killed": "early",
+}
+"""For people, why a session ended."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,12 +68,43 @@ def incomplete_text(incomplete: dict[str, int]) -> str:
     return f"; {incomplete['samples']} incomplete{more}"
 
 
-def lost_text(lost: dict[str, int], intervals: int) -> str:
-    """Losses by cause: ``buffer 3, 1 uncounted interval``."""
+def lost_text(lost: dict[str, int], intervals: list[dict[str, Any]]) -> str:
+    """Losses by cause: ``refused 3, 2 uncounted intervals (device, driver)``."""
     parts = [f"{cause} {count}" for cause, count in lost.items() if count]
     if intervals:
-        parts.append(f"{intervals} uncounted interval{'s' if intervals > 1 else ''}")
+        causes = ", ".join(dict.fromkeys(str(interval["cause"]) for interval in intervals))
+        plural = "s" if len(intervals) > 1 else ""
+        parts.append(f"{len(intervals)} uncounted interval{plural} ({causes})")
     return ", ".join(parts) or "0"
+
+
+def incident_lines(happened: dict[str, Any], start_ns: int | None) -> list[str]:
+    """Why a session ended, its marks and faults with their time since its start, one a line.
+
+    Args:
+        happened: with ``ended``, ``marks`` and ``faults``, as `incidents` gives them.
+        start_ns: epoch ns of the session's start.
+    """
+    lines = []
+    if (ended := happened["ended"]) is not None:
+        detail = f": {ended['detail']}" if ended["detail"] else ""
+        lines.append(f"ended     {ENDS.get(ended['cause'], ended['cause'])}{detail}")
+    marks = [("mark", mark["t_ns"], mark["text"]) for mark in happened["marks"]]
+    faults = [("fault", fault["t_ns"], _fault_text(fault)) for fault in happened["faults"]]
+    for told in (marks, faults):
+        for kind, t_ns, text in told[:_MOST_LINES]:
+            at = "" if start_ns is None or t_ns is None else f"{(t_ns - start_ns) / 1e9:.1f} s  "
+            lines.append(f"{kind:8}  {at}{text}")
+        if len(told) > _MOST_LINES:
+            more = len(told) - _MOST_LINES
+            lines.append(f"{told[0][0]:8}  and {more} more (--format json has all)")
+    return lines
+
+
+def _fault_text(fault: dict[str, Any]) -> str:
+    about = fault["stream"] or fault["type"]
+    text = fault["detail"] or f"{fault['type']} {fault['cause']}"
+    return text if text.startswith(f"{about}: ") else f"{about}: {text}"
 
 
 def _text(summary: dict[str, Any]) -> str:
@@ -70,7 +117,12 @@ def _text(summary: dict[str, Any]) -> str:
         f"duration  {human_seconds(summary['duration_s'])}",
         f"size      {human_bytes(summary['bytes'])}",
     ]
+    if (commits := summary["commits"]) is not None:
+        half, most, longest = (commits[key] for key in ("half_ms", "most_ms", "longest_ms"))
+        shares = f"half under {half:g} ms, 99% under {most:g} ms, the longest {longest:.0f} ms"
+        lines.append(f"commits   {commits['count']}, {shares}")
     lines += [f"{key:8}  {value}" for key, value in summary["metadata"].items() if value]
+    lines += incident_lines(summary, summary["start_ns"])
     if not summary["recorded"]:  # nobody counted its losses, or closed it
         lines[2] = "state     - (a roverd trace of another recorder)"
     start_ns, recorded = summary["start_ns"], summary["recorded"]
@@ -88,14 +140,14 @@ def _text(summary: dict[str, Any]) -> str:
                 None if rate_hz is None else f"{rate_hz:.2f}",
                 *offsets,
                 human_bytes(stream["bytes"]),
-                lost_text(stream["lost"], len(stream["lost_intervals"]))
+                lost_text(stream["lost"], stream["lost_intervals"])
                 + incomplete_text(stream["incomplete"])
                 if recorded
                 else None,
             ]
         )
     headers = ["stream", "samples", "rate [Hz]", "first [s]", "last [s]", "size", "lost"]
-    text = "\n".join(lines) + "\n\n" + format_table(headers, rows, right=range(1, 6))
+    text = "\n".join(map(clean, lines)) + "\n\n" + format_table(headers, rows, right=range(1, 6))
     if (vrs := summary["record_format"]) is not None:
         data = [f"{n} {s['data']}" for n, s in vrs["streams"].items() if s["data"]]
         text += f"\n\nsession.vrs  {vrs['records']} records, {human_bytes(vrs['bytes'])}; data: "

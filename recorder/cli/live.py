@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from recorder.cli.output import format_table, human_bytes, human_seconds, note
-from recorder.daemon.processes.supervisor import Status
+from recorder.contract.masking import mask_passwords
+from recorder.daemon.processes.sensors import Status
 
 _LOG_S = 5.0
 _WINDOW = 16  # states that a rate is taken over: about four seconds
@@ -34,25 +35,30 @@ class LiveView:
             self._logged_s = time.monotonic()
             self._log(status)
 
-    def say(self, line: str) -> None:
-        """Print a line for people; at a terminal above the table."""
+    def say(self, line: str, /, *_: Any, **__: Any) -> None:
+        """Print a line for people, passwords masked; at a terminal above the table."""
         if self._lines:
             sys.stderr.write(f"\x1b[{self._lines}A\x1b[J")
             self._lines = 0
-        note(line)
+        note(mask_passwords(line))
 
     def rows(self, status: Status) -> list[list[str]]:
-        """One row per declared stream, in the order of the config."""
+        """One row per stream, in the order of the config; one for a sensor that declared none."""
         before_s, before = self._history[0]
         seconds = status.elapsed_s - before_s
         rows = []
         for sensor in status.sensors.values():
             queue = f"{sensor.ring_held / sensor.ring_size:.0%}" if sensor.ring_size else "-"
+            if not sensor.specs:
+                told = status.streams.get(sensor.name)
+                lost = _lost(told) if told else "0+?"
+                rows.append([sensor.name, sensor.state, "-", "0", "-", lost, "-"])
             for name, spec in sensor.specs.items():
                 now, old = status.streams.get(name), before.get(name)
-                rate = volume = "-"
+                rate, volume = sensor.state if sensor.missing else "-", "-"
                 if now and old and seconds > 0:
-                    rate = f"{(now['samples'] - old['samples']) / seconds:.1f} Hz"
+                    if not sensor.missing:
+                        rate = f"{(now['samples'] - old['samples']) / seconds:.1f} Hz"
                     volume = f"{(now['bytes'] - old['bytes']) / seconds / 1e6:.2f}"
                 rows.append(
                     [

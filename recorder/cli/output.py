@@ -8,7 +8,8 @@ Usage in a verb's module::
     def run(args):
         emit(result, args, lambda r: format_table(["stream", "samples"], rows_of(r)))
 
-Text is plain, aligned and without colour, so that it can be piped as it is.
+Text is plain, aligned and without colour, so that it can be piped as it is.  Control characters
+of names, metadata, marks and messages are shown escaped (`clean`): none reaches a terminal.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import argparse
 import json
 import math
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+
+from recorder.contract.masking import mask_passwords
 
 T = TypeVar("T")
 
@@ -45,14 +49,60 @@ def emit(result: T, args: argparse.Namespace, text: Callable[[T], str]) -> None:
         text: renders the result for people; called only where text was asked for.
     """
     if args.format == "json":
-        print(json.dumps(plain(result), indent=2, ensure_ascii=False, allow_nan=False))
+        dumped = json.dumps(plain(result), indent=2, ensure_ascii=False, allow_nan=False)
+        print(_escape_json(dumped))
     elif rendered := text(result).rstrip("\n"):
-        print(rendered)
+        print("\n".join(map(clean, rendered.split("\n"))))
 
 
-def note(message: str) -> None:
-    """Print a diagnostic line on stderr."""
-    print(message, file=sys.stderr, flush=True)
+def note(message: str, /, *_: Any, **__: Any) -> None:
+    """Print a diagnostic line on stderr; it has a level, as in a log, that is not shown."""
+    print(clean(message), file=sys.stderr, flush=True)
+
+
+def complain(prefix: str, error: Exception, text: str | None = None) -> None:
+    """Print an error on stderr, one line for each of a `ConfigFaultsError`.
+
+    Args:
+        prefix: begins each line.
+        error: what is wrong.
+        text: its message, where that is not the error's own.
+    """
+    for each in getattr(error, "errors", (error,)):
+        note(f"{prefix}: {mask_passwords(str(each) if text is None else text)}")
+
+
+def clean(text: str) -> str:
+    """The text with what a terminal would act upon escaped as Python writes it.
+
+    That is control characters (C0, DEL and C1, newlines too), line and paragraph separators, marks
+    and overrides of the writing direction, and halves of surrogate pairs.
+
+    >>> print(clean("a\\x1b[2Jb"))
+    a\\x1b[2Jb
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(c) if _acts(c) else c for c in text)
+
+
+def _acts(character: str) -> bool:
+    return unicodedata.category(character) in _ACTIVE or character in _DIRECTIONS
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _escape_json(dumped: str) -> str:
+    """The same JSON, in which nothing acts on a terminal either."""
+    if dumped.isascii() and "\x7f" not in dumped:  # json has escaped the rest of C0
+        return dumped
+    return "".join(f"\\u{ord(c):04x}" if c != "\n" and _acts(c) else c for c in dumped)
+
+
+_ACTIVE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def plain(value: Any) -> Any:
@@ -98,7 +148,8 @@ def format_table(
         rows: cells; anything but text goes through `str`.
         right: indices of the columns aligned at the right.
     """
-    cells = [list(headers), *(["-" if c is None else str(c) for c in row] for row in rows)]
+    shown = (["-" if c is None else clean(str(c)) for c in row] for row in rows)
+    cells = [list(headers), *shown]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     at_right = set(right)
     lines = []

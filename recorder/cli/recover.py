@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import LOCK, PRIVATE, private
     from recorder.session.lock import lock_is_held
-    from recorder.session.reader import find_sessions, is_session
+    from recorder.session.reader import find_sessions, is_session, outside
     from recorder.writer.recovery import recover
 
     one = is_session(args.path)
@@ -41,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
     for path in paths:
         if not one and not (path / PRIVATE).is_dir():
             note(f"{path}: not a session of the recorder; skipped")
+            continue
+        if not one and (elsewhere := outside(path)) is not None:
+            note(f"{elsewhere}; skipped")
             continue
         if not one and lock_is_held(private(path, LOCK)):
             note(f"{path}: is being recorded; skipped")

@@ -6,12 +6,13 @@ import argparse
 import platform
 import signal
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, emit, format_table, human_bytes, note
+from recorder.cli.control import lost_text
+from recorder.cli.info import incident_lines
+from recorder.cli.output import add_format, clean, emit, format_table, human_bytes, note
 
 if TYPE_CHECKING:
     from recorder.daemon.foreground import Outcome
@@ -75,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
     view = LiveView()
     with Foreground(config, SystemClock(), view.say) as supervisor:
         previous = {
-            number: signal.signal(number, lambda *_: supervisor.stop())
+            number: signal.signal(
+                number, lambda number, _: supervisor.stop(signal.Signals(number).name)
+            )
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:
@@ -97,11 +100,15 @@ def run(args: argparse.Namespace) -> int:
     packed = None
     if steps and outcome.sealed is None:
         packed = finalize_session(outcome.session, steps)
+    happened = _happened(outcome.session)
     emit(
-        _result(outcome) | {"archives": packed or []},
+        _result(outcome, happened) | {"archives": packed or []},
         args,
         lambda _: "\n".join(
-            [_text(outcome), *(f"archive {a['archive']}: {a['files'][-1]}" for a in packed or [])]
+            [
+                _text(outcome, happened),
+                *(f"archive {a['archive']}: {a['files'][-1]}" for a in packed or []),
+            ]
         ),
     )
     return 1 if steps and packed is None and not outcome.exit_code else outcome.exit_code
@@ -114,14 +121,16 @@ def _recover_all(root: Path) -> None:
     from recorder.daemon.root import is_held
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import CLEAN, RECOVERED, private, read_session_json
-    from recorder.session.reader import find_sessions
+    from recorder.session.reader import find_sessions, outside
     from recorder.writer.recovery import recover
 
     if is_held(root):  # a daemon's own sessions are its own to recover
         return
     for path in find_sessions(root) if root.is_dir() else []:
         try:
-            if not private(path).is_dir() or read_session_json(path)["state"] in (CLEAN, RECOVERED):
+            if outside(path) is not None or not private(path).is_dir():
+                continue
+            if read_session_json(path)["state"] in (CLEAN, RECOVERED):
                 continue
             report = recover(path, PosixDisk(), SystemClock())
             kept = sum(stream.kept for stream in report.streams.values())
@@ -132,23 +141,48 @@ def _recover_all(root: Path) -> None:
 
 def _add_truth(session: Path) -> None:
     """Write what the simulated world knows beside what its sensors saw (docs/labels.md)."""
-    command = [sys.executable, "-m", "drivers.sim", "annotate", str(session)]
-    if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
+    from recorder.contract.launch import module_command
+
+    command = module_command("drivers.sim", "annotate", str(session))
+    nowhere = subprocess.DEVNULL
+    if subprocess.run(command, check=False, stdout=nowhere, process_group=0).returncode:
         note(f"{session}: the simulation's labels could not be written")
 
 
 def _checksums(session: Path) -> None:
     """Write the session's checksums at idle priority; a process of its own can be that idle."""
-    command = [sys.executable, "-m", "recorder.session.checksums", str(session)]
-    done = subprocess.run(command, check=False)
+    from recorder.contract.launch import module_command
+
+    command = module_command("recorder.session.checksums", str(session))
+    done = subprocess.run(command, check=False, process_group=0)
     if done.returncode:
         note(f"{session}: its checksums could not be written")
 
 
-def _result(outcome: Outcome) -> dict[str, Any]:
+def _happened(session: Path) -> dict[str, Any]:
+    """Why the session ended, its marks, and how long it is, as it says itself."""
+    from recorder.contract.errors import RecorderError
+    from recorder.session.incidents import incidents
+    from recorder.session.reader import Session
+
+    happened: dict[str, Any] = {"ended": None, "marks": [], "start_ns": None, "duration_s": None}
+    try:
+        with Session(session) as opened:
+            happened |= {"start_ns": opened.start_ns, **incidents(opened)}
+            if opened.end_ns is not None and opened.start_ns is not None:
+                happened["duration_s"] = (opened.end_ns - opened.start_ns) / 1e9
+    except RecorderError as error:  # the disk that failed, most likely
+        note(f"recorder run: {error}")
+    return happened
+
+
+def _result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
     return {
         "session": outcome.session,
         "exit_code": outcome.exit_code,
+        "ended": happened["ended"] or {"cause": outcome.why, "detail": None},
+        "duration_s": happened["duration_s"],
+        "marks": happened["marks"],
         "streams": {
             name: {
                 "samples": s["samples"],
@@ -164,22 +198,23 @@ def _result(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _text(outcome: Outcome) -> str:
+def _text(outcome: Outcome, happened: dict[str, Any]) -> str:
     rows = [
         [
             name,
             s["samples"],
             human_bytes(s["bytes"]),
-            ", ".join(f"{cause} {n}" for cause, n in s["lost"].items())
-            + (f" + {s['unknown_losses']} uncounted" if s["unknown_losses"] else "")
-            or "nothing",
+            lost_text(s) or "nothing",
             s["ended"],
         ]
         for name, s in outcome.streams.items()
     ]
     table = format_table(["stream", "samples", "bytes", "lost", "ended"], rows, right=(1, 2))
-    end = f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}"
-    return "\n".join([table, *(f"fault: {fault}" for fault in outcome.faults), end])
+    told = {"ended": happened["ended"], "marks": happened["marks"], "faults": []}
+    lines = incident_lines(told, happened["start_ns"])
+    lines += [f"fault: {fault}" for fault in outcome.faults]
+    lines.append(f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}")
+    return "\n".join([table, *map(clean, lines)])
 
 
 def _seconds(text: str) -> float:

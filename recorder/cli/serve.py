@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.daemon.control.server import ControlServer
     from recorder.daemon.control.sockets import socket_to_serve
     from recorder.daemon.daemon import Daemon
+    from recorder.daemon.hooks import ERROR
     from recorder.daemon.host.systemd import SystemdNotify
     from recorder.daemon.logs import Log, under_journald
     from recorder.daemon.processes.supervisor import Supervisor
@@ -60,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
 
         def end_visibly(hook: threading.ExceptHookArgs) -> None:
             """A thread that dies of a bug takes the daemon with it, in order."""
-            traceback.print_exception(hook.exc_type, hook.exc_value, hook.exc_traceback)
+            lines = traceback.format_exception(hook.exc_type, hook.exc_value, hook.exc_traceback)
+            log.say("".join(lines).rstrip(), ERROR)
             failed.append(str(hook.exc_value))
             daemon.stop()
 

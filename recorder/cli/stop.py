@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recorder.cli.control import add_socket, ask
+from recorder.cli.control import add_socket, ask, lost_text
 from recorder.cli.output import emit, format_table, human_bytes
 
 
@@ -35,9 +35,7 @@ def _text(state: str | None, closed: dict[str, Any] | None) -> str:
             name,
             stream["samples"],
             human_bytes(stream["bytes"]),
-            ", ".join(f"{cause} {n}" for cause, n in (stream["lost"] or {}).items())
-            + (f" + {stream['unknown_losses']} uncounted" if stream["unknown_losses"] else "")
-            or "nothing",
+            lost_text(stream) or "nothing",
         ]
         for name, stream in closed["streams"].items()
     ]

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recorder.cli.output import add_format, emit, progress
+from recorder.cli.output import add_format, clean, emit, progress
 
 if TYPE_CHECKING:
     from recorder.session.report import Report
@@ -25,19 +25,16 @@ def run(args: argparse.Namespace) -> int:
     """Print the report; 0 for a sound session (warnings or none), 1 where there is an error."""
     from recorder.session.validation import validate
 
-    if not args.deep:
-        report = validate(args.session)
-    else:
-        with progress("validating", total=1.0) as advance:
-            shown = 0.0
+    with progress("validating", total=1.0) as advance:
+        shown = 0.0
 
-            def show(done: int, total: int) -> None:
-                nonlocal shown
-                if total and done / total - shown >= 0.002:
-                    advance(done / total - shown)
-                    shown = done / total
+        def show(done: int, total: int) -> None:
+            nonlocal shown
+            if total and done / total - shown >= 0.002:
+                advance(done / total - shown)
+                shown = done / total
 
-            report = validate(args.session, deep=True, progress=show)
+        report = validate(args.session, deep=args.deep, progress=show)
     emit(report.to_wire(), args, lambda _: _text(report))
     return 0 if report.sound else 1
 
@@ -50,4 +47,4 @@ def _text(report: Report) -> str:
     warnings = len(report.problems) - errors
     verdict = "sound" if report.sound else "not sound"
     lines.append(f"{report.path}: {verdict}; {errors} errors, {warnings} warnings")
-    return "\n".join(lines)
+    return "\n".join(map(clean, lines))

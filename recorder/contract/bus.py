@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -38,6 +39,7 @@ _TAP_MARK = 8
 _IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)  # as plain numbers: enums are slow to combine
 _LAST = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_BESIDES_BYTES = 8_000_000  # declarations with their files, whatever the rings are
 _COPY_BELOW = 16 * 1024  # smaller frames are cheaper to copy than to track
 _MAX_ADDRESS = 100  # sun_path holds 108 bytes
 
@@ -143,10 +145,20 @@ class DriverSocket(_Socket):
 
 
 class WriterSocket(_Socket):
-    """The writer's end of the data plane."""
+    """The writer's end of the data plane.
 
-    def __init__(self, run_folder: Path, waker: Waker | None = None) -> None:
+    Args:
+        run_folder: the run's folder.
+        waker: ends `wait`.
+        most_bytes: of a frame; a peer that sends a larger one is cut off before it is received.
+    """
+
+    def __init__(
+        self, run_folder: Path, waker: Waker | None = None, *, most_bytes: int | None = None
+    ) -> None:
         super().__init__(zmq.ROUTER, waker)
+        if most_bytes is not None:
+            self._socket.setsockopt(zmq.MAXMSGSIZE, most_bytes + _BESIDES_BYTES)
         self._socket.setsockopt(zmq.SNDHWM, _REPLY_MARK)
         self._socket.setsockopt(zmq.RCVHWM, _DATA_MARK)
         self._bind(writer_address(run_folder))
@@ -188,9 +200,9 @@ class TapPublisher:
         self._socket = _Socket(zmq.XPUB, None)
         socket = self._socket._socket
         socket.setsockopt(zmq.SNDHWM, _TAP_MARK)
-        socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        socket.setsockopt(zmq.XPUB_MANUAL, 1)  # nobody gets a sample before we know of them
         self._socket._bind(address)
-        self._topics: set[bytes] = set()
+        self._topics: Counter[bytes] = Counter()  # how many subscribe to each
         self._specs: dict[str, StreamSpec] = {}
         self._announced_s = 0.0
 
@@ -222,12 +234,15 @@ class TapPublisher:
     def _read_subscriptions(self) -> None:
         while self._socket._waiting():
             change = self._socket._socket.recv(_LAST)
-            # Verbose: every subscription is told, but only a topic's last unsubscription.
+            topic = change[1:]
             if change[:1] == b"\x01":
-                self._topics.add(change[1:])
+                self._socket._socket.setsockopt(zmq.SUBSCRIBE, topic)  # of whom this came from
+                self._topics[topic] += 1
                 self._announced_s = 0.0
             else:
-                self._topics.discard(change[1:])
+                self._socket._socket.setsockopt(zmq.UNSUBSCRIBE, topic)
+                self._topics[topic] -= 1
+                self._topics += Counter()  # drops what nobody subscribes to any more
 
     def close(self) -> None:
         self._socket.close()

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.errors import ConfigError, UsageError
+from recorder.contract.errors import ConfigError, ConfigFaultsError, UsageError
 from recorder.contract.masking import mask_value
 from recorder.contract.names import check_template
-from recorder.contract.options import Option, OptionTable, check_options, suggest
+from recorder.contract.options import Option, OptionTable, suggest
 from recorder.contract.schema import SESSION_SCHEME, DriverSchema
+from recorder.contract.sections import read_section
 from recorder.contract.settings import (
     ARCHIVES,
     SECTIONS,
@@ -138,21 +139,26 @@ def load_config(
             can ask them at the same time.
 
     Raises:
-        ConfigError: the first thing that is wrong, with file, line and key path.
+        ConfigFaultsError: all that is wrong with the sections and sensors, each with file, line and
+            key path.
+        ConfigError: what is wrong with the file as a whole, or with the settings together.
     """
     document = read_yaml(path)
     path = path.absolute()
     version = document.values.get("version", VERSION)
     if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
         raise document.fail("version", f"{version} is not supported; this recorder reads {VERSION}")
-    values = _section(SECTIONS, document.values, document)
-    reader = _Reader(document, path.parent)
-    sensors = reader.sensors(values["sensors"], schema_of, prefetch)
+    faults: list[ConfigError] = []
+    values = read_section(SECTIONS, document.values, document, "", faults)
+    reader = _Reader(document, path.parent, faults)
+    sensors: tuple[SensorEntry, ...] = ()
+    if values is not None and values["sensors"] is not None:
+        sensors = reader.sensors(values["sensors"], schema_of, prefetch)
+    if values is not None:
+        reader.check_other_sections(values)
+    if values is None or faults:
+        raise ConfigFaultsError(faults)
     session, control = values["session"], values["control"]
-    try:
-        check_template(session["name"], session["metadata"])
-    except UsageError as error:
-        raise document.fail("session.name", str(error)) from None
     calibration = values["calibration"]
     curve_keys = control["curve_keys"]
     return Config(
@@ -170,7 +176,7 @@ def load_config(
             | {"process": _process(values["storage"]["process"], document, "storage.process")}
         ),
         retention=RetentionSettings(**values["retention"]),
-        record_format=reader.record_format(values["record_format"], sensors),
+        record_format=reader.record_format(values["record_format"], list(values["sensors"])),
         calibration=calibration and reader.existing("calibration", calibration, file=True),
         finalize=reader.finalize(values["finalize"]),
         control=ControlSettings(
@@ -185,10 +191,11 @@ def load_config(
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Checks what option tables cannot say."""
+    """Checks what option tables cannot say; `faults` takes everything that is wrong."""
 
     document: Document
     base: Path
+    faults: list[ConfigError]
 
     def sensors(
         self,
@@ -198,27 +205,35 @@ class _Reader:
     ) -> tuple[SensorEntry, ...]:
         fail = self.document.fail
         if not entries:
-            raise fail("sensors", "names no sensor; nothing would be recorded")
-        drivers = {name: self._driver(name, written) for name, written in entries.items()}
+            self.faults.append(fail("sensors", "names no sensor; nothing would be recorded"))
+        drivers: dict[str, str] = {}
+        for name, written in entries.items():
+            try:
+                drivers[name] = self._driver(name, written)
+            except ConfigError as error:
+                self.faults.append(error)
         if prefetch is not None:
             prefetch(dict.fromkeys(drivers.values()))
         sensors: list[SensorEntry] = []
         streams: dict[str, str] = {}
-        for name, written in entries.items():
+        for name, driver in drivers.items():
             try:
-                schema = schema_of(drivers[name])
+                schema = schema_of(driver)
             except ConfigError as error:
-                raise fail(f"sensors.{name}.driver", str(error)) from None
-            sensors.append(self._sensor(name, drivers[name], written, schema))
+                self.faults.append(fail(f"sensors.{name}.driver", str(error)))
+                continue
+            try:
+                sensors.append(self._sensor(name, driver, entries[name], schema))
+            except ConfigFaultsError as several:
+                self.faults.extend(several.errors)
+            except ConfigError as error:
+                self.faults.append(error)
             for suffix in schema.stream_suffixes:
                 streams[name + suffix] = name
         for name in entries:
             if name in streams:
-                raise fail(
-                    f"sensors.{name}",
-                    f"the sensor {streams[name]!r} records a stream of that name beside its own; "
-                    "rename one of them",
-                )
+                text = f"the sensor {streams[name]!r} records a stream of that name beside its own"
+                self.faults.append(fail(f"sensors.{name}", f"{text}; rename one of them"))
         return tuple(sensors)
 
     def _driver(self, name: str, written: Any) -> str:
@@ -254,22 +269,32 @@ class _Reader:
             raise document.fail(
                 f"{key}.driver", f"{driver!r} has an option {taken[0]!r}, as every sensor has"
             )
+        faults: list[ConfigError] = []
         for other in written:
             if other not in schema.options and other not in SENSOR_KEYS:
                 near = suggest(other, [*SENSOR_KEYS, *schema.options])
-                raise document.fail(f"{key}.{other}", f"unknown key for driver {driver!r}{near}")
-        common = _section(
-            SENSOR_KEYS, {k: v for k, v in written.items() if k in SENSOR_KEYS}, document, key
-        )
-        scheme, address = self._source(f"{key}.source", common["source"], driver, schema)
+                text = f"unknown key for driver {driver!r}{near}"
+                faults.append(document.fail(f"{key}.{other}", text))
+        known = {k: v for k, v in written.items() if k in SENSOR_KEYS}
+        common = read_section(SENSOR_KEYS, known, document, key, faults)
+        scheme = address = ""
+        if common is not None and common["source"] is not None:
+            try:
+                scheme, address = self._source(f"{key}.source", common["source"], driver, schema)
+            except ConfigError as error:
+                faults.append(error)
         own = {k: v for k, v in written.items() if k in schema.options}
-        options = _section(schema.options, own, document, key)
+        options = read_section(schema.options, own, document, key, faults)
+        if options is not None:
+            self._find_paths(schema.options, own, options, key, faults)
+        if faults or common is None or options is None:
+            raise ConfigFaultsError(faults)
         return SensorEntry(
             name=name,
             driver=driver,
             scheme=scheme,
             address=address,
-            options=self._with_paths(schema.options, own, options, key),
+            options=options,
             pace=common["pace"],
             loop=common["loop"],
             live=scheme in schema.live_schemes,
@@ -303,6 +328,25 @@ class _Reader:
             raise fail(key, f"{scheme}: needs a path behind it")
         return scheme, f"{self.existing(key, path)}{hash_mark}{sensor}"
 
+    def _find_paths(
+        self,
+        table: OptionTable,
+        written: Mapping[str, Any],
+        checked: dict[str, Any],
+        key: str,
+        faults: list[ConfigError],
+    ) -> None:
+        """Make the paths that were written absolute, but for options that are at fault already."""
+        wrong = [fault.key for fault in faults]
+        for name, value in written.items():
+            path = f"{key}.{name}"
+            if any(re.match(rf"{re.escape(path)}(?![^.\[])", fault) for fault in wrong):
+                continue
+            try:
+                checked[name] = self._with_path(table[name], value, checked[name], path)
+            except ConfigError as error:
+                faults.append(error)
+
     def _with_paths(
         self, table: OptionTable, written: Mapping[str, Any], checked: dict[str, Any], key: str
     ) -> dict[str, Any]:
@@ -323,10 +367,37 @@ class _Reader:
             return self._with_paths(option.keys, written, checked, key)
         return checked
 
-    def record_format(
-        self, values: Mapping[str, Any], sensors: Iterable[SensorEntry]
-    ) -> RecordFormatSettings:
-        names = [entry.name for entry in sensors]
+    def check_other_sections(self, values: Mapping[str, Any]) -> None:
+        """Append to `faults` what is wrong outside of `sensors`."""
+        session, storage, control = values["session"], values["storage"], values["control"]
+        checks: list[Callable[[], object]] = [
+            lambda: self._check_template(session),
+            lambda: self.path("session.root", session["root"]),
+            lambda: _process(storage["process"], self.document, "storage.process"),
+            lambda: self.finalize(values["finalize"]),
+        ]
+        if values["sensors"]:
+            names = list(values["sensors"])
+            checks.append(lambda: self.record_format(values["record_format"], names))
+        if values["calibration"] is not None:
+            checks.append(lambda: self.existing("calibration", values["calibration"], file=True))
+        if control["socket"] is not None:
+            checks.append(lambda: self.path("control.socket", control["socket"]))
+        if control["curve_keys"] is not None:
+            checks.append(lambda: self.existing("control.curve_keys", control["curve_keys"]))
+        for check in checks:
+            try:
+                check()
+            except ConfigError as error:
+                self.faults.append(error)
+
+    def _check_template(self, session: Mapping[str, Any]) -> None:
+        try:
+            check_template(session["name"], session["metadata"])
+        except UsageError as error:
+            raise self.document.fail("session.name", str(error)) from None
+
+    def record_format(self, values: Mapping[str, Any], names: list[str]) -> RecordFormatSettings:
         written = self.document.values.get("record_format") or {}
         if written.get("streams") is None:  # the default is for those who have such a sensor
             streams = tuple(name for name in values["streams"] if name in names)
@@ -381,36 +452,6 @@ class _Reader:
         if file and not path.is_file():
             raise self.document.fail(key, f"is not a file: {path}")
         return path
-
-
-def _section(
-    table: OptionTable, values: Mapping[str, Any], document: Document, key: str = ""
-) -> dict[str, Any]:
-    """`check_options`, but a key that is there without a value does not stand for None.
-
-    An empty mapping or list may be written as nothing; a number or text that has a default may
-    not, since ``fps:`` alone is an unfinished line.
-    """
-    return check_options(table, _without_empty(table, values, document, key), key, document.fail)
-
-
-def _without_empty(
-    table: OptionTable, values: Mapping[str, Any], document: Document, key: str
-) -> dict[str, Any]:
-    kept = {}
-    for name, value in values.items():
-        path = f"{key}.{name}" if key else name
-        option = table.get(name)
-        if option is not None and value is None and option.default is not None:
-            if option.type not in ("map", "list"):
-                raise document.fail(
-                    path, f"has no value; leave the key out for its default, {option.default!r}"
-                )
-            continue
-        if option is not None and option.keys is not None and isinstance(value, Mapping):
-            value = _without_empty(option.keys, value, document, path)
-        kept[name] = value
-    return kept
 
 
 def _process(values: Mapping[str, Any], document: Document, key: str) -> ProcessSettings:

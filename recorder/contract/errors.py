@@ -20,6 +20,7 @@ class                     example                                               
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -52,8 +53,29 @@ class ConfigError(UsageError):
         self.file = None if file is None else str(file)
         self.line = line
         self.key = key
+        self.problem = message
         place = "" if self.file is None else self.file + (f":{line}" if line else "") + ": "
         super().__init__(f"{place}{key}: {message}" if key else f"{place}{message}")
+
+
+class ConfigFaultsError(ConfigError):
+    """All that is wrong with a configuration file, one message a line.
+
+    Attributes:
+        errors: at least one, in the order of their lines; what several keys take from one line
+            by an alias is there once.
+    """
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        places: dict[tuple[int, str], ConfigError] = {}
+        for error in errors:
+            places.setdefault((error.line or 0, error.problem), error)
+        self.errors = tuple(sorted(places.values(), key=lambda error: error.line or 0))
+        super().__init__("")
+        first = self.errors[0]
+        self.file, self.line = first.file, first.line
+        self.key, self.problem = first.key, first.problem
+        self.args = ("\n".join(map(str, self.errors)),)
 
 
 class SourceError(RecorderError):

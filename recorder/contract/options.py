@@ -134,6 +134,7 @@ def check_options(
 
 
 def _check_value(option: Option, value: Any, key: str, fail: Fail) -> Any:
+    written = value
     match option.type:
         case "map":
             if option.keys is not None:
@@ -162,9 +163,9 @@ def _check_value(option: Option, value: Any, key: str, fail: Fail) -> Any:
         near = suggest(str(value), map(str, option.choices))
         raise fail(key, f"{value!r} is not one of {known}{near}")
     if option.minimum is not None and value < option.minimum:
-        raise fail(key, f"{value} is below the minimum of {option.minimum:g}")
+        raise fail(key, f"{written} is below the minimum of {option.minimum:g}")
     if option.maximum is not None and value > option.maximum:
-        raise fail(key, f"{value} is above the maximum of {option.maximum:g}")
+        raise fail(key, f"{written} is above the maximum of {option.maximum:g}")
     return value
 
 

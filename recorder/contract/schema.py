@@ -117,7 +117,8 @@ def _text(value: Any) -> str:
 def _check_table(table: OptionTable, where: str) -> None:
     for name, option in table.items():
         if not isinstance(option, Option) or option.type not in TYPES:
-            raise ProtocolError(f"{where}{name!r} has no type of {', '.join(TYPES)}")
+            types = ", ".join(TYPES)
+            raise ProtocolError(f"{where}{name!r}: its type needs to be one of {types}")
         if option.items and option.items not in TYPES:
             raise ProtocolError(f"{where}{name!r}: items of type {option.items!r} are unknown")
         if option.keys is not None:

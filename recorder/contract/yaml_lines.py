@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,7 @@ class Document:
         values: mappings with text keys, lists, str, int (64 bits), float (finite), bool, None.
         lines: line of every key path (``sensors.camera.fps``, ``finalize[0]``), from 1.
         masked_text: the text with passwords in addresses masked.
+        written: by key path, numbers in another form: (as Python prints them, as in the file).
     """
 
     file: Path
@@ -92,6 +93,7 @@ class Document:
     values: dict[str, Any]
     lines: dict[str, int] = field(repr=False)
     masked_text: str = field(repr=False)
+    written: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
 
     def line_of(self, key: str) -> int | None:
         """The line of a key path, or of the nearest mapping or list around it."""
@@ -102,8 +104,8 @@ class Document:
         return None
 
     def fail(self, key: str, message: str) -> ConfigError:
-        """The error to raise about a key; passwords in the message are masked."""
-        message = mask_passwords(message)
+        """The error to raise about a key; it shows a number as it was typed, and no password."""
+        message = mask_passwords(message.replace(*self.written.get(key, ("", "")), 1))
         return ConfigError(message, file=self.file, line=self.line_of(key), key=key)
 
 
@@ -142,7 +144,7 @@ def parse_yaml(text: str, file: Path) -> Document:
         raise ConfigError("needs a mapping of keys to values at its top", file=file, line=line)
     builder = _Builder(file)
     values = builder.value(root, "")
-    return Document(file, text, values, builder.lines, _mask(text, root))
+    return Document(file, text, values, builder.lines, _mask(text, root), builder.written)
 
 
 def _compose(text: str, file: Path) -> Node | None:
@@ -174,6 +176,7 @@ class _Builder:
 
     file: Path
     lines: dict[str, int] = field(default_factory=dict)
+    written: dict[str, tuple[str, str]] = field(default_factory=dict)
     _open: set[int] = field(default_factory=set)
     _count: int = 0
 
@@ -254,7 +257,10 @@ class _Builder:
         if make is None:
             raise self._error(node, key, f"the YAML tag {node.tag!r} is not taken here")
         try:
-            return make(text)
+            value = make(text)
+            if kind in ("int", "float") and str(value) != text:
+                self.written[key] = str(value), text
+            return value
         except (ValueError, KeyError):
             shown = text if len(text) <= 40 else text[:37] + "..."
             raise self._error(node, key, f"{shown!r} is {_NEEDED[kind]}") from None
@@ -309,7 +315,10 @@ _NEEDED = {
 
 
 def _mask(text: str, root: Node) -> str:
-    """The text with passwords masked: in values however they are quoted, then in comments."""
+    """The text with passwords masked: in values however they are quoted, and in comments.
+
+    Values are masked one by one, so that what is around them stays the YAML that it was.
+    """
     spans: dict[tuple[int, int], str] = {}
     stack, seen = [root], set()
     while stack:
@@ -318,19 +327,23 @@ def _mask(text: str, root: Node) -> str:
             continue
         seen.add(id(node))
         if isinstance(node, ScalarNode):
-            masked = mask_value(node.value)
+            start, end = node.start_mark.index, node.end_mark.index
+            written, masked = text[start:end], mask_value(node.value)
             if masked != node.value:
-                spans[node.start_mark.index, node.end_mark.index] = _spell(
-                    text[node.start_mark.index : node.end_mark.index], node.value, masked
-                )
+                written = _spell(written, node.value, masked)
+            elif node.style in ("|", ">"):  # a comment may be in its first line
+                written = mask_passwords(written)
+            spans[start, end] = written
         elif isinstance(node, SequenceNode):
             stack += node.value
         else:
             for pair in node.value:
                 stack += pair
-    for (start, end), replacement in sorted(spans.items(), reverse=True):
-        text = text[:start] + replacement + text[end:]
-    return mask_passwords(text)
+    parts, at = [], 0
+    for (start, end), written in sorted(spans.items()):
+        parts += [mask_passwords(text[at:start]), written]
+        at = end
+    return "".join([*parts, mask_passwords(text[at:])])
 
 
 def _spell(written: str, value: str, masked: str) -> str:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from recorder.contract.config import Config, load_config
 from recorder.contract.errors import ConfigError, ProtocolError, SourceError
+from recorder.contract.launch import driver_module_command
 from recorder.contract.masking import mask_passwords
 from recorder.contract.options import suggest
 from recorder.contract.schema import DriverSchema
@@ -48,7 +49,7 @@ def driver_command(driver: str, verb: str) -> list[str]:
         verb: ``schema``, ``check`` or ``run``.
     """
     module = driver if "." in driver else f"drivers.{driver}"
-    return [sys.executable, "-m", module, verb]
+    return driver_module_command(module, verb)
 
 
 def available_drivers() -> list[str]:
@@ -102,14 +103,14 @@ def _probe(name: str) -> DriverSchema | str:
     if result.timed_out:
         return f"{where}: printed no schema within {SCHEMA_TIMEOUT_S:g} s"
     if result.code != 0:
-        return f"{where}: {result.problem}"
+        return f"{where}: {result.problem.removeprefix(f'{where}: ')}"
     try:
         return DriverSchema.from_wire(_answer(result.stdout))
     except (ValueError, RecursionError):
         shown = result.stdout[:40].decode(errors="replace")
         return f"{where}: printed {shown!r} for a schema, which is not JSON"
     except ProtocolError as error:
-        return f"{where}: {error}"
+        return f"{where}: {str(error).removeprefix(f'{where}: ')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> Chec
     seconds = time.monotonic() - started
 
     def problem(message: str, code: int = 1) -> CheckResult:
-        return CheckResult(entry.name, (), mask_passwords(message), code, seconds)
+        text = message.removeprefix(f"{entry.name}: ")  # the key names the sensor
+        return CheckResult(entry.name, (), mask_passwords(text), code, seconds)
 
     if result.timed_out:
         return problem(f"driver {entry.driver!r} did not open its source within {timeout_s:g} s")

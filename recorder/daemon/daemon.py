@@ -30,7 +30,7 @@ from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.daemon.after.finalizing import Finalizing
 from recorder.daemon.after.retention import keep, sweep
 from recorder.daemon.control.server import Call, refusal
-from recorder.daemon.hooks import Notify
+from recorder.daemon.hooks import ERROR, WARNING, Notify, Say
 from recorder.daemon.host.clocks import is_synchronized
 from recorder.daemon.preflight import check_root, mount_problem
 from recorder.daemon.processes.questions import Question
@@ -81,7 +81,7 @@ class Daemon:
         config: Config,
         clock: Clock,
         supervisor: Supervisor,
-        say: Callable[[str], None],
+        say: Say,
         *,
         notify: Notify | None = None,
         finalizing: Finalizing | None = None,
@@ -176,7 +176,7 @@ class Daemon:
             self._leave_by_ns = now_ns + round(LEAVE_S * 1e9)
             self.sessions.do(machine.leave())
         if self._leave_by_ns is not None and now_ns > self._leave_by_ns:
-            self._say("not closed in time; ending all the same")
+            self._say("not closed in time; ending all the same", ERROR)
             self._left = True
         if now_ns >= self._root_at_ns and not machine.leaving:
             self._watch_root(now_ns)
@@ -250,7 +250,7 @@ class Daemon:
         self.sessions.save_again()
         problem = self._unmounted()
         if problem is not None and problem != self.root_problem:
-            self._say(problem)
+            self._say(problem, ERROR)
         self.root_problem = problem
 
     def _stateless(self) -> str | None:
@@ -278,7 +278,7 @@ class Daemon:
             except StorageError as error:
                 problem = str(error)
         if problem is not None and problem != self.root_problem:
-            self._say(f"nothing can be recorded yet: {problem}")
+            self._say(f"nothing can be recorded yet: {problem}", ERROR)
         self.root_problem = problem
 
     def _settle(self, now_ns: int) -> None:
@@ -297,7 +297,7 @@ class Daemon:
         autostart = self.config.session.autostart
         self.sessions.do(machine.boot(wish, same_boot=same_boot, autostart=autostart))
         if wish.session is not None and machine.state is State.STARTING and wish.wanted:
-            self._say(f"{wish.session}: was being recorded; going on in a new part")
+            self._say(f"{wish.session}: was being recorded; going on in a new part", WARNING)
 
     # Requests
 
@@ -393,7 +393,8 @@ class Daemon:
         # What a wrong clock makes old is gone for good.
         dated = retention.days is not None and is_synchronized()
         if retention.days is not None and not dated and not self._undated:
-            self._say("retention: no session gets old until somebody keeps the clock right")
+            text = "retention: no session gets old until somebody keeps the clock right"
+            self._say(text, WARNING)
         self._undated = not dated
         arguments = (
             self.config.session.root,
@@ -410,7 +411,7 @@ class Daemon:
         """Say what is wrong, once in a row."""
         if text != self._said:
             self._said = text
-            self._say(text)
+            self._say(text, ERROR)
 
     def _feed(self, now_ns: int) -> None:
         """Tell the service manager; a silent sensor is a fault, and never its reason to act."""

@@ -18,23 +18,27 @@ from typing import Any
 from recorder.contract.clock import Clock
 from recorder.contract.config import Config
 from recorder.contract.errors import (
-    DeviceError,
+    ConfigError,
+    ConfigFaultsError,
     RecorderError,
-    SourceError,
     StorageError,
     UsageError,
 )
+from recorder.daemon.hooks import WARNING, Say
 from recorder.daemon.host.clock_record import ClockRecord
 from recorder.daemon.processes.questions import Question
 from recorder.daemon.processes.sensors import Sensor, Status
 from recorder.daemon.processes.supervisor import Supervisor
+from recorder.session.incidents import END
 from recorder.session.layout import SessionPlan
 
 _POLL_S = 0.1
-_ARM_S = 60.0
+_ARM_S = 30.0  # for drivers to open their sources; who takes longer joins the session late
+_FAULTS_S = 5.0  # for the other drivers, once one cannot do what the config says
 _STATUS_S = 0.25
 _OVERTIME_S = 30.0  # beyond a duration, for sources that play slower than time
-_MISSING_S = 1.0  # beyond a duration, for devices that are away and cannot say that it is over
+_TRIAL_S = 5.0  # of it: to show how fast such a source is, and for drivers to come back
+_MISSING_S = 1.0  # beyond a duration, for those who cannot say that it is over
 
 Watch = Callable[[Status], None]
 
@@ -49,6 +53,7 @@ class Outcome:
         faults: one sentence per fault.
         sealed: why the disk failed; None where it did not.
         full: why the session ended before its time: its disk is nearly full; None where not.
+        why: why it ended, in a word of `recorder.session.incidents`.
     """
 
     session: Path
@@ -56,6 +61,7 @@ class Outcome:
     faults: list[str]
     sealed: str | None = None
     full: str | None = None
+    why: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -69,36 +75,51 @@ class Outcome:
 class Foreground(Supervisor):
     """A supervisor whose methods wait; see the module's example."""
 
-    def __init__(
-        self, config: Config, clock: Clock, say: Callable[[str], None], **more: Any
-    ) -> None:
+    def __init__(self, config: Config, clock: Clock, say: Say, **more: Any) -> None:
         super().__init__(config, clock, say, **more)
         self._stopping = False
+        self._stopped_by = ""
+        self._overtime: dict[str, tuple[float, float]] = {}  # elapsed and played at its start
 
-    def stop(self) -> None:
-        """End the recording; safe in a signal handler."""
-        self._stopping = True
+    def stop(self, by: str = "") -> None:
+        """End the recording; safe in a signal handler.
+
+        Args:
+            by: name of the signal.
+        """
+        self._stopping, self._stopped_by = True, by
         self.wake()
 
     def arm(self) -> None:
-        """Start writer and drivers; return when every stream is declared or its device missing.
+        """Start writer and drivers; return when they have come as far as they will.
+
+        A driver that raises, exits or hangs in `open` is a fault of the session, and the others
+        record.
 
         Raises:
-            SourceError, ConfigError, DeviceError: a driver could not open its source.
+            ConfigFaultsError: what the config asks of its drivers is wrong, or a file is no such
+                source; all that is wrong with all sensors.
+            RecorderError: no driver came up, and no device is missing that may still appear.
         """
         self.launch()
-        deadline = self._clock.monotonic_ns() + round(_ARM_S * 1e9)
-        while not self.settled:
+        deadline_ns = self._clock.monotonic_ns() + round(_ARM_S * 1e9)
+        wrong: list[Sensor] = []
+        while not self.settled and self._clock.monotonic_ns() <= deadline_ns:
             self._turn()
-            for sensor in self.sensors.values():
-                self._check(sensor)
             if self._stopping:
                 raise RecorderError("stopped before the recording began")
-            if self._clock.monotonic_ns() > deadline:
-                late = ", ".join(n for n, s in self.sensors.items() if not s.settled)
-                raise DeviceError(f"{late}: not ready within {_ARM_S:g} s")
+            if not wrong and (wrong := self._misconfigured()):
+                soon_ns = self._clock.monotonic_ns() + round(_FAULTS_S * 1e9)
+                deadline_ns = min(deadline_ns, soon_ns)
+        if wrong := self._misconfigured():
+            raise ConfigFaultsError([self._config_fault(sensor) for sensor in wrong])
         for sensor in self.sensors.values():
-            self._check(sensor)
+            if not sensor.settled:
+                sensor.fault = sensor.fault or f"{sensor.name}: did not open within {_ARM_S:g} s"
+                self._say(f"{sensor.fault}; the others record")
+        if not any(sensor.armed or sensor.missing for sensor in self.sensors.values()):
+            why = "; ".join(str(sensor.fault) for sensor in self.sensors.values())
+            raise RecorderError(f"nothing can be recorded: {why}")
 
     def start(self, plan: SessionPlan) -> Path:
         """Begin a session; every played source begins to play.
@@ -122,6 +143,7 @@ class Foreground(Supervisor):
         session = Path(self.session)
         started_ns = self._clock.monotonic_ns()
         clocks = ClockRecord()
+        why = "sources" if duration_s is None else "duration"
         while not self._stopping and not self._all_ended(duration_s, started_ns):
             self.look()
             self._turn_for(_STATUS_S)
@@ -131,27 +153,37 @@ class Foreground(Supervisor):
             elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9
             watch(Status(elapsed, session, self.streams, self.sensors))
             if duration_s is not None and elapsed > duration_s + _OVERTIME_S:
-                self._say(f"sources still play {_OVERTIME_S:g} s after the duration; stopping")
+                late = f"sources still play {_OVERTIME_S:g} s after the duration; stopping"
+                self._say(late, WARNING)
+                why = "overtime"
                 break
+        if self._stopping:
+            why = "signal"
         self.finishing()
+        self.tell(END, cause=why, detail=self._stopped_by or None)
         outcome = self._outcome(session, self._wait_for(self.close()))
+        outcome.why = outcome.why or why
         elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9
         watch(Status(elapsed, session, outcome.streams, self.sensors))
         return outcome
 
-    def _check(self, sensor: Sensor) -> None:
-        """A driver that does not come up ends the run before it has begun."""
-        if sensor.given_up:
-            raise SourceError(sensor.fault or "a driver ended")
-        if sensor.deaths and not sensor.armed:
-            if sensor.open_failed:
-                raise DeviceError(sensor.fault or "a driver ended")
-            raise SourceError(sensor.fault or "a driver ended")
+    def _misconfigured(self) -> list[Sensor]:
+        return [sensor for sensor in self.sensors.values() if sensor.misconfigured]
+
+    def _config_fault(self, sensor: Sensor) -> ConfigError:
+        """What a driver says is wrong, with its place in the config."""
+        option, text = sensor.fault_key, sensor.fault or f"{sensor.name}: its driver ended"
+        if option.startswith(f"{sensor.name}."):
+            return self.config.error(f"sensors.{option}", text.removeprefix(f"{option}: "))
+        text = text.removeprefix(f"{sensor.name}: ")
+        return self.config.error(f"sensors.{sensor.name}.source", text)
 
     def _outcome(self, session: Path, ended: dict[str, Any]) -> Outcome:
         streams = ended.get("streams") or self.streams
         sealed = ended.get("error") or ended.get("sealed")
-        return Outcome(session, streams, self.faults, sealed, ended.get("full"))
+        full = ended.get("full")
+        why = "sealed" if sealed else "floor" if full else None
+        return Outcome(session, streams, self.faults, sealed, full, why)
 
     def _all_ended(self, duration_s: float | None, started_ns: int) -> bool:
         """Whether every source that can end has ended (a failed one has, too)."""
@@ -159,8 +191,9 @@ class Foreground(Supervisor):
         over = duration_s is not None and elapsed > duration_s + _MISSING_S
 
         def has_ended(sensor: Sensor) -> bool:
-            gone = sensor.given_up or sensor.changed or (over and sensor.missing)
-            return sensor.ended or gone
+            gone = sensor.given_up or sensor.changed
+            stuck = over and self._is_stuck(sensor, elapsed, duration_s or 0.0)
+            return sensor.ended or gone or stuck
 
         can_end = [
             sensor
@@ -172,6 +205,24 @@ class Foreground(Supervisor):
         ]
         everything = can_end and all(map(has_ended, can_end))
         return bool(everything and (duration_s is None or len(can_end) == len(self.sensors)))
+
+    def _is_stuck(self, sensor: Sensor, elapsed_s: float, duration_s: float) -> bool:
+        """Whether a sensor that has not ended will not reach the duration in time."""
+        if not sensor.armed and sensor.specs and sensor.alive:  # it is being started again
+            return elapsed_s > duration_s + _TRIAL_S
+        if sensor.missing or sensor.stalled or not sensor.armed:
+            return True
+        started_ns = self.status.get("start_mono_ns")
+        last = [self.streams.get(name, {}).get("last_ns") for name in sensor.specs]
+        reached = [t_ns for t_ns in last if t_ns is not None and t_ns >= 0]
+        if sensor.entry.live or started_ns is None or not reached:
+            return False
+        # A source that plays slower than time: how long would it take for the rest?
+        played_s = (max(reached) - started_ns) / 1e9
+        since_s, before_s = self._overtime.setdefault(sensor.name, (elapsed_s, played_s))
+        tried_s = elapsed_s - since_s
+        speed = (played_s - before_s) / tried_s if tried_s else 0.0
+        return tried_s >= _TRIAL_S and duration_s - played_s > speed * _OVERTIME_S
 
     def _wait_for(self, question: Question) -> dict[str, Any]:
         """The writer's reply, across writers if need be."""

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+"""Log levels: for faults; for losses and absent sensors; for everything else."""
+
+
+class Say(Protocol):
+    """Takes one line for people (`recorder.daemon.logs.Log.say`); may be called from any thread."""
+
+    def __call__(self, text: str, /, level: str = INFO, **fields: Any) -> None:
+        """Show it, with its level and what else a program may want to know."""
+
 
 class Notify:
     """Tells the service manager how the daemon is; this one has none to tell."""

@@ -6,7 +6,8 @@
     log.say("imu: driver ended; starting another", level="warning")
     log.follow(Path("sessions/a"))     # from now on also in sessions/a/_recorder/recorder.log
 
-Under journald a line of text begins with its priority, as sd-daemon(3) has it.
+Under journald a line begins with its priority, as sd-daemon(3) has it, so that
+``journalctl -p warning`` shows faults, losses and what is absent.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from typing import Any, Final, TextIO
 from recorder.contract.clock import Clock
 from recorder.contract.closing import Closing
 from recorder.contract.masking import mask_passwords
+from recorder.daemon.hooks import ERROR, INFO, WARNING
 from recorder.session.layout import private
 
 NAME: Final = "recorder.log"
 FORMS: Final = ("text", "json")
-_PRIORITIES: Final = {"error": 3, "warning": 4, "info": 6}
+_PRIORITIES: Final = {ERROR: 3, WARNING: 4, INFO: 6}
 _MOST_BYTES = 2_000_000
 _KEPT = 3  # rotated files: recorder.log.1 is the latest of them
 
@@ -48,7 +50,7 @@ class Log(Closing):
         stream: for people, or whoever reads JSON lines.
         form: ``text`` or ``json``.
         clock: stamps the lines.
-        journald: begin lines of text with their priority.
+        journald: begin lines with their priority.
         most_bytes: of a session's file, before it is rotated.
     """
 
@@ -70,7 +72,7 @@ class Log(Closing):
         self._session: Path | None = None
         self._file: Any = None
 
-    def say(self, message: str, level: str = "info", **fields: Any) -> None:
+    def say(self, message: str, /, level: str = INFO, **fields: Any) -> None:
         """Log a sentence.
 
         Args:
@@ -104,9 +106,10 @@ class Log(Closing):
 
     def _shown(self, line: str, message: str, level: str) -> str:
         if self._form == "json":
-            return line
-        one_line = " ".join(message.splitlines())
-        return f"<{_PRIORITIES[level]}>{one_line}" if self._journald else message
+            shown = line
+        else:
+            shown = " ".join(message.splitlines()) if self._journald else message
+        return f"<{_PRIORITIES[level]}>{shown}" if self._journald else shown
 
     def _write(self, line: str) -> None:
         """A log that cannot be written is no reason to stop recording."""

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from recorder.contract.errors import StorageError, UsageError
-from recorder.formats.disk import FILE_MODE, FOLDER_MODE
+from recorder.formats.disk import FILE_MODE, make_folders
 from recorder.session.lock import lock_is_held
 
 FOLDER = ".recorder"
@@ -45,7 +45,7 @@ class RootLock:
         """
         folder = self._root / FOLDER
         try:
-            folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            make_folders(folder)
             fd = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from None

@@ -29,7 +29,8 @@ WRITEBACK_BYTES = 8 << 20
 then finds little left to do.  More than a rig gives in a sync interval: small writes cost more."""
 SYNC_THREADS = 8
 """Files that are synced at a time."""
-_GATHER_BUFFERS = 512  # below IOV_MAX (1024)
+GATHER_BUFFERS = 512
+"""Pending buffers at which it does so, too; below IOV_MAX (1024)."""
 
 
 class AppendFile(Protocol):
@@ -51,8 +52,14 @@ class AppendFile(Protocol):
     def flush(self) -> None:
         """Hand everything appended to the kernel."""
 
+    def patchable(self, offset: int, size: int) -> None:
+        """Name bytes that `patch` may change, before they are appended."""
+
     def patch(self, offset: int, data: bytes) -> None:
-        """Overwrite bytes below the flushed length, in place."""
+        """Overwrite bytes below the flushed length, in place; `patchable` named them before."""
+
+    def verify_in_place(self) -> None:
+        """Check that the path still leads to this file; OSError (ESTALE) where it does not."""
 
     def sync(self) -> None:
         """fdatasync: what was flushed or patched before the call is durable after it."""
@@ -61,8 +68,25 @@ class AppendFile(Protocol):
         """Flush, unless it has failed before, and close; does not sync."""
 
 
+class Scratch(Protocol):
+    """A file that is overwritten in place, never synced: it holds what may be lost."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Hand bytes to the kernel."""
+
+    def close(self) -> None:
+        """Close it; may be called twice."""
+
+
 class Disk(Protocol):
-    """The operations on a disk that recording needs."""
+    """The operations on a disk that recording needs.
+
+    Attributes:
+        gather_bytes: pending bytes at which its files write without being asked.
+    """
+
+    @property
+    def gather_bytes(self) -> int: ...
 
     def create(self, path: Path) -> AppendFile:
         """A new file; FileExistsError where there is one."""
@@ -85,6 +109,9 @@ class Disk(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file that nobody needs any more; whether that is durable does not matter."""
 
+    def scratch(self, path: Path) -> Scratch:
+        """Open a file for `Scratch`, new or as it is."""
+
     def sync_folder(self, path: Path) -> None:
         """Make the folder's entries durable."""
 
@@ -106,6 +133,8 @@ class _PosixAppendFile:
         self._pending_bytes = 0
         self._begun = length
         self._failed = False
+        status = os.fstat(fd)
+        self._identity = status.st_dev, status.st_ino
 
     def append(self, data: Buffer) -> None:
         size = buffer_size(data)
@@ -115,7 +144,7 @@ class _PosixAppendFile:
         self._pending_bytes += size
         self.length += size
         self.dirty = True
-        if self._pending_bytes >= GATHER_BYTES or len(self._pending) >= _GATHER_BUFFERS:
+        if self._pending_bytes >= GATHER_BYTES or len(self._pending) >= GATHER_BUFFERS:
             self.flush()
 
     def flush(self) -> None:
@@ -140,6 +169,17 @@ class _PosixAppendFile:
                     break
                 written -= first.nbytes
                 del self._pending[0]
+
+    def patchable(self, offset: int, size: int) -> None:
+        pass
+
+    def verify_in_place(self) -> None:
+        try:
+            status = self.path.lstat()
+        except OSError as error:
+            raise _gone(self.path, "was removed while it was recorded") from error
+        if (status.st_dev, status.st_ino) != self._identity:
+            raise _gone(self.path, "was replaced while it was recorded")
 
     def patch(self, offset: int, data: bytes) -> None:
         if offset + len(data) > self.length - self._pending_bytes:
@@ -179,6 +219,38 @@ class _PosixAppendFile:
             self._fd = self._patch_fd = -1
 
 
+def _gone(path: Path, what: str) -> OSError:
+    return OSError(errno.ESTALE, f"{path} {what}", str(path))
+
+
+class _PosixScratch:
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
+
+    def write(self, offset: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, offset)
+            view, offset = view[written:], offset + written
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def make_folders(path: Path) -> None:
+    """A folder and those above it, as far as they are missing, each durable in its parent."""
+    for folder in reversed([path, *path.parents]):
+        with contextlib.suppress(FileExistsError):
+            PosixDisk().make_folder(folder)
+
+
+def make_empty(path: Path) -> None:
+    """A new empty file for others to write, who would make it readable for all."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
+
+
 def _begin_writeback(fd: int, offset: int, size: int) -> None:
     """Let the kernel begin to write a range now; an error comes from the sync that follows."""
     if _sync_file_range is not None:
@@ -206,6 +278,7 @@ def _sync_each(files: Sequence[_PosixAppendFile]) -> None:
 class PosixDisk:
     """The machine's file system."""
 
+    gather_bytes = GATHER_BYTES
     _pool: ThreadPoolExecutor | None = None
 
     def create(self, path: Path) -> AppendFile:
@@ -264,6 +337,9 @@ class PosixDisk:
         parts = [own[i::SYNC_THREADS] for i in range(min(SYNC_THREADS, len(own)))]
         for done in wait([self._pool.submit(_sync_each, part) for part in parts]).done:
             done.result()
+
+    def scratch(self, path: Path) -> Scratch:
+        return _PosixScratch(path)
 
     def sync_folder(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -186,10 +186,13 @@ class EpochAccount:
         causes = ", ".join(f"{cause} {count}" for cause, count in self.lost.items() if count)
         text = f"{self.stream}{of}: {self.stored} stored + {self.counted} lost"
         text += f" ({causes})" if causes else ""
-        if self.sent is not None:
-            return f"{text} = {self.stored + self.counted} of {self.sent} sent; ended: {self.ended}"
         known = [_interval_text(interval) for interval in self.intervals]
-        return f"{text}; its driver never said how many it sent: {'; '.join(known) or 'no event'}"
+        if self.sent is not None:
+            text += f" = {self.stored + self.counted} of {self.sent} sent; ended: {self.ended}"
+            return "; ".join([text, *known])
+        return (
+            f"{text}; its driver did not report how many it sent: {'; '.join(known) or 'no event'}"
+        )
 
 
 def _interval_text(interval: Mapping[str, Any]) -> str:

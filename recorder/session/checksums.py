@@ -63,5 +63,5 @@ if __name__ == "__main__":
     try:
         write_checksums(Path(sys.argv[1]))
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"{error.filename or sys.argv[1]}: {error.strerror or error}", file=sys.stderr)
         sys.exit(1)

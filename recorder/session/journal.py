@@ -1,189 +1,231 @@
 """The journal of a session: what is durable, record by record.
 
-A text file, one record a line: CRC-32 of the rest in eight hex digits, a space, a JSON object.
-A torn or damaged line ends the journal for whoever reads it: nothing after it counts.
-
 =========  ====================================================================================
 record     holds
 =========  ====================================================================================
-open       boot_id, start_mono_ns, start_ns: a writer began here (also after a restart)
-stream     spec: a stream was declared, durably before its own first sample
+open       boot_id, start_mono_ns, start_ns: a writer began here (also after a restart);
+           files: digests of the session's configuration; cut: files that were cut, with the
+           offset at which their digests go on; lengths: of those that lost what finishing them
+           had appended; gaps: bytes of the journal that hold no record
+stream     spec: a stream was declared, durably before its own first sample; files: digests of
+           its metadata
 epoch      stream, epoch, sample: a driver's start; `sample` is the index of its first sample
 end        stream, epoch, sent, reason: its end, and how many samples it sent, as the driver said;
            sent is null where the driver was gone before it could say
-commit     n, t_ns, files {path: length}, streams {name: position}, events (not yet in their file)
-resume     a writer goes on at the last commit: epochs and ends told after it are void
+commit     n, t_ns, took_us (of the commit before), files {path: length}, streams {name: position},
+           events (not yet in their file), and digests of the bytes that it commits: `digest` of
+           all files together, or, about once a second, `leaves` of each; patchable {path:
+           ranges} that digests leave out; patched {path: digest of what they hold in the end}
+snapshot   the whole state, about once a minute: a reader begins at the last one
+resume     a writer goes on at the last commit: epochs and ends reported after it are void
 split      next: name of the session beside it that continues it
-close      state: nothing follows
+close      state: nothing follows; session: digest of ``session.json``; root: of the tree of leaves
 =========  ====================================================================================
+
+How records lie in the file: `recorder.session.journal_frames`.  ``python -m
+recorder.session.journal SESSION`` prints them as JSON lines.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from recorder.contract.errors import ProtocolError, SessionError
-from recorder.contract.streams import StreamSpec
+from recorder.formats.digests import digest
 from recorder.formats.disk import AppendFile
+from recorder.session import layout
+from recorder.session.journal_frames import Frame, decode_frames, encode_frame
+from recorder.session.journal_state import NO_LEAF, Damage, JournalState
 
+ReadRange = Callable[[Path, int, int], bytes]
 
-def encode_record(kind: str, values: Mapping[str, Any]) -> bytes:
-    """One line of the journal."""
-    text = json.dumps({"k": kind, **values}, separators=(",", ":")).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
-
-
-def decode_line(line: bytes) -> dict[str, Any] | None:
-    """The record in a line; None where the line is torn or damaged."""
-    try:
-        crc, text = int(line[:8], 16), line[9:-1]
-    except ValueError:
-        return None
-    if line[-1:] != b"\n" or line[8:9] != b" " or zlib.crc32(text) != crc:
-        return None
-    try:
-        record = json.loads(text)
-    except ValueError:  # nothing at all has the checksum 0
-        return None
-    return record if isinstance(record, dict) else None
+_TAIL_BYTES = 1 << 20
+_SNAPSHOT_COMMITS = 300
+"""Commits after which a snapshot is due: a minute of them."""
 
 
 class JournalWriter:
     """Appends records, one thread at a time; `sync` makes them durable, from any thread.
 
     A record is handed to the kernel at once: `sync`, which may take long, needs no lock then.
+
+    Attributes:
+        file: the journal.
+        state: what it says so far.
     """
 
-    def __init__(self, file: AppendFile, commits: int = 0) -> None:
-        self._file = file
-        self._commits = commits
+    def __init__(self, file: AppendFile, state: JournalState | None = None) -> None:
+        """A new journal's, or one that goes on where `state` ends."""
+        self.state = JournalState() if state is None else state
+        self.file = file
+        self._commits = 0  # since the last snapshot
+        self._snapshot_due = state is not None and not state.digested
 
     def append(self, kind: str, **values: Any) -> None:
-        self._file.append(encode_record(kind, values))
-        self._file.flush()
+        self._append(kind, values)
+        # What is said once only is kept twice: one damaged record must not take it.
+        self._snapshot_due |= kind in ("stream", "epoch", "end", "open", "split")
 
     def commit(self, **values: Any) -> None:
         """Append a commit record, with its number."""
-        self.append("commit", n=self._commits, **values)
+        body = self.state.compact({"n": self.state.commits, **values})
+        self._append("commit", body)
         self._commits += 1
+        self._snapshot_due |= self.state.says_once(body)
+        if self._snapshot_due or self._commits >= _SNAPSHOT_COMMITS:
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        """Append the whole state."""
+        self._append("snapshot", self.state.snapshot())
+        self._commits, self._snapshot_due = 0, False
+
+    def _append(self, kind: str, content: Any) -> None:
+        data = encode_frame(kind, content, self.state.link)
+        start = self.state.length
+        frame = Frame(start, start + len(data), kind, content, self.state.link, digest(data))
+        self.file.append(data)
+        self.file.flush()
+        self.state.take(frame)
 
     def sync(self) -> None:
-        self._file.sync()
+        self.file.sync()
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
 
-@dataclass(slots=True)
-class JournalState:
-    """What a journal says of its session.
-
-    Attributes:
-        length: bytes of its valid records; what follows is torn.
-        commits: number of commit records.
-        boot_id: of the latest `open`.
-        specs: declared streams by name.
-        epochs: by stream, [(epoch, index of its first sample), ...].
-        ends: by stream and epoch, (samples sent or None, reason).
-        files: committed length by path relative to the session.
-        positions: by stream, its position as the last commit has it.
-        events: events that the last commit holds because their file did not yet.
-        closed: the state of a `close` record, or None.
-        next: name of the session that continues it, or None.
-    """
-
-    length: int = 0
-    commits: int = 0
-    boot_id: str = ""
-    start_mono_ns: int = 0
-    start_ns: int = 0
-    specs: dict[str, StreamSpec] = field(default_factory=dict)
-    epochs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    ends: dict[str, dict[int, tuple[int | None, str]]] = field(default_factory=dict)
-    files: dict[str, int] = field(default_factory=dict)
-    positions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    closed: str | None = None
-    next: str | None = None
-
-    def _take_known(
-        self, records: list[dict[str, Any]], positions: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        """Take the records of epochs that a commit has; gives the others."""
-        known = {(name, e) for name, p in positions.items() for e in (p["epoch"], *p["past"])}
-        self._take(r for r in records if (r["stream"], r["epoch"]) in known)
-        return [r for r in records if (r["stream"], r["epoch"]) not in known]
-
-    def _take(self, records: Iterable[dict[str, Any]]) -> None:
-        for record in records:
-            if record["k"] == "epoch":
-                runs = self.epochs.setdefault(record["stream"], [])
-                runs.append((record["epoch"], record["sample"]))
-            else:
-                ends = self.ends.setdefault(record["stream"], {})
-                ends[record["epoch"]] = (record["sent"], record["reason"])
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Valid records with the offset after each, up to the first that is not valid."""
-    offset = 0
+def read_range(path: Path, start: int, stop: int) -> bytes:
+    """Bytes of a file, fewer where it ends before; OSError."""
     with path.open("rb") as file:
-        for line in file:
-            record = decode_line(line)
-            if record is None:
-                return
-            offset += len(line)
-            yield offset, record
+        file.seek(start)
+        return file.read(max(0, stop - start))
 
 
-def read_journal(path: Path) -> JournalState:
-    """Read a journal to its last valid record.
+def read_journal(path: Path, read: ReadRange = read_range) -> JournalState:
+    """Read a journal's state, from its last snapshot on.
+
+    A torn record at its end is passed over.  So is a damaged one with valid records behind it:
+    what these say counts, unless it cannot be understood without the lost one.
+
+    Args:
+        path: of the journal.
+        read: reads a range of a file.
 
     Raises:
-        SessionError: there is no journal, or not one whole record in it.
+        SessionError: there is no journal, not one whole record in it, or its records refer to
+            one that is lost.
     """
-    state = JournalState()
-    last_commit: dict[str, Any] | None = None
-    uncommitted: list[dict[str, Any]] = []
     try:
-        for offset, record in read_lines(path):
-            state.length = offset
-            match record.get("k"):
-                case "commit":
-                    last_commit = record
-                    state.commits += 1
-                    if uncommitted:  # an epoch may have begun while the commit was under way
-                        uncommitted = state._take_known(uncommitted, record["streams"])
-                case "open":
-                    state.boot_id = record["boot_id"]
-                    state.start_mono_ns = record["start_mono_ns"]
-                    state.start_ns = record["start_ns"]
-                case "stream":
-                    spec = StreamSpec.from_wire(record["spec"])
-                    state.specs[spec.name] = spec
-                case "epoch" | "end":
-                    uncommitted.append(record)
-                case "resume":
-                    uncommitted.clear()
-                case "split":
-                    state.next = str(record["next"])
-                case "close":
-                    state.closed = record["state"]
-        state._take(uncommitted)
-        if last_commit is not None:
-            state.files = last_commit["files"]
-            state.positions = last_commit["streams"]
-            state.events = last_commit["events"]
+        size = path.stat().st_size
+        want = min(size, _TAIL_BYTES)
+        while True:
+            tail = read(path, size - want, size)
+            frames = list(decode_frames(tail, size - want))
+            snapshots = [i for i, frame in enumerate(frames) if frame.kind == "snapshot"]
+            if snapshots or want == size:
+                break
+            want = min(size, want * 8)
     except OSError as error:
         raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
-        text = f"the record before byte {state.length} is none of this version: {error!r}"
-        raise SessionError(f"{path}: {text}") from None
-    if not state.length:
+    if not frames:
         raise SessionError(f"{path}: not one whole record in this journal")
+    state = JournalState()
+    begin = snapshots[-1] if snapshots else 0
+    state.length = frames[begin].start if snapshots else 0
+    # A power cut may take a record and leave the snapshot behind it.
+    for before, after in pairwise(frames[: begin + 1]):
+        if before.end < after.start:
+            state.damage.append(Damage(before.end, after.start))
+    for frame in frames[begin:]:
+        _take(state, frame, path)
+    if not state.boot_id:
+        raise SessionError(f"{path}: its first records are damaged; nothing was changed")
+    if not state.digested:  # the first frame of a journal of lines names them all
+        state.link = digest(tail[: state.length])
+    state.finish()
     return state
+
+
+def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
+    """Every record of a journal in order, with its content and the state that it leads to.
+
+    Raises:
+        SessionError: as `read_journal`.
+    """
+    state = JournalState()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
+    lost = False  # what refers to a lost record is passed over, up to the next snapshot
+    for frame in decode_frames(data):
+        if lost and frame.kind != "snapshot":
+            state.damage[-1].end = frame.end
+            continue
+        try:
+            content = _take(state, frame, path)
+        except SessionError:
+            if not state.damage:
+                raise
+            lost, state.length, state.damage[-1].end = True, frame.end, frame.end
+            continue
+        lost = False
+        yield frame, content, state
+
+
+def leaf_start(path: Path, name: str, length: int) -> int:
+    """Where the digests of a file go on that is cut to a length before its latest leaf.
+
+    Args:
+        path: of the journal.
+        name: path of the file, relative to the session.
+        length: what it is cut to.
+    """
+    start = 0
+    for _, _, state in walk_journal(path):
+        leaf = state.leaves.get(name, NO_LEAF)
+        start = min(start, leaf.start)
+        start = max(start, *(at for at in (leaf.start, leaf.end) if at <= length), 0)
+    return start
+
+
+def _take(state: JournalState, frame: Frame, path: Path) -> Any:
+    """Take a record, and note what is damaged before it."""
+    if frame.start > state.length:
+        state.miss(state.length, frame.start)
+    try:
+        return state.take(frame)
+    except (KeyError, TypeError, ValueError, AttributeError, LookupError, ProtocolError) as error:
+        if state.damage:
+            text = f"cannot be understood, since bytes {state.damage[-1].start} to "
+            text += f"{state.damage[-1].end} are damaged; nothing was changed ({error})"
+            raise SessionError(f"{path}: the record at byte {frame.start} {text}") from None
+        text = f"the record at byte {frame.start} is none of this version: {error!r}"
+        raise SessionError(f"{path}: {text}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Digests as hex digits, leaves as lists, for JSON."""
+    return value.hex() if isinstance(value, bytes) else [value.start, value.end, value.digest]
+
+
+def main() -> int:
+    """Print a session's journal."""
+    try:
+        for frame, content, _ in walk_journal(layout.private(Path(sys.argv[1]), layout.JOURNAL)):
+            values = content if isinstance(content, dict) else {"bytes": len(content)}
+            print(json.dumps({"at": frame.start, "k": frame.kind, **values}, default=_plain))
+    except SessionError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

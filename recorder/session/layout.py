@@ -30,6 +30,10 @@ LOG = "log.jsonl"
 LOCK = "lock"
 SALVAGE = "salvage"
 VRS = "session.vrs"
+TAILS = ("tail.0", "tail.1")
+"""Digests of what is not committed yet, in ``_recorder`` until the session is closed."""
+RECOVERY_TAILS = KEPT_TAIL, NEW_TAIL = ("tail.kept", "tail.new")
+"""Digests of what a recovery keeps, and of what it adds; in ``_recorder`` until it is done."""
 VRS_INDEX = "session.vrs.index"
 """Entries of the index of ``session.vrs``, in ``_recorder`` until it is closed."""
 

@@ -301,6 +301,16 @@ def find_sessions(root: str | Path) -> list[Path]:
         raise SessionError(f"{root}: cannot be listed: {error.strerror}") from None
 
 
+def outside(path: Path) -> str | None:
+    """What is wrong with a session that is a symbolic link out of its folder; None if it is not.
+
+    Nothing is written through such a link: what it leads to belongs to somebody else.
+    """
+    if not path.is_symlink() or path.resolve().parent == path.parent.resolve():
+        return None
+    return f"{path}: is a symbolic link to {path.resolve()}, outside of {path.parent}"
+
+
 def sensor_folders(path: Path, *, virtual: bool = False) -> list[Path]:
     """The folders of a session that hold a ``meta.json``, sorted; ``_NAME`` only if `virtual`."""
     try:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from recorder.contract.errors import SessionError
 from recorder.session.checksums import CHECKSUMS, data_files
-from recorder.session.journal import JournalState, read_journal
+from recorder.session.journal import read_journal
+from recorder.session.journal_state import JournalState
 from recorder.session.layout import CLEAN, JOURNAL, RECOVERED, private
 from recorder.session.reader import Session
 from recorder.session.report import Report
@@ -17,11 +18,14 @@ from recorder.session.report import Report
 _BLOCK = 1 << 20
 
 
-def check_journal(session: Session, report: Report) -> None:
-    """The journal of a session: readable, and of one mind with the files and ``session.json``.
+def check_journal(session: Session, report: Report) -> bool:
+    """Check a session's journal: readable, and in agreement with its files and ``session.json``.
 
     A closed session's files end where the last commit says, to the byte; an open one's hold at
     least what was committed, and its journal may end in a record that is torn.
+
+    Returns:
+        Whether the journal can be read.
     """
     path = private(session.path, JOURNAL)
     try:
@@ -29,7 +33,7 @@ def check_journal(session: Session, report: Report) -> None:
         size = path.stat().st_size
     except (SessionError, OSError) as error:
         report.error(str(error) if str(path) in str(error) else f"{path}: {error}")
-        return
+        return False
     closed = session.state in (CLEAN, RECOVERED)
     if closed:
         if size != journal.length:
@@ -46,6 +50,7 @@ def check_journal(session: Session, report: Report) -> None:
     if closed:
         _check_declarations(session, journal, report)
     report.checked.append(f"_recorder/commits: {journal.commits} commits")
+    return True
 
 
 def _check_lengths(session: Session, journal: JournalState, report: Report, closed: bool) -> None:

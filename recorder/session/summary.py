@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.session.accounts import losses, lost_events
-from recorder.session.layout import LOG, RECORDING, private
+from recorder.session.absence import told_losses
+from recorder.session.accounts import losses
+from recorder.session.incidents import incidents
+from recorder.session.journal import read_journal
+from recorder.session.layout import JOURNAL, LOG, RECORDING, private
 from recorder.session.reader import Session
 from recorder.session.record_format import describe_vrs
 from recorder.session.stream import BATCH_SAMPLES, Stream
@@ -37,20 +41,25 @@ def summarize(session: Session) -> dict[str, Any]:
           no losses in the sense of ``lost``; empty where nothing is missing;
         - ``record_format``: what ``session.vrs`` holds, ``{bytes, records, indexed, streams}``
           (see `describe_vrs`); null where the session has none;
+        - ``commits``: how long the disk took to make samples durable, ``{count, half_ms, most_ms,
+          longest_ms}``: half of the commits, and 99%, took less than that; null where not known;
+        - ``ended``, ``marks``, ``faults``: see `recorder.session.incidents.incidents`;
         - ``problems``: what could not be read, one message each.  Where a stream is damaged its
           numbers are null.
     """
     problems: list[str] = []
     lost = {}
+    happened: dict[str, Any] = {"ended": None, "marks": [], "faults": []}
     try:
-        lost = lost_events(session.events())
+        lost = told_losses(session)
+        happened = incidents(session)
     except FormatError as error:
         problems.append(str(error))
     columns = _missing_columns(session, problems)
     problems += map(str, session.broken.values())
     streams: dict[str, dict[str, Any]] = {}
     told = {name for names in session.sensors().values() for name in names}
-    for name in sorted({*session.streams, *session.declared, *session.broken, *told}):
+    for name in sorted({*session.streams, *session.declared, *session.broken, *told, *lost}):
         entry: dict[str, Any] = dict.fromkeys(("samples", "first_ns", "last_ns", "rate_hz"))
         stream = session.streams.get(name)
         incomplete: dict[str, int] = {}
@@ -97,8 +106,18 @@ def summarize(session: Session) -> dict[str, Any]:
         "bytes": folder_bytes(session.path),
         "metadata": dict(session.metadata),
         "record_format": record_format,
+        "commits": _commits(session),
+        **happened,
         "problems": problems,
     }
+
+
+def _commits(session: Session) -> dict[str, float] | None:
+    if not session.recorded:
+        return None
+    with contextlib.suppress(SessionError):  # `validate` says what is wrong with its journal
+        return read_journal(private(session.path, JOURNAL)).durations()
+    return None
 
 
 def brief(path: Path) -> dict[str, Any]:
@@ -125,9 +144,9 @@ def brief(path: Path) -> dict[str, Any]:
                 end_ns = max((t for t in last if t is not None), default=None)
             if end_ns is not None and line["start_ns"] is not None:
                 line["duration_s"] = (end_ns - line["start_ns"]) / 1e9
-            counted, intervals = losses(
-                event for events in lost_events(session.events()).values() for event in events
-            )
+            lost = told_losses(session)
+            line["streams"] = sorted({*session.streams, *lost})
+            counted, intervals = losses(event for events in lost.values() for event in events)
             if session.recorded:
                 line |= {"lost": sum(counted.values()), "lost_intervals": len(intervals)}
     except (SessionError, FormatError) as error:

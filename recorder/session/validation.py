@@ -1,8 +1,9 @@
 """Is a session whole?  Every rule that its readers rely on, checked, with what was found where.
 
-Sample numbers, stamps, accounts of losses and the journal are always checked in full.  Payloads
-are decoded at a few samples of each channel, or, with ``deep``, at all of them; ``deep`` also
-compares every file with the checksum that was taken when the session was closed.
+Sample numbers, stamps, accounts of losses and the journal are always checked in full, and every
+committed byte against the journal's digests, unless that is not wanted.  Payloads are decoded at a
+few samples of each channel, or, with ``deep``, at all of them; ``deep`` also compares every file
+with the checksum that was taken when the session was closed.
 """
 
 from __future__ import annotations
@@ -14,9 +15,20 @@ from typing import Any
 import yaml
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.session.accounts import balance, lost_events
+from recorder.session.absence import told_losses
+from recorder.session.accounts import EpochAccount, balance, losses
 from recorder.session.checks import StreamCheck
-from recorder.session.layout import CLEAN, PRIVATE, RECORDING, RECOVERED, SEALED
+from recorder.session.digest_check import check_digests, digest_ticks
+from recorder.session.layout import (
+    CLEAN,
+    JOURNAL,
+    PRIVATE,
+    RECORDING,
+    RECOVERED,
+    SEALED,
+    SESSION_JSON,
+    private,
+)
 from recorder.session.reader import Session
 from recorder.session.record_format import check_vrs
 from recorder.session.records import check_checksums, check_journal, checksum_ticks
@@ -27,7 +39,13 @@ Progress = Callable[[int, int], None]
 """Is told samples checked and samples to check, from time to time."""
 
 
-def validate(path: str | Path, deep: bool = False, progress: Progress | None = None) -> Report:
+def validate(
+    path: str | Path,
+    deep: bool = False,
+    progress: Progress | None = None,
+    *,
+    digests: bool = True,
+) -> Report:
     """Check a session, or a plain roverd trace.
 
     Of a session that is being written, or was never closed, what is whole is checked; the latter
@@ -36,7 +54,8 @@ def validate(path: str | Path, deep: bool = False, progress: Progress | None = N
     Args:
         path: the session's folder.
         deep: decode every payload, instead of the first, the last and some between.
-        progress: is told how far a deep check has come.
+        progress: is told how far the check has come.
+        digests: read every file once and check its bytes.
 
     Raises:
         SessionError: there is no such folder, or it is no session of any kind.
@@ -55,7 +74,7 @@ def validate(path: str | Path, deep: bool = False, progress: Progress | None = N
         for name, fault in session.broken.items():
             report.error(str(fault), name, channel="meta.json")
         _check_session(session, report)
-        _check_streams(session, report, deep, progress)
+        _check_streams(session, report, deep, digests, progress)
         _check_leftovers(session, report)
     return report
 
@@ -72,6 +91,8 @@ def _check_session(session: Session, report: Report) -> None:
     except yaml.YAMLError as error:
         report.error(f"{config}: is no YAML: {' '.join(str(error).split())}")
     report.checked.append("config.yaml")
+    if not session.recorded and private(session.path, JOURNAL).exists():
+        report.error(f"{private(session.path, SESSION_JSON)}: is missing, of a recorded session")
     if session.recorded:
         report.checked.append("_recorder/session.json")
         if session.state == RECORDING and not session.live:
@@ -83,9 +104,11 @@ def _check_session(session: Session, report: Report) -> None:
                 report.checked.append(f"{name}: declared, no sample")
 
 
-def _check_streams(session: Session, report: Report, deep: bool, progress: Progress | None) -> None:
+def _check_streams(
+    session: Session, report: Report, deep: bool, digests: bool, progress: Progress | None
+) -> None:
     try:
-        lost = lost_events(session.events())
+        lost = told_losses(session)
     except FormatError as error:
         report.error(str(error))
         lost = None
@@ -102,27 +125,35 @@ def _check_streams(session: Session, report: Report, deep: bool, progress: Progr
         for name, stream in session.streams.items()
     ]
     closed_by_us = session.recorded and closed
-    total = 0
+    digests = digests and session.recorded
+    total = digest_ticks(session) if digests and progress else 0
     if deep and progress:
-        total = sum(check.to_decode() for check in checks)
+        total += sum(check.to_decode() for check in checks)
         total += checksum_ticks(session) if closed_by_us else 0
     done = 0
 
     def advance(samples: int) -> None:
         nonlocal done
         done += samples
-        if progress is not None and deep:
+        if progress is not None and total:
             progress(done, total)
 
     for check in checks:
-        check.run(deep, advance)
+        check.run(deep, advance if deep else _ignore)
     if lost is not None and closed_by_us:
         _check_unwritten(session, report, lost)
+    if lost is not None and session.recorded:
+        _account_for_silence(session, report, lost)
     if session.recorded:
-        check_journal(session, report)
+        if check_journal(session, report) and digests:
+            check_digests(session, report, advance)
         check_vrs(session, report, deep)
     if closed_by_us:
         check_checksums(session, report, deep, advance)
+
+
+def _ignore(_samples: int) -> None:
+    """Samples that are looked at here and there are no progress."""
 
 
 def _check_unwritten(
@@ -136,6 +167,19 @@ def _check_unwritten(
             report.accounts.append(account)
             if account.fault is not None:
                 report.error(f"{session.path}: {name}: {account.fault}", name)
+
+
+def _account_for_silence(
+    session: Session, report: Report, lost: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> None:
+    """Accounts of streams of which only a loss is known: no driver ever began one."""
+    known = {*session.streams, *session.broken, *((session.header or {}).get("epochs") or {})}
+    for name in sorted(lost.keys() - known):
+        _, intervals = losses(lost[name])
+        ended = str(intervals[0]["cause"]) if intervals else "gone"
+        report.accounts.append(
+            EpochAccount(name, 1, 1, 0, 0, {}, None, ended, intervals, fault=None)
+        )
 
 
 def _check_leftovers(session: Session, report: Report) -> None:

@@ -43,7 +43,7 @@ def main() -> int:
         settle()
         service.run()
     except RecorderError as error:
-        print(f"writer: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)  # whoever reads it knows whose it is
         return error.exit_code
     return 0
 

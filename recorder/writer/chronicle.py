@@ -14,13 +14,20 @@ from typing import Any
 
 from recorder.contract.clock import Clock
 from recorder.contract.wire import Message
-from recorder.formats.disk import AppendFile, Disk
+from recorder.formats.digests import DigestingDisk, digest
+from recorder.formats.disk import AppendFile
 from recorder.session import layout
+from recorder.session.absence import ABSENT
 from recorder.session.events import EventLog, make_event
-from recorder.session.journal import JournalState, JournalWriter
+from recorder.session.journal import JournalWriter
+from recorder.session.journal_state import JournalState
 from recorder.writer.session_vrs import SessionVrs
+from recorder.writer.slow import SILENT, Slow, SlowWatch, floor_hz, least_ns
+from recorder.writer.stream_store import StreamStore
 from recorder.writer.track import Track, first_time, last_time
 
+HUNG = "hung"
+"""Cause of a fault, and of the loss with it, of a driver that was killed since it hung."""
 NORMAL_ENDS = ("eof", "stopped", "duration", "split")
 
 
@@ -50,17 +57,22 @@ class Chronicle:
         self.vrs = vrs
         self._values = values
         self._clock = clock
+        self._slow: dict[str, SlowWatch | None] = {}
+        self._hung: dict[str, int] = {}  # by sensor, when its driver was found to hang
         self._start_mono_ns: int = values["start_mono_ns"]
         self._offset_ns: int = values["start_ns"] - self._start_mono_ns
 
     @classmethod
-    def create(cls, disk: Disk, session: Path, values: dict[str, Any], clock: Clock) -> Chronicle:
+    def create(
+        cls, disk: DigestingDisk, session: Path, values: dict[str, Any], clock: Clock
+    ) -> Chronicle:
         """The files of a new session, durable on return."""
         folder = layout.private(session)
         with contextlib.ExitStack() as undo:
             files = []
             for name in (layout.EVENTS, layout.LOG, layout.JOURNAL):
-                files.append(disk.create(folder / name))
+                its_disk = disk.plain if name == layout.JOURNAL else disk
+                files.append(its_disk.create(folder / name))
                 undo.callback(files[-1].close)
             vrs = None
             if values.get("record_format"):
@@ -68,7 +80,9 @@ class Chronicle:
                 undo.callback(vrs.close)
             events, log, journal = files
             made = cls(values, clock, EventLog(events), log, JournalWriter(journal), vrs)
-            made.open_journal()
+            configuration = ("config.yaml", "calibration.yaml")
+            texts = [session / name for name in configuration if (session / name).exists()]
+            made.open_journal(files={path.name: digest(path.read_bytes()) for path in texts})
             disk.sync_folder(folder)
             if vrs is not None:
                 disk.sync_folder(session)
@@ -78,40 +92,43 @@ class Chronicle:
     @classmethod
     def reopen(
         cls,
-        disk: Disk,
+        disk: DigestingDisk,
         session: Path,
         values: dict[str, Any],
         clock: Clock,
         state: JournalState,
+        written: JournalState,
     ) -> Chronicle:
-        """The files of a session, cut to what its journal says."""
+        """The files of a session, cut to what a state says; its journal goes on as `written`."""
 
         def reopened(name: str) -> AppendFile:
             length = state.files.get(f"{layout.PRIVATE}/{name}", 0)
             return disk.reopen(layout.private(session, name), length)
 
         with contextlib.ExitStack() as undo:
-            file = disk.reopen(layout.private(session, layout.JOURNAL), state.length)
+            path = layout.private(session, layout.JOURNAL)
+            file = disk.plain.reopen(path, written.length)
             undo.callback(file.close)
-            journal = JournalWriter(file, state.commits)
+            journal = JournalWriter(file, written)
             events = EventLog(reopened(layout.EVENTS), state.events)
             undo.callback(events.file.close)
             log = reopened(layout.LOG)
             undo.callback(log.close)
             vrs = None
             if values.get("record_format"):
-                vrs = SessionVrs.reopen(disk, session, values, state.files)
+                vrs = SessionVrs.reopen(disk, session, values, state.files, written.tags_at)
             undo.pop_all()
         return cls(values, clock, events, log, journal, vrs)
 
-    def open_journal(self) -> None:
-        """Say that a writer begins, or goes on, here."""
+    def open_journal(self, **more: Any) -> None:
+        """Record that a writer begins, or goes on, here."""
         self.journal.append(
             "open",
             boot_id=self._values["boot_id"],
             start_mono_ns=self._start_mono_ns,
             start_ns=self._values["start_ns"],
             t_ns=self._clock.monotonic_ns(),
+            **more,
         )
         self.journal.sync()
 
@@ -119,6 +136,11 @@ class Chronicle:
     def files(self) -> list[AppendFile]:
         """All but the journal's."""
         return [self.events.file, self.log, *(self.vrs.files if self.vrs is not None else ())]
+
+    @property
+    def tags_at(self) -> list[int] | None:
+        """Offsets of TAGS records in ``session.vrs``; None where there is none."""
+        return None if self.vrs is None else self.vrs.tags_at
 
     @property
     def until_ns(self) -> int | None:
@@ -137,9 +159,17 @@ class Chronicle:
 
     def event(self, event: dict[str, Any]) -> None:
         """Log an event."""
+        if (event["type"], event["cause"]) == ("fault", HUNG):
+            self._hung[event["stream"]] = self._clock.monotonic_ns()
         if self.vrs is not None:
             self.vrs.event(event)
         self.events.add(event)
+
+    def declare(self, store: StreamStore) -> None:
+        """Put a stream's declaration down, durably."""
+        files = {name: digest(data) for name, data in store.metadata().items()}
+        self.journal.append("stream", spec=store.spec.to_wire(), files=files)
+        self.journal.sync()
 
     def new_epoch(self, track: Track, message: Message) -> None:
         """A driver has started (again): `message` is its first."""
@@ -154,15 +184,20 @@ class Chronicle:
     def begin_epoch(self, track: Track, epoch: int) -> None:
         """Put down that an epoch begins with the stream's next sample."""
         name, samples = track.store.spec.name, track.store.samples
+        if self._slow.get(name) is None:  # it had ended, and goes on
+            self._slow.pop(name, None)
         track.epoch, track.ended = epoch, None
         track.epochs.append((epoch, samples))
         self.journal.append("epoch", stream=name, epoch=epoch, sample=samples)
 
     def lose_interval(self, track: Track, until_ns: int) -> None:
         """Log a loss that nobody can count, from the stream's last sample to `until_ns`."""
+        self.take_incoming()
         if self.until_ns is not None:
             until_ns = min(until_ns, self.until_ns)
         since, rate = track.store.last_ns, track.store.spec.rate_hz
+        if (watch := self._watch(track)) is not None:
+            self._lose_slow(track, watch.lost(until_ns, None))
         gap = max(0, until_ns - (since if since >= 0 else self._start_mono_ns))
         estimate = max(0, round(gap * rate / 1e9) - 1) if rate else None
         if track.epoch:
@@ -173,7 +208,7 @@ class Chronicle:
                 "lost",
                 self.now_ns(),
                 track.store.spec.name,
-                "driver",
+                HUNG if self._hung.get(track.sensor, -1) > track.store.last_ns else "driver",
                 duration_ns=gap,
                 first_seq=track.seq,
                 epoch=track.epoch,
@@ -204,8 +239,81 @@ class Chronicle:
             epoch=position["epoch"] or None,
         )
 
+    def lose_sensor(self, stream: str, end_ns: int | None) -> None:
+        """Log that a stream is all lost, since its sensor was absent for the whole session.
+
+        Args:
+            stream: its name, or its sensor's where no driver has declared one.
+            end_ns: epoch ns of the session's end; now where None.
+        """
+        end_ns = self.now_ns() if end_ns is None else end_ns
+        gap_ns = max(0, end_ns - self._start_mono_ns - self._offset_ns)
+        self.event(make_event("lost", end_ns, stream, ABSENT, duration_ns=gap_ns))
+
+    def gave(self, track: Track, first_ns: int, last_ns: int, count: int) -> None:
+        """A stream gave samples: the intervals in which it was slow, or silent, are losses."""
+        if (watch := self._watch(track)) is not None:
+            self._lose_slow(track, watch.gave(first_ns, last_ns, count))
+
+    def _watch(self, track: Track) -> SlowWatch | None:
+        """Watches over a stream's rate; None where it has no floor."""
+        name = track.store.spec.name
+        if name not in self._slow:
+            header = self._header(track)
+            floor = None
+            if header is not None:
+                floor = floor_hz(track.sensor or name, header, track.store.spec)
+            last_ns = track.store.last_ns
+            start_ns = last_ns if last_ns >= 0 else self._start_mono_ns
+            self._slow[name] = None if floor is None else SlowWatch(floor, start_ns)
+        return self._slow[name]
+
+    def _header(self, track: Track) -> dict[str, Any] | None:
+        """What the session was told of the stream's sensor; None of one that says no floor."""
+        header = self._values["sensors"].get(track.sensor or track.store.spec.name)
+        return header if header is not None and "live" in header else None
+
+    def _lose_slow(self, track: Track, intervals: list[Slow]) -> None:
+        for slow in intervals:
+            gap_ns, rate_hz = slow.until_ns - slow.since_ns, track.store.spec.rate_hz
+            estimate = max(0, round(gap_ns * rate_hz / 1e9) - slow.given) if rate_hz else None
+            track.unknown_losses += 1
+            event = make_event(
+                "lost",
+                slow.until_ns + self._offset_ns,
+                track.store.spec.name,
+                slow.cause,
+                duration_ns=gap_ns,
+                first_seq=track.seq,
+                epoch=track.epoch,
+                estimate=estimate,
+            )
+            self.event(event)
+
+    def _end_watch(self, track: Track, reason: str) -> None:
+        """A stream has ended: was it slow, or silent, until then, or has it never begun?"""
+        header = self._header(track)
+        if header is None:
+            return
+        store, end_ns = track.store, self._clock.monotonic_ns()
+        if reason == "duration" and self.until_ns is not None:
+            end_ns = self.until_ns
+        elif not header["live"] or reason not in NORMAL_ENDS or reason == "eof":
+            end_ns = store.last_ns  # the source had no more to give, or was not asked for it
+        watch = self._watch(track)
+        self._slow[store.spec.name] = None
+        found = [] if watch is None else watch.finish(end_ns)
+        never = store.samples == 0 and not track.unknown_losses and not track.lost
+        if never and not found and reason in NORMAL_ENDS and reason != "eof":
+            end_ns = max(end_ns, min(self._clock.monotonic_ns(), self.until_ns or end_ns))
+            if end_ns - self._start_mono_ns >= least_ns(store.spec):
+                found = [Slow(SILENT, self._start_mono_ns, end_ns)]
+        self._lose_slow(track, found)
+
     def lose(self, track: Track, message: Message) -> None:
         """A driver tells of a loss."""
+        if (watch := self._watch(track)) is not None:
+            self._lose_slow(track, watch.lost(last_time(message), message.count))
         values = dict(message.values)
         cause = str(values.pop("cause", "unknown"))
         if message.count is None:
@@ -227,6 +335,7 @@ class Chronicle:
     def end(self, track: Track, message: Message) -> None:
         """A driver ends its stream."""
         track.ended = str(message.values.get("reason", "ended"))
+        self._end_watch(track, track.ended)
         self._tell_end(track, message.seq, track.ended)
         if track.ended not in NORMAL_ENDS:
             detail = message.values.get("detail", "")

@@ -24,6 +24,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
 from recorder.contract.wire import Message
 from recorder.formats.disk import Disk
+from recorder.session.incidents import END
 from recorder.session.layout import SessionPlan
 from recorder.writer.opened import Opened, Peer
 from recorder.writer.session_writer import SessionWriter
@@ -85,6 +86,7 @@ class Making:
 
         try:
             self.writer = create(disk, plan, clock, peers, told)
+            self.current.writer.event(END, cause="split")
         except RecorderError as error:
             self.error = error
         self.done = True

@@ -245,7 +245,7 @@ def hello(
 
 
 def announcement(peer: Peer, opened: Opened) -> dict[str, Any]:
-    """A session as a driver knows it (`drivers._kit.link.Session`)."""
+    """A session as a driver knows it (`drivers._kit.announced.Session`)."""
     last = [opened.last_ns[s] for s in peer.specs if s in opened.last_ns]
     writer = opened.writer
     return {

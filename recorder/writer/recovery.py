@@ -1,9 +1,9 @@
 """Recovery of a session whose writer died: what is whole stays, what is cut is kept aside.
 
 A recovered session is what a resumed writer would make of it, closed at once: the journal's last
-commit says where every file was whole.  Under the same boot the kernel still has what was written
-after it, so whole samples that all channels of a stream hold are kept too; after a power cut a
-tail may be zeros of the right length, and nothing beyond the commit is believed.
+commit says where every file was whole.  Whole samples after it that all channels of a stream hold
+are kept where digests prove that they are as they were written (`recorder.writer.proof`): after a
+power cut, or a write that failed, a tail may be zeros of the right length.
 
 What is cut goes to ``_recorder/salvage/STREAM/FILE@OFFSET`` before any file is touched; running
 again, also after being killed in the middle, gives the same result.
@@ -12,9 +12,11 @@ again, also after being killed in the middle, gives the same result.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,15 +24,19 @@ from typing import Any
 import numpy as np
 
 from recorder.contract.clock import Clock
-from recorder.contract.errors import SessionError
+from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.streams import TIME_CHANNELS, StreamSpec
+from recorder.formats import page_cache
 from recorder.formats.disk import Disk
 from recorder.formats.roverd.extent import Extent, PlainExtent, measure
 from recorder.session import layout
 from recorder.session.events import make_event
-from recorder.session.journal import JournalWriter, decode_line, read_journal
+from recorder.session.journal import JournalWriter, ReadRange, read_journal, read_range
+from recorder.session.journal_state import closing
 from recorder.session.lock import boot_id, lock_is_held, lock_session
 from recorder.writer.disk_policy import DISK
+from recorder.writer.proof import Proof
+from recorder.writer.salvage import Salvage
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.tail import damaged_losses, take_tail
@@ -38,7 +44,6 @@ from recorder.writer.vrs_recovery import INDEX, VrsReport, measure_vrs, refill
 
 RECOVERY = "recovery"
 """Type of the event that says a session was recovered."""
-_PART_BYTES = 64 << 20  # salvage files are no longer, so that none has to fit into memory
 
 
 @dataclass(slots=True)
@@ -103,7 +108,7 @@ def recover(
     if dry_run:
         if lock_is_held(layout.private(path, layout.LOCK)):
             raise SessionError(f"{path}: is being recorded")
-        return _Recovery(path, disk, clock, values, boot).report("would recover")
+        return _Recovery(path, disk, clock, values, boot, read_range).report("would recover")
     with contextlib.ExitStack() as undo:
         undo.callback(os.close, lock_fd := lock_session(path))
         values = layout.read_session_json(path)  # again: nobody else changes it from here on
@@ -113,6 +118,7 @@ def recover(
             remove_leftovers(disk, path)
             return recovery.report("none")
         report = recovery.report("recovered")
+        disk.sync_folder(path.parent)  # its writer may have died before its name was durable
         recovery.salvage()
         writer = recovery.reopen(lock_fd)
         undo.pop_all()
@@ -126,13 +132,21 @@ class _Recovery:
     """One session's recovery: first everything is measured, then everything is done."""
 
     def __init__(
-        self, path: Path, disk: Disk, clock: Clock, values: dict[str, Any], boot: str | None
+        self,
+        path: Path,
+        disk: Disk,
+        clock: Clock,
+        values: dict[str, Any],
+        boot: str | None,
+        read: ReadRange = page_cache.read_range,
     ) -> None:
         self._path = path
         self._disk = disk
+        self._salvage = Salvage(disk, path)
         self._clock = clock
         self._values = values
-        self._journal = read_journal(layout.private(path, layout.JOURNAL))
+        self._written = read_journal(layout.private(path, layout.JOURNAL), read)
+        self._journal = copy.deepcopy(self._written)
         self._same_boot = self._journal.boot_id == (boot or boot_id())
         self.closed = values["state"] in (layout.CLEAN, layout.RECOVERED)
         self._reports: dict[str, StreamReport] = {}
@@ -142,6 +156,8 @@ class _Recovery:
         self._told: dict[str, list[dict[str, Any]]] = {}  # losses that no event tells of yet
         self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
+            self._proof = Proof(path, self._written, read)
+            self._proven = self._proof.lengths
             self._before = self._read_events()
             self._measure()
 
@@ -156,13 +172,11 @@ class _Recovery:
     def seal_journal(self) -> None:
         """A session that was closed but for the journal's last record gets that record."""
         path = layout.private(self._path, layout.JOURNAL)
-        rest = path.read_bytes()[self._journal.length :].splitlines(keepends=True)
-        # Whole records behind one that is not: damaged, not torn.  A cut would make it worse.
-        if self._journal.closed is None and not any(map(decode_line, rest)):
-            self._set_aside(path, self._journal.length)
-            file = self._disk.reopen(path, self._journal.length)
-            journal = JournalWriter(file, self._journal.commits)
-            journal.append("close", state=self._values["state"])
+        if self._written.closed is None:
+            self._salvage.tail(path, self._written.length)
+            file = self._disk.reopen(path, self._written.length)
+            journal = JournalWriter(file, self._written)
+            journal.append("close", **closing(self._path, self._values["state"], self._written))
             journal.sync()
             journal.close()
 
@@ -199,7 +213,8 @@ class _Recovery:
 
     def _measure_vrs(self) -> None:
         files = self._journal.files
-        self._vrs = measure_vrs(self._path, files)
+        proven, tags_at = self._proven.get(layout.VRS, 0), self._written.tags_at
+        self._vrs = measure_vrs(self._path, files, proven, tags_at)
         self._journal.files = {n: v for n, v in files.items() if n not in (layout.VRS, INDEX)}
         self._journal.files |= self._vrs.lengths
         if not self._vrs.lengths:
@@ -247,7 +262,9 @@ class _Recovery:
         report.interval_lost = not position.get("ended")
         if whole < committed:
             report.damaged = f"the files hold {whole} whole samples, {committed} were committed"
-        samples = whole if self._same_boot else min(whole, committed)
+        samples = self._proven_samples(name, extents, whole)
+        if samples < committed <= whole:
+            report.damaged = f"{committed} samples were committed, {samples} are as they were then"
         while True:
             cuts = [extent.cut(samples) for extent in extents]
             fewer = min(cut[0] for cut in cuts)
@@ -257,6 +274,18 @@ class _Recovery:
         report.kept = samples
         self._reports[name] = report
         return samples, {file: length for _, files in cuts for file, length in files.items()}
+
+    def _proven_samples(self, name: str, extents: Sequence[Extent], whole: int) -> int:
+        """Samples that lie in bytes which are as they were written."""
+
+        def proven(samples: int) -> bool:
+            try:
+                lengths = {f: n for extent in extents for f, n in extent.cut(samples)[1].items()}
+            except FormatError:  # what is proven can be walked through
+                return False
+            return all(n <= self._proven.get(f"{name}/{f}", 0) for f, n in lengths.items())
+
+        return bisect_left(range(1, whole + 1), True, key=lambda samples: not proven(samples))
 
     def _set_position(self, name: str, folder: Path, samples: int) -> None:
         position = self._journal.positions.setdefault(name, {"epoch": 0, "number": 0})
@@ -268,13 +297,14 @@ class _Recovery:
         return path.read_bytes() if path.exists() else b""
 
     def _keep_events(self) -> None:
-        """Whole lines beyond the commit stay under the same boot, like samples."""
+        """Whole lines beyond the commit stay where they are proven, like samples."""
         key = f"{layout.PRIVATE}/{layout.EVENTS}"
+        self._before = self._before[: self._proven.get(key, 0)]
         promised = self._journal.files.get(key, 0)
         committed = self._before.rfind(b"\n", 0, promised) + 1  # a commit ends with a line
         self._events_missing = promised - committed
         whole = b""
-        for line in self._before[committed:].splitlines(keepends=True) if self._same_boot else ():
+        for line in self._before[committed:].splitlines(keepends=True):
             # Of an epoch that no commit has, nothing is sure but what its samples say.
             if not line.endswith(b"\n") or not all(map(self._is_committed, _lines(line))):
                 break
@@ -286,7 +316,7 @@ class _Recovery:
         self._journal.events = [e for e in self._journal.events if _identity(e) not in known]
         log = layout.private(self._path, layout.LOG)
         log_key = f"{layout.PRIVATE}/{layout.LOG}"
-        size = log.stat().st_size if log.exists() else 0
+        size = min(self._proven.get(log_key, 0), log.stat().st_size if log.exists() else 0)
         self._journal.files[log_key] = min(self._journal.files.get(log_key, 0), size)
 
     def _is_committed(self, event: dict[str, Any]) -> bool:
@@ -297,71 +327,37 @@ class _Recovery:
 
     def salvage(self) -> None:
         """Copy all that will be cut, durably, before anything is cut."""
+        kept = self._proof.keep(self._journal.files)
+        self._disk.write_file(layout.private(self._path, layout.KEPT_TAIL), kept)
         for file, length in self._journal.files.items():
             if file == layout.VRS:
                 self._set_aside_vrs(length)
             elif file != INDEX:  # which is made from the other at any time
-                self._set_aside(self._path / file, length)
-        self._set_aside(layout.private(self._path, layout.JOURNAL), self._journal.length)
+                self._salvage.tail(self._path / file, length)
+        self._salvage.tail(layout.private(self._path, layout.JOURNAL), self._journal.length)
         for folder in self._dropped:
-            self._move(folder, folder.name)
+            self._salvage.move(folder, folder.name)
         if self._vrs is not None and not self._vrs.lengths and (self._path / layout.VRS).exists():
-            self._move(self._path / layout.VRS, layout.VRS)
+            self._salvage.move(self._path / layout.VRS, layout.VRS)
         for folder in layout.private(self._path).glob("*.tmp"):
             if folder.is_dir():  # a file is one of ours that was never finished: written again
-                self._move(folder, folder.name)
-
-    def _set_aside(self, path: Path, length: int) -> None:
-        if not path.exists() or path.stat().st_size <= length:
-            return
-        # What lies in the session's own folder has none in salvage either.
-        folder = self._salvage_folder("" if path.parent == self._path else path.parent.name)
-        with path.open("rb") as source:
-            source.seek(length)
-            while part := source.read(_PART_BYTES):
-                target, number = folder / f"{path.name}@{length}", 1
-                # Never over what an earlier recovery has put there, unless it is the same.
-                while target.exists() and target.read_bytes() != part:
-                    target, number = folder / f"{path.name}@{length}.{number}", number + 1
-                if not target.exists():
-                    self._disk.write_file(target, part)
-                length += len(part)
+                self._salvage.move(folder, folder.name)
 
     def _set_aside_vrs(self, length: int) -> None:
-        """What an earlier recovery, killed while it filled the file up, has written is not kept.
-
-        So its part in salvage is made in any case, empty or not: where it is, one was here.
-        """
-        if self._is_told():  # an earlier recovery has come as far as its commit
-            return
-        path = self._path / layout.VRS
-        marker = self._salvage_folder() / f"{layout.VRS}@{length}"
-        if path.stat().st_size > length + _PART_BYTES:
-            self._set_aside(path, length)
-        elif not marker.exists():
-            with path.open("rb") as source:
-                source.seek(length)
-                self._disk.write_file(marker, source.read())
-
-    def _salvage_folder(self, name: str = "") -> Path:
-        salvage = layout.private(self._path, layout.SALVAGE)
-        for folder in (salvage, salvage / name):
-            if not folder.exists():
-                self._disk.make_folder(folder)
-        return salvage / name
-
-    def _move(self, path: Path, name: str) -> None:
-        salvage = self._salvage_folder()
-        target = salvage / name
-        number = 1
-        while target.exists():
-            target, number = salvage / f"{name}.{number}", number + 1
-        self._disk.rename(path, target)
+        """What an earlier recovery, killed while it filled the file up, has written is not kept."""
+        if not self._is_told():  # else an earlier recovery has come as far as its commit
+            self._salvage.marked_tail(self._path / layout.VRS, length)
 
     def reopen(self, lock_fd: int) -> SessionWriter:
         """Open the session as it will be."""
         return SessionWriter.reopen(
-            self._disk, self._path, self._clock, self._values, lock_fd, self._journal
+            self._disk,
+            self._path,
+            self._clock,
+            self._values,
+            lock_fd,
+            self._journal,
+            self._written,
         )
 
     def close(self, writer: SessionWriter, report: RecoveryReport) -> None:

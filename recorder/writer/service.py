@@ -50,7 +50,7 @@ class WriterService:
         resume: Path | None = None,
     ) -> None:
         self._waker = Waker()
-        self._socket = WriterSocket(run_folder, self._waker)
+        self._socket = WriterSocket(run_folder, self._waker, most_bytes=buffer_bytes)
         self._buffer_bytes = buffer_bytes
         self._clock = clock
         self._disk = disk

@@ -9,7 +9,7 @@ which every commit empties: what is acknowledged is durable here, too.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,19 @@ class SessionVrs:
 
     @classmethod
     def reopen(
-        cls, disk: Disk, session: Path, values: Mapping[str, Any], lengths: Mapping[str, int]
+        cls,
+        disk: Disk,
+        session: Path,
+        values: Mapping[str, Any],
+        lengths: Mapping[str, int],
+        tags_at: Sequence[int] | None = None,
     ) -> SessionVrs:
         """Go on with the file, cut to its committed length.
 
         Args:
             disk, session, values: as for `create`.
             lengths: committed lengths by path, as the journal has them.
+            tags_at: offsets of all TAGS records; None where they are not known.
         """
         path = session / layout.VRS
         length = lengths.get(layout.VRS)
@@ -117,8 +123,14 @@ class SessionVrs:
             description_end(path)[0] if length is None else length,
             index_length=lengths.get(f"{layout.PRIVATE}/{layout.VRS_INDEX}"),
             index_path=layout.private(session, layout.VRS_INDEX),
+            tags_at=tags_at,
         )
         return cls(session, values, writer)
+
+    @property
+    def tags_at(self) -> list[int]:
+        """Offsets of TAGS records in the file."""
+        return list(self._writer.tags_at)
 
     @property
     def files(self) -> list[AppendFile]:
@@ -274,7 +286,8 @@ class SessionVrs:
 
 
 def remove_leftovers(disk: Disk, session: Path) -> None:
-    """Remove what a closed session does not need any more: the entries of the index."""
-    path = layout.private(session, layout.VRS_INDEX)
-    if path.exists():
-        disk.remove(path)
+    """Remove what a closed session does not need: entries of the index, digests of the tail."""
+    for name in (layout.VRS_INDEX, *layout.TAILS, *layout.RECOVERY_TAILS):
+        path = layout.private(session, name)
+        if path.exists():
+            disk.remove(path)

@@ -13,10 +13,10 @@ which the second holds only to take a snapshot::
 from __future__ import annotations
 
 import contextlib
-import json
+import copy
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,21 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
+from recorder.formats import page_cache
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout
+from recorder.session.absence import absent_streams
 from recorder.session.events import ClockWatch, make_event
-from recorder.session.journal import JournalState, JournalWriter, read_journal
+from recorder.session.journal import JournalWriter, read_journal
+from recorder.session.journal_state import JournalState, closing
 from recorder.session.lock import boot_id, lock_session
 from recorder.writer.chronicle import Chronicle
 from recorder.writer.disk_policy import DISK, Fuse, append_events, events_of_seal
+from recorder.writer.evidence import Evidence, check_committed
+from recorder.writer.salvage import Salvage, keep_tails
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.stream_store import StreamStore, check_same
-from recorder.writer.track import Track, may_begin
+from recorder.writer.track import Track, absent_position, cut_short, may_begin
 
 
 class SessionWriter:
@@ -53,7 +58,13 @@ class SessionWriter:
     """
 
     def __init__(
-        self, disk: Disk, path: Path, clock: Clock, values: dict[str, Any], lock_fd: int
+        self,
+        disk: Disk,
+        path: Path,
+        clock: Clock,
+        values: dict[str, Any],
+        lock_fd: int,
+        tails: Sequence[str] = layout.TAILS,
     ) -> None:
         self.path = path
         self.lock = threading.Lock()
@@ -67,14 +78,14 @@ class SessionWriter:
         self.reserve_bytes = round(float(values.get("min_free_gb", 0.0)) * 1e9)
         self.durable: dict[str, tuple[int, int]] = {}
         self.appended: dict[str, tuple[int, int]] = {}
-        self._disk = disk
+        self._evidence = Evidence(disk, path, clock, tails)
+        self._disk = self._evidence.disk
         self._clock = clock
         self._values = values
         self._lock_fd = lock_fd
         self._tracks: dict[str, Track] = {}
         self._restored = JournalState()
-        self._names: dict[Path, str] = {}  # of files, relative to the session
-        self._committed = ""
+        self._took_us = 0  # by the last commit
         self._last: dict[str, Any] = {"files": {}, "streams": {}}  # what the last commit holds
         self._clock_watch = ClockWatch(clock)
         self._unbroken = Fuse(path)  # an error leaves channels that differ in length
@@ -101,11 +112,12 @@ class SessionWriter:
         begun: list[SessionWriter] = []
 
         def begin(folder: Path) -> None:
-            writer = cls(disk, folder, clock, values, lock_session(folder))
+            lock_fd = lock_session(folder)
             try:
-                writer._told = Chronicle.create(disk, folder, values, clock)
+                writer = cls(disk, folder, clock, values, lock_fd)
+                writer._told = Chronicle.create(writer._disk, folder, values, clock)
             except BaseException:
-                os.close(writer._lock_fd)
+                os.close(lock_fd)
                 raise
             begun.append(writer)
             told(values["name"])
@@ -117,9 +129,8 @@ class SessionWriter:
                 writer.abandon()
             raise
         (writer,) = begun
-        folder, writer.path = writer.path, path
-        for file in writer._files():  # descriptors stay valid across the rename, names do not
-            file.path = path / file.path.relative_to(folder)
+        writer.path = path
+        writer._evidence.move(path, [*writer._files(), writer._told.journal.file])
         return writer
 
     @classmethod
@@ -134,9 +145,13 @@ class SessionWriter:
             raise SessionError(f"{path}: was recorded before this machine's last boot")
         with contextlib.ExitStack() as undo:
             undo.callback(os.close, lock_fd := lock_session(path))
-            journal = read_journal(layout.private(path, layout.JOURNAL))
+            journal = read_journal(layout.private(path, layout.JOURNAL), page_cache.read_range)
             if journal.closed is not None or values["state"] != layout.RECORDING:
                 raise SessionError(f"{path}: is closed; a writer cannot go on with it")
+            check_committed(path, journal)
+            if layout.private(path, layout.JOURNAL).stat().st_size > journal.length:
+                # What is torn may be damaged instead: then more was committed than it shows.
+                keep_tails(disk, path, journal)
             writer = cls.reopen(disk, path, clock, values, lock_fd, journal)
             writer._told.journal.append("resume")
             undo.pop_all()
@@ -151,22 +166,25 @@ class SessionWriter:
         clock: Clock,
         values: dict[str, Any],
         lock_fd: int,
-        journal: JournalState,
+        state: JournalState,
+        written: JournalState | None = None,
     ) -> SessionWriter:
-        """Open a session as a journal has it: every file is cut to its length there.
+        """Open a session: every file is cut to its length in a state.
 
         Args:
             disk, path, clock: as for `resume`.
             values: of ``session.json``.
             lock_fd: from `lock_session`; the writer takes it over, unless this fails.
-            journal: the state to go on from.
+            state: to go on from.
+            written: what its journal says, for recovery; None: just that.
 
         Raises:
             SessionError: a file is shorter than the journal says.
         """
-        writer = cls(disk, path, clock, values, lock_fd)
+        tails = layout.TAILS if written is None else (layout.NEW_TAIL,)
+        writer = cls(disk, path, clock, values, lock_fd, tails)
         try:
-            writer._resume(journal)
+            writer._resume(copy.deepcopy(state), written or state)
         except ValueError as error:
             raise SessionError(f"{path}: {error}") from None
         return writer
@@ -208,8 +226,11 @@ class SessionWriter:
                 self._release(track)
             self.appended[message.stream] = (message.epoch, message.number + 1)
 
-    def commit(self) -> None:
+    def commit(self, final: bool = False) -> None:
         """Make everything appended so far durable; then `durable` says so.
+
+        Args:
+            final: nothing follows.
 
         Raises:
             OSError: the disk refused; the session must be sealed.
@@ -221,19 +242,27 @@ class SessionWriter:
             self._told.events.write_due(self._told.now_ns())
             if self._told.vrs is not None:
                 self._told.vrs.drain()
-            lengths, dirty = self._flush()
-            positions = dict(self._restored.positions)  # of what is not declared again yet
+            began_ns = self._clock.monotonic_ns()
+            files, dirty = self._flush()
+            # Copies: the append thread changes all of it.  First what is not declared again yet.
+            positions = {name: dict(p) for name, p in self._restored.positions.items()}
             positions |= {name: t.position() for name, t in list(self._tracks.items())}
-            content = {"files": lengths, "streams": positions, "events": self._told.events.pending}
-            body = json.dumps(content)  # a copy too: the append thread goes on changing its parts
-            if body == self._committed:
+            events = [dict(event) for event in self._told.events.pending]
+            lengths = {name: file.length for name, file in files.items()}
+            committed = {"files": lengths, "streams": positions, "events": events}
+            if committed == self._last and not final:
                 return
+            evidence = self._evidence.of_commit(files, final)
+            evidence["tags_at"] = self._told.tags_at
         self._disk.sync_files(dirty)
-        committed = json.loads(body)
+        for file in (*files.values(), self._told.journal.file):
+            file.verify_in_place()
         with self.lock:
-            self._told.journal.commit(t_ns=self._clock.monotonic_ns(), **committed)
+            t_ns, took_us = self._clock.monotonic_ns(), self._took_us
+            self._told.journal.commit(t_ns=t_ns, took_us=took_us, **committed, **evidence)
         self._told.journal.sync()
-        self._committed, self._last = body, committed
+        self._took_us = (self._clock.monotonic_ns() - began_ns) // 1000
+        self._last = committed
         self._told.events.uncommitted.clear()
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
@@ -270,14 +299,20 @@ class SessionWriter:
         with self.lock:
             for track in self._tracks.values():
                 self._release(track)
-                track.store.finish()
             self._told.take_incoming()
+            self._lose_absent_sensors(end_ns)
             self._told.events.write_due()
             if self._told.vrs is not None:
+                self._told.vrs.drain()
+            # A writer that goes on after this undoes what finishing appends: a leaf begins there.
+            self._evidence.seal(self._named_files())
+            for track in self._tracks.values():
+                track.store.finish()
+            if self._told.vrs is not None:
                 self._told.vrs.finish()
-        self.commit()
+        self.commit(final=True)
         self._describe(state, self._end_ns() if end_ns is None else end_ns)
-        self._told.journal.append("close", state=state)
+        self._told.journal.append("close", **closing(self.path, state, self._told.journal.state))
         self._told.journal.sync()
         self.abandon()
         with contextlib.suppress(OSError):  # whoever recovers the session will do it
@@ -286,6 +321,7 @@ class SessionWriter:
     def abandon(self) -> None:
         """Close descriptors and let go of the lock; writes nothing of its own."""
         self._close_files()
+        self._evidence.close()
         os.close(self._lock_fd)
 
     def _close_files(self) -> None:
@@ -310,6 +346,7 @@ class SessionWriter:
         with contextlib.suppress(OSError):
             self._values["sealed"] = reason
             self._describe(layout.SEALED, self._told.now_ns())
+        self._evidence.close()
         os.close(self._lock_fd)
 
     @property
@@ -344,18 +381,36 @@ class SessionWriter:
         known = list(self._restored.positions.items())
         return {name: position for name, position in known if name not in self._tracks}
 
+    def _lose_absent_sensors(self, end_ns: int | None) -> None:
+        known = {*self._tracks, *self._restored.positions}
+        for streams in absent_streams(self._streams_of_sensors(), known).values():
+            for name in streams:
+                self._told.lose_sensor(name, end_ns)
+                self._restored.positions[name] = absent_position()
+
+    def _streams_of_sensors(self) -> dict[str, list[str]]:
+        """By configured sensor, the streams that its driver has declared, also after the start."""
+        found: dict[str, list[str]] = {}
+        for sensor, header in self._values["sensors"].items():
+            late = {name for name, t in list(self._tracks.items()) if t.sensor == sensor}
+            found[sensor] = sorted({*header.get("streams", ()), *late})
+        return found
+
     def _append(self, track: Track, message: Message) -> None:
         store = track.store
         if message.kind is Kind.DATA and not store.exists:
             track.held.append(message)
             return
         if message.epoch != track.epoch:
-            if not track.epoch:
-                self._take_earlier_life(track, message.epoch)
+            # Where a driver died before this stream gave anything, it lost that time, too.
+            lives = cut_short(track.sensor, self._tracks.values(), message.epoch)
+            if lives and not track.epoch:
+                self._told.begin_epoch(track, max(lives))
             self._told.new_epoch(track, message)
         match message.kind:
             case Kind.DATA:
                 t_mono, ts = store.append(message)
+                self._told.gave(track, int(t_mono[0]), int(t_mono[-1]), len(t_mono))
                 if (vrs := self._told.vrs) is not None:
                     vrs.data(store.spec, message, t_mono, ts)
             case Kind.LOST:
@@ -367,34 +422,20 @@ class SessionWriter:
         track.number = message.number + 1
         track.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
 
-    def _take_earlier_life(self, track: Track, epoch: int) -> None:
-        """Where a driver died before this stream gave anything, it lost that time, too."""
-        cut_short = {
-            life
-            for other in list(self._tracks.values())
-            if track.sensor and other.sensor == track.sensor
-            for life in (other.epoch, *other.past)
-            if 0 < life < epoch and other.ends.get(life, (None, ""))[0] is None
-        }
-        if cut_short:
-            self._told.begin_epoch(track, max(cut_short))
-
     def _release(self, track: Track) -> None:
         """Write what was held back until a second sample came, or the end."""
         if not track.held:
             return
         if not track.store.exists:
-            track.store.create(lambda: self._declare_durably(track.store.spec))
+            track.store.create(lambda: self._told.declare(track.store))
         held, track.held = track.held, []
         for message in held:
             self._append(track, message)
 
-    def _declare_durably(self, spec: StreamSpec) -> None:
-        self._told.journal.append("stream", spec=spec.to_wire())
-        self._told.journal.sync()
-
     def _describe(self, state: str, end_ns: int) -> None:
         """Write ``session.json`` with all that is known at a session's end."""
+        for sensor, streams in self._streams_of_sensors().items():
+            self._values["sensors"][sensor]["streams"] = streams
         self._values |= {
             "state": state,
             "end_ns": end_ns,
@@ -410,21 +451,25 @@ class SessionWriter:
         stores = [f for _, track in self._written() for f in track.store.files]
         return [*self._told.files, *stores]
 
-    def _flush(self) -> tuple[dict[str, int], list[AppendFile]]:
-        lengths, dirty = {}, []
-        for file in self._files():
+    def _named_files(self) -> dict[str, AppendFile]:
+        return {self._evidence.name(file): file for file in self._files()}
+
+    def _flush(self) -> tuple[dict[str, AppendFile], list[AppendFile]]:
+        """Hand everything to the kernel; gives all files by name, and those to be synced."""
+        files, dirty = self._named_files(), []
+        self._evidence.announce(files.values())
+        for file in files.values():
             file.flush()
-            name = self._names.get(file.path)
-            if name is None:
-                name = self._names[file.path] = str(file.path.relative_to(self.path))
-            lengths[name] = file.length
             if file.dirty:
                 dirty.append(file)
                 file.dirty = False
-        return lengths, dirty
+        return files, dirty
 
-    def _resume(self, journal: JournalState) -> None:
-        self._told = Chronicle.reopen(self._disk, self.path, self._values, self._clock, journal)
+    def _resume(self, journal: JournalState, written: JournalState) -> None:
+        self._evidence.earlier = written
+        self._told = Chronicle.reopen(
+            self._disk, self.path, self._values, self._clock, journal, written
+        )
         for name, spec in journal.specs.items():
             store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
             lengths = {
@@ -436,7 +481,9 @@ class SessionWriter:
             if lengths:
                 store.resume(lengths, position["last_ns"])
             else:
-                self._set_aside(name)
+                for folder in (self.path / name, layout.private(self.path, f"{name}.tmp")):
+                    if folder.exists():  # made after the last commit: in the successor's way
+                        Salvage(self._disk, self.path).move(folder, f"{name}.tmp")
             track = self._tracks[name] = Track(store)
             track.restore(journal, name)
         self._restored = journal
@@ -444,15 +491,7 @@ class SessionWriter:
         for name, position in journal.positions.items():
             self.durable[name] = (position["epoch"], position["number"])
             self.appended[name] = self.durable[name]
-        self._told.open_journal()
-
-    def _set_aside(self, name: str) -> None:
-        """Move a folder that was made after the last commit out of the way of its successor."""
-        for folder in (self.path / name, layout.private(self.path, f"{name}.tmp")):
-            if folder.exists():
-                salvage = layout.private(self.path, layout.SALVAGE)
-                number = sum(1 for _ in salvage.iterdir())
-                self._disk.rename(folder, salvage / f"{name}.{number}")
+        self._told.open_journal(**self._evidence.of_reopening(self._named_files(), journal.files))
 
     def _end_ns(self) -> int:
         """Now; later where a source that plays faster than time has come further."""

@@ -55,7 +55,13 @@ class StreamStore:
 
     @property
     def files(self) -> list[AppendFile]:
-        return [*self._times.values(), *(f for c in self._channels for f in c.files)]
+        """Every file; `ts`, which says how many samples there are, is handed on last."""
+        return [*(f for c in self._channels for f in c.files), *self._times.values()]
+
+    def metadata(self) -> dict[str, bytes]:
+        """The files of its folder that do not grow, by name."""
+        meta = {"meta.json": json.dumps(self.spec.meta(), indent=1).encode()}
+        return meta | {name: text.encode() for name, text in self.spec.files.items()}
 
     @property
     def bytes(self) -> int:
@@ -67,11 +73,8 @@ class StreamStore:
         declare()
         temporary = private(self._session, f"{self.spec.name}.tmp")
         self._disk.make_folder(temporary)
-        self._disk.write_file(
-            temporary / "meta.json", json.dumps(self.spec.meta(), indent=1).encode()
-        )
-        for name, text in self.spec.files.items():
-            self._disk.write_file(temporary / name, text.encode())
+        for name, data in self.metadata().items():
+            self._disk.write_file(temporary / name, data)
         self._times = {name: self._disk.create(temporary / name) for name in self._time_names()}
         self._channels = [
             create_writer(temporary, channel, self._disk, self.spec.rate_hz)
@@ -136,7 +139,7 @@ class StreamStore:
             file.close()
 
     def _time_names(self) -> list[str]:
-        return ["ts", "seq", "t_mono", *(["t_dev"] if self.spec.device_clock else [])]
+        return [*(["t_dev"] if self.spec.device_clock else []), "t_mono", "seq", "ts"]
 
     def _to_ts(self, t_mono: TimeArray) -> Stamps:
         return (t_mono + self._offset_ns).astype("<f8") / 1e9

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from recorder.session.journal import JournalState
+from recorder.session.journal_state import JournalState
 
 UNTOLD = "untold"
 """Cause of a loss that the driver counted, but the writer died before it wrote down why."""

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 from recorder.contract.wire import Kind, Message
-from recorder.session.journal import JournalState
+from recorder.session.absence import ABSENT
+from recorder.session.journal_state import JournalState
 from recorder.writer.stream_store import StreamStore
 
-_POSITION = ("epoch", "number", "seq", "ended", "past", "lost", "unknown_losses")
+_LARGE_BYTES = 8_000_000
+_NOTHING: dict[str, Any] = {
+    "epoch": 0,
+    "number": 0,
+    "seq": 0,
+    "ended": None,
+    "past": [],
+    "lost": {},
+    "unknown_losses": 0,
+}
+_POSITION = tuple(_NOTHING)
 
 
 class Track:
@@ -58,10 +70,36 @@ class Track:
         return described
 
 
+def absent_position() -> dict[str, Any]:
+    """The position of a stream whose sensor gave the session nothing."""
+    position = {key: copy.copy(value) for key, value in _NOTHING.items()}
+    return position | {"samples": 0, "last_ns": -1, "ended": ABSENT, "unknown_losses": 1}
+
+
+def cut_short(sensor: str, tracks: Iterable[Track], epoch: int) -> set[int]:
+    """Earlier epochs of a sensor's driver that died before it could say how they ended.
+
+    Args:
+        sensor: its name; nothing is known of one without a name.
+        tracks: of all streams.
+        epoch: epochs before this one count.
+    """
+    return {
+        life
+        for other in list(tracks)
+        if sensor and other.sensor == sensor
+        for life in (other.epoch, *other.past)
+        if 0 < life < epoch and other.ends.get(life, (None, ""))[0] is None
+    }
+
+
 def may_begin(held: list[Message]) -> bool:
-    """Whether a stream may have its folder: a second sample is there, or none will come."""
+    """Whether a stream may have its folder: a second sample is there, or none will come.
+
+    Large samples are not held, or the first of every stream would be in memory beside the credit.
+    """
     samples = sum(m.count or 0 for m in held if m.kind is Kind.DATA)
-    return samples > 1 or held[-1].kind is Kind.END
+    return samples > 1 or held[-1].kind is Kind.END or held[0].nbytes >= _LARGE_BYTES
 
 
 def first_time(message: Message) -> int:

@@ -44,12 +44,19 @@ class VrsReport:
     damaged: str | None = None
 
 
-def measure_vrs(session: Path, lengths: Mapping[str, int]) -> VrsReport:
+def measure_vrs(
+    session: Path,
+    lengths: Mapping[str, int],
+    proven: int,
+    tags_at: Sequence[int] | None = None,
+) -> VrsReport:
     """How much of the file can be gone on with, of a session whose writer died.
 
     Args:
         session: its folder.
         lengths: committed lengths by path, as the journal has them.
+        proven: bytes of the file that are as they were written.
+        tags_at: offsets of all TAGS records; None where they are not known.
     """
     path, index_path = session / layout.VRS, session / INDEX
     try:
@@ -59,12 +66,14 @@ def measure_vrs(session: Path, lengths: Mapping[str, int]) -> VrsReport:
     length, index_length = lengths.get(layout.VRS, start), lengths.get(INDEX)
     report = VrsReport({layout.VRS: length})
     try:
-        check_resumable(path, index_path, length, index_length)
+        if proven < length:
+            raise StorageError(f"{path}: {length} bytes were committed, {proven} are as they were")
+        check_resumable(path, index_path, length, index_length, tags_at)
         if index_length is not None and index_path.is_file():
             report.lengths[INDEX] = min(index_length, index_path.stat().st_size)
     except (OSError, FormatError, StorageError) as error:
-        end, _, _ = whole_records_end(path, start, size)
-        report.lengths = {layout.VRS: min(end, length)}
+        end, _, _ = whole_records_end(path, start, size, min(length, proven))
+        report.lengths = {layout.VRS: end}
         report.damaged = f"{error}"
     report.cut_bytes = max(0, path.stat().st_size - report.lengths[layout.VRS])
     return report

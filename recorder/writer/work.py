@@ -45,10 +45,12 @@ def append_all(
         except (OSError, RecorderError) as error:
             fail(current, error)
             return
-        current.uncommitted += message.nbytes
+        size = message.nbytes
+        del item, message  # its memory is free before its driver may send the next
+        current.uncommitted += size
         if current.uncommitted * _COMMITS_PER_BUFFER >= buffer_bytes:
             current.commit_due.set()
-        appended(peer, message.nbytes)
+        appended(peer, size)
 
 
 def sync_all(

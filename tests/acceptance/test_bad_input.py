@@ -50,25 +50,27 @@ CONFIGS = {
     ),
     "garbage-pcap": (
         f'{IMU}\nlidar: {{driver: ouster, source: "pcap:garbage", metadata: lidar.json}}',
-        "{folder}/garbage: is no pcap or pcapng file",
+        "bad.yaml:5: sensors.lidar.source: {folder}/garbage: is no pcap or pcapng file",
     ),
     "garbage-metadata": (
         'lidar: {driver: ouster, source: "pcap:garbage", metadata: garbage}',
-        "{folder}/garbage: is no Ouster sensor metadata: 'utf-8' codec can't decode byte 0x80 "
-        "in position 128: invalid start byte",
+        "bad.yaml:4: sensors.lidar.source: {folder}/garbage: is no Ouster sensor metadata: "
+        "'utf-8' codec can't decode byte 0x80 in position 128: invalid start byte",
     ),
     "garbage-video": (
         f'{IMU}\ncamera: {{driver: camera, source: "file:garbage"}}',
-        "camera: file:{folder}/garbage: not a video with a frame that OpenCV can decode",
+        "bad.yaml:5: sensors.camera.source: file:{folder}/garbage: not a video with a frame that "
+        "OpenCV can decode",
     ),
     "garbage-log": (
         'imu: {driver: xsens, source: "file:garbage"}',
-        "imu: file:{folder}/garbage: no MTData2 message with acceleration and rate of turn, "
+        "bad.yaml:4: sensors.imu.source: file:{folder}/garbage: no MTData2 message with "
+        "acceleration and rate of turn, "
         "nor any other Xbus message",
     ),
     "no-session": (
         'imu: {driver: xsens, source: "session:empty"}',
-        "imu: session:{folder}/empty: {folder}/empty: is no session: no config.yaml, "
+        "bad.yaml:4: sensors.imu.source: session:{folder}/empty: is no session: no config.yaml, "
         "no sensor with a meta.json",
     ),
 }

@@ -32,7 +32,7 @@ from recorder.contract.settings import SensorEntry
 from recorder.session.reader import Session
 from tests.acceptance.command import PROJECT, RECORDER, Ran, recorder
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.campaign(weight=20)
 
 CONFIG = """\
 version: 1

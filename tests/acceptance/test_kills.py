@@ -6,12 +6,12 @@ can be held against one that nothing happened to, file by file.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from recorder.session.journal import walk_journal
 from recorder.session.reader import Session
 from recorder.session.validation import validate
 from tests.kills import Recording
@@ -134,9 +134,8 @@ def test_everything_dies_with_the_supervisor(config: Path) -> None:
         for stream in session.streams.values():
             data = stream.read(0, len(stream))
             assert all(len(values) == len(stream) for values in data.values())
-    commits = (recording.path / "_recorder" / "commits").read_bytes().splitlines()
-    last = json.loads(commits[-1][9:])
-    assert last["k"] in ("commit", "epoch", "stream")
+    *_, (last, _, state) = walk_journal(recording.path / "_recorder" / "commits")
+    assert last.kind in ("commit", "snapshot", "epoch", "stream") and state.closed is None
 
 
 def test_a_writer_cannot_take_a_session_that_another_has(config: Path, undisturbed: Path) -> None:

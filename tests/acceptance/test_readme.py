@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import reduce
@@ -18,6 +18,7 @@ from recorder.contract.config import load_config
 from recorder.contract.errors import ConfigError
 from recorder.daemon.catalog import driver_schema
 from recorder.session.reader import Session
+from tests.acceptance.command import RECORDER
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = (PROJECT / "README.md").read_text()
@@ -52,9 +53,8 @@ def test_the_driver_in_the_readme_records(tmp_path: Path) -> None:
     (tmp_path / "drive.nmea").write_text("".join(log))
 
     done = subprocess.run(
-        [sys.executable, "-m", "recorder", "run", "gnss.yaml", "--root", "out", "--name", "a"],
+        [RECORDER, "run", "gnss.yaml", "--root", "out", "--name", "a"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -105,3 +105,28 @@ def test_a_driver_prints_its_options() -> None:
         check=True,
     )
     assert {"width", "height", "fps", "quality"} <= json.loads(done.stdout)["options"].keys()
+
+
+def test_the_emulation_in_the_readme_as_pasted(tmp_path: Path) -> None:
+    """Pasted as it stands, also where an emulation that was killed has left its file."""
+    pasted = block("sh", "recorder emulate").replace("--duration 10", "--duration 3")
+    shutil.copytree(PROJECT / "configs", tmp_path / "configs")
+    config = tmp_path / "configs/demo.yaml"
+    config.write_text(config.read_text().replace("finalize: [", "finalize: []  # ["))
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/recorder").symlink_to(RECORDER)
+    (tmp_path / "rig.yaml").write_text("version: 1\nsensors: {}\n")
+    done = subprocess.run(
+        ["bash", "-c", f"{pasted}\nwait"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "emulating camera, lidar, radar, imu" in done.stderr, done.stderr
+    assert not (tmp_path / "rig.yaml").exists()
+    (path,) = (tmp_path / "demo").iterdir()
+    with Session(path) as session:
+        assert {"camera", "lidar", "radar", "imu"} <= session.streams.keys(), done.stderr
+        assert all(len(stream) > 5 for stream in session.streams.values())

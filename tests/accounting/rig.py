@@ -12,6 +12,7 @@ from drivers._kit.outbox import Outbox
 from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
+from recorder.formats.digests import DigestedFile
 from recorder.formats.disk import AppendFile, PosixDisk, _PosixAppendFile
 from recorder.session.layout import SessionPlan
 from recorder.writer.intake import Position, Verdict
@@ -151,7 +152,10 @@ class Rig:
         self._start_driver()
 
     def kill_writer(self, reached: Callable[[str], bool]) -> None:
-        """SIGKILL for the writer."""
+        """SIGKILL for the writer; digests are handed to the kernel before what they are of."""
+        for file in self.writer._files():
+            if isinstance(file, DigestedFile) and (entries := file.announcements()):
+                file._announce(entries)
         self.disk.kill(reached)
         os.close(self.writer._lock_fd)
 

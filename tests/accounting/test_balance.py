@@ -67,6 +67,7 @@ def test_what_the_device_and_the_ring_lose_is_counted_by_cause(tmp_path: Path) -
     entry = summary(path)
     assert entry["lost"] == account.lost
     assert [interval["cause"] for interval in entry["lost_intervals"]] == ["device"]
+    assert str(account).endswith("= 69 of 69 sent; ended: eof; uncounted loss (device)")
 
 
 def test_a_killed_driver_is_an_interval_and_its_successor_balances(tmp_path: Path) -> None:
@@ -163,7 +164,8 @@ def test_damage_is_a_counted_loss(tmp_path: Path) -> None:
     channel.write_bytes(channel.read_bytes()[: 64 * 4 + 10])
     rig.recover_only()
     first, second = accounts(rig.path)
-    assert (first.stored, first.lost) == (4, {"damaged": 2})
+    # All of it lies in a range of one digest, which does not tell what of that is whole.
+    assert (first.stored, first.lost) == (0, {"damaged": 6})
     assert (second.stored, second.lost, second.sent) == (0, {"device": 2, "damaged": 5}, 7)
 
 

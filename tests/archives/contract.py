@@ -20,6 +20,7 @@ from recorder.finalizer import Finalized, Step, finalize, prepare
 from tests.acceptance.command import contents
 from tests.archives.ncore.packer_rig import lidar, still_imu
 from tests.session.build import Builder, camera_spec, radar_spec
+from tests.sync_order import SyncOrder
 
 
 def rig(path: Path) -> Builder:
@@ -107,6 +108,17 @@ class ArchiveContract:
         result = self.pack(make(tmp_path / "odd"))
         assert sum(sentence in note for note in result.notes) >= 1, result.notes
         assert len(set(result.notes)) == len(result.notes)
+
+    def test_all_is_synced_before_it_comes_into_place(
+        self, session: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first time, and when an older one is replaced."""
+        order = SyncOrder(session.parent, monkeypatch)
+        for _ in range(2):
+            for path in self.pack(session).files:
+                assert path in order.renamed
+            order.check()
+            order.renamed.clear()
 
     def test_an_unknown_option_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=rf"{self.archive}\.no_such_option"):

@@ -30,6 +30,8 @@ GOOD = """
         if entry["address"].startswith("code="):
             print(f"cannot open net://user:pw@host ({entry['address']})", file=sys.stderr)
             sys.exit(int(entry["address"][5:]))
+        if entry["address"] == "unplugged":
+            sys.exit(print(f"{entry['name']}: unplugged", file=sys.stderr) or 1)
         if entry["address"] == "crash":
             raise KeyError("where")
         if entry["address"] == "silent":
@@ -54,7 +56,11 @@ GOOD = """
 OTHERS = {
     "garbage": "print('I am', 'no JSON')",
     "wrong": "print('[1, 2]')",
-    "mistyped": """print('{"name": "x", "schemes": {}, "options": {"a": {"type": "integer"}}}')""",
+    "mistyped": """
+        options = '{"a": {"type": "integer"}}'
+        print('{"name": "fakes.mistyped", "schemes": {}, "options": ' + options + '}')
+    """,
+    "repeating": "import sys; sys.exit(\"driver 'fakes.repeating': an odd option\")",
     "extra": """print('{"name": "x", "schemes": {}, "options": {"a": {"type": "int", "b": 1}}}')""",
     "failing": "import sys; print('warming up', file=sys.stderr); sys.exit('no licence')",
     "crashing": "raise RuntimeError('bad import')",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import shutil
 from pathlib import Path
 
@@ -37,8 +39,8 @@ def test_the_schema_of_a_driver(fakes: Path) -> None:
 
 
 def test_a_plain_name_is_a_module_of_drivers() -> None:
-    assert driver_command("camera", "run")[1:] == ["-m", "drivers.camera", "run"]
-    assert driver_command("my.cam", "run")[1:] == ["-m", "my.cam", "run"]
+    assert driver_command("camera", "run")[-2:] == ["drivers.camera", "run"]
+    assert driver_command("my.cam", "run")[-2:] == ["my.cam", "run"]
 
 
 def test_an_unknown_driver_is_answered_with_those_there_are(
@@ -67,7 +69,8 @@ def test_an_unknown_driver_is_answered_with_those_there_are(
     [
         ("garbage", "printed 'I am no JSON\\n' for a schema, which is not JSON"),
         ("wrong", "not a driver's schema: TypeError"),
-        ("mistyped", "option 'a' has no type of int, float"),
+        ("repeating", "an odd option"),
+        ("mistyped", "option 'a': its type needs to be one of int, float"),
         ("extra", "not a driver's schema: TypeError"),
         ("failing", "no licence"),
         ("crashing", "RuntimeError: bad import"),
@@ -80,6 +83,7 @@ def test_a_driver_that_is_none_is_a_config_error(fakes: Path, name: str, message
     with pytest.raises(ConfigError) as caught:
         driver_schema(f"fakes.{name}")
     assert str(caught.value).startswith(f"driver 'fakes.{name}': ")
+    assert str(caught.value).count(f"driver 'fakes.{name}'") == 1  # no doubled prefix
     assert message in str(caught.value)
 
 
@@ -97,16 +101,15 @@ def test_what_a_driver_started_ends_with_it(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     result = catalog._run(["sh", "-c", f"sleep 1000 & echo $! > {note}; wait"], b"", 1.0)
     assert result.timed_out
-    stat = Path("/proc") / note.read_text().strip() / "stat"
-    # SIGKILL was sent: the process runs no more, though nobody may have reaped it yet.
-    for _ in range(10_000):
-        try:
-            state = stat.read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state in "ZX":
-            return
-    pytest.fail("the grandchild still runs")
+    try:
+        ended = os.pidfd_open(int(note.read_text()))
+    except ProcessLookupError:
+        return
+    poller = select.poll()
+    poller.register(ended, select.POLLIN)
+    gone = poller.poll(60_000)  # SIGKILL was sent: the kernel says when it has ended it
+    os.close(ended)
+    assert gone, "the grandchild still runs"
 
 
 def test_a_driver_is_asked_once(fakes: Path) -> None:
@@ -128,6 +131,10 @@ def test_checking_a_source(fakes: Path) -> None:
     assert (result.problem, result.exit_code) == (None, 0)
     [stream] = result.streams
     assert (stream.name, stream.rate_hz, stream.bytes_per_second) == ("cam", 5.0, 250_000.0)
+
+
+def test_a_problem_does_not_repeat_the_name_that_is_in_its_key(fakes: Path) -> None:
+    assert check_source(entry(address="unplugged")).problem == "unplugged"
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,18 @@ def test_a_stop_after_loss_says_so(recorder: Command) -> None:
     assert code == 3 and "buffer 3" in out
 
 
+def test_a_stop_after_an_uncounted_loss_says_so(recorder: Command) -> None:
+    recorder("start")
+    recorder.rig.run(1)
+    recorder.rig.writer.frozen["cam"] = recorder.rig.writer.streams()["cam"] | {
+        "lost": {},
+        "unknown_losses": 1,
+    }
+    code, out, _ = recorder("stop")
+    (row,) = [line for line in out.splitlines() if line.startswith("cam ")]
+    assert code == 3 and row.endswith(" MB  1 uncounted")
+
+
 def test_a_stop_after_a_fault_says_so(recorder: Command) -> None:
     recorder("start")
     recorder.rig.run(1)

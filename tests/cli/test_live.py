@@ -11,7 +11,7 @@ import pytest
 from recorder.cli.live import LiveView
 from recorder.contract.settings import SensorEntry
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.daemon.processes.supervisor import Sensor, Status
+from recorder.daemon.processes.sensors import Sensor, Status
 
 
 class Terminal(io.StringIO):
@@ -51,6 +51,20 @@ def test_an_uncounted_loss_and_an_end_show(monkeypatch: pytest.MonkeyPatch) -> N
     now = status(1.0, {"imu": account(7, 0, lost={"device": 2}, unknown_losses=1, ended="eof")})
     view(now)
     assert view.rows(now) == [["imu", "ended: eof", "100 Hz", "7", "-", "2+?", "25%"]]
+
+
+def test_a_sensor_that_is_absent_or_lost_has_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", Terminal())
+    view = LiveView()
+    for seconds in (1.0, 2.0):
+        now = status(seconds, {"imu": account(7, 0)})
+        now.sensors["imu"].device = "lost"
+        now.sensors["cam"] = Sensor(SensorEntry("cam", "camera", "v4l2", "", {}), device="absent")
+        view(now)
+    assert view.rows(now) == [
+        ["imu", "lost", "100 Hz", "7", "0.00", "0", "25%"],
+        ["cam", "absent", "-", "0", "-", "0+?", "-"],
+    ]
 
 
 def test_the_table_is_drawn_over_itself_and_a_line_stands_above(

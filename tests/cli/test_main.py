@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -193,3 +194,30 @@ def test_paths_are_completed_as_files() -> None:
     config = parser.add_subparsers().add_parser("check").add_argument("config", type=Path)
     _complete_paths(parser, shtab.FILE)
     assert config.complete == shtab.FILE  # type: ignore[attr-defined]
+
+
+INTERRUPTED = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["recorder", "list", "."]
+from recorder.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["recorder.cli", "argparse", "recorder.cli.list_"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> None:
+    code = f"MODULE = {module!r}\n{INTERRUPTED}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "recorder: interrupted\n")
+
+
+def test_the_command_begins_with_next_to_no_imports() -> None:
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="recorder")
+    assert script.value == "recorder.__main__:main"

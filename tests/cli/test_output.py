@@ -12,17 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.cli import main
 from recorder.cli.output import (
     add_format,
+    clean,
+    complain,
     emit,
     format_table,
     human_bytes,
     human_rate,
     human_seconds,
     human_time,
+    note,
     plain,
     progress,
 )
+from recorder.contract.errors import ConfigError, ConfigFaultsError
 
 
 class Color(StrEnum):
@@ -140,3 +145,44 @@ def test_no_progress_bar_without_a_terminal(capsys: pytest.CaptureFixture[str]) 
         advance(1)
     captured = capsys.readouterr()
     assert captured.err == captured.out == ""
+
+
+EVIL = "a\x1b[2J\x07\r\n\x7f\x9b31m\u202e\u2066\u2028\udc9bb"
+"""Escape sequences of seven and eight bits, line ends of all kinds, a turned writing direction."""
+ACTIVE = set(EVIL) - set("ab[2J31m")
+
+
+def test_no_control_character_of_a_name_or_message_reaches_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert clean("größe 5 µm → ok 😀") == "größe 5 µm → ok 😀"
+    assert clean(EVIL) == r"a\x1b[2J\x07\r\n\x7f\x9b31m\u202e\u2066\u2028\udc9bb"
+    table = format_table(["name"], [[EVIL], ["x"]])
+    assert len(table.split("\n")) == 3 and not ACTIVE & set(table.replace("\n", ""))
+    note(f"{EVIL}: is wrong")
+    emit({"k": 1}, argparse.Namespace(format="text"), lambda _: f"one {EVIL}\ntwo")
+    complain("recorder run", ConfigFaultsError([ConfigError(EVIL), ConfigError("second")]))
+    captured = capsys.readouterr()
+    assert not ACTIVE & set((captured.out + captured.err).replace("\n", ""))
+    assert captured.err.splitlines()[1:] == [f"recorder run: {clean(EVIL)}", "recorder run: second"]
+
+
+def test_json_is_the_same_and_acts_on_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    emit({EVIL: [EVIL, "größe"]}, argparse.Namespace(format="json"), str)
+    out = capsys.readouterr().out
+    assert json.loads(out) == {EVIL: [EVIL, "größe"]}
+    assert not ACTIVE & set(out.replace("\n", "")) and "größe" in out
+
+
+def test_metadata_cannot_forge_a_line_of_info(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "s"
+    (folder / "_recorder").mkdir(parents=True)
+    header = {"version": 1, "name": EVIL, "state": "clean", "start_ns": 0, "start_mono_ns": 0}
+    header |= {"end_ns": 1, "metadata": {"notes": f"ok\nstate     {EVIL}", EVIL: "x"}}
+    (folder / "_recorder/session.json").write_text(json.dumps(header))
+    assert main(["info", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert not ACTIVE & set(out.replace("\n", ""))
+    assert [line for line in out.split("\n") if line.startswith("state")] == ["state     clean"]

@@ -226,6 +226,56 @@ def test_a_late_subscriber_is_told_the_declaration_first(folder: Path) -> None:
         publisher.close()
 
 
+def test_a_subscriber_that_comes_between_two_messages_gets_no_sample_before_the_declaration(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its subscription comes when the publisher has just looked for new ones."""
+    publisher = TapPublisher(tap_address(folder, "camera"))
+    publisher.declare(SPEC)
+    address = tap_address(folder, "camera")
+    send, late = publisher._send, list[TapSubscriber]()
+
+    def send_later(message: Message) -> None:
+        if not late and message.kind is Kind.DATA:
+            late.append(TapSubscriber([address]))
+            assert publisher._socket._socket.poll(round(PATIENCE_S * 1000)), "it subscribes"
+        send(message)
+
+    try:
+        with TapSubscriber([address]) as early:
+            next(published_to(publisher, early))
+            monkeypatch.setattr(publisher, "_send", send_later)
+            publisher.publish(data(7))
+            with late[0] as tap:
+                assert next(published_to(publisher, tap)).kind is Kind.JOIN
+    finally:
+        publisher.close()
+
+
+def test_a_topic_is_wanted_until_its_last_subscriber_has_gone(folder: Path) -> None:
+    publisher = TapPublisher(tap_address(folder, "camera"))
+
+    def until(wanted: bool) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while publisher.wanted("camera") is not wanted:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    try:
+        with TapSubscriber([tap_address(folder, "camera")]) as second:
+            with TapSubscriber([tap_address(folder, "camera")]) as first:
+                next(published_to(publisher, first))
+                next(published_to(publisher, second))
+            assert next(published_to(publisher, second)).stream == "camera"
+            assert publisher.wanted("camera")
+        until(False)
+        with TapSubscriber([tap_address(folder, "camera")], ["camera"]) as again:
+            until(True)
+            assert next(published_to(publisher, again)).stream == "camera"
+    finally:
+        publisher.close()
+
+
 def test_only_streams_that_are_subscribed_to_are_wanted(folder: Path) -> None:
     publisher = TapPublisher(tap_address(folder, "lidar"))
     try:

@@ -49,7 +49,7 @@ def test_an_error_in_a_merged_key_names_its_line(rig: Path) -> None:
         "  right:\n    <<: *cam\n    width: x\n"
     )
     assert refusal(rig, text).line == 8
-    text = text.replace("    source", "    fps: y\n    source")
+    text = text.replace("    source", "    fps: y\n    source").replace("width: x", "width: 8")
     error = refusal(rig, text)
     assert (error.line, error.key) == (5, "sensors.left.fps")
 
@@ -90,7 +90,7 @@ def test_passwords_are_masked_however_they_are_written(source: str, tmp_path: Pa
 
 
 def test_an_error_does_not_show_a_password(rig: Path) -> None:
-    error = refusal(rig, SMALL + "  b: {driver: ouster, source: 7, metadata: {a: b}}\n")
+    error = refusal(rig, SMALL + "  b: {driver: ouster, source: 7}\n")
     assert "needs a text" in str(error)
     error = refusal(rig, SENSOR + '"RTSP://user:it\'s3cret@host"\n')
     assert "s3cret" not in str(error) and "RTSP://user:***@host" in str(error)

@@ -237,6 +237,10 @@ class Crashes:
             root = self._folder / f"again{self.tally.states}"
             state.write(root)
             try:
+                if not (root / SESSION).is_dir():
+                    if done or any(mark.promised.values()) or mark.closed:
+                        raise CrashError("there is no session any more")
+                    continue
                 boot = None if how == "killed" else "a third"
                 second = self._recover(SimulatedDisk(root), root, state, boot, life)
                 self._oracle.hold(second, mark)

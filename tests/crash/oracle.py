@@ -277,6 +277,12 @@ class _Memory(AppendFile):
     def flush(self) -> None:
         pass
 
+    def patchable(self, offset: int, size: int) -> None:
+        return
+
+    def verify_in_place(self) -> None:
+        return
+
     def patch(self, offset: int, data: bytes) -> None:
         self.data[offset : offset + len(data)] = data
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recorder.contract.wire import Buffer, buffer_size
-from recorder.formats.disk import AppendFile
+from recorder.formats.disk import AppendFile, Scratch
 
 
 class KilledError(BaseException):
@@ -229,6 +229,12 @@ class SimulatedDisk:
         for file in files:
             file.sync()
 
+    def scratch(self, path: Path) -> Scratch:
+        if not path.exists():
+            self._link(path)
+            path.touch()
+        return _SimulatedScratch(self, path, self._number(path))
+
     def sync_folder(self, path: Path) -> None:
         self.record(Op("folder", self._number(path)))
 
@@ -290,6 +296,24 @@ class SimulatedDisk:
         self._names |= moved
 
 
+class _SimulatedScratch:
+    """Implements `recorder.formats.disk.Scratch`."""
+
+    def __init__(self, disk: SimulatedDisk, path: Path, node: int) -> None:
+        self._disk = disk
+        self._node = node
+        self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._disk.record(Op("write", self._node, offset, data))
+        os.pwrite(self._fd, data, offset)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 class _SimulatedFile:
     """Implements `recorder.formats.disk.AppendFile`."""
 
@@ -318,6 +342,12 @@ class _SimulatedFile:
             os.pwrite(self._fd, data, self._flushed)
             self._flushed += len(data)
             self._pending.clear()
+
+    def patchable(self, offset: int, size: int) -> None:
+        pass
+
+    def verify_in_place(self) -> None:
+        pass
 
     def patch(self, offset: int, data: bytes) -> None:
         if offset + len(data) > self._flushed:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from recorder.contract.clock import ManualClock
 from recorder.formats.disk import AppendFile
-from recorder.session import journal
+from recorder.session import journal_frames
 from recorder.session.journal import JournalWriter
-from recorder.writer.recovery import _Recovery
+from recorder.writer.proof import _File
+from recorder.writer.recovery import recover
+from recorder.writer.salvage import Salvage
 from recorder.writer.session_vrs import SessionVrs
 from recorder.writer.session_writer import SessionWriter
-from tests.crash import campaign
+from tests.campaigns import Campaign
+from tests.crash import campaign as crashes
+from tests.crash.model import Model
 from tests.crash.oracle import CrashError
+from tests.crash.scenario import SESSION, record, small_videos
 from tests.crash.simdisk import Op, SimulatedDisk
 
 SEEDS = range(12)
@@ -27,39 +33,62 @@ SEEDS = range(12)
 
 def test_a_few_hundred_crash_states_recover() -> None:
     # As many sessions as it takes: which states of one are drawn goes by every byte it writes.
-    tally = campaign.run(300, seed=0, per_op=1, every=4, steps=20)
+    tally = crashes.run(300, seed=0, per_op=1, every=4, steps=20)
     assert tally.states >= 300
     assert {"killed", "power", "power, recovering, power"} <= tally.kinds.keys()
 
 
 def test_the_same_seed_gives_the_same_states() -> None:
-    one, other = (campaign.run_seed(5, per_op=1, every=12, steps=12) for _ in range(2))
+    one, other = (crashes.run_seed(5, per_op=1, every=12, steps=12) for _ in range(2))
     assert one == other
 
 
-@pytest.mark.campaign
-def test_ten_thousand_distinct_crash_states_recover() -> None:
-    tally = campaign.run(10_000, seed=100, every=4)
+def test_a_session_that_was_recovered_keeps_its_name() -> None:
+    """The writer dies between the rename and the sync of the folder above; then power is cut."""
+    with crashes.scratch() as folder, small_videos():
+        recording = record(folder / "live", 0)
+        kernel = Model(recording.base)
+        for op in recording.ops:
+            kernel.apply(op)
+            if op.kind == "move" and op.name == Path(SESSION).name:
+                break
+        tree = kernel.visible()
+        tree.write(folder / "killed")
+        disk = SimulatedDisk(folder / "killed", base=tree)
+        recover(folder / "killed" / SESSION, disk, ManualClock(monotonic_ns=90_000_000_000))
+        for op in disk.ops:
+            kernel.apply(op)
+        for seed in range(20):
+            assert kernel.power_cut(Random(seed)).find(SESSION) is not None
+
+
+@pytest.mark.campaign(weight=240)
+def test_ten_thousand_distinct_crash_states_recover(campaign: Campaign) -> None:
+    tally = crashes.Tally()
+    for seed in campaign.seeds(lambda: tally.states >= 10_000):
+        tally.add(crashes.run_seed(seed, every=4))
+        if tally.states >= 10_000:  # more: python -m tests.crash.campaign
+            break
     print(tally)
     assert tally.states >= 10_000
     assert tally.kinds["killed"] > 1000
-    assert tally.kinds["power"] > 5000
+    assert tally.kinds["power"] > 4000
 
 
 class CommitsBeforeSync(SessionWriter):
     """Writes the commit record before the data is synced."""
 
-    def commit(self) -> None:
+    def commit(self, final: bool = False) -> None:
         kept: list[AppendFile] = []
         flush = self._flush
 
-        def later() -> tuple[dict[str, int], list[AppendFile]]:
-            lengths, dirty = flush()
+        def later() -> tuple[dict[str, AppendFile], list[AppendFile]]:
+            files, dirty = flush()
             kept.extend(dirty)
-            return lengths, []
+            return files, []
 
         with mock.patch.object(self, "_flush", later):
-            super().commit()
+            super().commit(final)
         for file in kept:
             file.sync()
 
@@ -67,15 +96,15 @@ class CommitsBeforeSync(SessionWriter):
 class AcknowledgesBeforeCommit(SessionWriter):
     """Publishes what is durable before the journal's record is."""
 
-    def commit(self) -> None:
+    def commit(self, final: bool = False) -> None:
         self.durable = {n: (p["epoch"], p["number"]) for n, p in self.positions().items()}
-        super().commit()
+        super().commit(final)
 
 
 class NeverSyncsData(SessionWriter):
     """Forgets to sync one file in a commit: the sample numbers."""
 
-    def _flush(self) -> tuple[dict[str, int], list[AppendFile]]:
+    def _flush(self) -> tuple[dict[str, AppendFile], list[AppendFile]]:
         lengths, dirty = super()._flush()
         return lengths, [file for file in dirty if file.path.name != "seq"]
 
@@ -83,7 +112,7 @@ class NeverSyncsData(SessionWriter):
 class NeverSyncsVrs(SessionWriter):
     """Forgets to sync ``session.vrs`` in a commit."""
 
-    def _flush(self) -> tuple[dict[str, int], list[AppendFile]]:
+    def _flush(self) -> tuple[dict[str, AppendFile], list[AppendFile]]:
         lengths, dirty = super()._flush()
         return lengths, [file for file in dirty if file.path.name != "session.vrs"]
 
@@ -91,9 +120,9 @@ class NeverSyncsVrs(SessionWriter):
 class AcknowledgesTheWindow(SessionWriter):
     """Commits while records still wait to be put in order."""
 
-    def commit(self) -> None:
+    def commit(self, final: bool = False) -> None:
         with mock.patch.object(SessionVrs, "drain", lambda self: None):
-            super().commit()
+            super().commit(final)
 
 
 class NoFolderSync(SimulatedDisk):
@@ -152,33 +181,25 @@ def unsynced_journal() -> Iterator[None]:
 def no_checksum() -> Iterator[None]:
     """The journal's checksums are not looked at."""
 
-    def decode(line: bytes) -> dict[str, Any] | None:
-        try:
-            record = json.loads(line[9:-1])
-        except ValueError:
-            return None
-        return record if isinstance(record, dict) else None
-
-    with mock.patch.object(journal, "decode_line", decode):
+    with mock.patch.object(journal_frames, "_intact", lambda data, at, end: True):
         yield
 
 
 @contextmanager
 def tails_believed() -> Iterator[None]:
-    """Recovery takes every power cut for a SIGKILL."""
-    init = _Recovery.__init__
+    """Recovery takes the length of a file for a proof of its bytes."""
 
-    def same_boot(self: _Recovery, *args: Any) -> None:
-        init(self, args[0], args[1], args[2], args[3], None)
+    def believe(self: _File, whole: bool) -> int:
+        return self._path.stat().st_size if self._path.exists() else 0
 
-    with mock.patch.object(_Recovery, "__init__", same_boot):
+    with mock.patch.object(_File, "proven", believe):
         yield
 
 
 @contextmanager
 def nothing_salvaged() -> Iterator[None]:
     """Recovery cuts without keeping what it cuts."""
-    with mock.patch.object(_Recovery, "_set_aside", lambda *args: None):
+    with mock.patch.object(Salvage, "tail", lambda *args: None):
         yield
 
 
@@ -200,7 +221,7 @@ def _found_out(**broken: Any) -> str:
     """The message of the first failure among the seeds; an empty text where there is none."""
     for seed in SEEDS:
         try:
-            campaign.run_seed(seed, every=3, **broken)
+            crashes.run_seed(seed, every=3, **broken)
         except CrashError as error:
             return str(error)
     return ""

@@ -40,6 +40,18 @@ sensors:
 RATES = {"cam": 30.0, "lidar": 10.0}
 
 
+class Said(list[str]):
+    """What was said; `levels` has the level of each line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels: dict[str, str] = {}
+
+    def say(self, text: str, /, level: str = "info", **_: Any) -> None:
+        self.append(text)
+        self.levels[text] = level
+
+
 class FakeChild:
     """A process that lives until it is told not to."""
 
@@ -247,7 +259,7 @@ class Vehicle:
         self.root = self.config.session.root
         self.clock = ManualClock(monotonic_ns=10**12)
         self.writer = FakeWriter(self.clock)
-        self.lines: list[str] = []
+        self.lines = Said()
         self.children: dict[str, FakeChild] = {}
         self.chores: list[FakeChore] = []
         self.notify = Log()
@@ -267,16 +279,16 @@ class Vehicle:
     def daemon(self) -> Daemon:
         """A daemon that is open; `run` it."""
         supervisor = Supervisor(
-            self.config, self.clock, self.lines.append, line=self.writer, spawn=self._spawn
+            self.config, self.clock, self.lines.say, line=self.writer, spawn=self._spawn
         )
         finalizing = Finalizing(
-            self.root, self.clock, self.lines.append, frozenset({"ncore"}), self._chore
+            self.root, self.clock, self.lines.say, frozenset({"ncore"}), self._chore
         )
         self.running = Daemon(
             self.config,
             self.clock,
             supervisor,
-            self.lines.append,
+            self.lines.say,
             notify=self.notify,
             finalizing=finalizing,
             wishes=WishFile(self.folder / "state", self.boot),

@@ -20,7 +20,7 @@ from recorder.daemon.after.steps import MOST_TRIES, due_of, skip, tell
 from recorder.daemon.root import RootLock
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG as DAEMON
-from tests.daemon.fakes import FakeChore, make_session
+from tests.daemon.fakes import FakeChore, Said, make_session
 
 NCORE = frozenset({"ncore"})
 DAY_NS = 86_400 * 10**9
@@ -93,9 +93,9 @@ class Rig:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.clock = ManualClock()
-        self.lines: list[str] = []
+        self.lines = Said()
         self.chores: list[FakeChore] = []
-        self.queue = Finalizing(root, self.clock, self.lines.append, NCORE, self.spawn)
+        self.queue = Finalizing(root, self.clock, self.lines.say, NCORE, self.spawn)
 
     def spawn(self, command: Sequence[str]) -> FakeChore:
         self.chores.append(FakeChore(command))
@@ -240,10 +240,10 @@ def test_what_is_live_unfinished_kept_or_nobodys_stays(tmp_path: Path) -> None:
     (tmp_path / ".recorder/deleted/earlier/imu").mkdir(parents=True)
     keep(tmp_path / "kept")
     queue = Rig(tmp_path).queue
-    lines: list[str] = []
+    lines = Said()
     everything = RetentionSettings(gb=0.0, days=None)
     live = str(tmp_path / "live")
-    gone = sweep(tmp_path, everything, 2 * 10**18, live, queue.unfinished, lines.append)
+    gone = sweep(tmp_path, everything, 2 * 10**18, live, queue.unfinished, lines.say)
     assert gone == ["old"] and "old" in lines[0]
     assert list((tmp_path / ".recorder/deleted").iterdir()) == []
     left = sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".")
@@ -253,7 +253,7 @@ def test_what_is_live_unfinished_kept_or_nobodys_stays(tmp_path: Path) -> None:
 def test_nothing_goes_where_nothing_was_asked_for(tmp_path: Path) -> None:
     session(tmp_path, config="")
     nothing = RetentionSettings(None, None)
-    assert sweep(tmp_path, nothing, 2 * 10**18, None, lambda path: False, print) == []
+    assert sweep(tmp_path, nothing, 2 * 10**18, None, lambda path: False, Said().say) == []
     assert (tmp_path / "a").exists()
 
 
@@ -282,7 +282,7 @@ def test_what_is_pending_is_done_while_no_daemon_runs(tmp_path: Path) -> None:
     config = load(tmp_path, DAEMON)
     for name in "abcdefgh":
         session(config.session.root, name, config=NONE)
-    clock, stop, lines = ManualClock(), SignalEvent(), list[str]()
+    clock, stop, lines = ManualClock(), SignalEvent(), Said()
 
     def spawn(command: Sequence[str]) -> FakeChore:
         chore = FakeChore(command)
@@ -292,13 +292,30 @@ def test_what_is_pending_is_done_while_no_daemon_runs(tmp_path: Path) -> None:
             (Path(command[-1]) / "_recorder/checksums.csv").unlink()
         return chore
 
-    done = finalize_pending(config, clock, lines.append, stop, spawn)
+    done = finalize_pending(config, clock, lines.say, stop, spawn)
     assert done == {"finished": 7, "failed": {"c": {"checksums": "it broke"}}, "queue": []}
     lock = RootLock(config.session.root)
     lock.take()
     with pytest.raises(UsageError, match="another daemon"):
-        finalize_pending(config, clock, lines.append, stop, spawn)
+        finalize_pending(config, clock, lines.say, stop, spawn)
     lock.release()
     session(config.session.root, "i", config=NONE)
     stop.set()
-    assert finalize_pending(config, clock, lines.append, stop, spawn)["finished"] == 0
+    assert finalize_pending(config, clock, lines.say, stop, spawn)["finished"] == 0
+
+
+def test_nothing_is_done_through_a_link_that_leads_out_of_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    theirs = session(tmp_path / "elsewhere", "theirs", state="recording")
+    (root / "link").symlink_to(theirs)
+    rig = Rig(root)
+    for _ in range(3):
+        rig.queue.hurry()
+        rig.turn()
+    assert rig.chores == [] and rig.queue.idle
+    assert rig.lines == [
+        f"{root}/link: is a symbolic link to {theirs}, outside of {root}; left alone"
+    ]
+    assert rig.lines.levels[rig.lines[0]] == "warning"
+    assert not (theirs / "_recorder/finalize.json").exists()

@@ -76,7 +76,7 @@ def replies(made: socket.socket) -> list[dict[str, Any]]:
 
 
 def test_only_its_users_may_open_the_socket(tmp_path: Path) -> None:
-    path = tmp_path / "run/recorder/c.sock"
+    path = tmp_path / "a/b/c.sock"
     with serving(path):
         mode = path.stat().st_mode
         assert stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o660
@@ -221,6 +221,97 @@ def test_many_connections_make_room_for_the_next(served: tuple[Path, Desk]) -> N
     finally:
         for made in idle:
             made.close()
+
+
+class Turns:
+    """A server that is turned by hand, on a clock that is made up."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+        monkeypatch.setattr(control, "MOST_CONNECTIONS", most)
+        self.now_s = 0.0
+        self.desk = Desk()
+        self.server = ControlServer(path, self.desk.take, lambda: "idle", clock_s=self._clock)
+        self.made: list[socket.socket] = []
+
+    def _clock(self) -> float:
+        return self.now_s
+
+    def turn(self) -> None:
+        for _ in range(3):
+            self.server.turn(0.0)
+
+    def connect(self, request: bytes = b"") -> socket.socket:
+        """A client that connects, and asks, a second after the one before."""
+        self.now_s += 1.0
+        self.made.append(connect(self.server.path))
+        self.turn()
+        if request:
+            self.made[-1].sendall(request)
+            self.turn()
+        return self.made[-1]
+
+    def close(self) -> None:
+        for made in self.made:
+            made.close()
+        self.server.close()
+
+
+@pytest.fixture
+def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Turns]:
+    made = Turns(tmp_path / "c.sock", monkeypatch, most=4)
+    yield made
+    made.close()
+
+
+WAITS = b'{"op":"mark","text":"a"}\n'
+
+
+def test_room_is_made_by_who_has_done_nothing_for_the_longest(turns: Turns) -> None:
+    """And for no more than the next; who waits for an answer keeps waiting."""
+    waiting = turns.connect(WAITS)
+    first, second, third = turns.connect(), turns.connect(), turns.connect()
+    assert not any(map(is_closed, (waiting, first, second, third)))
+    turns.now_s += 1.0
+    first.sendall(b'{"op":"sta')  # it has done something since
+    turns.turn()
+    turns.connect()
+    assert [is_closed(made) for made in (waiting, first, second, third)] == [
+        False, False, True, False,
+    ]  # fmt: skip
+    turns.connect()
+    assert [is_closed(made) for made in (waiting, first, third)] == [False, False, True]
+    for call in turns.desk.calls:
+        call.answer({"ok": True, "state": "idle"})
+    turns.turn()
+    assert json.loads(waiting.recv(1000))["ok"] is True
+
+
+def test_of_those_who_wait_the_oldest_makes_room(turns: Turns) -> None:
+    waiting = [turns.connect(WAITS) for _ in range(4)]
+    assert not any(map(is_closed, waiting))
+    turns.connect()
+    assert [is_closed(made) for made in waiting] == [True, False, False, False]
+    last = turns.connect(WAITS)  # the one that did nothing goes before all who wait
+    assert [is_closed(made) for made in waiting[1:]] == [False] * 3
+    assert not is_closed(last) and is_closed(turns.made[4])
+
+
+def test_a_client_that_reads_slowly_gets_all_of_a_long_reply(turns: Turns) -> None:
+    """And of the reply to its next request."""
+    made = turns.connect()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    for number in (1, 2):
+        made.sendall(WAITS)
+        turns.turn()
+        turns.desk.calls[-1].answer({"ok": True, "state": "x" * 1_000_000, "number": number})
+        turns.turn()
+        reply = b""
+        while not reply.endswith(b"\n"):
+            reply += made.recv(100_000)
+            turns.now_s += 0.5  # as long as it goes on, it may take its time
+            turns.turn()
+        assert json.loads(reply)["number"] == number
+    assert len(reply) > 1_000_000
 
 
 def is_closed(made: socket.socket) -> bool:

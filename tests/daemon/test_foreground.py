@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.errors import DeviceError, RecorderError, SourceError, StorageError
+from recorder.contract.errors import ConfigFaultsError, RecorderError, StorageError
 from recorder.daemon.foreground import Foreground
 from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.sensors import Status
@@ -28,7 +28,7 @@ class Bench:
         self.foreground = Foreground(
             self.vehicle.config,
             self.vehicle.clock,
-            self.vehicle.lines.append,
+            self.vehicle.lines.say,
             line=self.writer,
             spawn=self._spawn,
         )
@@ -87,29 +87,104 @@ def test_a_duration_is_over_although_a_device_is_away(bench: Bench) -> None:
     assert 6 < seen[-1] < 8
 
 
-@pytest.mark.parametrize(
-    ("reports", "error"),
-    [
-        ([("fault", {"message": "no such file", "exit_code": 2})], SourceError),
-        ([("fault", {"message": "no such device", "exit_code": 1})], DeviceError),
-        ([], SourceError),
-    ],
-)
-def test_a_source_that_does_not_open_ends_the_run_before_it_begins(
-    bench: Bench, reports: list[tuple[str, dict[str, Any]]], error: type[RecorderError]
-) -> None:
+def fail(bench: Bench, **faults: tuple[dict[str, Any] | None, int]) -> None:
+    """Have drivers end while they open their source: by sensor, what they report, their code."""
+
     def spawn(name: str, *args: Any, **more: Any) -> Child:
-        bench.arms = {"cam": False}
+        bench.arms = dict.fromkeys(faults, False)
         child = bench._spawn(name, *args, **more)
-        if name == "cam":
-            for event, values in reports:
-                bench.children[name].report(event, **values)
-            bench.children[name].die(reports[0][1]["exit_code"] if reports else 70)
+        if name in faults:
+            report, code = faults[name]
+            if report is not None:
+                bench.children[name].report("fault", **report)
+            bench.children[name].die(code)
         return child
 
     bench.foreground._spawn = spawn
-    with pytest.raises(error, match=reports[0][1]["message"] if reports else "code 70"):
+
+
+def test_what_the_config_has_wrong_ends_the_run_with_all_that_is_wrong(bench: Bench) -> None:
+    file = bench.vehicle.config.path
+    rate = {"message": "lidar.rate: is odd", "exit_code": 2, "key": "lidar.rate"}
+    fail(bench, cam=({"message": "cam: no such file: x", "exit_code": 2}, 2), lidar=(rate, 2))
+    with pytest.raises(ConfigFaultsError) as caught:
         bench.foreground.arm()
+    assert str(caught.value).splitlines() == [
+        f"{file}:9: sensors.cam.source: no such file: x",
+        f"{file}:10: sensors.lidar.rate: is odd",
+    ]
+    assert caught.value.exit_code == 2
+
+
+def test_a_hanging_driver_does_not_hide_what_the_config_has_wrong(bench: Bench) -> None:
+    fail(bench, cam=({"message": "cam: no such file: x", "exit_code": 2}, 2))
+    spawn = bench.foreground._spawn
+
+    def hang(name: str, *args: Any, **more: Any) -> Child:
+        if name == "lidar":
+            bench.arms = {"lidar": False}
+            return bench._spawn(name, *args, **more)
+        return spawn(name, *args, **more)
+
+    bench.foreground._spawn = hang
+    began_ns = bench.vehicle.clock.monotonic_ns()
+    with pytest.raises(ConfigFaultsError, match="no such file: x"):
+        bench.foreground.arm()
+    assert bench.vehicle.clock.monotonic_ns() - began_ns < 7e9
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "said"),
+    [
+        ({"message": "cam: no answer", "exit_code": 1}, 1, "cam: no answer"),
+        (None, 70, "cam: driver ended with code 70"),
+    ],
+)
+def test_a_driver_that_fails_in_open_does_not_stop_the_others(
+    bench: Bench, report: dict[str, Any] | None, code: int, said: str
+) -> None:
+    fail(bench, cam=(report, code))
+    bench.foreground.arm()
+    bench.foreground.start(bench.plan)
+    bench.writer.rates = {"lidar": 10.0}
+    ended = {"ended": "duration", "samples": 50, "bytes": 1, "lost": {}, "unknown_losses": 0}
+
+    def watch(status: Status) -> None:
+        if status.elapsed_s > 5:
+            bench.writer.frozen["lidar"] = ended
+
+    outcome = bench.foreground.record(watch, duration_s=5.0)
+    assert outcome.faults[0] == said and outcome.exit_code == 3
+    assert outcome.streams["lidar"]["samples"] == 50
+    (event,) = bench.writer.events["drive"][:1]
+    assert (event["kind"], event["stream"], event["cause"]) == ("fault", "cam", "driver")
+    assert event["detail"] == said
+
+
+def test_a_driver_that_hangs_in_open_does_not_stop_the_others(bench: Bench) -> None:
+    bench.arms = {"cam": False}
+    began_ns = bench.vehicle.clock.monotonic_ns()
+    bench.foreground.arm()
+    assert 29e9 < bench.vehicle.clock.monotonic_ns() - began_ns < 32e9
+    bench.foreground.start(bench.plan)
+    bench.writer.rates = {"lidar": 10.0}
+    seen: list[float] = []
+
+    def watch(status: Status) -> None:
+        seen.append(status.elapsed_s)
+        if status.elapsed_s > 5:
+            bench.writer.frozen["lidar"] = bench.writer.streams()["lidar"] | {"ended": "duration"}
+
+    outcome = bench.foreground.record(watch, duration_s=5.0)
+    assert outcome.faults == ["cam: did not open within 30 s"] and outcome.exit_code == 3
+    assert 6 < seen[-1] < 7, "the duration is kept"
+
+
+def test_where_no_driver_comes_up_nothing_is_recorded(bench: Bench) -> None:
+    fail(bench, cam=(None, 70), lidar=({"message": "lidar: is odd", "exit_code": 1}, 1))
+    with pytest.raises(RecorderError, match=r"recorded: cam: .*; lidar: is odd") as caught:
+        bench.foreground.arm()
+    assert caught.value.exit_code == 1 and bench.writer.commands == []
 
 
 def test_a_writer_that_dies_while_the_session_closes_is_followed_by_one_that_closes_it(
@@ -176,3 +251,38 @@ def test_a_low_rate_is_an_event_and_no_loss(bench: Bench) -> None:
     outcome = bench.foreground.record(watch)
     assert outcome.exit_code == 0
     assert [e["cause"] for e in bench.writer.events["drive"] if e["kind"] == "rate"] == ["low"]
+
+
+@pytest.mark.parametrize("stalled", [True, False])
+def test_a_duration_is_kept_although_a_driver_hangs_or_is_hopelessly_slow(
+    bench: Bench, stalled: bool
+) -> None:
+    bench.foreground.arm()
+    bench.foreground.start(bench.plan)
+    if stalled:
+        bench.children["cam"].report("stall", stalled=True, hung_in="")
+    else:
+        object.__setattr__(bench.foreground.sensors["cam"].entry, "live", False)
+    seen: list[float] = []
+    status = bench.writer.status
+    began_ns = bench.vehicle.clock.monotonic_ns()
+
+    def slow() -> dict[str, Any]:
+        """What is played comes at a twentieth of its pace."""
+        told = status()
+        if "streams" in told:
+            played_ns = (bench.vehicle.clock.monotonic_ns() - began_ns) // 20
+            told["streams"]["cam"]["last_ns"] = began_ns + played_ns
+            told["start_mono_ns"] = began_ns
+        return told
+
+    bench.writer.status = slow  # type: ignore[method-assign]
+
+    def watch(status: Status) -> None:
+        seen.append(status.elapsed_s)
+        if status.elapsed_s > 5:
+            bench.writer.frozen["lidar"] = bench.writer.streams()["lidar"] | {"ended": "duration"}
+
+    outcome = bench.foreground.record(watch, duration_s=5.0)
+    assert (6 < seen[-1] < 7) if stalled else (10 < seen[-1] < 13)
+    assert (outcome.faults == ["cam: its driver hangs: it returns no data"]) is stalled

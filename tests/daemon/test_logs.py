@@ -119,3 +119,20 @@ def test_threads_do_not_mix_lines(session: Path) -> None:
         for thread in threads:
             thread.join()
     assert len(entries(session / "_recorder" / "recorder.log")) == 200
+
+
+def test_a_line_is_written_by_one_thread_at_a_time(session: Path) -> None:
+    """Whoever writes holds the log's lock, to the stream as to the session's file."""
+    held: list[bool] = []
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            held.append(log._lock.locked())
+            return super().write(text)
+
+    log = Log(Stream(), form="text", clock=ManualClock())
+    log.say("a")
+    log.follow(session)
+    log.say("b")
+    log.close()
+    assert held == [True, True] and not log._lock.locked()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from recorder.contract.errors import StorageError
-from recorder.daemon.metrics import MetricsServer, render
+from recorder.daemon.metrics import _MOST_CLIENTS, MetricsServer, render
+from recorder.daemon.surroundings import Surroundings
 
 LINE = re.compile(
     r'recorder_[a-z_]+(\{[a-z_]+="(\\.|[^"\\])*"(,[a-z_]+="(\\.|[^"\\])*")*\})? '
@@ -111,3 +113,35 @@ def test_it_is_served_on_this_machine_alone() -> None:
             assert get(server.port, "/metrics?x=1")[0] == 200
         with pytest.raises(StorageError, match=f"metrics.port: {server.port}: "):
             MetricsServer(server.port, str)
+
+
+def test_who_was_served_leaves_room_for_the_next() -> None:
+    with MetricsServer(0, lambda: "x 1\n") as server:
+        for _ in range(3 * _MOST_CLIENTS):
+            client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20.0)
+            client.request("GET", "/metrics")
+            assert client.getresponse().read() == b"x 1\n"
+            client.close()
+
+
+def test_the_daemons_surroundings_serve_its_status_until_they_are_closed() -> None:
+    session = SimpleNamespace(machine=SimpleNamespace(session=None))
+    daemon: Any = SimpleNamespace(
+        config=SimpleNamespace(metrics=SimpleNamespace(port=0)),
+        on_tick=[],
+        sessions=session,
+        status=status,
+        supervisor=SimpleNamespace(tell=lambda *_, **__: None),
+    )
+    log: Any = SimpleNamespace(follow=lambda session: None)
+    surroundings = Surroundings(daemon, log)
+    assert surroundings.metrics is not None
+    (tick,) = daemon.on_tick
+    tick(daemon, 0)
+    client = http.client.HTTPConnection("127.0.0.1", surroundings.metrics.port, timeout=20.0)
+    client.request("GET", "/metrics")
+    assert client.getresponse().read() == render(status()).encode()
+    client.close()
+    surroundings.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", surroundings.metrics.port), timeout=20.0)

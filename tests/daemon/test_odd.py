@@ -30,7 +30,7 @@ from recorder.daemon.processes.supervisor import WRITER
 from recorder.daemon.recording.machine import Wish
 from recorder.daemon.recording.wish import WishFile
 from recorder.formats.disk import PosixDisk
-from tests.daemon.fakes import CONFIG, FakeChore, Vehicle, make_session, vehicle
+from tests.daemon.fakes import CONFIG, FakeChore, Said, Vehicle, make_session, vehicle
 from tests.daemon.test_odd_retention import JSON, session
 
 # Chores that hang, or cannot be begun.
@@ -45,7 +45,7 @@ def test_a_chore_that_does_nothing_for_long_is_ended(tmp_path: Path) -> None:
         chores.append(FakeChore(command))
         return chores[-1]
 
-    queue = Finalizing(tmp_path, clock, lambda text: None, frozenset(), spawn)
+    queue = Finalizing(tmp_path, clock, Said().say, frozenset(), spawn)
     for _ in range(int(HUNG_S)):  # one that works, however long
         queue.turn(None)
         chores[0].used += 0.01
@@ -68,7 +68,7 @@ def test_a_machine_without_memory_for_a_chore_is_waited_for(tmp_path: Path) -> N
         tried.append(command)
         raise OSError(12, "Cannot allocate memory")
 
-    queue = Finalizing(tmp_path, clock, lambda text: None, frozenset(), spawn)
+    queue = Finalizing(tmp_path, clock, Said().say, frozenset(), spawn)
     for _ in range(100):
         queue.turn(None)
         clock.advance(0.1)
@@ -162,6 +162,22 @@ def test_another_daemon_that_took_the_root_meanwhile_is_a_fault(rig: Vehicle) ->
     assert kinds(rig) == ["root"]
 
 
+def test_a_root_that_cannot_be_taken_again_is_not_recorded_to(rig: Vehicle) -> None:
+    """It is there and takes files, but its lock is gone and cannot be made anew."""
+
+    def refused() -> None:
+        raise StorageError("the lock cannot be made: Read-only file system")
+
+    take = rig.running._root.take
+    rig.running._root.release()
+    rig.running._root.take = refused  # type: ignore[method-assign]
+    answer = rig.ask("start", name="a")
+    assert answer["ok"] is False and "the lock cannot be made" in answer["error"]
+    assert rig.sessions == []
+    rig.running._root.take = take  # type: ignore[method-assign]
+    assert rig.ask("start", name="b")["ok"] is True
+
+
 def test_a_keep_that_is_not_permitted_is_refused(
     rig: Vehicle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,11 +221,27 @@ def test_a_driver_that_hangs_is_started_again_and_a_silent_device_is_not(rig: Ve
     rig.run(1)
     assert rig.children["cam"] is not hung and rig.children["cam"].alive
     assert rig.running.supervisor.sensors["lidar"].starts == 1
-    (event,) = [e for e in rig.writer.events["drive"] if e["kind"] == "fault"]
-    assert (event["stream"], event["cause"]) == ("cam", "driver")
+    events = [e for e in rig.writer.events["drive"] if e["kind"] == "fault"]
+    assert [(e["stream"], e["cause"]) for e in events] == [("cam", "hung"), ("cam", "driver")]
     rig.ask("stop")
     rig.run(300)  # who records nothing has nothing to tell
     assert rig.running.supervisor.sensors["lidar"].starts == 1
+
+
+def test_a_driver_whose_read_does_not_return_is_started_again(rig: Vehicle) -> None:
+    rig.ask("start")
+    hung = rig.children["cam"]
+    hung.report("stall", stalled=True, hung_in="")
+    rig.run(2)
+    assert rig.children["cam"] is hung, "a slow read is waited for"
+    hung.report("stall", stalled=True, hung_in="read")
+    rig.run(2)
+    assert rig.children["cam"] is not hung and rig.children["cam"].alive
+    fault = "cam: its driver hangs: its read() does not return"
+    assert fault in rig.running.supervisor.faults
+    events = [e for e in rig.writer.events["drive"] if e["kind"] == "fault"]
+    assert [(e["stream"], e["cause"]) for e in events] == [("cam", "hung"), ("cam", "driver")]
+    assert events[0]["detail"] == fault
 
 
 def test_a_daemon_that_stood_still_blames_nobody(rig: Vehicle) -> None:

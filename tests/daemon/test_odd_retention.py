@@ -15,7 +15,7 @@ from recorder.daemon.after import retention
 from recorder.daemon.after.retention import choose, delete, keep, sweep
 from recorder.daemon.after.steps import Due, due_of, tell
 from recorder.daemon.host.disk import mounted_below
-from tests.daemon.fakes import CONFIG, make_session, vehicle
+from tests.daemon.fakes import CONFIG, Said, make_session, vehicle
 
 EVERYTHING = RetentionSettings(gb=0.0, days=None)
 NOTHING_DUE = "version: 1\n"
@@ -35,7 +35,7 @@ def packed(path: Path) -> bool:
 
 
 def swept(root: Path, settings: RetentionSettings = EVERYTHING, now_ns: int = 2 * 10**18) -> str:
-    return " ".join(sweep(root, settings, now_ns, None, packed, lambda text: None))
+    return " ".join(sweep(root, settings, now_ns, None, packed, Said().say))
 
 
 def test_links_are_nobodys_to_delete(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.daemon.control.requests import MOST_BYTES, Request, parse_request
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.priority import apply
+from recorder.daemon.processes.progress import STALLED_S, Progress
 from recorder.daemon.processes.rates import Floor, RateWatch, floor_of
 from recorder.daemon.processes.sensors import DEATHS_WINDOW_NS, MOST_DEATHS, Sensor
 from recorder.daemon.recording.machine import Wish
@@ -88,6 +89,13 @@ def test_requests_that_can_be_carried_out() -> None:
 def test_requests_that_cannot(line: bytes, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         parse_request(line)
+
+
+def test_the_longest_request() -> None:
+    line = b'{"op":"status"}'.ljust(MOST_BYTES)
+    assert parse_request(line).op == "status"
+    with pytest.raises(UsageError, match=f"longer than {MOST_BYTES} bytes"):
+        parse_request(line + b" ")
 
 
 @given(binary(max_size=200))
@@ -232,4 +240,26 @@ def test_what_a_child_prints_besides_reports_is_no_report() -> None:
     reports = []
     while not events.empty():
         reports.append(events.get()[1])
-    assert reports == [{"event": "a"}, {"event": "exit", "code": 0}]
+    printed = [report["line"] for report in reports if report["event"] == "printed"]
+    assert printed[:7] == ["\ufffd\ufffd", *lines[:6]] and printed[7].startswith("[[[")
+    others = [report for report in reports if report["event"] != "printed"]
+    assert others == [{"event": "a"}, {"event": "exit", "code": 0, "last": ""}]
+
+
+def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
+    told: list[Any] = []
+
+    def say(text: str, /, level: str = "info", **fields: Any) -> None:
+        told.append(text)
+
+    progress = Progress(say, lambda *a, **k: told.append(k["cause"]))
+    progress._on_commits(STALLED_S)
+    assert told == []
+    for uncommitted_s in (0.0, STALLED_S + 0.001, 60.0, STALLED_S, 0.0, 5.5, 0.0):
+        progress._on_commits(uncommitted_s)
+    stalled = "disk: nothing was committed for {} s, though samples wait"
+    restored = "disk: commits again"
+    assert told == [
+        *(stalled.format(5), "stalled", restored, "restored"),
+        *(stalled.format(6), "stalled", restored, "restored"),
+    ]

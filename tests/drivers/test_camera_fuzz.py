@@ -21,7 +21,7 @@ from recorder.contract.errors import DeviceError, ProtocolError, RecorderError, 
 from tests.drivers.camera_rig import jpeg
 from tests.drivers.fuzzing import mutated
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.campaign(weight=5)
 
 PACKETS = 100_000
 JPEGS = [jpeg(k, (32, 24)) for k in range(4)]

@@ -14,6 +14,7 @@ import pytest
 
 from drivers._devices import v4l2_abi as abi
 from drivers._devices.pictures import Note
+from drivers._devices.v4l2_controls import list_controls
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 from tests.drivers.camera_rig import driver, jpeg
 from tests.drivers.http_rig import jpegs, lost
@@ -293,3 +294,21 @@ def test_the_kernels_own_calls(tmp_path: Path) -> None:
     mapped.close()
     kernel.close(fd)
     assert abs(kernel.monotonic_ns() - time.monotonic_ns()) < 10_000_000_000
+
+
+def test_a_menu_has_the_items_between_its_bounds() -> None:
+    """Whatever a device answers beyond them; holes are left out."""
+
+    def ioctl(request: int, argument: Any) -> None:
+        if request == abi.QUERYCTRL:
+            if argument.id != abi.CTRL_NEXT:
+                raise OSError(errno.EINVAL, "the end")
+            argument.id, argument.type, argument.name = 7, abi.TYPE_MENU, b"Power Line"
+            argument.minimum, argument.maximum = 1, 4
+        elif argument.index == 3:
+            raise OSError(errno.EINVAL, "a hole")
+        else:
+            argument.item.name = f"item {argument.index}".encode()
+
+    (control,) = list_controls(ioctl).values()
+    assert control.menu == {n: f"item {n}" for n in (1, 2, 4)}

@@ -34,7 +34,7 @@ from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
 from tests.drivers.mmwave_rig import QUICK, Rig
 from tests.drivers.xsens_rig import entry as imu_entry
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.campaign(weight=8)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from tests.drivers import test_camera_fuzz as camera
 from tests.drivers.fuzzing import COUNT, GROWTH, mutated, resident
 from tests.drivers.http_rig import SMALL, Drawn, entry
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.campaign(weight=12)
 
 REQUESTS = [
     b"GET /api/v1/sensor/metadata/sensor_info HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -30,7 +30,7 @@ from drivers.sim.emulators.radar_firmware import BOOT_NS, DemoFirmware
 from recorder.contract.errors import DeviceError, ProtocolError
 from tests.drivers.mmwave_rig import Rig, recording, samples, valid
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.campaign(weight=6)
 
 _MANY = 100_000
 _GROWTH = 24_000_000  # bytes; a leak of a packet each would be six times that

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drivers._devices.dca1000 import CardReceiver, RadarCapture
 from drivers._devices.udp import Batch
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.dca1000 import SYSTEM_ERROR, Answer
@@ -91,6 +92,15 @@ def test_frames_come_with_rising_times_at_their_pace(tmp_path: Path) -> None:
     assert not lost(items, "network") and not told(items, "packets_lost")
     (state,) = (item for item in items if isinstance(item, State) and item.lasting)
     assert state.values["fpga_version"] == "2.9"
+
+
+def test_the_cards_version_is_recorded(tmp_path: Path) -> None:
+    with Rig("file", recording(tmp_path, 20)[0]) as rig:
+        rig.driver.open()
+        items = rig.frames(1)
+    (version,) = [i.values["fpga_version"] for i in items
+                  if isinstance(i, State) and "fpga_version" in i.values]  # fmt: skip
+    assert version == "2.9"
 
 
 def test_close_stops_radar_and_card(tmp_path: Path) -> None:
@@ -235,6 +245,40 @@ def test_what_others_send_does_not_disturb(tmp_path: Path) -> None:
         items += rig.frames(10)
     assert accounted(items, truth) == 13
     assert not told(items, "packets_lost")
+
+
+def test_packets_of_a_capture_before_are_none_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many gathered while the devices were set up: more than one call takes."""
+    path, truth = recording(tmp_path, 60)
+    boot, take = RadarCapture._await_boot, CardReceiver.receive
+    waits: list[float | None] = []
+
+    def receive(self: CardReceiver, timeout_s: float | None = None) -> Batch:
+        waits.append(timeout_s)
+        return take(self, timeout_s)
+
+    with (
+        Rig("file", path) as rig,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as before,
+    ):
+
+        def boot_late(self: RadarCapture, radar: Any) -> None:
+            boot(self, radar)
+            for number in range(1300):
+                head = (number + 1).to_bytes(4, "little") + (number * 1456).to_bytes(6, "little")
+                before.sendto(head + bytes(1456), ("127.0.0.1", rig.ports["data_port"]))
+
+        monkeypatch.setattr(RadarCapture, "_await_boot", boot_late)
+        monkeypatch.setattr(CardReceiver, "receive", receive)
+        rig.driver.open()
+        setting_up = list(waits)
+        items = rig.frames(5)
+    assert len(setting_up) > 1300 // 512 and set(setting_up) == {0.0}, "it waits for none of them"
+    assert accounted(items, truth) == 5
+    assert not told(items, "packets_lost")
+    assert not [item for item in items if isinstance(item, Lost)]
 
 
 def test_what_the_card_says_on_its_own_is_recorded(tmp_path: Path) -> None:

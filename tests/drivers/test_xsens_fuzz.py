@@ -28,7 +28,7 @@ from drivers.sim.mti_packets import ImuPackets, taken_outputs
 from recorder.contract.errors import DeviceError
 from tests.drivers.xsens_rig import PATIENCE_S, MtiRig, losses, samples
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.campaign(weight=10)
 
 COUNT = 100_000
 OUTPUTS = wanted_outputs(1000, ["euler_angles", "magnetic_field"])

@@ -422,6 +422,32 @@ def test_a_converter_that_is_pulled(number: int, monkeypatch: pytest.MonkeyPatch
     assert str(caught.value) == f"imu: serial:x: {os.strerror(number)}"
 
 
+def test_each_message_of_a_chunk_began_when_its_bytes_did() -> None:
+    """On a line of 115,200 baud a byte takes 1/11,520 s; what lies behind it came later."""
+    master, slave = os.openpty()
+    try:
+        now = [1_000_000_000]
+        mti = Mti(os.ttyname(slave), "imu", now_ns=lambda: now[0])
+        try:
+            for turn in range(2):
+                now[0] += turn * 50_000_000
+                messages = [encode_message(Mid.MTDATA2, bytes(size)) for size in (3, 201, 42)]
+                os.write(master, b"".join(messages))
+                received: list[Any] = []
+                while len(received) < 3:
+                    received += (more := mti.receive(PATIENCE_S))
+                    assert more, "no more came"
+                left = [sum(map(len, messages[k:])) for k in range(3)]
+                began = [now[0] - round(bytes_left * 1e9 / 11_520) for bytes_left in left]
+                assert [len(message.data) for message, _ in received] == [3, 201, 42]
+                assert [t_ns for _, t_ns in received] == began
+        finally:
+            mti.close()
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
 def test_an_error_of_the_device_is_a_state_and_no_loss() -> None:
     with MtiRig(rate=200.0) as rig:
         rig.driver.open()

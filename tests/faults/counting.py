@@ -31,14 +31,14 @@ class CountingDriver(Driver):
     options = {
         "rate": Option("float", 100.0, "samples per second"),
         "batch": Option("int", 1, "samples per message"),
-        "format": Option("str", "lzmaf", "of the second channel"),
+        "format": Option("str", "lzmaf", "of the second channel; empty: there is none"),
         "log": Option("str", "", "folder of what was promised"),
     }
 
     def open(self) -> Sequence[StreamSpec]:
         options = self.sensor.options
         self._next = 0
-        self._formats = ("raw", str(options["format"]))
+        self._formats = ("raw", *filter(None, [str(options["format"])]))
         self._spec = stream(self.sensor.name, options["rate"], self._formats)
         Promises.file = Path(options["log"]) / f"{self.sensor.name}.{os.getpid()}"
         return [self._spec]

@@ -12,7 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from drivers._kit.link import Link, Session
+from drivers._kit.announced import Session
+from drivers._kit.link import Link
 from recorder.contract.bus import DriverSocket
 from recorder.contract.clock import SystemClock
 from recorder.contract.streams import StreamSpec

@@ -22,6 +22,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.session.layout import read_session_json
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
+from tests.campaigns import Campaign
 from tests.faults.numbers import stored
 from tests.kills import Recording
 
@@ -37,7 +38,6 @@ storage: {{sync_interval_ms: 50, min_free_gb: 0, buffer_mb: 16}}
 STREAMS = ("a", "b", "c")
 SECONDS = 1.6
 VICTIMS = ("writer", "driver", "supervisor", "all")
-RUNS = 48
 
 
 @dataclass
@@ -156,8 +156,10 @@ def test_a_kill_of_the_writer_and_one_of_everything(tmp_path: Path) -> None:
     run_all(tmp_path, [VICTIMS.index("writer"), VICTIMS.index("all")])
 
 
-@pytest.mark.campaign
-def test_kills_at_seeded_moments_under_load() -> None:
+@pytest.mark.campaign(weight=120, least=5)
+def test_kills_at_seeded_moments_under_load(campaign: Campaign) -> None:
     # On a disk, with its stalls; `tmp_path` may lie in memory.
     with tempfile.TemporaryDirectory(prefix="recorder-kills-") as folder:
-        run_all(Path(folder), range(RUNS))
+        for seed in campaign.seeds():  # each victim once
+            first = seed * len(VICTIMS)
+            run_all(Path(folder), range(first, first + len(VICTIMS)))

@@ -15,6 +15,8 @@ import pytest
 from recorder.cli import main
 from recorder.contract.clock import ManualClock, SystemClock
 from recorder.formats.disk import PosixDisk
+from recorder.session.journal import read_journal
+from recorder.session.journal_frames import MARKER
 from recorder.session.layout import SessionPlan
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
@@ -125,7 +127,7 @@ def test_what_cannot_be(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert line.startswith(f"recorder recover: {path}") and text in line, line
     live.abandon()
     journal = root / "killed/_recorder/commits"
-    journal.write_bytes(b"x" + journal.read_bytes())
+    journal.write_bytes(journal.read_bytes().replace(MARKER, b"xxxx"))
     before = contents(root / "killed")
     code, result, said = ask(capsys, root)
     assert code == 1  # and the others are recovered all the same
@@ -203,7 +205,7 @@ def test_killed_before_any_of_its_calls_and_run_again(tmp_path: Path, step: int)
 def test_the_work_goes_by_the_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour: 18,000 commits, 36,000 lidar and 108,000 camera frames, 360,000 IMU samples."""
     path = hour_long(tmp_path)
-    assert (path / "_recorder/commits").read_bytes().count(b'"k":"commit"') == COMMITS + 1
+    assert read_journal(path / "_recorder/commits").commits == COMMITS + 1
     decoded = []
     real = lzma.decompress
 
@@ -219,3 +221,18 @@ def test_the_work_goes_by_the_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(decoded) == TAIL["lidar"]
     salvage = path / "_recorder/salvage"
     assert not list(salvage.iterdir())  # nothing was torn, nothing is copied
+
+
+def test_a_root_s_links_that_lead_out_of_it_are_left_alone(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "link").symlink_to(root / "killed")
+    before = contents(root / "killed")
+    code, result, said = ask(capsys, other)
+    assert (code, result["sessions"]) == (0, [])
+    assert said == [
+        f"{other}/link: is a symbolic link to {root}/killed, outside of {other}; skipped"
+    ]
+    assert contents(root / "killed") == before

@@ -138,7 +138,7 @@ def test_an_error_at_every_23rd_call(
     every_call(root, syscalls, fault, tmp_path, 4 * list(FAULTS).index(fault), 23)
 
 
-@pytest.mark.campaign
+@pytest.mark.campaign(weight=20)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_error_at_every_call(root: Path, syscalls: Syscalls, fault: str, tmp_path: Path) -> None:
     every_call(root, syscalls, fault, tmp_path, 0, 1)

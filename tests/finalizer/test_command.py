@@ -99,7 +99,7 @@ def test_one_archive_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--to", "ncore,ncore"], "names no archive, or one twice"),
         (["--to", "ncore", "--option", "store=itar"], "is not of the form NAME.KEY=V"),
         (["--to", "ncore", "--option", "l5kit.x=1"], "an archive that --to does not name"),
-        (["--to", "ncore", "--option", "ncore.store=tar"], "ncore.store: 'tar' is not one of"),
+        (["--to", "ncore", "--option", "ncore.store=tar"], "ncore.store=tar: 'tar' is not one of"),
         (["--to", "ncore", "--calibration", "none.yaml"], "none.yaml"),
     ],
 )

@@ -110,6 +110,30 @@ def test_sessions_are_added_and_replaced(
     assert result.summary == {"sessions": 3}
 
 
+@pytest.mark.parametrize("name", ["summer", "summer.set", "summer.a.b"])
+def test_an_older_dataset_is_known_by_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert finalizer._existing(tmp_path, "summer") == tmp_path
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["summer2.set", "summer2", "summer_2.set", "summer-labels.set", ".summer.old", "late.summer"],
+)
+def test_a_neighbour_is_no_older_dataset(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path, name: str
+) -> None:
+    """A packer that is told of it would add to it, or refuse what it does not know."""
+    place = tmp_path / "summer/fake"
+    assert finalizer._existing(place, "summer") is None
+    place.mkdir(parents=True)
+    (place / name).write_text("a neighbour")
+    assert finalizer._existing(place, "summer") is None
+    list(collect(sessions[:1], [Step("fake")], tmp_path / "summer"))
+    assert rows(tmp_path / "summer") == {"a": 1}
+    assert (place / name).read_text() == "a neighbour"
+
+
 def test_a_dataset_that_was_made_meanwhile_is_added_to(
     packer: CollectingPacker,
     sessions: list[Path],

@@ -421,3 +421,24 @@ def test_verify_lets_odd_times_of_plain_traces_pass(tmp_path: Path) -> None:
     (odd,) = verify(path)
     assert "sample 1:" in odd
     assert odd.endswith("(and more; see `recorder validate`)")
+
+
+def test_a_link_out_of_its_folder_is_refused_and_one_within_is_followed(
+    packer: FakePacker, session: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "other"
+    root.mkdir()
+    link = root / "borrowed"
+    link.symlink_to(session, target_is_directory=True)
+    before = contents(session)
+    with pytest.raises(SessionError) as caught:
+        list(finalize(link, [Step("fake")]))
+    assert str(caught.value) == (
+        f"{link}: is a symbolic link to {session}, outside of {root}; "
+        "not packed: name that folder instead"
+    )
+    assert contents(session) == before and packer.seen == []
+    latest = session.parent / "latest"
+    latest.symlink_to(session.name)
+    (result,) = finalize(latest, [Step("fake")])
+    assert result.files[0].exists()

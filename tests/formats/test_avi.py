@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from fractions import Fraction
@@ -14,7 +15,9 @@ import pytest
 
 from recorder.formats.roverd import open_channel
 from recorder.formats.roverd.avi import AviLayout
+from recorder.formats.roverd.avi_demux import find_frames
 from recorder.formats.roverd.avi_scan import scan_avi
+from recorder.formats.roverd.channel import ReadFile
 from tests.formats.avi_kit import (
     HEIGHT,
     JPEGS,
@@ -192,3 +195,54 @@ def test_reader_takes_opencvs_own_files(tmp_path: Path, kept: int) -> None:
     path.write_bytes(whole[: len(whole) - 200])
     with open_channel(tmp_path, "v.avi", META, partial=True) as channel:
         assert len(channel) in (kept - 1, kept)
+
+
+def chunk(name: bytes, body: bytes) -> bytes:
+    return name + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2)
+
+
+def plain_avi(frames: list[bytes], counted: int | None = None) -> bytes:
+    """An AVI file of one RIFF without any index, of a muxer that knows no more (AVI 1.0)."""
+    strh = bytearray(56)
+    strh[:8] = b"vidsMJPG"
+    strh[32:36] = (len(frames) if counted is None else counted).to_bytes(4, "little")
+    strl = chunk(b"LIST", b"strl" + chunk(b"strh", bytes(strh)))
+    hdrl = chunk(b"LIST", b"hdrl" + chunk(b"avih", bytes(56)) + strl)
+    movi = chunk(b"LIST", b"movi" + b"".join(chunk(b"00dc", frame) for frame in frames))
+    return chunk(b"RIFF", b"AVI " + hdrl + movi)
+
+
+def found_in(path: Path, data: bytes) -> tuple[list[bytes], int, int]:
+    """Frames, bytes behind the last whole chunk, and frames that are missing."""
+    path.write_bytes(data)
+    with contextlib.closing(ReadFile(path)) as file:
+        frames = find_frames(file)
+        places = zip(frames.offsets.tolist(), frames.sizes.tolist(), strict=True)
+        return [file.read(at, size) for at, size in places], frames.tail, frames.missing
+
+
+@pytest.mark.parametrize("last", [b"even", b"odd"])
+def test_what_is_behind_the_last_whole_frame_is_counted(tmp_path: Path, last: bytes) -> None:
+    """To the byte; a padding byte that is missing leaves nothing behind, and no less."""
+    frames = [b"first", b"the second", last]
+    whole, path = plain_avi(frames), tmp_path / "v.avi"
+    assert found_in(path, whole) == (frames, 0, 0)
+    size = len(whole) - len(last) - len(last) % 2
+    if len(last) % 2:
+        assert found_in(path, whole[:-1]) == (frames, 0, 0)
+        whole = whole[:-1]
+    for cut in range(1, len(last) + 1):
+        left = len(last) - cut + 8
+        assert found_in(path, whole[:-cut]) == (frames[:2], left, 1)
+    for left in range(8):
+        assert found_in(path, whole[: size - 8 + left]) == (frames[:2], left, 1)
+    for more in (1, 7, 8, 100):
+        assert found_in(path, plain_avi(frames) + b"\1" * more) == (frames, more, 0)
+
+
+def test_frames_that_repeat_the_one_before_are_not_missing(tmp_path: Path) -> None:
+    frames = [b"one", b"", b"two", b"", b""]
+    held = [b"one", b"two"]
+    assert found_in(tmp_path / "v.avi", plain_avi(frames)) == (held, 0, 0)
+    assert found_in(tmp_path / "v.avi", plain_avi(frames, counted=9)) == (held, 0, 4)
+    assert found_in(tmp_path / "v.avi", plain_avi(frames, counted=0)) == (held, 0, 0)

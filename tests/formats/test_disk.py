@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recorder.formats import disk
 from recorder.formats.disk import GATHER_BYTES, PosixDisk
 
 REAL_WRITEV = os.writev
@@ -241,4 +243,33 @@ def test_syncing_several_files_syncs_each_and_tells_of_the_one_that_failed(
     disk.sync_files([])
     disk.sync_files(files[:1])
     for file in files:
+        file.close()
+
+
+def test_the_kernel_is_told_early_of_what_there_is_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte once, in order, of large files only; where the C library can."""
+    if platform.libc_ver()[0] == "glibc":
+        assert disk._sync_file_range is not None
+    told: list[tuple[int, int, int]] = []
+
+    def begin(fd: int, offset: int, size: int, flags: int) -> int:
+        told.append((offset, size, flags))
+        return 0
+
+    monkeypatch.setattr(disk, "_sync_file_range", begin)
+    (tmp_path / "old").write_bytes(b"0123")
+    for file, first in (
+        (PosixDisk().create(tmp_path / "file"), 0),
+        (PosixDisk().reopen(tmp_path / "old", 3), 3),
+    ):
+        told.clear()
+        part = bytes(disk.WRITEBACK_BYTES // 2)
+        for _ in range(5):
+            file.append(part)
+            file.flush()
+        assert [offset for offset, _, _ in told] == [first, first + 2 * len(part)]
+        assert [size for _, size, _ in told] == [2 * len(part)] * 2
+        assert {flags for _, _, flags in told} == {2}, "SYNC_FILE_RANGE_WRITE"
         file.close()

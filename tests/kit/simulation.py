@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 
 from drivers._kit import link as link_module
-from drivers._kit.link import Link, Session
+from drivers._kit.announced import Session
+from drivers._kit.link import Link
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
@@ -189,7 +190,7 @@ class Plane:
                 pass
 
         class Router:
-            def __init__(self, folder: Path, waker: Waker) -> None:
+            def __init__(self, folder: Path, waker: Waker, **_: Any) -> None:
                 self._waker = waker
                 self._inbox: deque[tuple[bytes, list[bytes]]] = deque()
                 plane.router_in = self._inbox

@@ -12,6 +12,7 @@ import pytest
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
+from tests.campaigns import seeded
 from tests.kit.simulation import Plane, SimDriver, stream_spec
 
 CAMERA = stream_spec("cam", 30.0)
@@ -19,9 +20,6 @@ LIDAR = stream_spec("lid", 10.0)
 LIDAR_IMU = stream_spec("lid_imu", 100.0)
 LATE = stream_spec("late", 200.0)
 IMU = stream_spec("imu", 100.0, blob=False)  # small samples, which share messages
-
-SEEDS = [*range(6), *(pytest.param(n, marks=pytest.mark.campaign) for n in range(6, 36))]
-FURTHER = [pytest.param(n, marks=pytest.mark.campaign) for n in range(1, 10)]
 
 
 def recorded(plane: Plane, stream: str) -> dict[int, list[tuple[int, int]]]:
@@ -121,7 +119,7 @@ def play(plane: Plane, steps: int, kill: float) -> None:
         plane.step()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded(6, weight=30, least=10)
 def test_killed_writers_lose_nothing(make_plane: Any, seed: int) -> None:
     plane: Plane = make_plane(seed)
     begin(plane, ("cam", (CAMERA,)), ("lid", (LIDAR, LIDAR_IMU)), ("imu", (IMU,)))
@@ -139,7 +137,7 @@ def test_killed_writers_lose_nothing(make_plane: Any, seed: int) -> None:
     assert_nothing_lost(plane, plane.stop_session())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded(6, weight=30, least=10)
 def test_killed_drivers_lose_only_what_was_not_acknowledged(make_plane: Any, seed: int) -> None:
     plane: Plane = make_plane(seed)
     specs = {"imu": (IMU,), "lid": (LIDAR, LIDAR_IMU)}
@@ -190,7 +188,7 @@ def play_others(plane: Plane, but: str) -> None:
         plane.step()
 
 
-@pytest.mark.parametrize("seed", [0, *FURTHER])
+@seeded(1, weight=10, least=5)
 def test_a_driver_that_joins_late_shrinks_the_others_buffers(make_plane: Any, seed: int) -> None:
     plane: Plane = make_plane(seed)
     begin(plane, ("cam", (CAMERA,)))
@@ -205,11 +203,14 @@ def test_a_driver_that_joins_late_shrinks_the_others_buffers(make_plane: Any, se
 
 
 @pytest.mark.parametrize("size", [100, 3_000, 7_000, 12_000, 50_000])
-@pytest.mark.parametrize("seed", [0, *FURTHER])
+@seeded(1, weight=10, least=5)
 def test_a_source_at_full_pace_waits_and_comes_to_its_end(
     make_plane: Any, seed: int, size: int
 ) -> None:
-    """Whatever a message's size against ring (10 kB) and credit: the ring always drains."""
+    """Whatever a message's size against ring (10 kB) and credit: the ring always drains.
+
+    What is larger than the ring is refused and counted, in order, and holds up nothing.
+    """
     plane: Plane = make_plane(seed, buffer_bytes=10_000)
     begin(plane, ("lid", (LIDAR, LIDAR_IMU)))
     driver = plane.drivers["lid"]
@@ -218,7 +219,7 @@ def test_a_source_at_full_pace_waits_and_comes_to_its_end(
     for i in range(30):
         spec = (LIDAR, LIDAR, LIDAR_IMU)[i % 3]
         wait_for_room(plane, driver, spec, size)
-        assert driver.data(spec, [size])
+        assert driver.data(spec, [size]) is (size < 10_000), "refused only where it cannot fit"
         if plane.rng.random() < 0.05:
             plane.kill_writer()
             plane.start_writer()
@@ -340,7 +341,7 @@ def test_a_message_that_no_log_can_take_faults_its_driver_not_the_writer(
     assert accounts["imu"]["samples"] == 3 and not plane.deaths
 
 
-@pytest.mark.parametrize("seed", [0, *FURTHER])
+@seeded(1, weight=10, least=5)
 def test_a_stalled_disk_is_no_reason_for_the_writers_memory_to_grow(
     make_plane: Any, seed: int
 ) -> None:

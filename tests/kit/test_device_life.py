@@ -132,6 +132,43 @@ def test_a_device_that_goes_and_comes_back(make_rig: Callable[..., Rig]) -> None
     assert [t["device"] for t in told if "device" in t] == ["lost", "back"]
 
 
+def test_what_lasts_is_told_as_it_is_when_a_session_begins(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it: what was said first and since, the newest of each, in every session."""
+
+    class Settings(Device):
+        def read(self) -> Item | None:
+            item = super().read()
+            more = {2: {"exposure": 3}, 3: {"gain": 8}, 4: {"passing": 1}}.get(self.given)
+            if more is None:
+                return item
+            return State("fake", self.clock.monotonic_ns(), more, lasting="passing" not in more)
+
+    rig = make_rig()
+    driver = Settings([], rig.clock)
+    sessions: list[Path] = []
+    start = rig.start
+
+    def late(duration_s: float | None = None) -> Path:
+        wait(lambda: driver.given > 4)
+        sessions.append(start())
+        return sessions[0]
+
+    def again() -> None:
+        later(driver)
+        rig.stop()
+        sessions.append(start())
+        later(driver)
+
+    monkeypatch.setattr(rig, "start", late)
+    rig.record(driver, during=again)
+    assert len(sessions) == 2
+    for session in sessions:
+        told = [line["state"] for line in lines(session, "log.jsonl")]
+        assert told == [{"gain": 8, "exposure": 3}]
+
+
 def test_a_session_that_ends_while_its_device_is_away(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     driver = Device([None, *[DeviceError("fake: no answer")] * 1000], rig.clock)
@@ -145,6 +182,31 @@ def test_a_session_that_ends_while_its_device_is_away(make_rig: Callable[..., Ri
 
     account = rig.record(driver, during=unplug)
     assert account["unknown_losses"] == 1
+
+
+def test_a_device_that_is_away_for_a_whole_session_is_absent_in_it(
+    make_rig: Callable[..., Rig],
+) -> None:
+    rig = make_rig()
+    driver = Device([None, *[DeviceError("fake: no answer")] * 1000], rig.clock)
+    sessions: list[Path] = []
+
+    def unplug() -> None:
+        later(driver)
+        driver.gone = True
+        wait(lambda: device_reports(rig) == ["lost"])
+        rig.stop()
+        sessions.append(rig.start())
+        now_ns = rig.clock.monotonic_ns()
+        wait(lambda: rig.clock.monotonic_ns() > now_ns + 1_000_000_000)
+
+    account = rig.record(driver, during=unplug)
+    assert (account["samples"], account["unknown_losses"]) == (0, 1)
+    causes = [
+        [e["cause"] for e in lines(path, "events.jsonl") if e["type"] == "lost"]
+        for path in (rig.root / "s", *sessions)
+    ]
+    assert causes == [["device"], ["absent"]]
 
 
 def test_a_device_that_comes_back_as_another_ends_its_stream(make_rig: Callable[..., Rig]) -> None:

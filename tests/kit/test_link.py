@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._kit.link import Link, Session
+from drivers._kit.announced import Session
+from drivers._kit.link import Link
 from recorder.contract.bus import TapSubscriber, WriterSocket, tap_address
 from recorder.contract.clock import ManualClock
 from recorder.contract.errors import ProtocolError
@@ -59,7 +60,13 @@ class Stage:
     def say(self, kind: Kind, **values: Any) -> None:
         assert self.writer.send(self.peer, Message(kind, values=values))
 
-    def hello(self, key: str | None = "s1", window: int = 10**6, **positions: Any) -> None:
+    def hello(
+        self,
+        key: str | None = "s1",
+        window: int = 10**6,
+        buffer: int = 10**6,
+        **positions: Any,
+    ) -> None:
         session = {"key": key, "start_ns": 5, "until_ns": None, "last_ns": None} if key else None
         self.say(
             Kind.HELLO,
@@ -67,7 +74,7 @@ class Stage:
             next=None,
             crossing=False,
             positions=positions,
-            buffer_bytes=10**6,
+            buffer_bytes=buffer,
             window_bytes=window,
         )
 
@@ -201,6 +208,7 @@ def test_what_the_writer_refuses_is_raised_in_the_main_thread(
     stage.until(lambda: stage.link._failure is not None)
     for call in (
         lambda: stage.link.publish(data(), session),
+        lambda: stage.link.publish(data(), None),
         lambda: stage.link.is_open(session),
         lambda: stage.link.wait_for_session(0.0),
     ):
@@ -215,10 +223,38 @@ def test_silence_makes_it_ask_sooner_where_something_is_owed(stage: Stage) -> No
     assert stage.writer.receive() is None  # nothing is owed: no hurry
     stage.clock.advance(0.6)
     stage.hear(Kind.PING)
+    stage.writer.wait(0.4)  # longer than a turn of the link's thread
+    assert stage.writer.receive() is None, "it asks once, and then waits again"
     stage.link.publish(data(), session)
     stage.hear(Kind.DATA)
     stage.clock.advance(0.6)
     stage.hear(Kind.PING)
+
+
+@pytest.mark.parametrize("news", ["ack", "finish", "hello"])
+def test_whoever_waits_for_room_is_woken_by_what_makes_it(stage: Stage, news: str) -> None:
+    session = stage.joined()
+    for number in range(3):
+        stage.link.publish(data(number), session)
+    epoch, _, _ = [stage.hear(Kind.DATA).epoch for _ in range(3)]
+    size = 10**6 - 15_000  # beside one message's budget there is room for no other
+
+    def tell() -> None:
+        match news:
+            case "ack":
+                stage.say(Kind.ACK, positions={"imu": [epoch, 2, 3]})
+            case "finish":
+                stage.say(Kind.FINISH, session="s1")
+            case "hello":
+                stage.hello(imu=[epoch, 3, 3], buffer=2 * 10**6)
+
+    assert not stage.link.wait_for_room("imu", size, 0.0)
+    timer = threading.Timer(0.05, tell)
+    timer.start()
+    before = time.monotonic()
+    assert stage.link.wait_for_room("imu", size, 2 * PATIENCE_S)
+    assert time.monotonic() - before < PATIENCE_S
+    timer.join()
 
 
 def test_a_signal_wakes_whoever_waits(stage: Stage) -> None:

@@ -54,7 +54,7 @@ def test_numbers_are_gap_free_and_a_refusal_takes_seq_in_order() -> None:
     assert outbox.offer(data("a", count=3))  # the first uses no budget
     assert outbox.offer(data("a"))
     assert outbox.offer(data("a"))
-    assert not outbox.offer(data("a", count=5))
+    assert outbox.offer(data("a", count=5)) is False
     assert not outbox.offer(data("a", count=2))
     assert outbox.refused == {"a": 7}
     outbox.offer(Message(Kind.STATE, stream="a", values={"x": 1}))
@@ -83,13 +83,39 @@ def test_refusals_are_told_when_there_is_room_even_if_nothing_follows() -> None:
     assert [(m.kind, m.count, m.seq) for m in sent(outbox)] == [(Kind.LOST, 4, 2)]
 
 
-def test_a_message_larger_than_the_ring_is_taken_when_the_ring_is_empty() -> None:
-    outbox = ready(buffer_bytes=100)
+def test_a_message_larger_than_the_ring_is_refused_and_told_at_once() -> None:
+    """Also as a stream's first, and in an empty ring: nothing would ever make room for it."""
+    outbox = ready(buffer_bytes=200)
+    for _ in range(3):
+        assert not outbox.offer(data("a", 5000))
+    assert [(m.kind, m.number, m.seq, m.count) for m in sent(outbox)] == [(Kind.LOST, 0, 0, 3)]
+    assert outbox.offer(data("a", 136))
+    assert outbox.offer(data("a", 136))
+    assert not outbox.offer(data("a", 137))
+    out = [(m.kind, m.number, m.seq, m.count) for m in sent(outbox)]
+    assert out == [(Kind.DATA, 1, 3, 1), (Kind.DATA, 2, 4, 1), (Kind.LOST, 3, 5, 1)]
+    assert outbox.refused == {"a": 4} and outbox.bytes_held == 2 * 200 + 2 * HEADER
+
+
+def test_a_ring_that_is_in_use_elsewhere_takes_one_that_fits() -> None:
+    outbox = ready(buffer_bytes=200)
     assert outbox.offer(data("a"))
-    assert outbox.offer(data("a", 5000))
+    outbox.buffer_bytes = 0  # a session that ends holds the bytes
+    assert outbox.offer(data("a", 136))
     assert not outbox.offer(data("a"))
-    outbox.acknowledge({"a": (7, 2, 2)})
-    assert outbox.offer(data("a", 5000))
+
+
+def test_refusals_in_a_row_are_one_message_until_it_is_sent() -> None:
+    outbox = ready(buffer_bytes=200)
+    for t_ns in (5, 7, 11):
+        message = data("a", 5000)
+        message.t_mono_ns = np.array([t_ns])
+        assert not outbox.offer(message)
+        if t_ns == 7:
+            (lost,) = sent(outbox)
+            assert (lost.count, lost.t_mono_ns, lost.values["duration_ns"]) == (2, 7, 2)
+    (lost,) = sent(outbox)
+    assert (lost.number, lost.seq, lost.count, lost.t_mono_ns) == (1, 2, 1, 11)
 
 
 def test_credit_holds_back_but_always_lets_one_message_through() -> None:
@@ -137,6 +163,97 @@ def test_acknowledgements_of_other_epochs_and_streams_mean_nothing() -> None:
     assert not outbox.empty
     outbox.hello({"a": (6, 40, 40)}, buffer_bytes=1000, window_bytes=1000)
     assert [m.number for m in sent(outbox)] == [0]
+
+
+def numbered(outbox: Outbox) -> list[tuple[int, int, int | None]]:
+    return [(m.number, m.seq, m.count) for m in sent(outbox)]
+
+
+def test_few_bytes_join_the_message_before_until_that_was_sent() -> None:
+    outbox = Outbox(SPECS, epoch=7, merge_bytes=236)
+    outbox.hello({}, buffer_bytes=1000, window_bytes=1000)
+    for _ in range(5):
+        assert outbox.offer(data("a"))
+    # The first has a budget of its own; two and one are 136 + 100 bytes, which is the limit.
+    held = outbox.bytes_held
+    assert numbered(outbox) == [(0, 0, 1), (1, 1, 3), (2, 4, 1)]
+    assert outbox.offer(data("a", count=2))  # what was sent stays as it was
+    assert outbox.bytes_held == held + 100
+    assert numbered(outbox) == [(3, 5, 2)]
+    outbox.hello({"a": (7, 1, 1)}, buffer_bytes=1000, window_bytes=1000)  # to another writer, too
+    assert outbox.offer(data("a"))
+    assert outbox.offer(data("a"))
+    assert numbered(outbox) == [(1, 1, 3), (2, 4, 1), (3, 5, 2), (4, 7, 2)]
+
+
+def test_only_samples_of_raw_channels_join_and_only_samples() -> None:
+    video = StreamSpec("v", (*SPECS[0].channels, ChannelSpec("y", "lzma", "u1", (1, 1))))
+    outbox = Outbox([*SPECS, video], epoch=7, merge_bytes=1000)
+    outbox.hello({}, buffer_bytes=1000, window_bytes=1000)
+    for _ in range(3):
+        assert outbox.offer(data("v"))
+        assert outbox.offer(data("a"))
+    assert outbox.offer(Message(Kind.STATE, stream="a", values={"x": 1}))
+    assert outbox.offer(data("a"))
+    assert outbox.offer(Message(Kind.LOST, stream="a", count=4, values={"cause": "device"}))
+    out = [(m.stream, m.kind, m.seq, m.count) for m in sent(outbox)]
+    assert out == [
+        ("a", Kind.DATA, 0, 1),
+        ("a", Kind.DATA, 1, 2),
+        ("a", Kind.STATE, 3, 0),
+        ("a", Kind.DATA, 3, 1),
+        ("a", Kind.LOST, 4, 4),
+        *[("v", Kind.DATA, n, 1) for n in range(3)],
+    ]
+
+
+def test_each_run_of_refusals_has_its_own_time_and_count() -> None:
+    def timed(*times: int) -> Message:
+        message = data("a", count=len(times))
+        message.t_mono_ns = np.array(times)
+        return message
+
+    outbox = ready(buffer_bytes=100)
+    assert outbox.offer(timed(1_000))
+    assert outbox.offer(timed(2_000))
+    assert not outbox.offer(timed(3_000, 3_500))
+    assert not outbox.offer(timed(4_000, 4_600, 4_900))
+    sent(outbox)
+    outbox.acknowledge({"a": (7, 2, 2)})
+    assert outbox.offer(timed(5_000))
+    assert not outbox.offer(timed(6_000, 6_200))
+    assert outbox.refused == {"a": 7}, "in all"
+    sent_now = sent(outbox)
+    outbox.acknowledge({"a": (7, 4, 4)})
+    told = [m for m in sent_now + sent(outbox) if m.kind is Kind.LOST]
+    assert [(m.count, m.t_mono_ns, m.values) for m in told] == [
+        (5, 4_900, {"cause": "refused", "duration_ns": 1_900}),
+        (2, 6_200, {"cause": "refused", "duration_ns": 200}),
+    ]
+
+
+def test_a_state_takes_no_numbers_whatever_it_counts() -> None:
+    outbox = ready()
+    assert outbox.offer(Message(Kind.STATE, stream="a", count=3, values={"x": 1}))
+    assert outbox.offer(Message(Kind.LOST, stream="a", count=None, values={"cause": "device"}))
+    assert outbox.offer(data("a"))
+    assert numbered(outbox) == [(0, 0, 0), (1, 0, None), (2, 0, 1)]
+
+
+def test_the_credit_is_used_to_its_last_byte() -> None:
+    outbox = ready(buffer_bytes=10_000, window_bytes=300)
+    for _ in range(4):
+        outbox.offer(data("a"))
+    assert len(sent(outbox)) == 3
+    outbox.hello({"a": (7, 0, 0)}, buffer_bytes=10_000, window_bytes=299)
+    assert len(sent(outbox)) == 2
+
+
+def test_the_ring_is_used_to_its_last_byte() -> None:
+    for size, taken in ((200, True), (199, False)):
+        outbox = ready(buffer_bytes=size)
+        assert outbox.offer(data("a")) and outbox.offer(data("a"))
+        assert outbox.offer(data("a")) is taken
 
 
 def test_after_its_end_a_stream_takes_nothing() -> None:
@@ -204,7 +321,7 @@ class DataPlane(RuleBasedStateMachine):
             self.offered[stream].append((self.epoch, self.next_id))
         else:
             self.refused[stream] += 1
-            assert held, "an empty ring refuses nothing"
+            assert held or not self.outbox.fits(message.nbytes), "an empty ring takes what fits"
 
     @rule(stream=st.sampled_from(NAMES), count=st.integers(1, 9))
     def offer_loss(self, stream: str, count: int) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from drivers._kit import runner as runner_module
+from drivers._kit import stamps
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import Runner
 from recorder.contract.bus import DriverSocket
@@ -143,7 +144,7 @@ class Rig:
         during: Callable[[], object] | None = None,
     ) -> dict[str, Any]:
         """Run the driver through one session; returns its account with what is on disk."""
-        runner = Runner(driver, self.folder, self.clock)
+        runner = self.runner = Runner(driver, self.folder, self.clock)
 
         def supervise() -> None:
             try:
@@ -248,11 +249,16 @@ class LiveDriver(FakeDriver):
         return sample
 
 
-def test_a_devices_batch_across_the_end_is_cut_there(make_rig: Callable[..., Rig]) -> None:
+def test_a_devices_batch_across_the_end_is_cut_there(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "_LATEST_NS", 10**15)  # however slow this machine is
+    monkeypatch.setattr(stamps, "_BEHIND_NS", 10**15)
     rig = make_rig()
     driver = LiveDriver(SensorConfig("fake", "script", "", {}, "realtime", False))
 
     def during() -> None:
+        assert rig.runner._link.wait_for_session(PATIENCE_S) is not None
         driver.begin_ns = rig.service_start(rig.root / "s") + 300 * MS
         rig.until("ended")
 
@@ -282,6 +288,12 @@ def test_full_pace_waits_for_room_instead_of_refusing(make_rig: Callable[..., Ri
     account = rig.record(rig.driver(*[batch(n, 10) for n in range(0, 300, 10)]))
     assert account["x"] == list(range(300))
     assert account["lost"] == {}
+
+
+def test_a_batch_larger_than_the_ring_goes_in_parts(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(buffer_bytes=3_000)  # eleven samples
+    account = rig.record(rig.driver(*[batch(n, 75) for n in range(0, 300, 75)]))
+    assert account["x"] == list(range(300)) and account["lost"] == {}
 
 
 def test_in_real_time_a_full_ring_refuses_the_newest_and_counts(
@@ -389,6 +401,104 @@ def test_the_next_session_plays_the_source_from_its_beginning(
     assert np.fromfile(folder / "x", "<u4")[::64].tolist() == [0, 1, 2, 3]
     assert rig.second.name == "s_2"  # type: ignore[attr-defined]
     assert driver.opened == 2
+
+
+class DriverDiedError(Exception):
+    """Nothing that a runner expects: its process ends of it."""
+
+
+def resumed(rig: Rig, monkeypatch: pytest.MonkeyPatch, first: FakeDriver, again: Any) -> Any:
+    """Record with a driver that dies in mid-session and with the one that is started for it."""
+    sessions: list[Path] = []
+
+    def begin() -> None:
+        rig.until("armed")
+        sessions.append(rig.start())
+
+    starter = threading.Thread(target=begin)
+    starter.start()
+    try:
+        with pytest.raises(DriverDiedError):
+            Runner(first, rig.folder, rig.clock).run()
+    finally:
+        starter.join()
+    rig.reports.clear()
+    monkeypatch.setattr(rig, "start", lambda duration_s=None: sessions[0])
+    return rig.record(again)
+
+
+@pytest.mark.parametrize("died_at", [3, 4])
+def test_a_driver_that_comes_back_plays_what_the_session_lacks_and_nothing_twice(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch, died_at: int
+) -> None:
+    rig = make_rig()
+    first = rig.driver(batch(0, died_at), DriverDiedError())
+    again = rig.driver(batch(0, 2), batch(2, 4), batch(6))  # the second lies across the place
+    account = resumed(rig, monkeypatch, first, again)
+    assert account["x"] == list(range(7))
+    assert account["t"] == [10 * n for n in range(7)]
+
+
+def test_in_real_time_a_driver_that_comes_back_goes_on_from_now(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig()
+    script = [batch(n) for n in range(3000)]
+    first = rig.driver(*script[:3], DriverDiedError(), pace="realtime")
+    again = rig.driver(*script, pace="realtime")
+    again_ns: list[int] = []
+
+    def stop() -> None:
+        wait_for(lambda: rig.ask(op="status")["streams"]["fake"]["samples"] > 10)
+
+    opened = again.open
+
+    def reopen() -> Sequence[StreamSpec]:
+        again_ns.append(rig.clock.monotonic_ns())
+        return opened()
+
+    monkeypatch.setattr(again, "open", reopen)
+    record = rig.record
+    monkeypatch.setattr(rig, "record", lambda driver: record(driver, during=stop))
+    account = resumed(rig, monkeypatch, first, again)
+    assert account["x"][:3] == [0, 1, 2]
+    start_ns = rig.service_start(next(rig.root.iterdir()))
+    since_ms = (again_ns[0] - start_ns) / MS
+    assert account["t"][3] >= since_ms, "what was to come while it was away is not made up for"
+    assert account["x"][3:] == list(range(account["x"][3], account["x"][3] + len(account["x"]) - 3))
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_reports_of_two_threads_never_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[str] = []
+    blocked: list[bool] = []
+
+    def of_another_thread() -> None:
+        runner_module.report("two")
+
+    class Stdout:
+        def write(self, line: str) -> None:
+            entered.append(line)
+            if len(entered) == 1:
+                other.start()
+                other.join(0.2)  # it comes no further than the lock
+                blocked.append(len(entered) == 1)
+
+        def flush(self) -> None:
+            pass
+
+    other = threading.Thread(target=of_another_thread)
+    monkeypatch.setattr("sys.stdout", Stdout())
+    runner_module.report("one")
+    other.join()
+    assert entered == ['{"event":"one"}\n', '{"event":"two"}\n']
+    assert blocked == [True]
 
 
 def test_a_parent_that_is_gone_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recorder.session.journal import read_journal
+from tests.campaigns import seeded
 from tests.kit.simulation import Plane
 from tests.kit.test_dataplane import (
     CAMERA,
@@ -61,9 +62,7 @@ def together(*accounts: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kill", [0.0, 0.004])
-@pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(n, marks=pytest.mark.campaign) for n in range(2, 16))]
-)
+@seeded(2, weight=40, least=5)
 def test_every_sample_is_in_one_part(make_plane: Any, seed: int, kill: float) -> None:
     plane: Plane = make_plane(seed)
     begin(plane, *DRIVERS)

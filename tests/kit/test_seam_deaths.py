@@ -11,6 +11,7 @@ import pytest
 from drivers._kit.driver import Item, Sample
 from drivers._kit.runner import Runner
 from recorder.contract.wire import Kind
+from tests.campaigns import seeded
 from tests.kit.simulation import Plane, SimDriver
 from tests.kit.test_dataplane import (
     CAMERA,
@@ -25,12 +26,12 @@ from tests.kit.test_dataplane import (
 from tests.kit.test_device_life import Device
 from tests.kit.test_runner import Rig, make_rig
 from tests.kit.test_seam import together
-from tests.kit.test_seam_odd import new_writer, tries
+from tests.kit.test_seam_odd import new_writer
 
 __all__ = ["make_rig"]
 
 
-@pytest.mark.parametrize("seed", tries(1, 22))
+@seeded(1, weight=60, least=6)
 def test_drivers_and_writers_that_die_over_several_seams(make_plane: Any, seed: int) -> None:
     """Nothing acknowledged is lost, nothing is there twice, and what is cut short is counted."""
     plane: Plane = make_plane(seed)

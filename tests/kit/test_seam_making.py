@@ -11,6 +11,7 @@ import pytest
 from recorder.session.journal import read_journal
 from recorder.writer.disk_policy import ending_of, next_of
 from recorder.writer.making import Making
+from tests.campaigns import seeded
 from tests.kit.actors import Actor
 from tests.kit.simulation import Plane
 from tests.kit.test_dataplane import CAMERA, IMU, assert_nothing_lost, begin
@@ -23,7 +24,6 @@ from tests.kit.test_seam_odd import (
     losses,
     new_writer,
     opened,
-    tries,
 )
 
 
@@ -293,7 +293,7 @@ def test_the_end_of_a_writer_that_makes_a_part(
     assert made == set(plane.sessions), "one split, however often it was asked for"
 
 
-@pytest.mark.parametrize("seed", tries(2, 25))
+@seeded(2, weight=60, least=8)
 def test_whatever_happens_while_a_part_is_made(make_plane: Callable[..., Plane], seed: int) -> None:
     """Drivers record, start and die, writers die, for as long as a disk is slow."""
     plane = recording(make_plane(seed))

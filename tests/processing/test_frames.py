@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.processing.frames import FrameGate, sweep_times
+from recorder.processing.frames import FrameGate, mean_period_ns, sweep_times
+from recorder.session.stream import Stream
 
 END = 1_700_000_000_000_000_000
 
@@ -62,3 +65,26 @@ def test_without_usable_device_times_columns_are_spread(t_col: None) -> None:
     times = sweep_times(t_col, 4, END, 100_000_000)
     assert not times.measured
     assert times.columns_ns.tolist() == [END - 75_000_000, END - 50_000_000, END - 25_000_000, END]
+
+
+@pytest.mark.parametrize(
+    ("stamps_s", "nominal_hz", "period_ns"),
+    [
+        ([5.0, 5.5, 6.5], 8.0, 125_000_000),
+        ([5.0, 5.5, 6.5], None, 750_000_000),
+        ([5.0], None, 100_000_000),
+        ([5.0, 5.0], None, 100_000_000),
+        ([5.0, 4.0], None, 100_000_000),
+    ],
+)
+def test_the_mean_period(stamps_s: list[float], nominal_hz: float | None, period_ns: int) -> None:
+    t_ns = (np.array(stamps_s) * 1e9).astype(np.int64) + END
+
+    class Timed:
+        def __len__(self) -> int:
+            return len(t_ns)
+
+        def times(self, start: int, stop: int) -> Any:
+            return t_ns[start:stop]
+
+    assert mean_period_ns(cast("Stream", Timed()), nominal_hz) == period_ns

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from recorder.contract.errors import FormatError
-from recorder.processing.labels import LabelFile, number_rows, numbers, texts
+from recorder.processing.labels import (
+    LabelFile,
+    cuboid_files,
+    mask_files,
+    number_rows,
+    numbers,
+    texts,
+)
 
 
 def test_numbers_are_whole_or_not() -> None:
@@ -108,3 +115,21 @@ def test_lines_however_they_are_set(tmp_path: Path) -> None:
 def test_the_line_that_is_no_label_is_named(tmp_path: Path, line: bytes, words: str) -> None:
     with pytest.raises(FormatError, match=rf"a\.jsonl:3: {words}"):
         lines_of(tmp_path / "a.jsonl", b'{"t_ns": 1}\n' + line + b"\n")
+
+
+def test_labels_in_the_making_are_none(tmp_path: Path) -> None:
+    """What begins with a dot is being written, or was when its writer died."""
+    for name in ("front/ego.png", "front/.ego.png", "front/lane.png", "rear/ego.png", "ego.png"):
+        path = tmp_path / "_masks" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    masks = tmp_path / "_masks"
+    assert mask_files(tmp_path) == {
+        "front": {"ego": masks / "front/ego.png", "lane": masks / "front/lane.png"},
+        "rear": {"ego": masks / "rear/ego.png"},
+    }
+    header = {"format": "recorder-cuboids", "version": 1}
+    (tmp_path / "_cuboids").mkdir()
+    for name in ("truth", ".truth", "hand", ".hand.jsonl.part"):
+        (tmp_path / "_cuboids" / f"{name}.jsonl").write_text(json.dumps(header) + "\n")
+    assert [file.name for file in cuboid_files(tmp_path)] == ["hand", "truth"]

@@ -47,10 +47,19 @@ def fake_module(name: str) -> Any:
     return SimpleNamespace(KissICP=Fake)
 
 
-def test_without_kiss_icp_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kiss_icp_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"vehicle-recorder\[odometry\]"):
         require_odometry()
+    builder = Builder(tmp_path / "s")
+    builder.add(lidar(), count=2)
+    with Session(builder.close()) as session:
+        optics = OusterOptics.of_metadata(LIDAR_JSON, "")
+        source = LidarOdometry(session.streams["lidar"], optics, np.eye(4))
+        with pytest.raises(UsageError, match=r"vehicle-recorder\[odometry\]"):
+            next(source.blocks())
 
 
 def test_poses_are_the_rigs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,25 @@ def test_bad_poses_are_left_out_and_counted(builder: Builder) -> None:
     t_mono[8] = t_mono[6]
     t_mono.tofile(builder.path / "_pose/t_mono")
     assert source_of(builder.path)["poses_left_out"] == 3
+
+
+def test_quaternions_that_are_none_are_left_out(builder: Builder) -> None:
+    """Of a length that is not one, longer or shorter, or not known."""
+    some_poses(builder.close(), "odometry")
+    quaternions = np.tile([0.6, 0.0, 0.0, 0.8], (20, 1))
+    lengths = {2: 0.0, 4: 0.5, 6: 0.98, 8: 1.02, 10: 2.0, 12: np.nan}
+    for row, length in {**lengths, 14: 0.995, 16: 1.005, 18: -1.0}.items():
+        quaternions[row] *= length
+    quaternions.tofile(builder.path / "odometry/rot")
+    meta = json.loads((builder.path / "odometry/meta.json").read_text())
+    meta["rot"]["shape"] = [4]
+    (builder.path / "odometry/meta.json").write_text(json.dumps(meta))
+    with Session(builder.path, virtual=True) as session:
+        source = find_poses(session, Calibration())
+        poses = np.concatenate([poses for _, poses in source.blocks()])
+    assert source.describe()["poses_left_out"] == len(lengths)
+    turned = np.array([[1.0, 0, 0], [0, 0.28, -0.96], [0, 0.96, 0.28]])
+    assert np.allclose(poses[:, :3, :3], turned)
 
 
 def test_a_damaged_bundle_is_named(builder: Builder) -> None:

@@ -54,6 +54,12 @@ def test_a_point_is_found_in_its_place(device: str, speed: float) -> None:
     assert (np.diff(found.power_db) <= 0).all()
 
 
+@pytest.mark.parametrize("range_m", [0.3, 0.6, 0.9])
+def test_a_point_that_is_very_near(range_m: float) -> None:
+    found = seen(SIM_CHIRP, [range_m, 0.0, 0.0], [0.0, 0.0, 0.0])
+    assert found.range_m[0] == pytest.approx(range_m, abs=0.03)
+
+
 @pytest.mark.parametrize("speed", [-13.0, 14.0])
 def test_a_speed_beyond_the_doppler_range_is_resolved(speed: float) -> None:
     place = np.array([15.0, 3.0, 0.0])
@@ -315,6 +321,15 @@ def test_bad_metadata_names_file_and_key(change: dict[str, object], words: str) 
     text = json.dumps(SIM_CHIRP.intrinsics("qqii") | change)
     with pytest.raises(FormatError, match=f"radar.json: {words}"):
         RadarGeometry.of_metadata(text, "radar.json")
+
+
+def test_numbers_of_samples_are_whole_however_they_are_written() -> None:
+    values = SIM_CHIRP.intrinsics("qqii")
+    text = json.dumps(values | {"raw_shape": [float(n) for n in values["raw_shape"]]})
+    made = RadarGeometry.of_metadata(text, "radar.json")
+    assert made.shape == geometry(SIM_CHIRP).shape
+    assert all(isinstance(n, int) for n in made.shape)
+    assert len(RadarProcessor(made).detect(np.zeros(SIM_CHIRP.shape, np.int16))) == 0
 
 
 def test_files_of_red_rover_have_less() -> None:

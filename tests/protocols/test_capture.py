@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -83,9 +84,11 @@ PLAIN = ethernet(ipv4(udp(PAYLOAD)))
         pcap([PLAIN]),
         pcap([PLAIN], order=">"),
         pcap([PLAIN], nano=True),
+        pcap([PLAIN], order=">", nano=True),
         pcap([PLAIN + bytes(6)]),  # padding of the link layer
         pcap([ethernet(ipv4(udp(PAYLOAD), options=8))]),
         pcap([ethernet(ipv4(udp(PAYLOAD)), tags=2)]),
+        pcap([bytes(12) + b"\x88\xa8\x00\x07" + PLAIN[12:]]),
         pcap([bytes(14) + b"\x08\x00" + ipv4(udp(PAYLOAD))], link=113),
         pcap([b"\x08\x00" + bytes(18) + ipv4(udp(PAYLOAD))], link=276),
         pcap([b"\x02\x00\x00\x00" + ipv4(udp(PAYLOAD))], link=0),
@@ -111,17 +114,89 @@ def test_ipv6_with_and_without_extension_headers() -> None:
     assert {d.source for d in got} == {bytes(12) + HOST}
 
 
-@given(st.integers(1, 6000), st.integers(8, 1480), st.randoms(use_true_random=False))
-def test_fragments_in_any_order(size: int, cut: int, rng: random.Random) -> None:
+@pytest.mark.parametrize("kind", [0, 43, 60])
+@pytest.mark.parametrize("words", [0, 1, 3])
+def test_ipv6_extension_headers_of_any_length(kind: int, words: int) -> None:
+    """Two in a row, so that the second begins where the first says that it ends."""
+    inner = struct.pack(">BB6x", 17, words) + bytes(8 * words)
+    outer = struct.pack(">BB6x", kind, words) + bytes(8 * words)
+    frame = ethernet(ipv6(outer + inner + udp(PAYLOAD), following=kind))
+    padded = frame + bytes(6)  # of the link layer
+    assert [d.payload for d in read(pcap([frame, padded]))] == [PAYLOAD] * 2
+    tcp = struct.pack(">BB6x", 6, words) + bytes(8 * words)
+    assert read(pcap([ethernet(ipv6(tcp + udp(PAYLOAD), following=kind))])) == []
+
+
+def fragment4(body: bytes, at: int, more: bool) -> bytes:
+    return ethernet(ipv4(body, 9, at, more))
+
+
+def fragment6(body: bytes, at: int, more: bool) -> bytes:
+    """With the two reserved bits set, which mean nothing (RFC 8200, section 4.5)."""
+    return ethernet(ipv6(struct.pack(">BxHI", 17, at | 6 | more, 9) + body, following=44))
+
+
+@pytest.mark.parametrize("fragment", [fragment4, fragment6])
+@given(size=st.integers(1, 6000), cut=st.integers(8, 1480), rng=st.randoms(use_true_random=False))
+def test_fragments_in_any_order(
+    fragment: Callable[[bytes, int, bool], bytes], size: int, cut: int, rng: random.Random
+) -> None:
     payload = rng.randbytes(size)
     whole, cut = udp(payload), cut // 8 * 8
     frames = [
-        ethernet(ipv4(whole[at : at + cut], 9, at, at + cut < len(whole)))
+        fragment(whole[at : at + cut], at, at + cut < len(whole))
         for at in range(0, len(whole), cut)
     ]
     rng.shuffle(frames)
     frames.insert(rng.randrange(len(frames) + 1), PLAIN)  # another datagram between them
     assert sorted(d.payload for d in read(pcap(frames))) == sorted([payload, PAYLOAD])
+
+
+@pytest.mark.parametrize("fragment", [fragment4, fragment6])
+def test_an_identification_that_comes_again_is_another_datagram(
+    fragment: Callable[[bytes, int, bool], bytes],
+) -> None:
+    """Second occurrences: after the whole, and of another sender beside it."""
+    first, second = udp(b"first" * 40), udp(b"second" * 33)
+    other = [fragment(udp(b"x" * 200)[at:][:104], at, not at).replace(HOST, bytes(4), 1)
+             for at in (0, 104)]  # fmt: skip
+    frames = []
+    for whole in (first, second):
+        frames += [fragment(whole[:96], 0, True), other.pop(0), fragment(whole[96:], 96, False)]
+    got = read(pcap(frames))
+    assert [d.payload for d in got] == [first[8:], b"x" * 200, second[8:]]
+    assert [d.source == got[0].source for d in got] == [True, False, True]
+
+
+def test_a_jumbogram_has_no_length_of_its_own() -> None:
+    head = struct.pack(">HHHH", 40000, 7502, 0, 0)
+    assert read(pcap([ethernet(ipv4(head + PAYLOAD))])) == [Datagram(STAMP, HOST, 7502, PAYLOAD)]
+
+
+def test_each_interface_of_a_pcapng_has_its_link_layer_and_ticks() -> None:
+    """And each section its interfaces and its byte order."""
+    ticks = {6: 6, 9: 9, 0x80 | 10: None}
+    data = b""
+    for order in ("<", ">"):
+        data += block(order, 0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
+        for resolution in ticks:
+            name = (
+                struct.pack(order + "HH", 2, 5) + b"eth10" + bytes(3)
+            )  # before what is looked for
+            option = struct.pack(order + "HHB3xHH", 9, 1, resolution, 0, 0)
+            link = 1 if resolution == 6 else 101
+            data += block(order, 1, struct.pack(order + "HHI", link, 0, 0) + name + option)
+        for number, power in enumerate(ticks.values()):
+            frame = PLAIN if number == 0 else ipv4(udp(PAYLOAD))
+            stamp = STAMP * (10**power if power else 2**10) // 10**9
+            head = (number, stamp >> 32, stamp & 0xFFFFFFFF, len(frame), len(frame))
+            data += block(order, 6, struct.pack(order + "IIIII", *head) + frame)
+        # A simple packet is the first interface's, and has no stamp.
+        data += block(order, 3, struct.pack(order + "I", len(PLAIN)) + PLAIN)
+    got = read(data)
+    assert [d.payload for d in got] == [PAYLOAD] * 8
+    coarse = STAMP * 2**10 // 10**9 * 10**9 // 2**10
+    assert [d.t_ns for d in got] == [STAMP, STAMP, coarse, 0] * 2
 
 
 def test_a_datagram_that_lost_a_fragment_is_not_made_up() -> None:

@@ -193,25 +193,27 @@ def cut(path: Path, by: int) -> None:
     os.truncate(path, path.stat().st_size - by)
 
 
-def open_session(tmp_path: Path) -> tuple[Builder, Recorded]:
+def open_session(tmp_path: Path, state: str = "recording") -> tuple[Builder, Recorded]:
     builder = Builder(tmp_path / "rig")
     made = builder.add(lidar_spec(), 1.0)
-    builder.close("recording")
+    builder.close(state)
     return builder, made
 
 
+@pytest.mark.parametrize("state", ["recording", "sealed"])
 @pytest.mark.parametrize("channel", ["ts", "seq", "rng", "rfl_i", "t_col", "nir_i"])
 def test_an_open_session_has_the_samples_that_all_channels_hold(
-    tmp_path: Path, channel: str
+    tmp_path: Path, channel: str, state: str
 ) -> None:
-    builder, made = open_session(tmp_path)
+    """So has one whose disk failed in the middle of a sample."""
+    builder, made = open_session(tmp_path, state)
     cut(builder.path / "lidar" / channel, 3)
     with Session(builder.path) as session:
         lidar = session.streams["lidar"]
         assert len(lidar) == 9
         np.testing.assert_array_equal(lidar.read()["rng"], made.data["rng"][:9])
         np.testing.assert_array_equal(lidar.t_ns, made.t_ns[:9])
-        assert session.end_ns is None and session.state == "recording"
+        assert session.state == state and (session.end_ns is None) == (state == "recording")
 
 
 def test_a_session_grows_between_refreshes(tmp_path: Path) -> None:
@@ -250,10 +252,11 @@ def test_live_while_the_lock_is_held(tmp_path: Path) -> None:
     assert states == [False, True, False]
 
 
-def test_a_closed_session_with_a_torn_file_is_an_error(built: Builder, tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["clean", "recovered"])
+def test_a_closed_session_with_a_torn_file_is_an_error(tmp_path: Path, state: str) -> None:
     builder = Builder(tmp_path / "rig")
     builder.add(imu_spec(), 1.0)
-    builder.close()
+    builder.close(state)
     cut(builder.path / "imu" / "acc", 1)
     with Session(builder.path) as session, pytest.raises(FormatError, match="imu/acc"):
         len(session.streams["imu"])

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from recorder.formats.disk import PosixDisk
 from recorder.session.checksums import write_checksums
-from recorder.session.journal import encode_record
+from recorder.session.journal import JournalWriter, read_journal
 from recorder.session.validation import validate
 from tests.session.build import full_session
+from tests.session.text_journal import frames
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +51,15 @@ def test_the_journal_is_read_to_its_end(session: Path) -> None:
     assert told(session) == [
         ("error", None, f"_recorder/commits: 4 bytes from byte {len(whole)} on are no record")
     ]
-    lines = whole.splitlines(keepends=True)
-    commits.write_bytes(b"".join(lines[:-1]))
+    commits.write_bytes(whole)
+    commits.write_bytes(b"".join(frames(commits)[:-1]))
     assert told(session) == [
         ("warning", None, "_recorder/commits: lacks its last record; run `recorder recover`")
     ]
-    commits.write_bytes(b"".join(lines[:-1]) + encode_record("close", {"state": "recovered"}))
+    state = read_journal(commits)
+    writer = JournalWriter(PosixDisk().reopen(commits, state.length), state)
+    writer.append("close", state="recovered")
+    writer.close()
     ((severity, _, message),) = told(session)
     assert severity == "error" and "closed as recovered, but session.json says clean" in message
     commits.write_bytes(b"")
@@ -86,8 +91,7 @@ def test_an_open_session_holds_what_was_committed(session: Path, grown: bool) ->
     header = session / "_recorder" / "session.json"
     header.write_text(header.read_text().replace('"clean"', '"recording"'))
     commits = session / "_recorder" / "commits"
-    lines = commits.read_bytes().splitlines(keepends=True)
-    commits.write_bytes(b"".join(lines[:-1]) + b"torn")
+    commits.write_bytes(b"".join(frames(commits)[:-1]) + b"torn")
     path = session / "imu" / "acc"
     os.truncate(path, path.stat().st_size + (5 if grown else -5))
     messages = [message for _, _, message in told(session)]

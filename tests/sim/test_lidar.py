@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,22 @@ def test_rays_are_those_of_ouster_sdk(name: str, shared_data: Path) -> None:
         expected = np.asarray(core.XYZLut(info, False)(np.full((info.h, info.w), mm, np.uint32)))
         points = beams.origin + np.float32(mm / 1000 - beams.offset_m) * beams.direction
         assert np.abs(np.moveaxis(points, 0, -1) - expected).max() < 5e-5
+
+
+@pytest.mark.parametrize(
+    ("window", "columns"),
+    [
+        ((0, 511), range(512)),
+        ((100, 103), range(100, 104)),
+        ((510, 2), (0, 1, 2, 510, 511)),  # across the encoder's zero; in a sweep's order
+    ],
+)
+def test_the_columns_of_a_window(window: tuple[int, int], columns: Iterable[int]) -> None:
+    info = default_info(core, "512x10", 32)
+    layout = info.format
+    layout.column_window = window
+    info.format = layout
+    assert Beams(info).columns.tolist() == list(columns)
 
 
 def test_rays_of_a_sensor_with_an_angle_for_every_pixel() -> None:

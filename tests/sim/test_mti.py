@@ -223,7 +223,9 @@ class Host:
         self.plug()
 
     def plug(self) -> None:
-        self.fd = os.open(self.source.source.partition(":")[2], os.O_RDWR | os.O_NONBLOCK)
+        self.fd = os.open(
+            self.source.source.partition(":")[2], os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY
+        )
         tty.setraw(self.fd)
         attributes = termios.tcgetattr(self.fd)
         attributes[4] = attributes[5] = getattr(termios, f"B{self.emulator._device.baudrate}")

@@ -44,7 +44,7 @@ def balance(sessions: Iterable[Path], streams: Iterable[str]) -> Balance:
         streams: of `tests.soak.counter`.
     """
     found = Balance()
-    last: dict[tuple[str, int], tuple[str, int]] = {}  # by stream and life: session, last number
+    last: dict[tuple[str, int], tuple[str, int]] = {}  # by stream and life: session, last accounted
     for session in sessions:
         description = json.loads(private(session, "session.json").read_bytes())
         found.states[description["state"]] += 1
@@ -98,12 +98,19 @@ def _stream(
                     f"{before[0]} -> {session.name}/{stream}: {before[1]} is followed by {first}"
                 )
             found.seams += 1
-        last[stream, life] = session.name, end
+        behind = _counted_behind(lost, int(seq[mine][-1]), description["epochs"][stream])
+        last[stream, life] = session.name, end + behind
     counted = sum(e["count"] for e in lost if e["count"] is not None)
     if missing > counted:
         found.wrong.append(
             f"{session.name}/{stream}: {missing} numbers are missing, {counted} were counted"
         )
+
+
+def _counted_behind(lost: list[dict[str, Any]], last_seq: int, epochs: list[dict[str, Any]]) -> int:
+    """Samples that were lost behind the last of a part, by its last driver."""
+    behind = (e for e in lost if e["count"] is not None and e["first_seq"] > last_seq)
+    return sum(e["count"] for e in behind if e["epoch"] == epochs[-1]["epoch"])
 
 
 def _counted_beside(lost: list[dict[str, Any]], first_seq: int) -> int:

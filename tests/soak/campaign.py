@@ -3,7 +3,7 @@
 ::
 
     result = Soak(folder, seed=1).run(seconds=120)
-    result.balance.wrong, result.growth
+    result.wrong
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import psutil
 
 from recorder.daemon.client import Client, DaemonError
 from tests.soak.accounts import Balance, balance
+from tests.soak.memory import Memory, Sample, judge
 
 CONFIG = """\
 version: 1
@@ -33,9 +34,10 @@ sensors:
   fast: {driver: tests.soak.counter, source: "count:", rate: 2000, batch: 20}
   wide: {driver: tests.soak.counter, source: "count:", rate: 20, size: 200000}
   slow: {driver: tests.soak.counter, source: "count:", rate: 0.7, required: false}
-storage: {min_free_gb: 0.01, buffer_mb: 32, sync_interval_ms: 100}
+storage: {min_free_gb: 0.01, buffer_mb: BUFFER, sync_interval_ms: 100}
 retention: {gb: GIGABYTES}
 """
+BUFFER_MB = 32.0
 STREAMS = ("fast", "wide", "slow")
 PATIENCE_S = 60.0
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -48,14 +50,17 @@ class Result:
     Attributes:
         done: what was done to the daemon, by kind.
         balance: the accounts of what it recorded.
-        growth: by process, its largest memory in the second half over that in the first.
-        peak_mb: by process, its largest memory, MB.
+        memory: of its processes.
     """
 
     done: Counter[str] = field(default_factory=Counter)
     balance: Balance = field(default_factory=Balance)
-    growth: dict[str, float] = field(default_factory=dict)
-    peak_mb: dict[str, float] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def wrong(self) -> list[str]:
+        """All that failed, in sentences; empty where nothing did."""
+        return self.balance.wrong + self.memory.wrong
 
 
 class Soak:
@@ -75,10 +80,10 @@ class Soak:
         self._socket = folder / "c.sock"
         self._process: subprocess.Popen[bytes] | None = None
         self._step_s = 0.0
-        self._memory: list[tuple[float, str, int]] = []
-        self._judged: set[str] = set()
+        self._memory: list[Sample] = []
         self.result = Result()
-        (folder / "rig.yaml").write_text(CONFIG.replace("GIGABYTES", str(keep_gb)))
+        text = CONFIG.replace("GIGABYTES", str(keep_gb)).replace("BUFFER", str(BUFFER_MB))
+        (folder / "rig.yaml").write_text(text)
         self._set_world(None)
 
     def run(self, seconds: float) -> Result:
@@ -111,7 +116,8 @@ class Soak:
         finally:
             self._end()
         self.result.balance = balance(self._sessions(), STREAMS)
-        self._judge_memory(seconds)
+        holds_mb = {"writer": BUFFER_MB, **dict.fromkeys(STREAMS, BUFFER_MB)}
+        self.result.memory = judge(self._memory, seconds, holds_mb)
         return self.result
 
     # What is done to it
@@ -246,21 +252,19 @@ class Soak:
         return found
 
     def _measure(self, at_s: float) -> None:
+        try:
+            sensors = {s["pid"]: name for name, s in self._status()["sensors"].items()}
+        except DaemonError:  # it was killed just now
+            return
         for role, process in self._processes().items():
+            name = sensors.get(process.pid, role)
             try:
                 memory = process.memory_info().rss
+                age_s = time.time() - process.create_time()
             except psutil.Error:
                 continue
-            self._memory.append((at_s, role.partition("-")[0], memory))
-
-    def _judge_memory(self, seconds: float) -> None:
-        for role in {role for _, role, _ in self._memory}:
-            halves = [
-                max(m for t, r, m in self._memory if r == role and (t > seconds / 2) == late)
-                for late in (False, True)
-            ]
-            self.result.growth[role] = halves[1] / halves[0]
-            self.result.peak_mb[role] = max(halves) / 1e6
+            if not name.startswith("driver-"):  # one that the daemon does not know of any more
+                self._memory.append(Sample(at_s, name, age_s, memory / 1e6))
 
     def _end(self) -> None:
         if self._process is not None and self._process.poll() is None:

@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 
 from recorder.cli import main
+from recorder.contract.launch import driver_module_command
 from recorder.daemon.processes import supervisor
 from recorder.daemon.processes.children import writer_command
 
 
 def _command(run_folder: Path, buffer_mb: float, resume: str | None) -> list[str]:
     command = writer_command(run_folder, buffer_mb, resume)
-    return ["tests.soak.writer" if part == "recorder.writer" else part for part in command]
+    arguments = command[command.index("recorder.writer") + 1 :]
+    return driver_module_command("tests.soak.writer", *arguments)
 
 
 if __name__ == "__main__":

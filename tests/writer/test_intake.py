@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -123,8 +124,20 @@ def test_a_message_of_several_times_that_is_no_data_is_refused() -> None:
         check_told(Message(Kind.LOST, "s", t_mono_ns=np.array([], np.int64)))
 
 
-def test_what_drivers_tell_passes() -> None:
-    check_told(Message(Kind.STATE, "s", values={"t_ns": 5, "x": [1.5, None, "ü"]}))
-    check_told(Message(Kind.LOST, "s", count=None, values={"cause": "x", "estimate": None}))
-    check_told(Message(Kind.LOST, "s", values={"cause": "x", "duration_ns": 3, "frame_id": 7}))
-    check_told(Message(Kind.END, "s", values={"reason": "eof"}))
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(Kind.STATE, "s", values={"t_ns": 5, "x": [1.5, None, "ü"]}),
+        Message(Kind.LOST, "s", count=None, values={"cause": "x", "estimate": None}),
+        Message(Kind.LOST, "s", values={"cause": "x", "duration_ns": 3, "frame_id": 7}),
+        Message(Kind.END, "s", values={"reason": "eof"}),
+    ],
+    ids=lambda message: str(message.kind),
+)
+def test_what_drivers_tell_passes_as_it_is_and_is_next(message: Message) -> None:
+    before = copy.deepcopy(message)
+    check_told(message)
+    assert message == before
+    position = Position(epoch=message.epoch or 1)
+    message.epoch = position.epoch
+    assert position.judge(message) is Verdict.ACCEPT and position.number == 1

@@ -96,8 +96,10 @@ def test_what_a_driver_that_began_anew_has_lost_is_of_its_new_epoch(
     recover(recording.path, PosixDisk(), recording.clock)
     checked = validate(recording.path, deep=True)
     assert checked.sound, checked.problems
-    assert [a.stored for a in checked.accounts] == [4, 3]
-    assert [a.epoch for a in checked.accounts if a.intervals] == ([2] if ended else [1, 2])
+    assert [(a.stream, a.stored) for a in checked.accounts] == [("a", 4), ("a", 3), ("b", 0)]
+    assert [a.epoch for a in checked.accounts if a.intervals and a.stream == "a"] == (
+        [2] if ended else [1, 2]
+    )
 
 
 def test_a_stream_that_has_ended_loses_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from recorder.contract.clock import ManualClock
+from recorder.contract.streams import ChannelSpec
 from recorder.contract.wire import Kind
 from recorder.formats.disk import PosixDisk
 from recorder.formats.vrs import ImageContent, RecordType, VrsReader, description_end
@@ -21,7 +22,7 @@ from recorder.session.layout import VRS, VRS_INDEX, private, read_session_json
 from recorder.session.reader import Session
 from recorder.session.record_format import describe_vrs, open_vrs
 from recorder.session.validation import validate
-from recorder.session.vrs_records import ConfigurationData, StateData
+from recorder.session.vrs_records import ConfigurationData, StateData, _piece
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.vrs_recovery import measure_vrs
@@ -264,7 +265,7 @@ def test_a_killed_sessions_file_has_all_samples_that_were_kept(tmp_path: Path) -
                 assert got == part
 
 
-def test_after_a_power_cut_only_what_was_committed_is_believed(tmp_path: Path) -> None:
+def test_after_a_power_cut_only_what_is_proven_is_believed(tmp_path: Path) -> None:
     recording = played(tmp_path, ["imu"])
     recording.data("imu", 9)
     for file in recording.writer._files():
@@ -274,7 +275,7 @@ def test_after_a_power_cut_only_what_was_committed_is_believed(tmp_path: Path) -
     recording.writer.abandon()
     report = recover(recording.path, PosixDisk(), ManualClock(), boot="another")
     assert report.vrs is not None and report.vrs.cut_bytes >= 5000
-    assert len(data_of(recording.path, "imu")) == 24
+    assert len(data_of(recording.path, "imu")) == 24 + 9, "their digests were written before them"
     assert validate(recording.path, deep=True).sound
     (part,) = private(recording.path, "salvage").glob("session.vrs@*")
     assert part.stat().st_size == report.vrs.cut_bytes
@@ -302,13 +303,14 @@ def test_cut_anywhere_it_is_recovered_to_whole_records(tmp_path: Path, step: int
     found = []
     for length in sorted({*range(0, len(data), step), *recovered}):
         os.truncate(path, length)
-        report = measure_vrs(recording.path, lengths)
+        report = measure_vrs(recording.path, lengths, length)
         whole = max((end for end in ends if end <= length), default=0)
         assert report.damaged and report.lengths.get(VRS, 0) == whole
         if length in recovered:
             found.append(recovered_records(recording.path, kept))
         path.write_bytes(data)
-    assert found == sorted(found) and found[0] == 0 and found[-1] == 4
+    # What is cut inside of a range of one digest goes with it, here: to the first commit.
+    assert found == sorted(found) and found[0] == 0 and found[-1] == 2
 
 
 def recovered_records(session: Path, kept: dict[Path, bytes]) -> int:
@@ -363,3 +365,23 @@ def test_what_an_lzma_channel_cannot_be_seals_the_session_not_the_writer(tmp_pat
     recording.writer.seal("sealed")
     assert recover(recording.path, PosixDisk(), ManualClock()).action == "recovered"
     assert validate(recording.path, deep=True).sound
+
+
+@pytest.mark.parametrize(
+    ("channel", "tags"),
+    [
+        (ChannelSpec("a", "raw", "f4", (3,), "what it is", "m"),
+         {"unit": "m", "description": "what it is"}),
+        (ChannelSpec("a", "raw", "f4", (3, 2)), {"shape": "3x2"}),
+        (ChannelSpec("a", "raw", "f2"), {"dtype": "f2"}),
+        (ChannelSpec("a", "raw", "f2", (4,)), {"dtype": "f2"}),
+        (ChannelSpec("a", "raw", "c8"), {"dtype": "c8"}),
+        (ChannelSpec("a", "raw", "c8", (2, 3)), {"dtype": "c8", "shape": "2x3"}),
+        (ChannelSpec("a", "raw", "u8"), {}),
+    ],
+)  # fmt: skip
+def test_what_a_piece_cannot_say_of_a_channel_is_in_its_tags(
+    channel: ChannelSpec, tags: dict[str, str]
+) -> None:
+    """VRS knows neither halves nor complex numbers, and no array of several dimensions."""
+    assert dict(_piece(channel).tags) == tags

@@ -7,17 +7,18 @@ entries; ``faults``: by sensor, what `parse_fault` takes behind the dot; ``seed`
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault
 from recorder.contract.closing import Closing
-from recorder.contract.errors import ConfigError
+from recorder.contract.errors import ConfigError, DeviceError, SourceError
 from recorder.contract.settings import SensorEntry
 
 _LONGEST_WAIT_S = 0.02  # requests are answered within it
@@ -43,6 +44,17 @@ def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Em
     )
     emulator: Emulator = kind(sensor, faults, seed)
     return emulator
+
+
+@contextlib.contextmanager
+def named(sensor: str) -> Iterator[None]:
+    """Errors from within name the sensor."""
+    try:
+        yield
+    except (SourceError, DeviceError) as error:
+        if str(error).startswith(f"{sensor}: "):
+            raise
+        raise type(error)(f"{sensor}: {error}") from error
 
 
 class EmulatedRig(Closing):
@@ -75,9 +87,10 @@ class EmulatedRig(Closing):
         try:
             for number, sensor in enumerate(sensors):
                 chosen = faults.get(sensor.name, ())
-                emulator = make_emulator(sensor, chosen, seed * len(sensors) + number)
-                self._emulators[sensor.name] = emulator
-                self.sources[sensor.name] = emulator.start()
+                with named(sensor.name):
+                    emulator = make_emulator(sensor, chosen, seed * len(sensors) + number)
+                    self._emulators[sensor.name] = emulator
+                    self.sources[sensor.name] = emulator.start()
         except BaseException:
             self.close()
             raise

@@ -36,6 +36,7 @@ from recorder.archives.edgefirst.schema import (
 )
 from recorder.archives.edgefirst.split import TRAIN, VAL
 from recorder.contract.closing import Closing
+from recorder.formats.disk import make_empty
 
 ROWS = 4096
 """Rows of a batch, at most."""
@@ -202,6 +203,7 @@ class Table(Closing):
         self._samples: list[Sample] = []
         self._counts: list[int] = []  # rows of each of them
         self._annotations: list[Annotation] = []  # of each row
+        make_empty(self._path)
         self._writer: Any = ipc.new_file(str(self._path), self._schema)
         self._present = set(_ALWAYS)
         self._labels: dict[str, int | None] = {}
@@ -316,6 +318,7 @@ class Table(Closing):
         schema = final_schema(self._kind, sorted(present), categories)
         schema = schema.with_metadata(self._metadata(labels, indices) | dict(metadata))
         values = {name: pa.array(c, pa.string_view()) for name, c in categories.items()}
+        make_empty(path)
         with (
             pa.OSFile(str(self._path)) as file,
             pa.OSFile(str(path), "wb") as out,

@@ -26,7 +26,7 @@ from recorder.archives.ncore.point_clouds import Attribute, CoordinateUnit, Poin
 from recorder.archives.ncore.poses import PosesWriter
 from recorder.archives.ncore.rays import LidarWriter, RadarWriter
 from recorder.archives.ncore.times import Interval
-from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.formats.disk import PosixDisk, make_folders
 from recorder.formats.zarr2 import (
     FolderStore,
     Group,
@@ -166,7 +166,7 @@ class SequenceWriter(Finishing):
             for instance in instances
         }
         with storage_errors(folder):
-            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            make_folders(folder)
 
     # Components.  Those with one instance as a rule are the same writer at every call.
 
@@ -371,8 +371,6 @@ class SequenceWriter(Finishing):
         self._manifest.stores = [*known, *entries] if self._extends else [*entries, *known]
         meta = self._folder / f"{self._name}.json"
         self._manifest.write(meta)
-        with storage_errors(self._folder):
-            disk.sync_folder(self._folder)
         stores = tuple(store.final for store in self._stores.values())
         self.packed = PackedSequence(meta, stores, tuple(omitted))
         return self.packed

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,9 +21,11 @@ from typing import IO, Any, Protocol
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
+from recorder.contract.launch import module_command
 from recorder.daemon.after.steps import RECOVER, Due, Step, due_of, tell
+from recorder.daemon.hooks import ERROR, WARNING, Say
 from recorder.session.layout import private
-from recorder.session.reader import find_sessions
+from recorder.session.reader import find_sessions, outside
 
 SCAN_S = 60.0
 RETRY_S = (60.0, 600.0)
@@ -57,7 +58,7 @@ class Chore:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in `end`
-        words = [sys.executable, "-m", "recorder.daemon.after.chore", str(os.getpid()), *command]
+        words = module_command("recorder.daemon.after.chore", str(os.getpid()), *command)
         self._process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said
         )
@@ -105,7 +106,7 @@ class Finalizing:
         self,
         root: Path,
         clock: Clock,
-        say: Callable[[str], None],
+        say: Say,
         available: frozenset[str],
         spawn: Callable[[Sequence[str]], Process] = Chore,
     ) -> None:
@@ -188,7 +189,10 @@ class Finalizing:
             self.scan()
         for _ in range(min(_LOOKS, len(self._unseen))):  # a root may hold thousands
             path = self._unseen.popleft()
-            if str(path) != live and private(path).is_dir():
+            if (elsewhere := outside(path)) is not None:
+                self._done.add(path)
+                self._say(f"{elsewhere}; left alone", WARNING)
+            elif str(path) != live and private(path).is_dir():
                 self._look(path)
         if self._process is not None:
             code = self._process.poll()
@@ -223,7 +227,7 @@ class Finalizing:
         try:
             self._process = self._spawn(step.command(path))
         except OSError as error:  # no memory, too many processes
-            self._say(f"{path.name}: {step.name} cannot be begun: {error.strerror}")
+            self._say(f"{path.name}: {step.name} cannot be begun: {error.strerror}", ERROR)
             self._wait(path)
             return
         self._current = path, step
@@ -252,7 +256,8 @@ class Finalizing:
         try:
             tell(path, step.name, error)
         except OSError as failure:
-            self._say(f"{path}: {step.name}: cannot put down how it went: {failure.strerror}")
+            why = f"cannot put down how it went: {failure.strerror}"
+            self._say(f"{path}: {step.name}: {why}", ERROR)
             self._wait(path)
             return
         if error is None:
@@ -260,7 +265,7 @@ class Finalizing:
             self._tries.pop(path, None)
             self._say(f"{path.name}: {step.name} done")
         else:
-            self._say(f"{path.name}: {step.name} failed: {error}")
+            self._say(f"{path.name}: {step.name} failed: {error}", ERROR)
             self._wait(path)
         if path.exists():
             self._look(path)

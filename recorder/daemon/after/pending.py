@@ -10,6 +10,7 @@ from recorder.archives.base import available
 from recorder.contract.clock import Clock
 from recorder.contract.config import Config
 from recorder.daemon.after.finalizing import Chore, Finalizing, Process
+from recorder.daemon.hooks import Say
 from recorder.daemon.root import RootLock
 
 _POLL_S = 0.1
@@ -18,7 +19,7 @@ _POLL_S = 0.1
 def finalize_pending(
     config: Config,
     clock: Clock,
-    say: Callable[[str], None],
+    say: Say,
     stop: threading.Event,
     spawn: Callable[[Sequence[str]], Process] = Chore,
 ) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from recorder.contract.errors import RecorderError, SessionError, StorageError
 from recorder.contract.settings import RetentionSettings
+from recorder.daemon.hooks import ERROR, Say
 from recorder.daemon.host.disk import mounted_below
 from recorder.daemon.root import FOLDER
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
@@ -229,7 +230,7 @@ def sweep(
     now_ns: int | None,
     live: str | None,
     unfinished: Callable[[Path], bool],
-    say: Callable[[str], None],
+    say: Say,
 ) -> list[str]:
     """Delete what `choose` chooses; returns the names of what is gone.
 
@@ -242,7 +243,7 @@ def sweep(
     try:
         known = candidates(root, live, unfinished)
     except (RecorderError, OSError) as error:  # a disk that is not there at the moment
-        say(f"retention: {error}")
+        say(f"retention: {error}", ERROR)
         return gone
     for session in choose(known, settings, now_ns):
         try:
@@ -250,5 +251,5 @@ def sweep(
                 gone.append(session.path.name)
                 say(f"retention: deleted {session.path} ({session.bytes / 1e9:.2f} GB)")
         except RecorderError as error:
-            say(f"retention: {error}")
+            say(f"retention: {error}", ERROR)
     return gone

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import queue
+import select
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from recorder.contract.launch import module_command
 from recorder.contract.settings import ProcessSettings, SensorEntry
 from recorder.daemon.catalog import driver_command
+from recorder.daemon.processes.printed import Printed
 from recorder.daemon.processes.priority import apply
 
 Event = tuple[str, dict[str, Any]]
 """(child's name, what it reported)."""
 
-_LONGEST_LINE = 1 << 20
+_LONGEST_REPORT = 1 << 20
+_CHUNK = 1 << 16
+_TICK_MS = 1000
+_MOST_LEFT = 64  # chunks that are still read from a process that is gone, whose pipes others hold
 
 
 class Child:
     """A child process whose standard output is a stream of JSON lines.
 
-    The lines, and the end of the process as ``{"event": "exit", "code": N}``, go to `events`;
-    `wake` is called after each.
+    The lines, and the end of the process as ``{"event": "exit", "code": N, "last": TEXT}``, go to
+    `events`; `wake` is called after each.  What it prints besides, on standard error above all, is
+    ``{"event": "printed", "line": TEXT}``, cleaned and bounded (see `Printed`); of a process that
+    failed ``last`` is the latest of that.  It never waits for whoever reads the events.
 
     Attributes:
         refused: what of `priority` the kernel did not permit.
@@ -50,19 +57,27 @@ class Child:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",  # a library may print anything
+            stderr=subprocess.PIPE,
+            process_group=0,  # Ctrl-C is the supervisor's, also before a child can ignore it
             # Numeric libraries start a thread per core unless told; recording wants none.
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
+        try:
+            self._ended = os.pidfd_open(self.process.pid)  # while nobody can have waited for it
+        except OSError:  # no descriptor is left: as if it could not be started
+            with self.process:
+                self.process.kill()
+            raise
         # Before it has threads: these inherit.
         self.refused = apply(priority, self.process.pid)
         try:
             assert self.process.stdin is not None
-            self.process.stdin.write(stdin)
+            self.process.stdin.write(stdin.encode())
             self.process.stdin.close()
         except BrokenPipeError:
             pass  # it died at once; its exit is reported like any other
+        self._report = bytearray()  # of the line that has not ended
+        self._printed = Printed()
         self._thread = threading.Thread(target=self._read, name=f"read-{name}", daemon=True)
         self._thread.start()
 
@@ -82,26 +97,82 @@ class Child:
         self._thread.join()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as stdout:
-            while line := stdout.readline(_LONGEST_LINE):
-                try:
-                    report = json.loads(line)
-                except (ValueError, RecursionError):
-                    report = None
-                if not isinstance(report, dict) or not isinstance(report.get("event"), str):
-                    with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-                        sys.stderr.write(f"{self.name}: {line}")  # a library that prints
-                    continue
-                self._events.put((self.name, report))
-                self._wake()
-        self._events.put((self.name, {"event": "exit", "code": self.process.wait()}))
+        """Read both pipes until the process is gone; what it has started may hold them longer."""
+        assert self.process.stdout is not None and self.process.stderr is not None
+        try:
+            with self.process.stdout as stdout, self.process.stderr as stderr:
+                takers = {stdout.fileno(): self._take_reports, stderr.fileno(): self._take_printed}
+                poller = select.poll()
+                poller.register(self._ended, select.POLLIN)
+                for fd in takers:
+                    os.set_blocking(fd, False)
+                    poller.register(fd, select.POLLIN)
+                gone = False
+                while not gone:
+                    for fd, _ in poller.poll(_TICK_MS):
+                        if fd == self._ended:
+                            gone = True
+                        elif chunk := _read_some(fd):
+                            takers[fd](chunk)
+                        elif chunk is not None:
+                            poller.unregister(fd)
+                    self._pass_on(self._printed.tick(time.monotonic()))
+                for fd, take in takers.items():
+                    for _ in range(_MOST_LEFT):
+                        if not (chunk := _read_some(fd)):
+                            break
+                        take(chunk)
+        finally:
+            os.close(self._ended)
+        code = self.process.wait()
+        self._pass_on(self._printed.end(failed=code != 0))
+        last = self._printed.last if code > 0 else ""  # of a traceback: the error itself
+        self._tell({"event": "exit", "code": code, "last": last})
+
+    def _take_reports(self, chunk: bytes) -> None:
+        *ended, rest = chunk.split(b"\n")
+        for piece in ended:
+            line = bytes(self._report) + piece
+            self._report.clear()
+            self._take_line(line)
+        self._report += rest
+        if len(self._report) > _LONGEST_REPORT:
+            self._take_line(bytes(self._report))
+            self._report.clear()
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            report = json.loads(line)
+        except (ValueError, RecursionError):
+            report = None
+        if isinstance(report, dict) and isinstance(report.get("event"), str):
+            self._tell(report)
+        else:
+            self._take_printed(line + b"\n")  # a library that prints
+
+    def _take_printed(self, chunk: bytes) -> None:
+        self._pass_on(self._printed.feed(chunk, time.monotonic()))
+
+    def _pass_on(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._tell({"event": "printed", "line": line})
+
+    def _tell(self, report: dict[str, Any]) -> None:
+        self._events.put((self.name, report))
         self._wake()
+
+
+def _read_some(fd: int) -> bytes | None:
+    """What is there to be read; empty at the end, None where nothing is there now."""
+    try:
+        return os.read(fd, _CHUNK)
+    except BlockingIOError:
+        return None
 
 
 def writer_command(run_folder: Path, buffer_mb: float, resume: str | None) -> list[str]:
     """Command line of the writer process."""
-    command = [sys.executable, "-m", "recorder.writer", "--bus", str(run_folder)]
+    command = module_command("recorder.writer", "--bus", str(run_folder))
     command += ["--parent", str(os.getpid()), "--buffer-mb", str(buffer_mb)]
     return command + (["--resume", resume] if resume else [])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from recorder.daemon.hooks import ERROR, INFO, WARNING, Say
+from recorder.daemon.processes.losses import LossWatch
 from recorder.daemon.processes.rates import Change, RateWatch, floor_of
 from recorder.daemon.processes.sensors import Sensor
 
@@ -19,15 +21,8 @@ class Tell(Protocol):
         """An event of now."""
 
 
-class Say(Protocol):
-    """Takes one line for people."""
-
-    def __call__(self, text: str, /) -> None:
-        """Show it."""
-
-
 class Progress:
-    """Watches over a session; a breach is said, and an event.
+    """Watches over a session; a loss is said, a breach is said and an event.
 
     Args:
         say: takes one line for people.
@@ -41,12 +36,14 @@ class Progress:
     def __init__(self, say: Say, tell: Tell) -> None:
         self.rates = RateWatch()
         self.stalled = False
+        self._losses = LossWatch()
         self._say = say
         self._tell = tell
 
     def reset(self) -> None:
         """A session begins or ends."""
         self.rates.reset()
+        self._losses.reset()
         self.stalled = False
 
     def update(
@@ -74,13 +71,16 @@ class Progress:
         samples = {name: stream["samples"] for name, stream in streams.items()}
         for change in self.rates.update(now_ns, samples, floors):
             self._on_rate(change)
+        for stream, sentence in self._losses.update(now_ns, streams):
+            self._say(f"{stream}: {sentence}", WARNING, stream=stream)
         self._on_commits(uncommitted_s)
 
     def _on_rate(self, change: Change) -> None:
         word = "below" if change.broken else "again above"
         agreed = "min_rate" if change.floor.agreed else "half of what is expected"
         text = f"{change.rate_hz:.3g} Hz is {word} {agreed} ({change.floor.floor_hz:g} Hz)"
-        self._say(f"{change.stream}: {text}")
+        level = WARNING if change.broken else INFO
+        self._say(f"{change.stream}: {text}", level, stream=change.stream)
         self._tell(
             "rate",
             change.stream,
@@ -97,7 +97,7 @@ class Progress:
         self.stalled = stalled
         if stalled:
             text = f"nothing was committed for {uncommitted_s:.0f} s, though samples wait"
-            self._say(f"disk: {text}")
+            self._say(f"disk: {text}", ERROR)
             self._tell("disk", cause="stalled", detail=text)
         else:
             self._say("disk: commits again")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recorder.contract.errors import ConfigError, RecorderError
 from recorder.contract.settings import SensorEntry
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.processes.children import Child
@@ -34,7 +35,8 @@ class Sensor:
         ended: its source has come to its end in this session.
         fault: what is wrong, one sentence; None where nothing is.
         given_up: its driver is not started again by itself.
-        open_failed: its driver has said why it cannot open the source.
+        misconfigured: its driver cannot open the source for what the config says; `fault_key` is
+            the option, as the driver names it, or empty.
         changed: its samples changed their shape; it waits for a new part.
         changed_ns: CLOCK_MONOTONIC of that.
         device: ``present``, ``absent`` or ``lost``, as the driver of a device reports.
@@ -44,6 +46,10 @@ class Sensor:
         ring_held, ring_size: bytes in its driver's ring, and how many it takes.
         refused: samples that its ring refused, by stream.
         told_ns: CLOCK_MONOTONIC of its last word on how it is; None: it owes none.
+        stalled: its driver gives nothing, though it was asked; `hung_in` is the call that has
+            not returned for too long, or empty.
+        stepped: the report that its device's stamps are not those of the host; each session is
+            told of it.
     """
 
     entry: SensorEntry
@@ -52,7 +58,8 @@ class Sensor:
     ended: bool = False
     fault: str | None = None
     given_up: bool = False
-    open_failed: bool = False
+    misconfigured: bool = False
+    fault_key: str = ""
     changed: bool = False
     changed_ns: int = 0
     device: str = PRESENT
@@ -63,6 +70,9 @@ class Sensor:
     ring_size: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     told_ns: int | None = None
+    stalled: bool = False
+    hung_in: str = ""
+    stepped: dict[str, Any] | None = None
     started_ns: int = 0
     quick_deaths: int = 0
     deaths: deque[int] = field(default_factory=deque)
@@ -74,8 +84,9 @@ class Sensor:
     @property
     def header(self) -> dict[str, Any]:
         """What ``session.json`` says of it."""
-        streams = sorted(self.specs)
-        return {"driver": self.entry.driver, "source": self.entry.scheme, "streams": streams}
+        entry, streams = self.entry, sorted(self.specs)
+        header = {"driver": entry.driver, "source": entry.scheme, "streams": streams}
+        return header | {"live": entry.live, "min_rate": entry.min_rate}
 
     @property
     def missing(self) -> bool:
@@ -107,10 +118,45 @@ class Sensor:
             return "starting"
         return "ended" if self.ended else "armed"
 
-    def hangs(self, now_ns: int) -> bool:
-        """Whether its driver is there and does nothing any more; a silent device is not that."""
-        owed = self.alive and self.armed and not self.ended and self.told_ns is not None
-        return owed and now_ns - (self.told_ns or 0) > HUNG_NS
+    def starting(self, now_ns: int) -> None:
+        """Its driver is being started."""
+        self.restart_at_ns, self.started_ns = None, now_ns
+        self.starts += 1
+        self.armed, self.device, self.told_ns = False, PRESENT, None
+        self.stalled, self.hung_in, self.stepped = False, "", None
+
+    def take(self, report: dict[str, Any], now_ns: int) -> None:
+        """Take in what its driver reports of how it is doing."""
+        match report["event"]:
+            case "armed":
+                specs = [StreamSpec.from_wire(s) for s in report["streams"]]
+                self.specs = {spec.name: spec for spec in specs}
+                self.armed, self.fault, self.device = True, None, PRESENT
+            case "stats":
+                self.ring_held, self.ring_size = report["held"], report["buffer"]
+                self.refused = report.get("refused") or {}
+                self.told_ns = now_ns
+            case "fault":
+                self.fault, self.fault_key = report["message"], str(report.get("key") or "")
+                wrong = report["exit_code"] == ConfigError.exit_code
+                self.misconfigured = self.misconfigured or (wrong and not self.armed)
+            case "stall":
+                self.stalled, self.hung_in = bool(report["stalled"]), str(report["hung_in"])
+
+    def hangs(self, now_ns: int) -> str | None:
+        """Why its driver hangs, if it does; a silent device is not that."""
+        if not (self.alive and self.armed and not self.ended):
+            return None
+        if self.hung_in:
+            return f"its {self.hung_in}() does not return"
+        if self.told_ns is not None and now_ns - self.told_ns > HUNG_NS:
+            return f"its process says nothing for {HUNG_NS / 1e9:g} s"
+        return None
+
+    def reported(self, code: int | str) -> str | None:
+        """The reason that its driver reported before it ended with a code; None: no reason."""
+        failed = code == RecorderError.exit_code and self.device == PRESENT
+        return self.fault if failed else None
 
     def died(self, now_ns: int) -> float | None:
         """Its driver died: seconds until its next start, None where it is given up."""

@@ -32,17 +32,14 @@ from recorder.contract.bus import DriverSocket, Waker, tap_address
 from recorder.contract.clock import Clock
 from recorder.contract.config import Config
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
-from recorder.contract.streams import StreamSpec
+from recorder.daemon.hooks import ERROR, INFO, WARNING, Say
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
 from recorder.daemon.processes.progress import Progress
 from recorder.daemon.processes.questions import Line, Question, Questions
-from recorder.daemon.processes.sensors import ABSENT, BACKOFF_S, LOST, PRESENT, Sensor, Status
+from recorder.daemon.processes.sensors import ABSENT, BACKOFF_S, LOST, PRESENT, Sensor
 from recorder.session.layout import SessionPlan
 
-__all__ = ["Sensor", "Status", "Supervisor"]
-
-WRITER = ""
-"""The writer's name among the children; no sensor has it."""
+WRITER = ""  # the writer's name among the children; no sensor has it
 COMMAND_S = 60.0
 FINISH_S = 10.0
 _WRITER_STARTS = 20  # without one answer in between
@@ -78,7 +75,7 @@ class Supervisor:
         self,
         config: Config,
         clock: Clock,
-        say: Callable[[str], None],
+        say: Say,
         *,
         line: Line | None = None,
         spawn: Callable[..., Child] = Child,
@@ -137,6 +134,7 @@ class Supervisor:
                 sensor.child.end(max(0.0, left))
         if self._writer is not None:
             self._writer.end(_END_S)
+        self._take_events()  # what they printed last
         self._socket.close()
         shutil.rmtree(self.run_folder, ignore_errors=True)
 
@@ -159,10 +157,7 @@ class Supervisor:
         self._waker.wake()
 
     def finishing(self) -> None:
-        """From now on no driver is restarted: all is coming to its end.
-
-        A writer is: it has a session to close.
-        """
+        """No driver is restarted from now on; a writer is: it has a session to close."""
         self._ending = True
 
     def launch(self) -> None:
@@ -172,9 +167,9 @@ class Supervisor:
             self._start_driver(sensor)
 
     def begin(self, plan: SessionPlan) -> Question:
-        """Have the writer begin a session; `session` is set when the question is answered.
+        """Have the writer begin a session; restart the failed sensors.
 
-        Who was given up is tried anew.
+        `session` is set when the question is answered.
         """
         for sensor in self.sensors.values():
             if sensor.given_up or sensor.changed:
@@ -187,6 +182,9 @@ class Supervisor:
 
     def close(self, patience_s: float = COMMAND_S) -> Question:
         """Have the writer end the session once every driver has handed over what it holds."""
+        for sensor in self.sensors.values():
+            if sensor.stalled and not sensor.ended:
+                self._tell_hung(sensor, "it returns no data")
         self._close_question = self.ask(patience_s, op="stop", live=[], grace_s=FINISH_S)
         return self._close_question
 
@@ -197,8 +195,7 @@ class Supervisor:
     def tell(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Put an event into the open session; nothing happens where there is none."""
         if self.session is not None:
-            event = {"kind": kind, "stream": stream, "cause": cause, **more}
-            self.ask(op="event", event=event)
+            self.ask(op="event", event={"kind": kind, "stream": stream, "cause": cause, **more})
 
     def look(self) -> None:
         """Ask the writer how it stands, unless it still owes the last answer."""
@@ -251,13 +248,21 @@ class Supervisor:
             self._writer_starts = 0
             self.heard_ns = self._clock.monotonic_ns()
         self._take_answers()  # before a new writer is told which session to go on with
+        self._take_events()
+        self._start_due()
+
+    def _take_events(self) -> None:
         while not self._events.empty():
             name, report = self._events.get()
-            if name == WRITER:
+            if report["event"] == "printed":
+                level = INFO if name else WARNING  # the writer prints only what is wrong
+                who = name or "writer"
+                line = report["line"].removeprefix(f"{who}: ")
+                self._say(f"{who}: {line}", level, sensor=name or None)
+            elif name == WRITER:
                 self._on_writer(report)
             else:
                 self._take_report(self.sensors[name], report)
-        self._start_due()
 
     def _take_answers(self) -> None:
         question = self._plan_question
@@ -286,8 +291,7 @@ class Supervisor:
     def _opened(self, session: str) -> None:
         """A session was begun, or a part: tell it what is missing from the start."""
         first = self.session is None
-        self.session = session
-        self.streams = {}
+        self.session, self.streams = session, {}
         if first:
             self.faults = []
             self.progress.reset()
@@ -296,8 +300,12 @@ class Supervisor:
                 sensor.ended, sensor.told_ns = False, None
             if sensor.missing:
                 self._tell_missing(sensor)
-            elif sensor.given_up:
-                self.tell("fault", sensor.name, "driver", detail=sensor.fault or "")
+            elif not sensor.armed:
+                fault = sensor.fault or f"{sensor.name}: its driver is not ready"
+                self.tell("fault", sensor.name, "driver", detail=fault)
+                self._add_fault(fault)
+            elif sensor.stepped is not None:
+                self._take_report(sensor, sensor.stepped)
 
     def _closed(self) -> None:
         """The session is closed: who has come to an end in it is there for the next one."""
@@ -327,15 +335,21 @@ class Supervisor:
 
     def _kill_hung(self, now_ns: int) -> None:
         if self.silent_s > _HUNG_S and self._writer is not None and self._writer.alive:
-            self._say(f"writer silent for {_HUNG_S:g} s; killing it")
+            self._say(f"writer silent for {_HUNG_S:g} s; killing it", ERROR)
             self.heard_ns = now_ns
             self._writer.process.kill()
         for sensor in self.sensors.values():
-            if self.session is not None and sensor.child is not None and sensor.hangs(now_ns):
-                sensor.fault = f"{sensor.name}: its driver hangs"
-                self._say(f"{sensor.fault}; killing it")
-                sensor.told_ns = None
+            why = sensor.hangs(now_ns) if self.session is not None else None
+            if why is not None and sensor.child is not None:
+                self._tell_hung(sensor, why)
+                self._say(f"{sensor.fault}; killing it", ERROR, sensor=sensor.name)
+                sensor.told_ns, sensor.hung_in = None, ""
                 sensor.child.process.kill()
+
+    def _tell_hung(self, sensor: Sensor, why: str) -> None:
+        sensor.fault = f"{sensor.name}: its driver hangs: {why}"
+        self._add_fault(sensor.fault)
+        self.tell("fault", sensor.name, "hung", detail=sensor.fault)
 
     def _on_status(self, status: dict[str, Any]) -> None:
         self.status = status
@@ -348,7 +362,7 @@ class Supervisor:
         if current is None or self._plan_question is not None or self._close_question is not None:
             return
         if self.session is None:  # begun by a writer that died before it could say so
-            self._say(f"{current}: was begun, but nobody knew of it; closing it")
+            self._say(f"{current}: was started without a request; closing it", WARNING)
             self.close()
             return
         if current != self.session:  # the part of a split that a writer did not live to tell
@@ -380,9 +394,9 @@ class Supervisor:
         ended = f"writer ended with code {report['code']}"
         if self._writer_starts >= _WRITER_STARTS:
             self.writer_failed = f"{ended}, {_WRITER_STARTS} times without an answer"
-            self._say(self.writer_failed)
+            self._say(self.writer_failed, ERROR)
             return
-        self._say(f"{ended}; starting another")
+        self._say(f"{ended}; starting another", ERROR)
         self.writer_restarts += 1
         quick = self._writer_starts - _WRITER_BACKOFF_AFTER
         wait_s = BACKOFF_S[min(quick, len(BACKOFF_S) - 1)] if quick >= 0 else 0.0
@@ -390,31 +404,21 @@ class Supervisor:
 
     def _start_driver(self, sensor: Sensor) -> None:
         entry = sensor.entry
-        sensor.restart_at_ns = None
-        sensor.starts += 1
-        sensor.started_ns = self._clock.monotonic_ns()
-        sensor.armed, sensor.device, sensor.told_ns = False, PRESENT, None
+        sensor.starting(self._clock.monotonic_ns())
         try:
-            sensor.child = self._spawn(
-                entry.name,
-                run_command(self.run_folder, entry),
-                self._events,
-                self._waker.wake,
-                stdin=json.dumps(self.config.sensor_for_driver(entry)),
-                priority=entry.process,
-            )
+            words, stdin = run_command(self.run_folder, entry), self.config.sensor_for_driver(entry)
+            how = {"stdin": json.dumps(stdin), "priority": entry.process}
+            sensor.child = self._spawn(entry.name, words, self._events, self._waker.wake, **how)
         except OSError as error:
             self._on_exit(sensor, str(error.strerror))
             return
         self._warn(entry.name, sensor.child)
 
     def _warn(self, name: str, child: Child) -> None:
-        if not child.refused:
-            return
         text = f"{name}: not permitted: {', '.join(child.refused)}; it runs without"
-        if text not in self.warnings:
+        if child.refused and text not in self.warnings:
             self.warnings.append(text)
-            self._say(text)
+            self._say(text, WARNING)
 
     def _take_report(self, sensor: Sensor, report: dict[str, Any]) -> None:
         """Act on a report; a driver that does not keep to the protocol ends, and it alone."""
@@ -422,51 +426,49 @@ class Supervisor:
             self._on_sensor(sensor, report)
         except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
             sensor.fault = f"{sensor.name}: its driver does not report as one: {error!r:.200}"
-            self._say(sensor.fault)
+            self._say(sensor.fault, ERROR, sensor=sensor.name)
             if sensor.child is not None and sensor.child.alive:
                 sensor.child.process.kill()
 
     def _on_sensor(self, sensor: Sensor, report: dict[str, Any]) -> None:
         match report["event"]:
-            case "armed":
-                specs = [StreamSpec.from_wire(s) for s in report["streams"]]
-                sensor.specs = {spec.name: spec for spec in specs}
-                sensor.armed, sensor.fault, sensor.device = True, None, PRESENT
+            case "armed" | "stats" | "stall":
+                sensor.take(report, self._clock.monotonic_ns())
             case "device":
                 self._on_device(sensor, report["state"], report.get("message") or "")
             case "fault":
                 self._on_fault(sensor, report)
-            case "stats":
-                sensor.ring_held, sensor.ring_size = report["held"], report["buffer"]
-                sensor.refused = report.get("refused") or {}
-                sensor.told_ns = self._clock.monotonic_ns()
+            case "event":
+                sensor.stepped = report if sensor.entry.live else None
+                self._say(report["detail"])
+                self._add_fault(report["detail"])
+                self.tell(**{key: value for key, value in report.items() if key != "event"})
             case "exit" if not sensor.alive:  # else it is told of the process before
-                self._on_exit(sensor, report["code"])
+                self._on_exit(sensor, report["code"], report.get("last", ""))
 
     def _on_device(self, sensor: Sensor, state: str, message: str) -> None:
         before, sensor.device = sensor.device, state
         if state in (ABSENT, LOST):
             sensor.fault = message or f"{sensor.name}: device {state}"
             if before != state:
-                self._say(sensor.fault)
+                self._say(sensor.fault, WARNING, sensor=sensor.name)
                 self._tell_missing(sensor)
         else:
             sensor.fault = None
             if before != state:
-                self._say(message or f"{sensor.name}: device present")
+                self._say(message or f"{sensor.name}: device present", sensor=sensor.name)
                 self.tell("device", sensor.name, PRESENT, detail=message)
 
     def _tell_missing(self, sensor: Sensor) -> None:
         self.tell("device", sensor.name, sensor.device, detail=sensor.fault or "")
-        if self.session is not None and sensor.entry.required and sensor.fault is not None:
+        if sensor.entry.required and sensor.fault is not None:
             self._add_fault(sensor.fault)
 
     def _on_fault(self, sensor: Sensor, report: dict[str, Any]) -> None:
-        sensor.fault = report["message"]
-        sensor.open_failed = not sensor.armed
+        sensor.take(report, self._clock.monotonic_ns())
         if self.session is not None:
             self._add_fault(report["message"])
-            self._say(report["message"])
+            self._say(report["message"], ERROR, sensor=sensor.name)
         if report.get("kind") == "changed" and sensor.entry.live:
             sensor.changed, sensor.changed_ns = True, self._clock.monotonic_ns()
         elif report["exit_code"] != DeviceError.exit_code:
@@ -476,23 +478,23 @@ class Supervisor:
         if text not in self.faults and len(self.faults) < _MOST_FAULTS:
             self.faults.append(text)
 
-    def _on_exit(self, sensor: Sensor, code: int | str) -> None:
+    def _on_exit(self, sensor: Sensor, code: int | str, last: str = "") -> None:
         sensor.armed = False
         if self._ending or sensor.ended or sensor.changed:
             return
         if code == ConfigError.exit_code:
-            sensor.given_up = True
+            sensor.given_up = sensor.misconfigured = True
         if sensor.given_up:
             return
-        ended = f"{sensor.name}: driver ended with code {code}"
+        why = f": {last.strip()}" if last and sensor.fault is None else ""
+        ended = f"{sensor.name}: driver ended with code {code}{why}"
         wait_s = sensor.died(self._clock.monotonic_ns())
         sensor.fault = sensor.fault or ended
         if wait_s is None:
             sensor.fault = f"{sensor.fault}; given up after {len(sensor.deaths)} starts"
-            self._say(sensor.fault)
-            if self.session is not None:
-                self._add_fault(sensor.fault)
+            self._say(sensor.fault, ERROR, sensor=sensor.name)
+            self._add_fault(sensor.fault)
             self.tell("fault", sensor.name, "driver", detail=sensor.fault)
             return
-        self._say(f"{ended}; starting another in {wait_s:g} s")
-        self.tell("fault", sensor.name, "driver", detail=ended)
+        self._say(f"{ended}; starting another in {wait_s:g} s", ERROR, sensor=sensor.name)
+        self.tell("fault", sensor.name, "driver", detail=sensor.reported(code) or ended)

@@ -9,12 +9,13 @@ The daemon calls `turn` again and again and is told what came of it::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from recorder.contract.clock import Clock
 from recorder.contract.config import Config
 from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.daemon.hooks import ERROR, INFO, Say
 from recorder.daemon.processes.questions import Question, account
 from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.processes.supervisor import Supervisor
@@ -32,6 +33,7 @@ from recorder.daemon.recording.machine import (
 )
 from recorder.daemon.recording.plans import Planner
 from recorder.daemon.recording.wish import WishFile
+from recorder.session.incidents import END
 
 SETTLE_S = 15.0
 """A session waits so long for drivers that are being started."""
@@ -89,7 +91,7 @@ class Sessions:
         clock: Clock,
         supervisor: Supervisor,
         wishes: WishFile,
-        say: Callable[[str], None],
+        say: Say,
         told: Told,
     ) -> None:
         self.machine = Machine()
@@ -126,6 +128,8 @@ class Sessions:
                 case Split():
                     self._split(effect)
                 case End():
+                    why = "shutdown" if self.machine.leaving else "stop"
+                    self._supervisor.tell(END, cause=why)
                     self._closing = self._supervisor.close(_CLOSE_S)
                 case Closed():
                     self._told.closed()
@@ -140,7 +144,7 @@ class Sessions:
             self._wishes.write(effect.wish)
         except StorageError as error:  # recording matters more than going on after a crash
             if self.wish_problem is None:
-                self._say(str(error))
+                self._say(str(error), ERROR)
             self.wish_problem = str(error)
         else:
             self.wish_problem = None
@@ -161,7 +165,7 @@ class Sessions:
         self._splitting = self._supervisor.split(plan)
 
     def _split_failed(self, why: str) -> None:
-        self._say(f"no new part: {why}")
+        self._say(f"no new part: {why}", ERROR)
         self._supervisor.tell("fault", cause="split", detail=why)
         self.do(self.machine.split_failed(self._clock.monotonic_ns()))
 
@@ -231,7 +235,7 @@ class Sessions:
         self._opening = self._supervisor.begin(plan)
 
     def _not_begun(self, error: RecorderError) -> None:
-        self._say(f"not recording: {error}")
+        self._say(f"not recording: {error}", ERROR)
         self.do(self.machine.not_begun(self._clock.monotonic_ns(), str(error)))
         self._told.not_begun(error)
 
@@ -295,7 +299,8 @@ class Sessions:
             "streams": {name: account(stream) for name, stream in streams.items()},
             "faults": list(self._supervisor.faults),
         }
-        self._say(f"closed {self.machine.session}" + (f": {why}" if why else ""))
+        level = INFO if why is None else ERROR
+        self._say(f"closed {self.machine.session}" + (f": {why}" if why else ""), level)
         self._splitting = self._unclear_until_ns = None
         self.do(self.machine.ended(self._clock.monotonic_ns(), whole=whole and not sealed, why=why))
         self._told.over()

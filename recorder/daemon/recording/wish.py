@@ -14,7 +14,7 @@ from recorder.contract.errors import StorageError, UsageError
 from recorder.contract.names import check_name
 from recorder.daemon.control.requests import check_metadata
 from recorder.daemon.recording.machine import Wish
-from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.formats.disk import PosixDisk, make_folders
 from recorder.session.lock import boot_id
 
 FILE = "wish.json"
@@ -71,7 +71,7 @@ class WishFile:
             raise StorageError(f"{self.path}: cannot be written: {problem}")
         values = {"version": VERSION, "boot_id": self._boot, **asdict(wish)}
         try:
-            self.path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            make_folders(self.path.parent)
             PosixDisk().write_file(self.path, json.dumps(values, indent=1).encode())
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be written: {error.strerror}") from None

@@ -69,7 +69,7 @@ class AviWriter(ChannelWriter):
     ) -> AviWriter:
         """A new file with its header; FileExistsError where there is one."""
         file = disk.create(path)
-        file.append(layout.header())
+        _append_header(file, layout)
         return cls(file, layout, segment_bytes)
 
     @classmethod
@@ -93,7 +93,7 @@ class AviWriter(ChannelWriter):
         """
         if length == 0:
             file = reopen(disk, path, 0)
-            file.append(layout.header())
+            _append_header(file, layout)
             return cls(file, layout, segment_bytes)
         scan = scan_avi(path, length)
         if scan.layout != layout:
@@ -118,6 +118,7 @@ class AviWriter(ChannelWriter):
             file = reopen(disk, scan.path, current.frames_end)
         file.flush()
         layout = scan.layout
+        _name_patchable(file, layout, scan.segments)
         patches = layout.count_patches(0, 0)
         patches.append((INDX_COUNT, len(closed).to_bytes(4, "little")))
         table = b"".join(s.super_entry() for s in closed)
@@ -164,8 +165,10 @@ class AviWriter(ChannelWriter):
             )
         self._close_segment()
         riff = self._file.length
-        self._file.append(self._layout.segment_head())
         self._segment = Segment(riff, riff + 12, 0, riff + SEGMENT_HEAD_BYTES)
+        for offset, data in self._segment.size_patches(closed=False):
+            self._file.patchable(offset, len(data))
+        self._file.append(self._layout.segment_head())
 
     def _close_segment(self) -> None:
         """Append the segment's indexes and patch its sizes and super index entry."""
@@ -217,6 +220,22 @@ def repair_avi(path: Path, disk: Disk) -> int:
     finally:
         writer.files[0].close()
     return scan.total
+
+
+def _append_header(file: AppendFile, layout: AviLayout) -> None:
+    _name_patchable(file, layout, [Segment(0, layout.movi, 0, layout.header_bytes)])
+    file.append(layout.header())
+
+
+def _name_patchable(file: AppendFile, layout: AviLayout, segments: Sequence[Segment]) -> None:
+    """Name all fields that are patched while the file grows: sizes, counts, the super index."""
+    patches = layout.count_patches(0, 0)
+    for segment in segments:
+        patches += segment.size_patches(closed=False)
+    for offset, data in patches:
+        file.patchable(offset, len(data))
+    file.patchable(INDX_COUNT, 4)
+    file.patchable(INDX_ENTRIES, SUPER_ENTRY.size * layout.super_entries)
 
 
 def _patch_changed(file: AppendFile, path: Path, patches: list[tuple[int, bytes]]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError
-from recorder.formats.disk import FILE_MODE, FOLDER_MODE
+from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty
 from recorder.formats.roverd.channel import ChannelReader, Layout
 from recorder.formats.roverd.mjpg import check_image_layout, decode_jpeg
 
@@ -98,7 +98,7 @@ def export_blobs(
     compress: bool = False,
     quality: int = 95,
 ) -> dict[str, Any]:
-    """Write a blob channel into a sensor's folder; it is there whole or not at all.
+    """Write a blob channel into a sensor's folder; it is there whole or not at all, durably.
 
     >>> entry = export_blobs(folder, "image", "jpg", jpegs)  # doctest: +SKIP
 
@@ -122,6 +122,8 @@ def export_blobs(
     """
     if format_ not in ("npz", "jpg"):
         raise ValueError(f"{format_!r} is no blob format; npz and jpg are")
+    from recorder.formats.zarr2.stores import sync_tree
+
     path = folder / name
     if path.exists():
         raise FileExistsError(17, "already exists", str(path))
@@ -133,6 +135,7 @@ def export_blobs(
         for index, sample in enumerate(samples):
             where = f"{path / blob_name(index, format_)}"
             target = temporary / blob_name(index, format_)
+            make_empty(target)
             if format_ == "jpg":
                 data, found = _jpeg(sample, quality, where)
                 target.write_bytes(data)
@@ -146,13 +149,14 @@ def export_blobs(
                 else:
                     np.savez(target, data=values)
                 found = (values.dtype, values.shape)
-            target.chmod(FILE_MODE)
             if kind is not None and found != kind:
                 raise FormatError(f"{where}: is {found}, those before it are {kind}")
             kind = found
         if kind is None:
             raise FormatError(f"{path}: no samples to export")
+        sync_tree(temporary)
         temporary.rename(path)
+        PosixDisk().sync_folder(folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -128,9 +128,9 @@ class _VideoExtent(Extent):
                 continue
             if samples == segment.count:
                 return min(segment.frames_end, self._scan.end)
-            if number == len(segments) - 1:
+            if number == len(segments) - 1 and self._scan.end < segment.end:
                 return segment.movi + int(self._scan.entries[samples][0])
-            # Its index may be garbage between its ends, where it was written after the commit.
+            # An index may be garbage between its ends, where it was written after the commit.
             return frame_offset(self._scan.path, segment, samples)
         return self._scan.frames_end
 

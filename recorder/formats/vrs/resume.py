@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,7 @@ class ResumePoint:
         index_offset: what the header says of it.
         kept: entries of the index on disk that are right.
         more: those that follow, in blocks.
+        tags_at: offsets of TAGS records.
     """
 
     end: int
@@ -48,10 +49,15 @@ class ResumePoint:
     index_offset: int
     kept: int = 0
     more: list[bytes] = field(default_factory=list, repr=False)
+    tags_at: list[int] = field(default_factory=list)
 
 
 def find_resume_point(
-    path: Path, index_path: Path, length: int, index_length: int | None
+    path: Path,
+    index_path: Path,
+    length: int,
+    index_length: int | None,
+    tags_at: Sequence[int] | None = None,
 ) -> ResumePoint:
     """See `VrsWriter.resume`."""
     file = ChunkedFile(path, [path])
@@ -63,16 +69,27 @@ def find_resume_point(
         header, streams, first, last_size = _beginning(file, length)
         end = _without_index(file, header, length)
         point = ResumePoint(end, 0, last_size, streams, header.index_offset)
-        start = _take_entries(file, index_path, index_length or 0, first, point)
+        kept = index_length or 0
+        start = first
+        if tags_at is not None:
+            start = _take_last_entry(file, index_path, kept, tags_at, point) or first
+        if start == first:
+            start = _take_entries(file, index_path, kept, first, point)
         _walk(file, start, length, point)
         return point
     finally:
         file.close()
 
 
-def check_resumable(path: Path, index_path: Path, length: int, index_length: int | None) -> None:
+def check_resumable(
+    path: Path,
+    index_path: Path,
+    length: int,
+    index_length: int | None,
+    tags_at: Sequence[int] | None = None,
+) -> None:
     """Whether `VrsWriter.resume` can go on at a length; its errors where it cannot."""
-    find_resume_point(path, index_path, length, index_length)
+    find_resume_point(path, index_path, length, index_length, tags_at)
 
 
 def _beginning(
@@ -101,6 +118,37 @@ def _without_index(file: ChunkedFile, header: FileHeader, length: int) -> int:
         return length
     record = RecordHeader.unpack(file.read(at, RECORD_HEADER_BYTES))
     return at if record.type_id == INDEX_TYPE_ID and at + record.size == length else length
+
+
+def _take_last_entry(
+    file: ChunkedFile,
+    index_path: Path,
+    index_length: int,
+    tags_at: Sequence[int],
+    point: ResumePoint,
+) -> int | None:
+    """Take an index that names all records, by its last entry; None where that does not fit.
+
+    So nothing that is read goes by the length of the recording.
+    """
+    if not index_length or index_length % ENTRY_BYTES or not index_path.is_file():
+        return None
+    if index_path.stat().st_size < index_length:
+        return None
+    with index_path.open("rb") as entries:
+        entries.seek(index_length - ENTRY_BYTES)
+        last = np.frombuffer(entries.read(ENTRY_BYTES), ENTRY_DTYPE)[0]
+    size = int(last["size"])
+    if not RECORD_HEADER_BYTES <= size <= point.end:
+        return None
+    record = RecordHeader.unpack(file.read(point.end - size, RECORD_HEADER_BYTES))
+    if record.size != size or record.timestamp_s != float(last["timestamp_s"]):
+        return None
+    for at in tags_at:
+        _take_tags(file, at, RecordHeader.unpack(file.read(at, RECORD_HEADER_BYTES)), point)
+    point.kept = point.count = index_length // ENTRY_BYTES
+    point.last_size = size
+    return point.end
 
 
 def _take_entries(
@@ -177,6 +225,7 @@ def _take_tags(file: ChunkedFile, at: int, record: RecordHeader, point: ResumePo
         tags = TagsRecord.decode(data)
     except FormatError as error:
         raise FormatError(f"{file.path}: tags at byte {at}: {error}") from None
+    point.tags_at.append(at)
     point.streams[record.stream] = StreamTags(tags.vrs_tags, tags.user_tags)
 
 
@@ -194,13 +243,16 @@ def description_end(path: Path) -> tuple[int, int]:
         file.close()
 
 
-def whole_records_end(path: Path, start: int, previous_size: int) -> tuple[int, int, str | None]:
+def whole_records_end(
+    path: Path, start: int, previous_size: int, stop: int | None = None
+) -> tuple[int, int, str | None]:
     """The end of the whole records of a file from an offset on, whose cost is that of the tail.
 
     Args:
         path: the file, as long as it is.
         start: end of a record that is known to be whole, such as a committed length.
         previous_size: bytes of that record.
+        stop: records that end beyond it do not count; None: all count.
 
     Returns:
         Where the last whole record ends, bytes of that record, and what follows it, if anything.
@@ -210,6 +262,8 @@ def whole_records_end(path: Path, start: int, previous_size: int) -> tuple[int, 
         walk = RecordWalk(file, start, previous_size)
         end, size = start, previous_size
         for at, record in _records(walk):
+            if stop is not None and at + record.size > stop:
+                break
             end, size = at + record.size, record.size
         return end, size, walk.fault
     finally:

@@ -163,6 +163,7 @@ class VrsWriter:
         streams: all that were declared.
         count: records written, TAGS records included.
         last_size: bytes of the last record.
+        tags_at: offsets of TAGS records, as far as this writer knows them.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class VrsWriter:
         self.streams = {s: StreamWriter(self, s, tags) for s, tags in streams.items()}
         self.count = 0
         self.last_size = 0
+        self.tags_at: list[int] = []
         self._finished = False
 
     @classmethod
@@ -223,6 +225,7 @@ class VrsWriter:
         if len(data) > MAX_RECORD_BYTES - RECORD_HEADER_BYTES:
             raise StorageError(f"{path}: {len(data)} bytes of tags are too many")
         file = disk.create(path)
+        file.patchable(INDEX_OFFSET_AT, 8)
         try:
             index = _open_index(index_path or default_index_path(path), disk, 0)
         except BaseException:
@@ -249,6 +252,7 @@ class VrsWriter:
         *,
         index_length: int | None = None,
         index_path: Path | None = None,
+        tags_at: Sequence[int] | None = None,
     ) -> VrsWriter:
         """Go on at a committed length, also one that `finish` left.
 
@@ -264,19 +268,24 @@ class VrsWriter:
                 what the index does not name yet; without, or where they do not fit, the header of
                 every record is.
             index_path: as for `create`.
+            tags_at: offsets of all TAGS records, where the index names all records: then it is
+                not read either.
 
         Raises:
             StorageError: the file is shorter, or the length is not one of whole records.
             FormatError: the file is no VRS file, or not one that this writer made.
         """
         index_path = index_path or default_index_path(path)
-        point = find_resume_point(path, index_path, length, index_length)
-        return cls._at(path, index_path, disk, point)
+        point = find_resume_point(path, index_path, length, index_length, tags_at)
+        writer = cls._at(path, index_path, disk, point)
+        writer.tags_at = point.tags_at
+        return writer
 
     @classmethod
     def _at(cls, path: Path, index_path: Path, disk: Disk, point: ResumePoint) -> VrsWriter:
         file = disk.reopen(path, point.end)
         try:
+            file.patchable(INDEX_OFFSET_AT, 8)
             if point.index_offset:
                 file.patch(INDEX_OFFSET_AT, bytes(8))
             index = _open_index(index_path, disk, point.kept * ENTRY_BYTES)
@@ -294,6 +303,7 @@ class VrsWriter:
         stream = free_id(spec, self.streams)
         tags = spec.stream_tags()
         data = TagsRecord(vrs_tags=tags.vrs, user_tags=tags.user).encode()
+        self.tags_at.append(self._file.length)
         self.put(stream, RecordType.TAGS, TAGS_VERSION, -MAX_TIMESTAMP, [data])
         self.streams[stream] = StreamWriter(self, stream, tags)
         return self.streams[stream]

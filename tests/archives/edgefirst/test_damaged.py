@@ -13,17 +13,21 @@ import numpy as np
 import pytest
 
 from recorder.archives import ArchiveError
+from recorder.archives.base import Job
 from recorder.archives.edgefirst import table as table_
 from recorder.archives.edgefirst.exif import insert_exif
+from recorder.archives.edgefirst.lidar_files import LidarFiles
+from recorder.archives.edgefirst.packer import PACKER
 from recorder.archives.edgefirst.samples import Places, PoseWalk, nearest_all
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.roverd.mjpg import MjpgReader
+from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
 from tests.archives.edgefirst.rig import BASE, exif_of, pack, pack_all
-from tests.archives.ncore.packer_rig import LIDAR_JSON, add_poses, lidar
-from tests.session.build import HEIGHT, WIDTH, Builder, camera_spec, imu_spec
+from tests.archives.ncore.packer_rig import LIDAR_JSON, add_poses, lidar, rig
+from tests.session.build import BEAMS, COLUMNS, HEIGHT, WIDTH, Builder, camera_spec, imu_spec
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
 ipc: Any = pytest.importorskip("pyarrow.ipc")
@@ -334,3 +338,18 @@ def test_places_that_cannot_be_read_are_blamed_on_their_stream(
     builder.add(StreamSpec("gnss", (channel,), rate_hz=10.0), count=3)
     with pytest.raises(ArchiveError, match="edgefirst: gnss: ends inside a sample"):
         pack(builder.close())
+
+
+@pytest.mark.parametrize("columns", [COLUMNS - 1, COLUMNS + 1])
+def test_a_lidar_whose_metadata_is_anothers(tmp_path: Path, columns: int) -> None:
+    """Its sweeps could be read all the same, with every point in a wrong place."""
+    builder = rig(tmp_path / "drive", 0.5)
+    path = builder.close()
+    metadata = json.loads((path / "lidar/lidar.json").read_text())
+    metadata["lidar_data_format"]["columns_per_frame"] = columns
+    (path / "lidar/lidar.json").write_text(json.dumps(metadata))
+    with Session(path) as session:
+        job = Job(session, tmp_path, PACKER.check({}), Calibration())
+        words = rf"lidar.json: has \({BEAMS}, {columns}\) beams and columns, the channel rng"
+        with pytest.raises(FormatError, match=words):
+            LidarFiles(job, session.streams["lidar"], project=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -155,6 +156,55 @@ def test_velocities_from_the_track(tmp_path: Path) -> None:
     assert speeds[4] == pytest.approx(3 + t_s[3] + t_s[4], abs=1e-3)
     assert dataset.agents_of(2)["velocity"][1].tolist() == [0, 0]
     assert dataset.noted("jsonl: 1 agents have no known velocity") == 1
+
+
+@pytest.mark.parametrize(
+    ("farther_us", "known"), [(5000, False), (300, False), (0, True), (-300, True), (-5000, True)]
+)
+@pytest.mark.parametrize("hole", [(0, 3), (3, 6)])
+def test_a_velocity_is_not_taken_over_a_hole_in_its_track(
+    tmp_path: Path, hole: tuple[int, int], farther_us: int, known: bool
+) -> None:
+    """Two boxes as far apart as is bridged, or a little more or less; the first one is early."""
+    path, t_ns = sweeps(tmp_path / "s", 0.7)
+    still(path)
+    stamps = [int(t_ns[hole[0]]) - 800_000, int(t_ns[hole[1]])]
+    apart_ns = stamps[1] - stamps[0]
+    centers = [5.0, 5.0 + apart_ns / 1e8]
+    write_boxes(
+        path,
+        [
+            {"t_ns": t, "center_m": [x, 1, 0], "velocity_m_s": None}
+            for t, x in zip(stamps, centers, strict=True)
+        ],
+    )
+    dataset = pack(path, bridge_s=(apart_ns - farther_us * 1000) / 1e9)
+    found = np.concatenate([dataset.agents_of(k) for k in hole])
+    assert len(found) == 2
+    expected = [10.0, 0.0] if known else [0.0, 0.0]
+    assert np.allclose(found["velocity"], expected, atol=1e-3)
+    assert dataset.noted("2 agents have no known velocity") == (0 if known else 1)
+
+
+def test_velocities_of_the_simulated_world_are_those_of_its_tracks(tmp_path: Path) -> None:
+    """What the truth does not say of velocities follows from where everything is."""
+    world = World("drive", 2)
+    path, t_ns = sweeps(tmp_path / "s", 2.0)
+    write_truth(path, world, t_ns, "lidar")
+    told = pack(path, ego_center_m=0.0).agents
+    file = path / "_cuboids/truth.jsonl"
+    header, *lines = map(json.loads, file.read_text().splitlines())
+    for line in lines:
+        line["velocity_m_s"] = None
+    file.write_text("\n".join(map(json.dumps, [header, *lines])) + "\n")
+    found = pack(path).agents
+    assert np.array_equal(found["track_id"], told["track_id"])
+    both = np.bincount(found["track_id"])[found["track_id"]] > 1
+    assert np.count_nonzero(both) > 100
+    # From both sides 0.1 s away, from one at the ends: as far off as speeds change in that time.
+    assert np.abs(found["velocity"] - told["velocity"])[both].max() < 1.0
+    assert np.median(np.abs(found["velocity"] - told["velocity"])[both]) < 0.02
+    assert np.abs(told["velocity"]).max() > 5
 
 
 def test_frames_of_reference(tmp_path: Path) -> None:

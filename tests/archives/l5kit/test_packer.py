@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from recorder.archives.base import Job
+from recorder.archives.l5kit import frames
+from recorder.archives.l5kit.frames import FrameTimes
 from recorder.archives.l5kit.packer import PACKER
 from recorder.contract.errors import RecorderError, SessionError
 from recorder.finalizer import Step, collect
@@ -405,3 +407,18 @@ def test_memory_does_not_grow(tmp_path: Path) -> None:
     most(1)  # makes what is made once
     shorter, longer = most(6), most(16)
     assert longer < shorter + 140_000  # snapshots that are kept take 200 kB
+
+
+def test_a_window_of_stamps_that_all_go_back_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = Builder(tmp_path / "s", plain=True)
+    builder.add(lidar(), count=7)
+    path = builder.close()
+    (np.array([10.0, 11, 10.5, 11, 12, 13, 12.5]) + 1e9).tofile(path / "lidar/ts")
+    monkeypatch.setattr(frames, "_WINDOW", 2)
+    with Session(path) as session:
+        times = FrameTimes.of(session.streams["lidar"])
+        windows = [((t_ns - 10**18) // 10**9).tolist() for t_ns in times.windows()]
+    assert windows == [[10, 11], [12, 13]]
+    assert times.left_out == 3

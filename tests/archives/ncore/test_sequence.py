@@ -228,6 +228,41 @@ def test_sensors_without_frames_are_left_out(tmp_path: Path) -> None:
     assert not any(key.startswith(("cameras", "lidars", "radars")) for key in keys)
 
 
+CHARACTERS = [chr(code) for code in range(1, 0x100)]
+
+
+def test_every_character_of_a_name_of_ones_own(tmp_path: Path) -> None:
+    """At the begin, between and at the end, in each part of a reverse domain name."""
+    with new(tmp_path) as sequence:
+        with_pose(sequence)
+        for number, character in enumerate(CHARACTERS):
+            good = character.isascii() and (character.isalnum() or character in "_-")
+            for form in ("{}x.a.b", "x{}x.a.b", "x{}.a.b", "x.{}.b", "x.a.{}", "x.a.b{}"):
+                name = form.format(character)
+                if good or (character == "." and name[0] + name[-1] == "xb" and ".." not in name):
+                    sequence.custom(name, f"i{number}_{len(form)}_{form.index('{')}")
+                    continue
+                with pytest.raises(ArchiveError, match="is no reverse domain name"):
+                    sequence.custom(name, "i")
+        for name in ("a", "a.b", ".a.b.c", "a..b", "a.b.c.", "a.b.c\n", ""):
+            with pytest.raises(ArchiveError, match="is no reverse domain name"):
+                sequence.custom(name, "i")
+        assert sequence.custom("a.b.c.d.e", "i").full_name == "a.b.c.d.e/i"
+
+
+def test_every_character_of_a_groups_name(tmp_path: Path) -> None:
+    with new(tmp_path) as sequence:
+        with_pose(sequence)
+        for number, character in enumerate(CHARACTERS):
+            good = character.isascii() and (character.isalnum() or character in "._@-")
+            for place, group in enumerate((f"{character}x", f"x{character}x", f"x{character}")):
+                if good:
+                    sequence.custom("a.b.c", f"i{number}_{place}", group=group)
+                    continue
+                with pytest.raises(ArchiveError, match="cannot name a component group"):
+                    sequence.custom("a.b.c", "i", group=group)
+
+
 def test_names_that_cannot_be(tmp_path: Path) -> None:
     with new(tmp_path) as sequence:
         with_pose(sequence)

@@ -114,6 +114,27 @@ def test_samples_of_one_time_lie_in_the_order_of_their_streams(tmp_path: Path) -
         assert offsets == sorted(offsets)
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_what_is_told_stands_where_readers_need_it(tmp_path: Path, plain: bool) -> None:
+    """Configured before the first sample even of the same time; told at a sample's time, behind."""
+    builder = Builder(tmp_path / "s", plain=plain)
+    for spec in (camera_spec("a"), imu_spec("b")):
+        made = builder.add(replace(spec, rate_hz=10.0), count=5, epochs=((11, 0), (12, 3)))
+        builder.lose(spec.name, 2, 2, t_ns=int(made.t_ns[2]), count=0)
+    with VrsReader(pack(builder.close()).files[0]) as vrs:
+        for name in ("a", "b"):
+            records = list(vrs.records(stream_of(vrs, name), file_order=True))
+            kinds = [record.record_type for record in records]
+            assert kinds[0] is RecordType.CONFIGURATION
+            data = [r.timestamp_s for r in records if r.record_type is RecordType.DATA]
+            for number, record in enumerate(records):
+                if record.record_type is RecordType.STATE and record.timestamp_s in data[1:]:
+                    assert data[: data.index(record.timestamp_s) + 1] == [
+                        r.timestamp_s for r in records[:number] if r.record_type is RecordType.DATA
+                    ]
+            assert kinds.count(RecordType.STATE) == (0 if plain else 3)
+
+
 def test_what_is_known_without_a_session_vrs(session: Path, packed: Finalized) -> None:
     assert sum("has no session.vrs" in note for note in packed.notes) == 1
     with Session(session) as opened, VrsReader(packed.files[0]) as vrs:
@@ -314,3 +335,21 @@ def test_memory_does_not_grow_with_the_session(tmp_path: Path) -> None:
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     assert peaks[1] < peaks[0] + 500_000
+
+
+def test_a_stream_without_times_is_left_out_and_told_of_once(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s", plain=True)
+    builder.add(imu_spec("a"), 0.2)
+    builder.add(imu_spec("b"), 0.2)
+    path = builder.close()
+    meta = json.loads((path / "b/meta.json").read_text())
+    del meta["ts"]
+    (path / "b/meta.json").write_text(json.dumps(meta))
+    (path / "b/ts").unlink()
+    result = pack(path)
+    assert [note for note in result.notes if "left out" in note and "ts'" not in note] == [
+        "b: has no times: left out"
+    ]
+    with VrsReader(result.files[0]) as vrs:
+        names = {stream.tags.get("stream") for stream in vrs.streams.values()}
+        assert len(blocks_of(vrs, "a")) == 20 and "b" not in names

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,14 @@ import pytest
 
 from recorder.daemon.host import kernel
 from recorder.daemon.host.clock_record import ClockRecord
-from recorder.daemon.host.clocks import clock_state, kernel_clock, ptp_clocks, summary, time_daemon
+from recorder.daemon.host.clocks import (
+    clock_state,
+    is_synchronized,
+    kernel_clock,
+    ptp_clocks,
+    summary,
+    time_daemon,
+)
 from recorder.daemon.host.disk import file_system, measure
 from recorder.daemon.host.systemd import SystemdNotify
 
@@ -142,6 +151,11 @@ def test_what_time_daemons_say() -> None:
     assert (chrony["offset_ns"], chrony["root_dispersion_ns"]) == (-12345, 110000)
     ntpd = time_daemon(answers(chronyc="nonsense", ntpq=NTPD))
     assert ntpd is not None and (ntpd["name"], ntpd["offset_ns"]) == ("ntpd", -250000)
+    assert (ntpd["stratum"], ntpd["reference"]) == (3, "10.0.0.1")
+    assert (ntpd["root_delay_ns"], ntpd["root_dispersion_ns"]) == (1_500_000, 2_250_000)
+    assert (chrony["last_offset_ns"], chrony["rms_offset_ns"]) == (3000, 21_000)
+    assert (chrony["root_delay_ns"], chrony["leap"]) == (500_000, "Normal")
+    assert time_daemon(answers(chronyc=CHRONY.rpartition(",")[0])) is None
     shown = "NTP=yes\nNTPSynchronized=no\n"
     assert time_daemon(answers(timedatectl=shown)) == {
         "name": "systemd-timesyncd",
@@ -155,6 +169,63 @@ def test_the_kernels_clock() -> None:
     clock = kernel_clock()
     assert clock is not None
     assert isinstance(clock["synchronized"], bool) and clock["max_error_ns"] >= 0
+
+
+class Kernel:
+    """adjtimex(2) of a kernel, which fills ``struct timex`` as its header lays it out on 64 bits.
+
+    Held against the layout by its own: a field that is missing moves all behind it.
+    """
+
+    LAYOUT = struct.Struct("<I4x 4q i4x 3q 2q 3q i4x 5q i 11i")
+
+    def __init__(self, state: int = 0, status: int = 0, tai: int = 37) -> None:
+        self._state, self._status, self._tai = state, status, tai
+
+    def adjtimex(self, buffer: Any) -> int:
+        fields = [0, -1234, 12 << 16, 5678, 91, self._status, 2, 1, 32_768_000]
+        fields += [1_700_000_000, 999_999, 10_000, 7, 8, 9, 10, 11, 12, 13, 14, self._tai]
+        packed = self.LAYOUT.pack(*fields, *[0] * 11)
+        target = buffer._obj
+        assert len(packed) == 208 == ctypes.sizeof(target)
+        ctypes.memmove(ctypes.addressof(target), packed, len(packed))
+        return self._state
+
+
+@pytest.mark.parametrize(("status", "offset_ns"), [(0, -1_234_000), (0x2000, -1234)])
+def test_the_kernels_clock_in_its_units(
+    monkeypatch: pytest.MonkeyPatch, status: int, offset_ns: int
+) -> None:
+    """adjtimex(2): the offset is in microseconds, or in nanoseconds where STA_NANO is set; errors
+    always are in microseconds, the frequency in 2**-16 ppm."""
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Kernel(status=status))
+    assert kernel_clock() == {
+        "synchronized": True,
+        "offset_ns": offset_ns,
+        "max_error_ns": 5_678_000,
+        "estimated_error_ns": 91_000,
+        "frequency_ppm": 12.0,
+        "tai_offset_s": 37,
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "synchronized"),
+    [(0, 0, True), (5, 0, False), (0, 0x40, False), (5, 0x2040, False), (1, 0x2001, True)],
+)
+def test_whether_the_kernels_clock_is_synchronized(
+    monkeypatch: pytest.MonkeyPatch, state: int, status: int, synchronized: bool
+) -> None:
+    """TIME_ERROR or STA_UNSYNC says that it is not; a leap second to come says nothing."""
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Kernel(state, status))
+    clock = kernel_clock()
+    assert clock is not None and clock["synchronized"] is synchronized
+    assert is_synchronized() is synchronized
+
+
+def test_a_kernel_that_may_not_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Kernel(-1))
+    assert kernel_clock() is None and not is_synchronized()
 
 
 def test_ptp_clocks_are_listed_even_where_they_may_not_be_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,17 @@ def test_a_root_that_is_no_good_is_not_measured(tmp_path: Path) -> None:
     assert examine_disk(check_root(tmp_path / "file", STORAGE)).speed is None
     there = examine_disk(check_root(tmp_path / "new" / "root", STORAGE), seconds=0.01)
     assert there.speed is not None and list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+@pytest.mark.parametrize(("more", "good"), [(-1, False), (0, True), (1, True)])
+def test_a_root_with_just_as_much_as_has_to_stay_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int, good: bool
+) -> None:
+    free = STORAGE.min_free_bytes + more
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, free))
+    report = check_root(tmp_path / "new" / "root", STORAGE)
+    assert (report.free_bytes, report.problem is None) == (free, good)
+    assert good or "less than storage.min_free_gb (0.001)" in str(report.problem)
 
 
 def test_a_rate_that_cannot_be_kept() -> None:

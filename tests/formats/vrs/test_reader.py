@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from pathlib import Path
@@ -24,6 +25,11 @@ from recorder.formats.vrs import (
     VrsReader,
     rewrite_vrs,
 )
+from recorder.formats.vrs.chunks import ChunkedFile
+from recorder.formats.vrs.headers import FILE_HEADER_BYTES, RecordHeader
+from recorder.formats.vrs.recordables import recordable_name
+from recorder.formats.vrs.scan import RecordWalk
+from recorder.formats.vrs.tags import unpack_description
 from tests.formats.vrs import golden, kit
 
 STEPS = 6
@@ -382,3 +388,64 @@ def test_a_size_that_compressed_data_cannot_have(tmp_path: Path) -> None:
             pytest.raises(FormatError, match=r"cannot hold|not of 4294967295"),
         ):
             reader[packed.number].payload()
+
+
+@pytest.mark.parametrize("missing", [1, 10, 31])
+def test_how_much_a_cut_record_lacks_is_told(tmp_path: Path, missing: int) -> None:
+    path = kit.write_file(tmp_path / "a.vrs", STEPS)
+    with VrsReader(path) as reader:
+        last = max(reader.records(file_order=True), key=lambda record: record.offset)
+        size = RecordHeader.unpack(path.read_bytes(), last.offset).size
+        count = len(reader)
+    os.truncate(path, last.offset + size - missing)
+    with VrsReader(path) as reader:
+        assert len(reader) == count - 1
+        assert f"a record of {size} bytes that lacks {missing}" in str(reader.tail)
+    os.truncate(path, last.offset + missing)
+    with VrsReader(path) as reader:
+        assert f"{missing} bytes that are less than a record's header" in str(reader.tail)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_description_with_more_entries_than_it_can_hold(version: int) -> None:
+    """A stream takes ten bytes at least: nobody counts to four thousand millions first."""
+    for count in (2, 3, 1 << 20, (1 << 32) - 1):
+        data = struct.pack("<I", count) + bytes(19)
+        with pytest.raises(FormatError, match=f"^here: description record with {count} entries is"):
+            unpack_description(data, version, "here")
+    streams, tags = unpack_description(struct.pack("<I", 0) + bytes(8), version, "here")
+    assert (streams, tags) == ({}, {})
+
+
+def walked(path: Path) -> tuple[list[int], RecordWalk]:
+    """Offsets of the records that a walk finds from the description on, and the walk."""
+    with contextlib.closing(ChunkedFile(path, [path])) as file:
+        walk = RecordWalk(file, FILE_HEADER_BYTES, 0)
+        return [offset for offset, _ in walk], walk
+
+
+@pytest.mark.parametrize("which", [1, 5, -1])
+@pytest.mark.parametrize("off", [-1, 1])
+def test_of_two_records_that_disagree_neither_is_believed(
+    tmp_path: Path, which: int, off: int
+) -> None:
+    """A record names the size of the one before it: nobody can tell which of the two is wrong."""
+    path = kit.write_file(tmp_path / "a.vrs", STEPS)
+    every, walk = walked(path)
+    assert walk.fault is None and len(every) > 10
+    raw, at = bytearray(path.read_bytes()), every[which]
+    header = RecordHeader.unpack(bytes(raw), at)
+    struct.pack_into("<I", raw, at + 4, header.previous_size + off)
+    path.write_bytes(raw)
+    found, walk = walked(path)
+    before = every.index(at) - 1
+    assert found == every[:before]
+    assert walk.end == every[before]
+    assert walk.last_size == (every[before] - every[before - 1] if before else 0)
+    words = f"previous record of {header.previous_size + off} bytes, not {header.previous_size}"
+    assert words in str(walk.fault)
+
+
+def test_names_of_recordables_are_the_librarys() -> None:
+    known = {214: "RGB Camera Class", 1202: "IMU Data (SLAM)", 65_000: "Recordable 65000"}
+    assert {number: recordable_name(number) for number in known} == known

@@ -161,6 +161,17 @@ def test_headers(key: str, size: int) -> None:
     assert (read.name, read.size, read.type, read.mode) == (key, size, tarfile.REGTYPE, 0o644)
 
 
+@pytest.mark.parametrize("rest", [1, 99, 100, 101])
+def test_headers_of_names_around_the_longest_that_fit(rest: int) -> None:
+    """A prefix of 155 bytes and a name of 100 (POSIX ustar); read by Python's own tar."""
+    for size in (*range(1, 6), *range(95, 105), *range(150, 160), 256):
+        for key in (f"{'p' * size}/{'n' * rest}", f"{'p' * (size // 2)}/{'q' * size}/n"):
+            test_headers(key, 3)
+            cuts = [at for at, c in enumerate(key) if c == "/" and at <= 155]
+            fits = len(key) <= 100 or any(len(key) - at - 1 <= 100 for at in cuts)
+            assert (len(member_header(key, 3)) == tarfile.BLOCKSIZE) == fits, key
+
+
 @pytest.mark.parametrize("length", [0, 511, 512, 5000, -512, -1])
 def test_a_cut_itar_is_named(tmp_path: Path, length: int) -> None:
     path = tmp_path / "a.itar"

@@ -1,0 +1,188 @@
+"""What digests and the journal cost: CPU inside the digest calls, bytes an hour, a resumed writer.
+
+::
+
+    python -m benchmarks.journal [--seconds 30] [--hours 24] [--root DIR] [--repeat 3]
+
+The rig load's streams, with frames that lie in memory, go through one `SessionWriter` in this
+process, with a commit every 200 ms of the recording.  Then the journal is made as long as `--hours`
+of commits, the writer is given up as by a kill, and another goes on with the session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from recorder.contract.clock import ManualClock
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.formats import digests
+from recorder.formats.disk import PosixDisk
+from recorder.session import journal_state, merkle
+from recorder.session.layout import JOURNAL, SessionPlan, private
+from recorder.writer.session_writer import SessionWriter
+
+_SWEEP = ("rng", "rng_far", "rfl", "nir")
+CAMERA = StreamSpec("camera", (ChannelSpec("video.avi", "mjpg", "u1", (1080, 1920, 3)),), 30.0)
+LIDAR = StreamSpec(
+    "lidar",
+    (
+        *(ChannelSpec(name, "lzmaf", "u2", (128, 1024)) for name in _SWEEP),
+        ChannelSpec("t_col", "raw", "u8", (1024,)),
+    ),
+    10.0,
+    device_clock=True,
+)
+RADAR = StreamSpec(
+    "radar",
+    (ChannelSpec("iq", "raw", "i2", (64, 3, 4, 512)), ChannelSpec("valid", "raw", "u1")),
+    20.0,
+)
+IMU = StreamSpec(
+    "imu", tuple(ChannelSpec(n, "raw", "f4", (3,)) for n in ("acc", "avel", "rot")), 100.0, True
+)
+LIDAR_IMU = StreamSpec(
+    "lidar_imu", tuple(ChannelSpec(n, "raw", "f4", (3,)) for n in ("acc", "avel")), 100.0, True
+)
+SPECS = (CAMERA, LIDAR, RADAR, IMU, LIDAR_IMU)
+FRAMES = {"video.avi": 142_000, "rng": 190_000, "rng_far": 3_000, "rfl": 60_000, "nir": 100_000}
+"""Bytes of a frame, as real video and real sweeps give them (docs/benchmarks.md)."""
+TURN_S = 0.2
+
+
+class Load:
+    """Sends the streams into a session's writer."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = ManualClock(5_000_000_000)
+        plan = SessionPlan(str(root), "rig", True, "version: 1\n", record_format=["imu"])
+        self.writer = SessionWriter.create(PosixDisk(), plan, self.clock)
+        self._sent = {spec.name: (0, 0) for spec in SPECS}
+        self._payload = np.random.default_rng(1).bytes(2_000_000)
+        for spec in SPECS:
+            self.writer.declare(spec)
+
+    def turn(self) -> None:
+        """200 ms of all streams, and a commit."""
+        for spec in SPECS:
+            for _ in range(round((spec.rate_hz or 0) * TURN_S)):
+                self._send(spec)
+        self.clock.advance(TURN_S)
+        self.writer.commit()
+
+    def _send(self, spec: StreamSpec) -> None:
+        number, seq = self._sent[spec.name]
+        sizes = [FRAMES.get(c.name, c.sample_bytes) for c in spec.channels]
+        t_ns = 5_000_000_000 + round(seq * 1e9 / (spec.rate_hz or 1))
+        message = Message(
+            Kind.DATA,
+            spec.name,
+            7,
+            number,
+            seq,
+            1,
+            np.array([t_ns], np.int64),
+            np.array([t_ns], np.int64) if spec.device_clock else None,
+            sizes=tuple(
+                np.array([n], np.uint32)
+                for n, c in zip(sizes, spec.channels, strict=True)
+                if c.variable
+            ),
+            frames=[memoryview(self._payload)[:n] for n in sizes],
+        )
+        self._sent[spec.name] = (number + 1, seq + 1)
+        self.writer.append(message)
+
+
+class Timed:
+    """CPU seconds of this thread inside of some functions."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.calls = 0
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            began = time.thread_time_ns()
+            result = function(*args)
+            self.seconds += (time.thread_time_ns() - began) / 1e9
+            self.calls += 1
+            return result
+
+        return call
+
+
+def _clock_cost() -> float:
+    """Seconds that measuring a call takes by itself."""
+    timed = Timed()
+    nothing = timed(lambda: None)
+    for _ in range(100_000):
+        nothing()
+    return timed.seconds / timed.calls
+
+
+def measure(root: Path, seconds: float, hours: float) -> dict[str, float]:
+    """One run; see the module's text."""
+    load, timed = Load(root), Timed()
+    running = digests.RunningDigest
+    with (
+        mock.patch.object(running, "update", timed(running.update)),
+        mock.patch.object(running, "leaf", timed(running.leaf)),
+        mock.patch.object(merkle, "digest", timed(digests.digest)),
+        mock.patch.object(journal_state, "digest", timed(digests.digest)),
+    ):
+        load.turn()
+        timed.seconds, timed.calls, began = 0.0, 0, time.process_time()
+        path = private(load.writer.path, JOURNAL)
+        size = path.stat().st_size
+        for _ in range(round(seconds / TURN_S)):
+            load.turn()
+        cpu = time.process_time() - began
+        per_hour = (path.stat().st_size - size) / seconds * 3600
+    journal = load.writer._told.journal
+    for _ in range(round(hours * 3600 / TURN_S)):
+        journal.commit(t_ns=load.clock.monotonic_ns(), **load.writer._last)
+    journal.sync()
+    load.turn()
+    load.writer.abandon()
+    began = time.perf_counter()
+    SessionWriter.resume(PosixDisk(), load.writer.path, load.clock).abandon()
+    return {
+        "digests, ms per recorded s": 1e3 * (timed.seconds - timed.calls * _clock_cost()) / seconds,
+        "digest calls per recorded s": timed.calls / seconds,
+        "writer in this process, ms per recorded s": 1e3 * cpu / seconds,
+        "journal, MB an hour": per_hour / 1e6,
+        "journal when resumed, MB": path.stat().st_size / 1e6,
+        "resumed, ms": 1e3 * (time.perf_counter() - began),
+    }
+
+
+def main() -> None:
+    """Print the median of each figure, and its spread."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seconds", type=float, default=30.0, help="recorded seconds")
+    parser.add_argument("--hours", type=float, default=24.0, help="of commits, before the resume")
+    parser.add_argument("--repeat", type=int, default=3, help="runs")
+    parser.add_argument("--root", type=Path, help="folder on the disk to measure")
+    args = parser.parse_args()
+    runs = []
+    for _ in range(args.repeat):
+        with tempfile.TemporaryDirectory(dir=args.root) as root:
+            runs.append(measure(Path(root), args.seconds, args.hours))
+    for name in runs[0]:
+        values = [run[name] for run in runs]
+        spread = f"{min(values):.2f} to {max(values):.2f}"
+        print(f"{name:44}{statistics.median(values):10.2f}   ({spread})")
+
+
+if __name__ == "__main__":
+    main()

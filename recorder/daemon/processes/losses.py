@@ -1,0 +1,72 @@
+"""Losses as they are counted while a session is recorded: who lost how much, now and then.
+
+::
+
+    watch = LossWatch()
+    for stream, sentence in watch.update(now_ns, {"imu": {"lost": {"refused": 7}}}):
+        say(f"{stream}: {sentence}")            # lost 7 samples (refused)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PAUSE_NS = 10_000_000_000
+"""Interval between two reports of a stream that keeps losing samples."""
+
+_UNCOUNTED = ""
+
+
+@dataclass(slots=True)
+class _Account:
+    told: dict[str, int] = field(default_factory=dict)
+    told_ns: int | None = None
+
+
+class LossWatch:
+    """Holds the writer's accounts of losses against what was told of them."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, _Account] = {}
+
+    def reset(self) -> None:
+        """A session begins or ends: nothing is lost yet."""
+        self._accounts.clear()
+
+    def update(
+        self, now_ns: int, streams: Mapping[str, Mapping[str, Any]]
+    ) -> list[tuple[str, str]]:
+        """Take in the accounts; returns (stream, sentence) for what is to be told now.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            streams: by stream ``lost``, samples by cause, and ``unknown_losses``, intervals that
+                nobody could count.
+        """
+        told = []
+        for name, stream in streams.items():
+            account = self._accounts.setdefault(name, _Account())
+            lost = dict(stream.get("lost") or {})
+            if intervals := stream.get("unknown_losses"):
+                lost[_UNCOUNTED] = intervals
+            news = {cause: n - account.told.get(cause, 0) for cause, n in lost.items()}
+            if any(n < 0 for n in news.values()) or account.told.keys() - lost.keys():
+                news = lost  # a new part, whose account begins anew
+            recent = account.told_ns is not None and now_ns - account.told_ns < PAUSE_NS
+            if recent or not any(news.values()):
+                continue
+            account.told, account.told_ns = lost, now_ns
+            told.append((name, _sentence({cause: n for cause, n in news.items() if n})))
+        return told
+
+
+def _sentence(news: Mapping[str, int]) -> str:
+    parts = []
+    for cause, count in news.items():
+        what = "sample" if cause else "interval of unknown count"
+        if count > 1:
+            what = "samples" if cause else "intervals of unknown count"
+        parts.append(f"{count} {what}" + (f" ({cause})" if cause else ""))
+    return "lost " + ", ".join(parts)

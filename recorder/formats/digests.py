@@ -1,0 +1,354 @@
+"""Digests of what is appended to files, taken while the bytes are still in memory.
+
+A file's bytes are digested in *leaves*: consecutive ranges of about a second.  The digest of the
+leaf that is open grows with every append, so that its value is known at any length::
+
+    disk = DigestingDisk(PosixDisk(), announce=witness.write)
+    file = disk.create(path)            # a DigestedFile
+    file.append(data)
+    file.running()                      # digest of [file.start, file.length)
+    file.seal()                         # ends the leaf; the next one begins here
+
+Ranges that are patched in place later (sizes and counts in the headers of AVI and VRS files) are
+digested as zeros: `AppendFile.patchable` names them before they are appended.
+
+BLAKE3 (RFC draft-aumasson-blake3, 32 bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from blake3 import blake3
+
+from recorder.contract.wire import Buffer, buffer_size
+from recorder.formats.disk import GATHER_BUFFERS, AppendFile, Disk, Scratch
+
+DIGEST_BYTES = 32
+_PAGE = 4096
+_BLOCK = 4 << 20
+
+Range = tuple[int, int]
+"""Offset and size, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A range of a file with its digest.
+
+    Attributes:
+        start, end: offsets in bytes.
+        digest: BLAKE3 of [start, end), patchable ranges as zeros.
+    """
+
+    start: int
+    end: int
+    digest: bytes
+
+
+@dataclass(slots=True)
+class Digested:
+    """What is known of a file's digests.
+
+    Attributes:
+        start: the bytes before it are in leaves that were committed.
+        patchable: ranges that are left out.
+    """
+
+    start: int = 0
+    patchable: list[Range] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The digest of bytes that are about to be handed to the kernel.
+
+    Attributes:
+        path: of their file.
+        leaf: the range.
+        ranges: patchable ones that no commit has yet.
+    """
+
+    path: Path
+    leaf: Leaf
+    ranges: tuple[Range, ...] = ()
+
+
+Announce = Callable[[Sequence[Announcement]], None]
+
+
+def digest(data: Buffer) -> bytes:
+    """BLAKE3 of some bytes."""
+    return blake3(data).digest()
+
+
+def masked(data: Buffer, at: int, ranges: Iterable[Range]) -> Buffer:
+    """The bytes with ranges set to zero; themselves where no range touches them.
+
+    Args:
+        data: bytes of a file.
+        at: their offset in it.
+        ranges: of that file.
+    """
+    end = at + buffer_size(data)
+    hit = [(o, n) for o, n in ranges if o < end and o + n > at]
+    if not hit:
+        return data
+    copy = bytearray(data)
+    for offset, size in hit:
+        first, last = max(offset, at) - at, min(offset + size, end) - at
+        copy[first:last] = bytes(last - first)
+    return bytes(copy)
+
+
+def patched_digest(path: Path, ranges: Iterable[Range]) -> bytes:
+    """BLAKE3 of what a file holds in some ranges, one after the other."""
+    hasher = blake3()
+    with path.open("rb") as file:
+        for offset, size in sorted(ranges):
+            file.seek(offset)
+            hasher.update(file.read(size))
+    return hasher.digest()
+
+
+class RunningDigest:
+    """The digest of a growing range of a file.
+
+    Attributes:
+        start, end: the range.
+        ranges: patchable ones.
+    """
+
+    def __init__(self, start: int, ranges: Sequence[Range] = ()) -> None:
+        self.start = self.end = start
+        self.ranges = ranges
+        self._hasher = blake3()
+
+    def update(self, data: Buffer) -> None:
+        self._hasher.update(masked(data, self.end, self.ranges) if self.ranges else data)
+        self.end += buffer_size(data)
+
+    def leaf(self) -> Leaf:
+        """The range so far."""
+        return Leaf(self.start, self.end, self._hasher.digest())
+
+
+def digest_of(path: Path, start: int, end: int, ranges: Sequence[Range]) -> RunningDigest:
+    """The digest of what a file holds; ValueError where it ends before."""
+    running = RunningDigest(start, ranges)
+    with path.open("rb") as file:
+        file.seek(start)
+        while left := end - running.end:
+            if not (data := file.read(min(left, _BLOCK))):
+                raise ValueError(f"{path}: ends at {running.end}, not at {end}")
+            running.update(data)
+    return running
+
+
+class DigestedFile:
+    """An `AppendFile` that digests what is appended; see the module's text.
+
+    Attributes:
+        leaves: ranges that were sealed and not taken yet.
+        patchable_ranges: all that were named.
+    """
+
+    def __init__(
+        self,
+        inner: AppendFile,
+        running: RunningDigest,
+        gather_bytes: int,
+        announce: Announce,
+        ranges: Sequence[Range] = (),
+    ) -> None:
+        self.inner = inner
+        self.leaves: list[Leaf] = []
+        self.patchable_ranges: list[Range] = list(ranges)
+        self._new_ranges: list[Range] = []
+        self._read_again = False
+        running.ranges = self.patchable_ranges
+        self._running = running
+        self._gather_bytes = gather_bytes
+        self._announce = announce
+        self._announced = running.end
+        self._marks: list[Leaf] = []
+        self._waiting = self._buffers = 0
+
+    @property
+    def path(self) -> Path:
+        return self.inner.path
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self.inner.path = path
+
+    @property
+    def length(self) -> int:
+        return self.inner.length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        self.inner.length = length
+
+    @property
+    def dirty(self) -> bool:
+        return self.inner.dirty
+
+    @dirty.setter
+    def dirty(self, dirty: bool) -> None:
+        self.inner.dirty = dirty
+
+    @property
+    def start(self) -> int:
+        """Where the open leaf begins."""
+        return self._running.start
+
+    def append(self, data: Buffer) -> None:
+        size = buffer_size(data)
+        if not size:
+            return
+        if self._read_again:
+            self._digest_again()
+        running = self._running
+        # A kill may end a write at any page: what lies before it must have a digest, too.
+        if running.end % _PAGE + size > _PAGE and running.end > self._announced:
+            self._marks.append(running.leaf())
+        running.update(data)
+        self._waiting += size
+        self._buffers += 1
+        if self._waiting >= self._gather_bytes or self._buffers >= GATHER_BUFFERS:
+            self._announce(self.announcements())
+        self.inner.append(data)
+
+    def announcements(self) -> list[Announcement]:
+        """Digests of all that is not announced yet; the caller announces them."""
+        self._waiting = self._buffers = 0
+        if self._running.end == self._announced:
+            return []
+        leaves = [leaf for leaf in (*self._marks, self.running()) if leaf.end > leaf.start]
+        self._marks.clear()
+        self._announced = self._running.end
+        ranges = tuple(self._new_ranges)
+        return [Announcement(self.inner.path, leaf, ranges) for leaf in leaves]
+
+    def flush(self) -> None:
+        if entries := self.announcements():
+            self._announce(entries)
+        self.inner.flush()
+
+    def patchable(self, offset: int, size: int) -> None:
+        if (offset, size) not in self.patchable_ranges:
+            self.patchable_ranges.append((offset, size))
+            self._new_ranges.append((offset, size))
+            self._read_again |= offset < self._running.end
+
+    def patch(self, offset: int, data: bytes) -> None:
+        if not any(o <= offset and offset + len(data) <= o + n for o, n in self.patchable_ranges):
+            raise ValueError(f"{self.path}: {len(data)} bytes at {offset} were not named patchable")
+        self.inner.patch(offset, data)
+
+    def verify_in_place(self) -> None:
+        self.inner.verify_in_place()
+
+    def sync(self) -> None:
+        self.inner.sync()
+
+    def close(self) -> None:
+        if entries := self.announcements():
+            self._announce(entries)
+        self.inner.close()
+
+    def running(self) -> Leaf:
+        """The open leaf as it is."""
+        if self._read_again:
+            self._digest_again()
+        return self._running.leaf()
+
+    def _digest_again(self) -> None:
+        """A file that is reopened named ranges that no commit had."""
+        start, end = self._running.start, self._running.end
+        self._running = digest_of(self.path, start, end, self.patchable_ranges)
+        self._read_again = False
+
+    def seal(self) -> None:
+        """End the open leaf, unless it is empty."""
+        if self._running.end > self._running.start:
+            self.leaves.append(self.running())
+            if self._running.end > self._announced:
+                self._marks.append(self.leaves[-1])
+            self._running = RunningDigest(self._running.end, self.patchable_ranges)
+
+    def patched(self) -> bytes:
+        """Digest of what the patchable ranges hold, which must be flushed."""
+        return patched_digest(self.path, self.patchable_ranges)
+
+    def take_ranges(self) -> list[Range]:
+        """Ranges that were named since this was asked last."""
+        ranges, self._new_ranges = self._new_ranges, []
+        return ranges
+
+    def take_leaves(self) -> list[Leaf]:
+        """Leaves that were sealed since this was asked last."""
+        leaves, self.leaves = self.leaves, []
+        return leaves
+
+
+class DigestingDisk:
+    """A `Disk` whose files are `DigestedFile`.
+
+    Args:
+        plain: what does the work; for files that need no digest.
+        announce: is given digests before the bytes are handed to the kernel.
+        known: of files that an earlier writer left.
+
+    Attributes:
+        plain: as given.
+    """
+
+    def __init__(
+        self, plain: Disk, announce: Announce, known: Callable[[Path, int], Digested]
+    ) -> None:
+        self.plain = plain
+        self.gather_bytes = plain.gather_bytes
+        self._announce = announce
+        self._known = known
+
+    def create(self, path: Path) -> AppendFile:
+        return self._file(self.plain.create(path), RunningDigest(0))
+
+    def reopen(self, path: Path, length: int) -> AppendFile:
+        inner = self.plain.reopen(path, length)
+        known = self._known(path, length)
+        running = digest_of(path, known.start, length, known.patchable)
+        return self._file(inner, running, known.patchable)
+
+    def _file(
+        self, inner: AppendFile, running: RunningDigest, ranges: Sequence[Range] = ()
+    ) -> DigestedFile:
+        return DigestedFile(inner, running, self.gather_bytes, self._announce, ranges)
+
+    def write_file(self, path: Path, data: bytes) -> None:
+        self.plain.write_file(path, data)
+
+    def make_folder(self, path: Path) -> None:
+        self.plain.make_folder(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.plain.rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self.plain.remove(path)
+
+    def scratch(self, path: Path) -> Scratch:
+        return self.plain.scratch(path)
+
+    def sync_folder(self, path: Path) -> None:
+        self.plain.sync_folder(path)
+
+    def sync_files(self, files: Sequence[AppendFile]) -> None:
+        self.plain.sync_files([f.inner if isinstance(f, DigestedFile) else f for f in files])
+
+    def free_bytes(self, path: Path) -> int:
+        return self.plain.free_bytes(path)

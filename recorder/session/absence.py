@@ -1,0 +1,75 @@
+"""Sensors that gave a session nothing: no device was there, or no driver came up.
+
+The writer logs the loss of such a sensor when it closes the session.  Of a session that is still
+open, or that an earlier version closed, the same is concluded from ``session.json``, which names
+every sensor that was configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from recorder.session.accounts import lost_events
+from recorder.session.events import make_event
+from recorder.session.layout import RECORDING
+from recorder.session.reader import Session
+
+ABSENT = "absent"
+"""Cause of the loss, and reason of the end, of a stream whose sensor was absent."""
+
+
+def absent_streams(
+    sensors: Mapping[str, Sequence[str]], known: Collection[str]
+) -> dict[str, list[str]]:
+    """The streams of sensors of which a session knows no stream at all, by sensor.
+
+    A sensor whose driver never declared a stream counts as one stream of the sensor's name.
+
+    >>> absent_streams({"cam": [], "imu": ["imu"], "lidar": []}, ["imu", "lidar_imu"])
+    {'cam': ['cam']}
+
+    Args:
+        sensors: the streams that each configured sensor declared.
+        known: the streams of which the session holds something.
+    """
+    owners = {_owner(sensors, stream) for stream in known}
+    return {
+        sensor: list(streams) or [sensor]
+        for sensor, streams in sensors.items()
+        if sensor not in owners
+    }
+
+
+def told_losses(session: Session) -> dict[str, list[dict[str, Any]]]:
+    """The ``lost`` events by stream, with an interval for every sensor that is absent.
+
+    Raises:
+        FormatError: the event log cannot be read.
+    """
+    lost = lost_events(session.events())
+    header = session.header or {}
+    if not session.recorded:
+        return lost
+    known = {*session.streams, *session.declared, *session.broken, *lost}
+    known |= set(header.get("epochs") or ())
+    missing = absent_streams(session.sensors(), known)
+    end_ns = session.end_ns
+    for sensor, streams in missing.items():
+        if session.state == RECORDING and session.sensors()[sensor]:
+            continue  # declared: its first samples may be on their way
+        duration_ns = None if end_ns is None else end_ns - int(header["start_ns"])
+        t_ns = header["start_ns"] if end_ns is None else end_ns
+        for stream in streams:
+            event = make_event("lost", t_ns, stream, ABSENT, duration_ns=duration_ns)
+            lost.setdefault(stream, []).append(event)
+    return lost
+
+
+def _owner(sensors: Mapping[str, Sequence[str]], stream: str) -> str | None:
+    """The sensor that a stream belongs to; a driver may add ``_suffix`` to its sensor's name."""
+    for sensor, streams in sensors.items():
+        if stream in streams:
+            return sensor
+    owners = [s for s in sensors if stream == s or stream.startswith(s + "_")]
+    return max(owners, key=len, default=None)

@@ -1,0 +1,207 @@
+"""Every committed byte of a session against the digests of its journal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from recorder.formats.digests import Leaf, RunningDigest, digest, patched_digest
+from recorder.session import layout
+from recorder.session.journal import walk_journal
+from recorder.session.journal_frames import Frame
+from recorder.session.journal_state import JournalState, joint_digest
+from recorder.session.reader import Session
+from recorder.session.report import Report
+
+_BLOCK = 1 << 20
+_OPEN_FILES = 64
+
+
+def check_digests(session: Session, report: Report, advance: Callable[[int], None]) -> None:
+    """Check that the session's files are as they were recorded, bit by bit.
+
+    Reads every file once.  A fault is narrowed down to the bytes between two commits about a
+    second apart, and to the samples that were committed between them.
+
+    Args:
+        session, report: what is checked, and where faults go.
+        advance: is told the megabytes read.
+
+    Raises:
+        SessionError: the journal cannot be read; `check_journal` says so.
+    """
+    check = _Check(session, report, advance)
+    check.run()
+    if (rest := digest_ticks(session) - check.ticks) > 0:
+        advance(rest)
+
+
+def digest_ticks(session: Session) -> int:
+    """Megabytes that `check_digests` reads at most."""
+    files = (p for p in session.path.rglob("*") if "_archives" not in p.parts and p.is_file())
+    return sum(path.stat().st_size for path in files) // _BLOCK
+
+
+class _Check:
+    def __init__(self, session: Session, report: Report, advance: Callable[[int], None]) -> None:
+        self._session = session
+        self._path = session.path
+        self._journal = layout.private(session.path, layout.JOURNAL)
+        self._report = report
+        self._advance = advance
+        self.ticks = self._read = 0
+        self._cuts: dict[str, list[tuple[int, int]]] = {}
+        self._known_gaps: list[list[int]] = []
+        self._metadata: dict[str, bytes] = {}
+        self._declared: set[str] = set()
+        self._patched: dict[str, bytes] = {}
+        self._files: OrderedDict[str, BinaryIO] = OrderedDict()
+
+    def run(self) -> None:
+        state = self._look_through()
+        if not state.digested:
+            self._report.checked.append("digests: none, an earlier version recorded this session")
+            return
+        for gap in state.damage:
+            text = f"{self._journal}: bytes {gap.start} to {gap.end} are damaged"
+            if [gap.start, gap.end] in self._known_gaps:
+                self._report.warning(f"{text}; a writer went on with the records behind them")
+            else:
+                self._report.error(text)
+        self._check_metadata()
+        with contextlib.ExitStack() as stack:
+            stack.callback(lambda: [file.close() for file in self._files.values()])
+            leaves = self._check_leaves(state)
+            self._check_rest(state)
+        self._check_patched(state)
+        self._report.checked.append(f"digests: {leaves} ranges of {len(state.files)} files")
+
+    def _look_through(self) -> JournalState:
+        """The journal's chain of records, and what later ones say of earlier ones."""
+        before: Frame | None = None
+        state = JournalState()
+        for frame, content, state in walk_journal(self._journal):
+            follows = before is not None and before.end == frame.start
+            if before is not None and follows and before.own and frame.previous != before.own:
+                text = f"the record at byte {frame.start} does not follow the one before it"
+                self._report.error(f"{self._journal}: {text}")
+            before = frame
+            match frame.kind:
+                case "open":
+                    self._metadata |= content.get("files", {})
+                    self._patched.clear()  # a writer that goes on patches them again
+                    self._known_gaps += [list(gap) for gap in content.get("gaps", ())]
+                    for name, at in content.get("cut", {}).items():
+                        self._cuts.setdefault(name, []).append((frame.start, at))
+                case "stream":
+                    stream = content["spec"]["name"]
+                    self._declared.add(stream)
+                    for name, value in content.get("files", {}).items():
+                        self._metadata[f"{stream}/{name}"] = value
+                case "commit":
+                    self._patched |= content.get("patched", {})
+                case "close":
+                    self._check_close(content, state)
+        return state
+
+    def _check_close(self, content: dict[str, Any], state: JournalState) -> None:
+        if "root" in content and content["root"] != state.tree.root:
+            self._report.error(f"{self._journal}: its digests are not those it was closed with")
+        if "session" in content:
+            self._metadata[f"{layout.PRIVATE}/{layout.SESSION_JSON}"] = content["session"]
+
+    def _check_metadata(self) -> None:
+        for name, value in self._metadata.items():
+            path = self._path / name
+            stream, _, file = name.partition("/")
+            if file and stream in self._declared and not path.parent.exists():
+                continue  # a stream without a sample has no folder; else another rule says so
+            try:
+                found = digest(path.read_bytes())
+            except OSError as error:
+                self._error(name, f"{path}: cannot be read: {error.strerror}")
+            else:
+                if found != value:
+                    self._error(name, f"{path}: is not as it was recorded")
+
+    def _check_leaves(self, last: JournalState) -> int:
+        samples: dict[str, tuple[int, int]] = {}  # by stream, at the commits of leaves
+        count = 0
+        for frame, content, _ in walk_journal(self._journal):
+            if frame.kind != "commit" or "leaves" not in content:
+                continue
+            for name, position in content["streams"].items():
+                before = samples.get(name, (0, 0))[1]
+                samples[name] = (before, int(position.get("samples", 0)))
+            for name, leaf in content["leaves"]:
+                if name in last.files and not self._was_cut(name, leaf, frame.start):
+                    count += 1
+                    if self._read_leaf(name, leaf.start, leaf.end, last) != leaf:
+                        self._tell(name, leaf, samples.get(name.partition("/")[0]))
+        return count
+
+    def _was_cut(self, name: str, leaf: Leaf, at: int) -> bool:
+        return any(later > at and cut < leaf.end for later, cut in self._cuts.get(name, ()))
+
+    def _read_leaf(self, name: str, start: int, end: int, state: JournalState) -> Leaf | None:
+        running = RunningDigest(start, state.patchable.get(name, []))
+        try:
+            file = self._open(name)
+            file.seek(start)
+            while running.end < end and (data := file.read(min(_BLOCK, end - running.end))):
+                running.update(data)
+                self._count(len(data))
+        except OSError:  # another rule says what
+            return None
+        return running.leaf()
+
+    def _open(self, name: str) -> BinaryIO:
+        file = self._files.pop(name, None)
+        if file is None:
+            file = (self._path / name).open("rb", buffering=0)
+            if len(self._files) >= _OPEN_FILES:
+                self._files.popitem(last=False)[1].close()
+        self._files[name] = file
+        return file
+
+    def _count(self, size: int) -> None:
+        ticks = (self._read + size) // _BLOCK - self._read // _BLOCK
+        self._read += size
+        if ticks:
+            self.ticks += ticks
+            self._advance(ticks)
+
+    def _check_rest(self, state: JournalState) -> None:
+        """What was committed behind the last leaves, of a session that was not closed."""
+        if state.digest is None or state.unsure:  # the damaged record is told of
+            return
+        found: dict[str, Leaf] = {}
+        for name, length in state.files.items():
+            start = state.leaves[name].end if name in state.leaves else 0
+            if length > start and (leaf := self._read_leaf(name, start, length, state)) is not None:
+                found[name] = leaf
+        if joint_digest(found) != state.digest:
+            text = "what was committed last is not as it was recorded; `recorder recover` finds it"
+            self._report.error(f"{self._path}: {text}")
+
+    def _check_patched(self, state: JournalState) -> None:
+        for name, value in self._patched.items():
+            with contextlib.suppress(OSError):
+                if patched_digest(self._path / name, state.patchable.get(name, ())) != value:
+                    text = "sizes and counts in its headers are not as they were recorded"
+                    self._error(name, f"{self._path / name}: {text}")
+
+    def _tell(self, name: str, leaf: Leaf, samples: tuple[int, int] | None) -> None:
+        text = f"bytes {leaf.start} to {leaf.end} are not as they were recorded"
+        if samples is not None and samples[1] > samples[0]:
+            text += f" (samples {samples[0]} to {samples[1] - 1})"
+        first = None if samples is None else samples[0]
+        self._error(name, f"{self._path / name}: {text}", first)
+
+    def _error(self, name: str, text: str, sample: int | None = None) -> None:
+        stream, _, file = name.partition("/")
+        known = stream in self._session.streams
+        channel = file if known else None
+        self._report.error(text, stream if known else None, channel=channel, sample=sample)

@@ -1,0 +1,79 @@
+"""What happened to a session besides samples and losses: why it ended, marks, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from recorder.session.layout import RECOVERED
+from recorder.session.reader import Session
+
+END = "end"
+"""Type of the event that says why a session ended; its cause is the reason in a word."""
+
+_FAULTS: Mapping[str, tuple[str, ...]] = {
+    "fault": (),
+    "time": (),
+    "device": ("absent", "lost"),
+    "disk": ("floor", "sealed", "stalled"),
+    "writer": ("restarted",),
+    "clock": ("step",),
+}
+"""Types of the events that are faults, with their causes where not all of them are."""
+
+
+def incidents(session: Session) -> dict[str, Any]:
+    """Why a session ended, its marks and its faults.
+
+    Returns:
+        - ``ended``: ``{cause, detail}``; cause is ``duration``, ``sources`` (all that can end have
+          ended), ``signal``, ``stop``, ``shutdown``, ``split``, ``overtime``, ``floor``,
+          ``sealed``, or ``killed`` (the recorder was; it was recovered); null where the session
+          is open, or says nothing;
+        - ``marks``: ``[{t_ns, text}]``;
+        - ``faults``: ``[{t_ns, type, stream, cause, detail}]``.
+
+    Raises:
+        FormatError: the event log cannot be read.
+    """
+    return of_events(session.events(), session.header or {})
+
+
+def of_events(events: Iterable[Mapping[str, Any]], header: Mapping[str, Any]) -> dict[str, Any]:
+    """`incidents` of a session's events and its ``session.json``."""
+    ended: dict[str, Any] | None = None
+    floor: dict[str, Any] | None = None
+    marks, faults = [], []
+    for event in events:
+        kind, cause = event.get("type"), event.get("cause")
+        detail = event.get("detail")
+        if kind == "mark":
+            marks.append({"t_ns": event.get("t_ns"), "text": str(event.get("text", cause))})
+        elif kind == END:
+            ended = {"cause": cause, "detail": detail}
+        elif _is_fault(kind, cause):
+            keys = ("t_ns", "type", "stream", "cause")
+            faults.append({key: event.get(key) for key in keys} | {"detail": _detail(event)})
+        if (kind, cause) == ("disk", "floor"):
+            floor = {"cause": "floor", "detail": detail}
+    if header.get("sealed"):
+        ended = {"cause": "sealed", "detail": str(header["sealed"])}
+    elif floor is not None:
+        ended = floor
+    elif ended is None and header.get("state") == RECOVERED:
+        ended = {"cause": "killed", "detail": "the recorder was killed, or the power was cut"}
+    return {"ended": ended, "marks": marks, "faults": faults}
+
+
+def _is_fault(kind: Any, cause: Any) -> bool:
+    causes = _FAULTS.get(kind) if isinstance(kind, str) else None
+    return causes is not None and (not causes or cause in causes)
+
+
+def _detail(event: Mapping[str, Any]) -> str:
+    """What an event has to say, for people."""
+    if event.get("detail"):
+        return str(event["detail"])
+    if isinstance(event.get("step_ns"), int):
+        return f"stepped by {event['step_ns'] / 1e9:+.3f} s"
+    return ""

@@ -1,0 +1,123 @@
+"""Frames of a journal: how its records lie in the file.
+
+=========  ====================================================================================
+bytes      hold
+=========  ====================================================================================
+4          the marker ``9f 52 4a 32``, by which a reader finds the next record behind a damaged one
+4          CRC-32 of all that follows (u32, little-endian)
+4          bytes of the body (u32)
+32         BLAKE3 of the frame before; zeros in the first: each record names all that precede it
+...        the body: a msgpack array of the record's kind and its content
+=========  ====================================================================================
+
+A journal that an earlier version began has lines of text before its first frame
+(`recorder.session.journal_text`); the first frame then has the BLAKE3 of that text.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from recorder.formats.digests import DIGEST_BYTES, digest
+from recorder.session.journal_text import decode_lines
+
+MARKER = b"\x9fRJ2"
+_HEAD = struct.Struct(f"<4sII{DIGEST_BYTES}s")
+MAX_BODY = 64 << 20
+
+FIRST = bytes(DIGEST_BYTES)
+"""What the first frame names as the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A record as it lies in the journal.
+
+    Attributes:
+        start, end: offsets in the journal.
+        kind: the record's.
+        content: of the record.
+        previous: digest of the frame before, as this one names it; None for a line of text.
+        own: digest of this frame.
+    """
+
+    start: int
+    end: int
+    kind: str
+    content: Any
+    previous: bytes | None = None
+    own: bytes = b""
+
+
+def encode_frame(kind: str, content: Any, previous: bytes) -> bytes:
+    """A record's frame.
+
+    Args:
+        kind, content: the record; the content is what msgpack can carry.
+        previous: digest of the frame before.
+    """
+    body: bytes = msgpack.packb([kind, content])
+    rest = struct.pack(f"<I{DIGEST_BYTES}s", len(body), previous) + body
+    return MARKER + struct.pack("<I", zlib.crc32(rest)) + rest
+
+
+def _decode(data: bytes, at: int, base: int) -> Frame | None:
+    """The frame at an offset; None where there is no whole one."""
+    if len(data) - at < _HEAD.size:
+        return None
+    marker, _, size, previous = _HEAD.unpack_from(data, at)
+    end = at + _HEAD.size + size
+    if marker != MARKER or size > MAX_BODY or end > len(data):
+        return None
+    if not _intact(data, at, end):
+        return None
+    try:
+        kind, content = msgpack.unpackb(data[at + _HEAD.size : end], strict_map_key=False)
+    except (ValueError, TypeError):  # a CRC that fits by chance
+        return None
+    if not isinstance(kind, str):
+        return None
+    return Frame(base + at, base + end, kind, content, previous, digest(data[at:end]))
+
+
+def _intact(data: bytes, at: int, end: int) -> bool:
+    crc = int.from_bytes(data[at + 4 : at + 8], "little")
+    return zlib.crc32(memoryview(data)[at + 8 : end]) == crc
+
+
+def decode_frames(data: bytes, base: int = 0) -> Iterator[Frame]:
+    """Every whole record of a journal's bytes, also behind a damaged one.
+
+    Args:
+        data: bytes of the journal; frames that are cut at either end are passed over.
+        base: their offset in the journal; 0: lines of text may come first.
+    """
+    at = 0
+    if base == 0 and not data.startswith(MARKER):
+        first = _first_frame(data)
+        for start, end, record in decode_lines(data[:first]):
+            kind = record.pop("k", None)
+            yield Frame(start, end, str(kind), record, None, b"")
+        at = first
+    while (at := data.find(MARKER, at)) >= 0:
+        frame = _decode(data, at, base)
+        if frame is None:
+            at += 1
+            continue
+        yield frame
+        at = frame.end - base
+
+
+def _first_frame(data: bytes) -> int:
+    """Where lines of text end."""
+    at = -1
+    while (at := data.find(MARKER, at + 1)) >= 0:
+        if _decode(data, at, 0) is not None:
+            return at
+    return len(data)

@@ -1,0 +1,436 @@
+"""What a journal says of its session, built up record by record."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from recorder.contract.streams import TIME_CHANNELS, StreamSpec
+from recorder.formats.digests import Digested, Leaf, Range, digest
+from recorder.session import layout
+from recorder.session.journal_frames import FIRST, MAX_BODY, Frame
+from recorder.session.merkle import MerkleTree, leaf_digest
+
+_EPOCH = ("epoch", "number", "seq", "ended", "past", "lost", "unknown_losses")
+_PLAIN = ("events", "closed", "next", "digest", "tags_at", "digested")
+_OF_EPOCH, _OF_END = ("sample",), ("sent", "reason")
+_ONCE = ("patchable", "patched", "tags_at")
+_POSITION = (*_EPOCH, "samples", "last_ns")
+_DEFAULTS: Mapping[str, Any] = {"ended": None, "past": [], "lost": {}, "unknown_losses": 0}
+
+NO_LEAF = Leaf(0, 0, digest(b""))
+"""Of a file that has none yet."""
+
+
+@dataclass(slots=True)
+class Damage:
+    """Bytes of a journal that are no record, with records behind them."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class JournalState:
+    """What a journal says of its session.
+
+    Attributes:
+        length: bytes up to the end of its last valid record; what follows is torn.
+        damage: bytes before there that hold no valid record, of those that were read.
+        link: digest of the last record, which the next one names.
+        commits: number of commit records.
+        boot_id: of the latest `open`.
+        specs: declared streams by name.
+        epochs: by stream, [(epoch, index of its first sample), ...].
+        ends: by stream and epoch, (samples sent or None, reason).
+        files: committed length by path relative to the session.
+        positions: by stream, its position as the last commit has it.
+        events: events that the last commit holds because their file did not yet.
+        closed: the state of a `close` record, or None.
+        next: name of the session that continues it, or None.
+        digested: the journal has digests; those of earlier versions have none.
+        leaves: by path, the latest leaf that was committed; an empty one where the file was cut.
+        patchable: by path, the ranges that digests leave out.
+        digest: of all bytes between the leaves and the committed lengths (`joint_digest`);
+            None where leaves reach to the committed lengths, or where it cannot be compared.
+        unsure: a lost record may have had later leaves than these: `digest` need not match.
+        tags_at: offsets of the TAGS records in ``session.vrs``; None where they are not known.
+        took: how many commits took less than 2**n ms, and not less than half of that, by n.
+        longest_us: what the longest commit took.
+        tree: of all leaves.
+    """
+
+    length: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    link: bytes = FIRST
+    commits: int = 0
+    boot_id: str = ""
+    start_mono_ns: int = 0
+    start_ns: int = 0
+    specs: dict[str, StreamSpec] = field(default_factory=dict)
+    epochs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    ends: dict[str, dict[int, tuple[int | None, str]]] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    closed: str | None = None
+    next: str | None = None
+    digested: bool = False
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+    patchable: dict[str, list[Range]] = field(default_factory=dict)
+    digest: bytes | None = None
+    unsure: bool = False
+    tags_at: list[int] | None = None
+    took: dict[int, int] = field(default_factory=dict)
+    longest_us: int = 0
+    tree: MerkleTree = field(default_factory=MerkleTree)
+    _known: list[Any] = field(default_factory=list)  # names and epochs that commits have by number
+    _numbers: dict[Any, int] = field(default_factory=dict)
+    _uncommitted: list[dict[str, Any]] = field(default_factory=list)
+
+    def take(self, frame: Frame) -> Any:
+        """Take the next record; gives its content.
+
+        Raises:
+            KeyError, TypeError, ValueError, IndexError, ProtocolError: not a record of this
+                version, or one that refers to what a lost record declares.
+        """
+        content: Any
+        if frame.kind == "commit" and frame.previous is not None:
+            content = self._expand(frame.content)
+        else:
+            content = frame.content
+        if frame.previous is not None:
+            self.digested = True
+            self.link = frame.own
+        match frame.kind:
+            case "commit":
+                self._commit(content)
+            case "snapshot":
+                self._restore(content)
+            case "open":
+                self.boot_id = content["boot_id"]
+                self.start_mono_ns = content["start_mono_ns"]
+                self.start_ns = content["start_ns"]
+                known = [list(gap) for gap in content.get("gaps", ())]
+                if self.unsure and all([gap.start, gap.end] in known for gap in self.damage):
+                    self.unsure, self.digest = False, None  # that writer went on from this state
+                self.files = {**self.files, **content.get("lengths", {})}
+                for path, start in content.get("cut", {}).items():
+                    self.leaves[path] = Leaf(start, start, digest(b""))
+            case "stream":
+                spec = StreamSpec.from_wire(content["spec"])
+                self.specs[spec.name] = spec
+            case "epoch" | "end":
+                keys = _OF_EPOCH if frame.kind == "epoch" else _OF_END
+                record = {key: content[key] for key in ("stream", "epoch", *keys)}
+                self._uncommitted.append({"k": frame.kind, **record})
+            case "resume":
+                self._uncommitted.clear()
+            case "split":
+                self.next = str(content["next"])
+            case "close":
+                self.closed = content["state"]
+        self.length = frame.end
+        return content
+
+    def miss(self, start: int, end: int) -> None:
+        """Bytes of the journal before the next record are none."""
+        self.damage.append(Damage(start, end))
+        self.unsure = True
+
+    def finish(self) -> None:
+        """Take records of epochs that no commit has, as the journal's end leaves them."""
+        self._take_epochs(self._uncommitted)
+
+    def durations(self) -> dict[str, float] | None:
+        """What commits took: their count; in ms, bounds for half and 99% of them, and the longest.
+
+        None where nothing is known, as of a journal of an earlier version.
+        """
+        count = sum(self.took.values())
+        if not count:
+            return None
+        bounds: dict[str, float] = {"count": count}
+        for key, share in (("half_ms", 0.5), ("most_ms", 0.99)):
+            found = 0
+            for bits in sorted(self.took):
+                found += self.took[bits]
+                if found >= share * count:
+                    bounds[key] = float(1 << bits)
+                    break
+        return bounds | {"longest_ms": self.longest_us / 1e3}
+
+    def known(self, path: str, length: int) -> Digested:
+        """What a file that is reopened with a length has of digests.
+
+        Raises:
+            LookupError: it is cut to before its latest leaf.
+        """
+        if not self.digested:
+            return Digested(length)
+        leaf = self.leaves.get(path, NO_LEAF)
+        if length < leaf.start:
+            raise LookupError(path)
+        start = leaf.end if length >= leaf.end else leaf.start
+        return Digested(start, self.patchable.get(path, []))
+
+    def _commit(self, content: dict[str, Any]) -> None:
+        self.commits += 1
+        positions = content["streams"]
+        for record in content.get("records", ()):
+            if record not in self._uncommitted:
+                self._uncommitted.append(record)
+        known = self._committed_records(positions)
+        self._take_epochs(known)
+        self._uncommitted = [r for r in self._uncommitted if r not in known]
+        self.files, self.positions, self.events = content["files"], positions, content["events"]
+        self.digest = content.get("digest")
+        self.tags_at = content.get("tags_at", self.tags_at)
+        if took_us := content.get("took_us", 0):
+            bits = (took_us // 1000).bit_length()
+            self.took[bits] = self.took.get(bits, 0) + 1
+            self.longest_us = max(self.longest_us, took_us)
+        for path, ranges in content.get("patchable", {}).items():
+            self.patchable.setdefault(path, []).extend(ranges)
+        for path, leaf in content.get("leaves", ()):
+            self.leaves[path] = leaf
+            self.tree.append(leaf_digest(path, leaf))
+
+    def _committed_records(self, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Records of epochs that a commit has; others began while it was under way."""
+        if not self._uncommitted:
+            return []
+        known = {(name, e) for name, p in positions.items() for e in (p["epoch"], *p["past"])}
+        return [r for r in self._uncommitted if (r["stream"], r["epoch"]) in known]
+
+    def _take_epochs(self, records: Iterable[dict[str, Any]]) -> None:
+        for record in records:
+            if record["k"] == "epoch":
+                runs = self.epochs.setdefault(record["stream"], [])
+                runs.append((record["epoch"], record["sample"]))
+            else:
+                ends = self.ends.setdefault(record["stream"], {})
+                ends[record["epoch"]] = (record["sent"], record["reason"])
+
+    # Commits have names and epochs by number, and only lengths that samples do not tell.
+
+    def compact(self, content: Mapping[str, Any]) -> list[Any]:
+        """A commit's content as its frame holds it; `take` is the inverse."""
+        new: list[Any] = []
+
+        def number(value: Any) -> int:
+            if (found := self._numbers.get(value)) is not None:
+                return found
+            if value not in new:
+                new.append(value)
+            return len(self._known) + new.index(value)
+
+        t_ns = content["t_ns"]
+        streams = []
+        for name, position in content["streams"].items():
+            if tuple(position) != _POSITION or (position["samples"] and name not in self.specs):
+                streams.append([number(name), position])
+                continue
+            more = {k: position[k] for k, v in _DEFAULTS.items() if position[k] != v}
+            if "past" in more:
+                more["past"] = [number(epoch) for epoch in more["past"]]
+            last_ns, samples, seq = position["last_ns"], position["samples"], position["seq"]
+            row = [number(name), number(position["epoch"]), samples, seq - samples]
+            row += [position["number"] - seq, last_ns - t_ns if last_ns >= 0 else None]
+            streams.append([*row, more] if more else row)
+        derived = _derived(self.specs, content["streams"])
+        files = {number(p): n for p, n in content["files"].items() if derived.get(p) != n}
+        absent = [number(path) for path in derived if path not in content["files"]]
+        leaves = [
+            [number(path), leaf.end - leaf.start, leaf.digest]  # a lost record must not move it
+            if leaf.end == content["files"].get(path)
+            else [number(path), leaf.start, leaf.end, leaf.digest]
+            for path, leaf in content.get("leaves", ())
+        ]
+        more = {
+            key: {number(path): value for path, value in content[key].items()}
+            for key in ("patchable", "patched")
+            if content.get(key)
+        }
+        if absent:
+            more["absent"] = absent
+        if content.get("tags_at") != self.tags_at:
+            more["tags_at"] = content.get("tags_at")
+        if records := self._committed_records(content["streams"]):
+            more["records"] = records  # a power cut may take them, and leave this one
+        evidence = leaves or content.get("digest")
+        body = [content["n"], t_ns, content.get("took_us", 0), streams, files]
+        body += [content["events"], evidence, new]
+        return [*body, more] if more else body
+
+    def says_once(self, body: list[Any]) -> bool:
+        """Whether a commit's content as its frame holds it has what no later one repeats."""
+        return bool(body[7] or any(key in more for more in body[8:] for key in _ONCE))
+
+    def _expand(self, body: list[Any]) -> dict[str, Any]:
+        n, t_ns, took_us, rows, lengths, events, evidence, new, *rest = body
+        for value in new:
+            self._numbers[value] = len(self._known)
+            self._known.append(value)
+        known = self._known
+        positions: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            if isinstance(row[1], dict):
+                positions[known[row[0]]] = row[1]
+                continue
+            name, epoch, samples, seq, number, last_ns, *changed = row
+            if samples and known[name] not in self.specs:
+                raise LookupError(f"{known[name]} is declared in a record that is lost")
+            values = dict(_DEFAULTS) | (changed[0] if changed else {})
+            values |= {"past": [known[e] for e in values["past"]], "lost": dict(values["lost"])}
+            positions[known[name]] = {
+                "epoch": known[epoch],
+                "number": number + seq + samples,
+                "seq": seq + samples,
+                **values,
+                "samples": samples,
+                "last_ns": -1 if last_ns is None else last_ns + t_ns,
+            }
+        more = rest[0] if rest else {}
+        files = _derived(self.specs, positions)
+        for path in more.get("absent", ()):
+            del files[known[path]]
+        files |= {known[path]: length for path, length in lengths.items()}
+        content = {"n": n, "t_ns": t_ns, "took_us": took_us, "streams": positions, "files": files}
+        content["events"] = events
+        content |= {key: more[key] for key in ("records", "tags_at") if key in more}
+        if "patchable" in more:
+            ranges = more["patchable"].items()
+            content["patchable"] = {known[path]: [tuple(r) for r in rs] for path, rs in ranges}
+        if "patched" in more:
+            content["patched"] = {known[path]: value for path, value in more["patched"].items()}
+        if isinstance(evidence, bytes):
+            content["digest"] = evidence
+        elif evidence:
+            content["leaves"] = self._expand_leaves(evidence, files)
+        return content
+
+    def _expand_leaves(
+        self, rows: list[list[Any]], files: Mapping[str, int]
+    ) -> list[tuple[str, Leaf]]:
+        leaves: list[tuple[str, Leaf]] = []
+        for number, *row in rows:
+            path = self._known[number]
+            end = files[path] if len(row) == 2 else row[1]
+            start = end - row[0] if len(row) == 2 else row[0]
+            leaves.append((path, Leaf(start, end, row[-1])))
+        return leaves
+
+    # A snapshot is the whole state: whoever goes on reads no further back than the last one.
+
+    def snapshot(self) -> bytes:
+        """The state as a snapshot record has it; `take` is the inverse."""
+        return zlib.compress(
+            msgpack.packb(
+                {
+                    "commits": self.commits,
+                    "boot_id": self.boot_id,
+                    "start_mono_ns": self.start_mono_ns,
+                    "start_ns": self.start_ns,
+                    "specs": [spec.to_wire() for spec in self.specs.values()],
+                    "epochs": self.epochs,
+                    "ends": self.ends,
+                    "files": self.files,
+                    "positions": self.positions,
+                    "events": self.events,
+                    "closed": self.closed,
+                    "next": self.next,
+                    "leaves": {p: [v.start, v.end, v.digest] for p, v in self.leaves.items()},
+                    "patchable": self.patchable,
+                    "digest": self.digest,
+                    "tags_at": self.tags_at,
+                    "took": self.took,
+                    "longest_us": self.longest_us,
+                    "tree": [self.tree.size, self.tree.peaks],
+                    "known": self._known,
+                    "uncommitted": self._uncommitted,
+                    "digested": self.digested,
+                }
+            ),
+            1,
+        )
+
+    def _restore(self, packed: bytes) -> None:
+        values = msgpack.unpackb(_inflated(packed), strict_map_key=False)
+        specs = [StreamSpec.from_wire(spec) for spec in values["specs"]]
+        self.specs = {spec.name: spec for spec in specs}
+        epochs = values["epochs"].items()
+        self.epochs = {name: [tuple(run) for run in runs] for name, runs in epochs}
+        self.ends = {
+            name: {epoch: tuple(end) for epoch, end in ends.items()}
+            for name, ends in values["ends"].items()
+        }
+        self.leaves = {path: Leaf(*leaf) for path, leaf in values["leaves"].items()}
+        self.patchable = {p: [tuple(r) for r in rs] for p, rs in values["patchable"].items()}
+        self.tree = MerkleTree(values["tree"][0], list(values["tree"][1]))
+        self._known = values["known"]
+        self._numbers = {value: number for number, value in enumerate(self._known)}
+        self._uncommitted = values["uncommitted"]
+        self.unsure = False
+        for key in ("commits", "boot_id", "start_mono_ns", "start_ns", "files", "positions"):
+            setattr(self, key, values[key])
+        for key in (*_PLAIN, "took", "longest_us"):
+            setattr(self, key, values[key])
+
+
+def _inflated(packed: bytes) -> bytes:
+    """What a snapshot was packed from; ValueError where it was not, or is larger than any."""
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(packed, MAX_BODY)
+    except zlib.error as error:
+        raise ValueError(f"a snapshot is damaged: {error}") from None
+    if not inflater.eof:
+        raise ValueError("a snapshot is too large, or lacks its end")
+    return data
+
+
+def _derived(
+    specs: Mapping[str, StreamSpec], positions: Mapping[str, Mapping[str, Any]]
+) -> dict[str, int]:
+    """Lengths of the files that a stream's number of samples tells."""
+    lengths = {}
+    for name, position in positions.items():
+        spec, samples = specs.get(name), position.get("samples", 0)
+        if spec is None or not samples:
+            continue
+        for time, dtype in TIME_CHANNELS.items():
+            if time != "t_dev" or spec.device_clock:
+                lengths[f"{name}/{time}"] = samples * int(dtype[1:])
+        for channel in spec.channels:
+            if channel.format == "raw":
+                lengths[f"{name}/{channel.name}"] = samples * channel.sample_bytes
+            elif channel.format == "lzmaf":
+                lengths[f"{name}/{channel.name}_i"] = 8 * (samples + 1)
+    return lengths
+
+
+def joint_digest(leaves: Mapping[str, Leaf]) -> bytes:
+    """One digest of what several files hold beyond their last leaves.
+
+    Args:
+        leaves: by path, that range of each file that is not empty.
+    """
+    text = bytearray()
+    for path in sorted(leaves):
+        leaf = leaves[path]
+        text += path.encode() + b"\0" + leaf.start.to_bytes(8, "little")
+        text += leaf.end.to_bytes(8, "little") + leaf.digest
+    return digest(bytes(text))
+
+
+def closing(session: Path, state: str, journal: JournalState) -> dict[str, Any]:
+    """Content of a session's last record, once its ``session.json`` says that it is closed."""
+    header = layout.private(session, layout.SESSION_JSON).read_bytes()
+    return {"state": state, "session": digest(header), "root": journal.tree.root}

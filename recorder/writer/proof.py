@@ -1,0 +1,135 @@
+"""How much of each file of a session is as it was written, by the digests that tell.
+
+What the journal committed is held against its digests; what lies beyond the last commit, against
+those that were written before it was handed to the kernel (`recorder.writer.witness`).  All bytes
+are read past the page cache, since that may show what the device does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from recorder.formats.digests import Announcement, Leaf, RunningDigest
+from recorder.session.journal import ReadRange
+from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
+from recorder.writer.witness import Witnessed, encode_entries, read_witness
+
+_BLOCK = 4 << 20
+
+
+class Proof:
+    """What is proven of a session's files.
+
+    What lies before a file's latest leaf is taken for granted: `validate` looks at it.  A journal
+    of an earlier version has no digests: of it, just what it committed counts.
+
+    Args:
+        session: its folder.
+        journal: what its journal says.
+        read: reads a range of a file, as far as the device holds it.
+
+    Attributes:
+        lengths: by path of each file that grows, how many bytes from its start are as they were
+            written.
+    """
+
+    def __init__(self, session: Path, journal: JournalState, read: ReadRange) -> None:
+        self._session = session
+        self._files: dict[str, _File] = {}
+        self.lengths = dict(journal.files)
+        if not journal.digested:
+            return
+        witness = read_witness(session)
+        for name in journal.files.keys() | witness.keys():
+            told = witness.get(name) or Witnessed()
+            self._files[name] = _File(session / name, name, journal, told, read)
+        growing = {n: leaf for n, f in self._files.items() if (leaf := f.committed()) is not None}
+        growing = {n: leaf for n, leaf in growing.items() if leaf.end > leaf.start}
+        whole = journal.digest in (None, joint_digest(growing)) or journal.unsure
+        self.lengths = {name: file.proven(whole) for name, file in self._files.items()}
+
+    def keep(self, lengths: Mapping[str, int]) -> bytes:
+        """Entries that prove what is kept also when all behind it has been cut.
+
+        Args:
+            lengths: by path, what each file will be cut to.
+        """
+        entries = [f.keep(lengths[n]) for n, f in self._files.items() if n in lengths]
+        return encode_entries(self._session, [e for e in entries if e.leaf.end > e.leaf.start])
+
+
+class _File:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        journal: JournalState,
+        told: Witnessed,
+        read: ReadRange,
+    ) -> None:
+        self._path = path
+        self._read = read
+        self._leaf = journal.leaves.get(name, NO_LEAF)
+        self._length = journal.files.get(name, 0)
+        self._leaves = [*told.leaves, self._leaf]
+        self._new_ranges = told.ranges
+        self._ranges = [*journal.patchable.get(name, []), *told.ranges]
+
+    def committed(self) -> Leaf | None:
+        """What was committed behind the latest leaf; None where that cannot be read."""
+        try:
+            return self._digest(self._leaf.end, self._length)
+        except OSError:
+            return None
+
+    def proven(self, whole: bool) -> int:
+        """How far the file is as it was written.
+
+        Args:
+            whole: what was committed of all files behind their latest leaves is.
+        """
+        try:
+            at = self._follow(self._leaf.start, self._leaf.start)
+            if whole and at >= self._leaf.end:
+                at = max(at, self._length)
+            for start in sorted({leaf.start for leaf in self._leaves}):
+                if self._leaf.end <= start <= at:
+                    at = self._follow(start, at)
+            return at
+        except OSError:
+            return self._leaf.start
+
+    def keep(self, length: int) -> Announcement:
+        """An entry for what is kept behind the latest leaf, none of it where that is cut."""
+        start = self._leaf.end if length >= self._leaf.end else self._leaf.start
+        leaf = self._digest(start, max(start, length))
+        return Announcement(self._path, leaf, tuple(self._new_ranges))
+
+    def _digest(self, start: int, stop: int) -> Leaf:
+        running = RunningDigest(start, self._ranges)
+        for data in self._blocks(start, stop):
+            running.update(data)
+        return running.leaf()
+
+    def _blocks(self, start: int, stop: int) -> Iterator[bytes]:
+        while start < stop and (data := self._read(self._path, start, min(stop, start + _BLOCK))):
+            yield data
+            start += len(data)
+
+    def _follow(self, start: int, at: int) -> int:
+        """The furthest end, beyond `at`, of a range from `start` on that has its digest."""
+        known = {(leaf.end, leaf.digest) for leaf in self._leaves if leaf.start == start}
+        ends = sorted({end for end, _ in known if end > start})
+        if not ends or ends[-1] <= at:
+            return at
+        running = RunningDigest(start, self._ranges)
+        for data in self._blocks(start, ends[-1]):
+            view = memoryview(data)
+            while view:
+                step = next(end for end in ends if end > running.end) - running.end
+                running.update(bytes(view[:step]))
+                view = view[step:]
+                if (running.end, running.leaf().digest) in known:
+                    at = max(at, running.end)
+        return at

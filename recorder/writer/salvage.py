@@ -1,0 +1,69 @@
+"""What is cut from a session's files, kept beside them in ``_recorder/salvage``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recorder.formats.disk import Disk
+from recorder.session import layout
+from recorder.session.journal_state import JournalState
+
+_PART_BYTES = 64 << 20  # salvage files are no longer, so that none has to fit into memory
+
+
+def keep_tails(disk: Disk, session: Path, journal: JournalState) -> None:
+    """Put aside what all files have beyond what a journal says, itself included."""
+    salvage = Salvage(disk, session)
+    for name, length in journal.files.items():
+        salvage.tail(session / name, length)
+    salvage.tail(layout.private(session, layout.JOURNAL), journal.length)
+
+
+class Salvage:
+    """Puts bytes aside, durably, before they are cut; an error of the disk passes through."""
+
+    def __init__(self, disk: Disk, session: Path) -> None:
+        self._disk = disk
+        self._session = session
+
+    def tail(self, path: Path, length: int) -> None:
+        """What a file has beyond a length; again, after a kill, with the same result."""
+        if not path.exists() or path.stat().st_size <= length:
+            return
+        # What lies in the session's own folder has none in salvage either.
+        folder = self._folder("" if path.parent == self._session else path.parent.name)
+        with path.open("rb") as source:
+            source.seek(length)
+            while part := source.read(_PART_BYTES):
+                target, number = folder / f"{path.name}@{length}", 1
+                # Never over what an earlier recovery has put there, unless it is the same.
+                while target.exists() and target.read_bytes() != part:
+                    target, number = folder / f"{path.name}@{length}.{number}", number + 1
+                if not target.exists():
+                    self._disk.write_file(target, part)
+                length += len(part)
+
+    def marked_tail(self, path: Path, length: int) -> None:
+        """The same, with a file in any case, empty or not: where it is, one was put aside."""
+        marker = self._folder() / f"{path.name}@{length}"
+        if path.stat().st_size > length + _PART_BYTES:
+            self.tail(path, length)
+        elif not marker.exists():
+            with path.open("rb") as source:
+                source.seek(length)
+                self._disk.write_file(marker, source.read())
+
+    def move(self, path: Path, name: str) -> None:
+        """A whole file or folder."""
+        salvage = self._folder()
+        target, number = salvage / name, 1
+        while target.exists():
+            target, number = salvage / f"{name}.{number}", number + 1
+        self._disk.rename(path, target)
+
+    def _folder(self, name: str = "") -> Path:
+        salvage = layout.private(self._session, layout.SALVAGE)
+        for folder in (salvage, salvage / name):
+            if not folder.exists():
+                self._disk.make_folder(folder)
+        return salvage / name

@@ -1,0 +1,262 @@
+"""A sensor that is silent, hangs, or lies about time: the others record, and nothing is silent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.daemon import foreground
+from tests.acceptance.command import Ran, assert_sound, column, here, write_config
+
+MOODY = '''
+"""A sensor that fails as it is told to."""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+from drivers._kit.driver import Driver, EndOfSource, Sample
+from drivers._kit.runner import main
+from recorder.contract.errors import ConfigError, SourceError
+from recorder.contract.options import Option
+from recorder.contract.streams import ChannelSpec, StreamSpec
+
+S = 1_000_000_000
+
+
+class MoodyDriver(Driver):
+    """Counts at 100 Hz."""
+
+    options = {
+        "mood": Option("str", "good", "what goes wrong"),
+        "samples": Option("int", 1_000_000, "how many there are"),
+    }
+    schemes = {"sim": "a counter", "live": "the same as a device"}
+    live_schemes = frozenset({"live"})
+
+    def open(self):
+        self._k = 0
+        match self.sensor.options["mood"]:
+            case "raises":
+                raise RuntimeError("no mood for that")
+            case "exits":
+                os._exit(7)
+            case "hangs in open":
+                signal.pause()
+            case "is no source":
+                raise SourceError(f"{self.sensor.name}: not what it should be")
+            case "has a bad option":
+                raise ConfigError("is odd", key=f"{self.sensor.name}.samples")
+        channel = ChannelSpec("value", "raw", "u4", (1,), "a counter", "1")
+        return [StreamSpec(self.sensor.name, (channel,), rate_hz=100.0, finite=True)]
+
+    def read(self):
+        mood, k = self.sensor.options["mood"], self._k
+        if k >= self.sensor.options["samples"]:
+            raise EndOfSource
+        if mood == "hangs" and k == 50:
+            while True:
+                signal.pause()
+        if mood == "falls silent" and k == 50 or mood == "never starts":
+            time.sleep(0.01)
+            return None
+        self._k += 1
+        t_ns = k * 10_000_000
+        if mood == "steps back" and k >= 9:
+            t_ns -= 3600 * S
+        if mood == "jumps ahead" and k == 9:
+            t_ns += 3600 * S
+        if mood == "is slow":
+            t_ns *= 5
+        if not self.played:
+            time.sleep(0.05 if mood == "is slow" else 0.01)
+            base = time.monotonic_ns()
+            t_ns = base
+            if mood == "steps back" and k >= 90:
+                t_ns -= 3600 * S
+            if mood == "jumps ahead" and k == 90:
+                t_ns += 3600 * S
+            if mood == "counts from zero":
+                t_ns = k * 10_000_000
+        return Sample(
+            self.sensor.name, np.array([t_ns]), {"value": np.full((1, 1), k, np.uint32)}
+        )
+
+    def close(self):
+        pass
+
+
+if __name__ == "__main__":
+    main(MoodyDriver)
+'''
+
+IMU = 'imu: {driver: xsens, source: "sim:", rate: 100}'
+
+
+def moody(name: str, mood: str, source: str = "sim:", **more: Any) -> str:
+    entry = {"driver": "unsteady.moody", "source": source, "mood": mood, **more}
+    return f"{name}: {json.dumps(entry)}"
+
+
+class Bench:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.session = folder / "root/s"
+
+    def run(self, *sensors: str, duration_s: float | None = None) -> Ran:
+        config = write_config(self.folder / "c.yaml", "\n".join(sensors))
+        duration = [] if duration_s is None else ["--duration", duration_s]
+        where = ("--root", self.folder / "root", "--name", "s")
+        return here("run", config, *where, *duration, "--format", "json")
+
+    def intervals(self, stream: str) -> list[dict[str, Any]]:
+        info = here("info", self.session, "--format", "json")
+        assert info.code == 0, info.err
+        intervals: list[dict[str, Any]] = info.result["streams"][stream]["lost_intervals"]
+        return intervals
+
+    def events(self, kind: str, stream: str | None = None) -> list[dict[str, Any]]:
+        lines = (self.session / "_recorder/events.jsonl").read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+        return [e for e in events if e["type"] == kind and stream in (None, e["stream"])]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    package = tmp_path / "unsteady"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "moody.py").write_text(MOODY)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("mood", ["raises", "exits", "hangs in open"])
+def test_a_driver_that_fails_in_open_stops_nobody_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, mood: str
+) -> None:
+    if mood == "hangs in open":
+        monkeypatch.setattr(foreground, "_ARM_S", 20.0)  # the imu needs some of it, too
+    ran = bench.run(moody("bad", mood), IMU, duration_s=1)
+    assert ran.code == 3, ran.err
+    said = {
+        "raises": "bad: its driver failed: RuntimeError: no mood for that",
+        "exits": "bad: driver ended with code 7",
+        "hangs in open": "bad: did not open within 20 s",
+    }[mood]
+    assert said in ran.result["faults"]
+    told = {event["detail"] for event in bench.events("fault", "bad")}
+    assert told == {said}  # `info` shows the reason, however often the driver failed
+    streams = ran.result["streams"]
+    assert (streams["imu"]["samples"], streams["imu"]["lost"]) == (100, {})
+    assert (streams["bad"]["samples"], streams["bad"]["unknown_losses"]) == (0, 1)
+    assert [i["cause"] for i in bench.intervals("bad")] == ["absent"]
+    assert_sound(bench.session)
+
+
+def test_what_the_config_has_wrong_for_several_drivers_is_one_refusal(bench: Bench) -> None:
+    bad = moody("one", "is no source"), moody("two", "has a bad option", samples=5)
+    ran = bench.run(*bad, IMU, duration_s=1)
+    file = bench.folder / "c.yaml"
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == [
+        f"recorder run: {file}:4: sensors.one.source: not what it should be",
+        f"recorder run: {file}:5: sensors.two.samples: is odd",
+    ]
+    assert not (bench.folder / "root").exists() or not list((bench.folder / "root").iterdir())
+
+
+@pytest.mark.parametrize("source", ["sim:", "live:"])
+def test_a_read_that_hangs_is_an_interval_and_the_duration_is_kept(
+    bench: Bench, source: str
+) -> None:
+    ran = bench.run(moody("bad", "hangs", source), IMU, duration_s=3)
+    assert ran.code == 3, ran.err
+    streams = ran.result["streams"]
+    assert (streams["imu"]["samples"], streams["imu"]["lost"]) == (300, {})
+    assert 0 < streams["bad"]["samples"] <= 50
+    (interval,) = bench.intervals("bad")
+    assert interval["cause"] == "hung" and 2.2e9 < interval["duration_ns"] < 3.1e9
+    assert interval["estimate"] > 200
+    assert ran.result["faults"] == ["bad: its driver hangs: it returns no data"]
+    assert ran.result["duration_s"] < 6.0
+    assert_sound(bench.session)
+
+
+@pytest.mark.parametrize("duration_s", [None, 1])
+@pytest.mark.parametrize("mood", ["steps back", "jumps ahead"])
+def test_stamps_that_step_back_or_lie_far_ahead_are_placed_or_counted(
+    bench: Bench, mood: str, duration_s: float | None
+) -> None:
+    ran = bench.run(moody("bad", mood, samples=50), duration_s=duration_s)
+    assert ran.code == 3, ran.err
+    stream = ran.result["streams"]["bad"]
+    lost = {"steps back": 0, "jumps ahead": 1}[mood]
+    assert stream["samples"] == 50 - lost and sum(stream["lost"].values()) == lost
+    values = column(bench.session, "bad", "value")[:, 0].tolist()
+    assert values == [k for k in range(50) if not (lost and k == 9)]
+    (account,) = here("validate", bench.session, "--format", "json").result["accounts"]
+    assert (account["sent"], account["lost"]) == (50, {"time": 1} if lost else {})
+    steps = bench.events("time", "bad")
+    assert [event["cause"] for event in steps] == (["step"] if not lost else [])
+    assert_sound(bench.session)
+    if not lost:
+        (fault,) = ran.result["faults"]
+        assert fault == "bad: its stamps step by -3600.000 s; stored without the step"
+
+
+@pytest.mark.parametrize("mood", ["steps back", "jumps ahead", "counts from zero"])
+def test_a_device_whose_stamps_step_or_jump_loses_one_sample(bench: Bench, mood: str) -> None:
+    ran = bench.run(moody("bad", mood, "live:"), duration_s=2)
+    assert ran.code == 3, ran.err
+    values = column(bench.session, "bad", "value")[:, 0].astype(int).tolist()
+    missing = sorted({*range(values[0], values[-1] + 1)} - {*values})
+    assert missing == ([90] if mood != "counts from zero" else [])
+    assert ran.result["streams"]["bad"]["lost"] == ({"time": 1} if missing else {})
+    assert bool(bench.events("time", "bad")) == (mood != "jumps ahead")
+    assert_sound(bench.session)
+
+
+def test_nothing_else_is_wrong_with_a_good_mood(bench: Bench) -> None:
+    ran = bench.run(moody("good", "good"), moody("live", "good", "live:"), IMU, duration_s=2)
+    assert (ran.code, ran.result["faults"]) == (0, []), ran.err
+    assert ran.result["streams"]["good"]["samples"] == 200
+    np.testing.assert_array_equal(column(bench.session, "good", "value")[:, 0], np.arange(200))
+
+
+@pytest.mark.parametrize("source", ["sim:", "live:"])
+@pytest.mark.parametrize("mood", ["falls silent", "never starts", "is slow"])
+def test_a_stream_that_falls_silent_or_below_its_floor_is_an_interval(
+    bench: Bench, mood: str, source: str
+) -> None:
+    ran = bench.run(moody("bad", mood, source), duration_s=5)
+    assert ran.code == 3, ran.err
+    (interval,) = bench.intervals("bad")
+    # A played source that is asked for more, and gives nothing, is silent, too.
+    assert interval["cause"] == ("rate" if mood == "is slow" else "silent")
+    assert interval["duration_ns"] > 3.5e9 and interval["estimate"] > 250
+    assert ran.result["duration_s"] < 9.0
+    assert_sound(bench.session)
+
+
+def test_the_result_for_people_says_what_is_missing_and_why_it_ended(bench: Bench) -> None:
+    config = write_config(bench.folder / "c.yaml", "\n".join([moody("bad", "exits"), IMU]))
+    where = ("--root", bench.folder / "root", "--name", "s", "--duration", 1)
+    ran = here("run", config, *where)
+    lines = ran.out.splitlines()
+    assert ran.code == 3, ran.err
+    (row,) = [line.split() for line in lines if line.startswith("bad")]
+    assert row == ["bad", "0", "0", "B", "1", "uncounted", "absent"]
+    assert "ended     at its duration" in lines
+    assert "fault: bad: driver ended with code 7" in lines
+    assert lines[-1] == f"session {bench.session}"
+    shown = here("info", bench.session).out.splitlines()
+    assert "ended     at its duration" in shown
+    assert any(line.startswith("fault ") and "ended with code 7" in line for line in shown)

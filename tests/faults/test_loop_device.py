@@ -1,0 +1,218 @@
+"""What the kernel does with writes that the device below it loses: the ground of other tests.
+
+Seen on ext4, and relied on by recovery: an error is reported once per descriptor, pages that were
+lost look clean, and bytes appended to such a page are lost although the sync says they are not.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.loop_device import LoopDevice, LoopDeviceError, refusal
+
+BLOCK = 4096
+OLD, NEW, LOST = b"A" * 16 * BLOCK, b"B" * 16 * BLOCK, bytes(16 * BLOCK)
+FAILURES = (errno.EIO, errno.ENOSPC)  # ENOSPC where the device itself can tell
+
+
+def put(path: Path, data: bytes) -> int:
+    """Append without a sync; the descriptor."""
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    assert os.write(fd, data) == len(data)
+    return fd
+
+
+def failed(fd: int) -> bool:
+    """Whether a sync reports that something was lost."""
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        assert error.errno in FAILURES, error
+        return True
+    return False
+
+
+def read_device(path: Path) -> bytes:
+    """A file's bytes past the page cache (open(2), O_DIRECT)."""
+    size = path.stat().st_size
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+    try:
+        with mmap.mmap(-1, -(-size // BLOCK) * BLOCK) as buffer:
+            assert os.preadv(fd, [buffer], 0) == size
+            return buffer[:size]
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def lost(device: LoopDevice) -> Path:
+    """A file whose second half no sync could store; the device works again."""
+    path = device.here / "file"
+    fd = put(path, OLD)
+    assert not failed(fd)
+    device.break_device()
+    os.write(fd, NEW)
+    assert failed(fd)
+    assert not failed(fd)  # the same bytes, and this time nothing is wrong
+    os.close(fd)
+    device.heal()
+    return path
+
+
+def test_what_was_lost_shows_in_the_cache_alone(device: LoopDevice, lost: Path) -> None:
+    assert lost.read_bytes() == OLD + NEW
+    assert read_device(lost) == OLD + LOST
+    assert lost.read_bytes() == OLD + NEW  # a look past the cache leaves it as it is
+    device.drop_caches()
+    assert lost.read_bytes() == OLD + LOST
+
+
+def test_dropping_one_file_from_the_cache_shows_what_was_lost(lost: Path) -> None:
+    fd = os.open(lost, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        assert os.pread(fd, 1 << 20, 0) == OLD + LOST
+    finally:
+        os.close(fd)
+
+
+def test_a_remount_leaves_a_tail_of_zeros(device: LoopDevice, lost: Path) -> None:
+    device.remount()
+    assert lost.read_bytes() == OLD + LOST
+
+
+def test_every_open_descriptor_learns_of_a_loss_once(device: LoopDevice) -> None:
+    device.break_device()
+    path = device.here / "file"
+    fds = [put(path, NEW), os.open(path, os.O_RDONLY | os.O_CLOEXEC)]
+    assert [failed(fd) for fd in fds] == [True, True]
+    fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    assert [failed(fd) for fd in fds] == [False, False, False]
+    for fd in fds:
+        os.close(fd)
+
+
+def test_a_loss_that_nobody_saw_is_reported_to_who_comes_later(device: LoopDevice) -> None:
+    device.break_device()
+    path = device.here / "file"
+    os.close(put(path, NEW))
+    device.write_back()
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    assert failed(fd)
+    assert not failed(fd)
+    os.close(fd)
+    assert read_device(path) == LOST
+
+
+def test_bytes_appended_to_a_page_that_was_lost_are_lost_too(device: LoopDevice) -> None:
+    path = device.here / "file"
+    fd = put(path, OLD + b"A")
+    assert not failed(fd)
+    device.break_device()
+    os.write(fd, NEW)
+    assert failed(fd)
+    device.heal()
+    os.write(fd, b"C" * 500)
+    assert not failed(fd)
+    os.close(fd)
+    assert path.read_bytes()[-500:] == b"C" * 500
+    device.remount()
+    assert path.read_bytes()[-500:] == bytes(500)
+
+
+def test_blocks_that_are_stored_can_be_overwritten(device: LoopDevice) -> None:
+    path = device.here / "file"
+    fd = put(path, OLD)
+    assert not failed(fd)
+    os.close(fd)
+    device.break_device()
+    with path.open("r+b") as file:
+        file.write(NEW)
+        file.flush()
+        assert not failed(file.fileno())
+    device.remount()
+    assert path.read_bytes() == NEW
+
+
+def test_an_open_file_forbids_the_remount(device: LoopDevice) -> None:
+    fd = put(device.here / "file", OLD)
+    with pytest.raises(LoopDeviceError, match=r"umount: .*busy"):
+        device.remount()
+    os.close(fd)
+    device.remount()
+
+
+# Cleaning up
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.faults.loop_device import LoopDevice
+device = LoopDevice(Path(sys.argv[1]))
+print(device.loop, device.image.name, flush=True)
+sys.stdin.read()
+"""
+
+
+def wait_until(what: str, ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.01)
+
+
+def is_limited(loop: str) -> bool:
+    """Whether its requests are still of one block, as no user of it but these tests wants."""
+    limit = Path(f"/sys/block/{Path(loop).name}/queue/max_sectors_kb")
+    return int(limit.read_text()) == BLOCK >> 10
+
+
+def is_free(loop: str, image: str) -> bool:
+    try:
+        backing = Path(f"/sys/block/{Path(loop).name}/loop/backing_file").read_text()
+    except OSError:
+        return True
+    return image not in backing  # another test has it by now
+
+
+def test_a_device_is_gone_after_its_test(tmp_path: Path) -> None:
+    if (reason := refusal()) is not None:
+        pytest.skip(reason)
+    with LoopDevice(tmp_path) as device:
+        loop, image = device.loop, device.image.name
+        assert is_limited(loop) and not is_free(loop, image)
+        words = [*device.words, "sh", "-c", 'cd "$0" && echo && exec sleep 1000', str(device.root)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as user:
+            assert user.stdout is not None and user.stdout.readline()
+            device.close()
+            assert user.wait() == -signal.SIGKILL
+    wait_until("a free loop device", lambda: is_free(loop, image))
+    wait_until("its limit", lambda: not is_limited(loop))
+    assert not any((tmp_path / "disk").iterdir()) and not any((tmp_path / "memory").iterdir())
+
+
+def test_a_device_is_gone_when_its_test_is_killed(tmp_path: Path) -> None:
+    if (reason := refusal()) is not None:
+        pytest.skip(reason)
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as owner:
+        assert owner.stdout is not None
+        loop, image = owner.stdout.readline().split()
+        assert is_limited(loop) and not is_free(loop, image)
+        owner.kill()
+    wait_until("a free loop device", lambda: is_free(loop, image))
+    wait_until("its limit", lambda: not is_limited(loop))

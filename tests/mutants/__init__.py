@@ -1,0 +1,1 @@
+"""A seeded mutation campaign: single-line defects that the tests must notice."""

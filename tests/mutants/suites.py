@@ -1,0 +1,106 @@
+"""Which test files mirror a module: by folder, by what they import, and by what stands here."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+# By folder it would be found nowhere, or elsewhere too.  A prefix of a module's path -> tests.
+BESIDE = {
+    "recorder/": ("tests/test_publishers.py",),
+    "recorder/contract/": ("tests/kit/test_link.py", "tests/kit/test_outbox.py"),
+    "recorder/contract/config": ("tests/daemon", "tests/cli", "tests/drivers"),
+    "recorder/contract/masking": ("tests/acceptance/test_bad_input.py", "tests/session"),
+    "recorder/contract/yaml_lines": ("tests/cli", "tests/acceptance/test_bad_input.py"),
+    "recorder/formats/": ("tests/session", "tests/writer"),
+    "recorder/session/": ("tests/faults", "tests/accounting", "tests/writer", "tests/cli"),
+    "recorder/writer/": ("tests/kit", "tests/faults", "tests/accounting", "tests/crash"),
+    "recorder/processing/": ("tests/archives", "tests/sim"),
+    "recorder/archives/": ("tests/finalizer",),
+    "recorder/archives/base": ("tests/archives",),
+    "recorder/archives/staging": ("tests/archives",),
+    "recorder/daemon/": ("tests/cli", "tests/accounting"),
+    "recorder/cli/": ("tests/finalizer", "tests/faults", "tests/acceptance"),
+    "recorder/__main__": ("tests/acceptance",),
+    "drivers/_kit/": ("tests/accounting",),
+    "drivers/_devices/": ("tests/drivers", "tests/kit"),
+    "drivers/_protocols/": ("tests/drivers",),
+    "drivers/_ouster/": ("tests/drivers",),
+    "drivers/_xsens/": ("tests/drivers",),
+    "drivers/sim/": ("tests/drivers",),
+    "drivers/camera": ("tests/drivers",),
+    "drivers/ouster": ("tests/drivers",),
+    "drivers/mmwave": ("tests/drivers",),
+    "drivers/xsens": ("tests/drivers",),
+}
+# Modules that every test needs: to import one does not mean to test it.
+COMMON = ("recorder/contract/", "recorder/formats/disk", "drivers/_kit/driver")
+# What runs elsewhere or for long.
+LEFT_OUT = ("tests/conformance/", "tests/systemd/", "tests/soak/", "tests/mutants/")
+
+
+class Suites:
+    """The test files of a tree, and what they import.
+
+    for file in Suites(root).of("drivers/_kit/runner.py"):
+        ...
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        tests = sorted((root / "tests").rglob("*.py"))
+        self._imports = {p.relative_to(root).as_posix(): _imported(p) for p in tests}
+        self._known: dict[str, set[str]] = {}
+        self._files = [f for f in self._imports if Path(f).name.startswith("test_")]
+
+    def of(self, module: str) -> list[str]:
+        """The test files that mirror a module (its path in the tree), in order."""
+        found = set(self._below(_twin_folder(self._root, module)))
+        for prefix, places in BESIDE.items():
+            if module.startswith(prefix):
+                found.update(file for place in places for file in self._below(place))
+        if not module.startswith(COMMON):
+            name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            found.update(file for file in self._files if name in self._reached(file))
+        return sorted(file for file in found if not file.startswith(LEFT_OUT))
+
+    def _below(self, place: str | None) -> list[str]:
+        return [f for f in self._files if place and (f == place or f.startswith(f"{place}/"))]
+
+    def _reached(self, file: str) -> set[str]:
+        """What a test file imports, and what the modules beside it import for it."""
+        if file not in self._known:
+            names: set[str] = set()
+            seen: set[str] = set()
+            waiting = [file]
+            while waiting:
+                current = waiting.pop()
+                if current not in seen and current in self._imports:
+                    seen.add(current)
+                    names |= self._imports[current]
+                    waiting += [f"{n.replace('.', '/')}.py" for n in self._imports[current]]
+                    waiting.append(str(Path(current).with_name("conftest.py")))
+            self._known[file] = names
+        return self._known[file]
+
+
+def _twin_folder(root: Path, module: str) -> str | None:
+    """The folder of tests that is called as the module or its package; the most particular one."""
+    parts = [part.lstrip("_") for part in Path(module).with_suffix("").parts]
+    for depth in range(len(parts), 0, -1):
+        for names in (parts[1:depth], parts[:depth]):
+            place = Path("tests", *names)
+            if names and (root / place).is_dir():
+                return place.as_posix()
+    return None
+
+
+def _imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names

@@ -1,0 +1,62 @@
+"""The tree of leaves is RFC 6962's, and a proof climbs from any leaf to its root."""
+
+from __future__ import annotations
+
+import pytest
+from blake3 import blake3
+
+from recorder.formats.digests import Leaf
+from recorder.session.merkle import MerkleTree, leaf_digest, node_digest
+
+
+def root(leaves: list[bytes]) -> bytes:
+    """MTH of RFC 6962, section 2.1, as it is written there."""
+    if len(leaves) < 2:
+        return leaves[0] if leaves else blake3(b"").digest()
+    k = 1
+    while 2 * k < len(leaves):
+        k *= 2
+    return blake3(b"\1" + root(leaves[:k]) + root(leaves[k:])).digest()
+
+
+def path(m: int, leaves: list[bytes]) -> list[tuple[bool, bytes]]:
+    """PATH(m, D[n]) of section 2.1.1; each digest with whether it stands to the left."""
+    if len(leaves) == 1:
+        return []
+    k = 1
+    while 2 * k < len(leaves):
+        k *= 2
+    if m < k:
+        return [*path(m, leaves[:k]), (False, root(leaves[k:]))]
+    return [*path(m - k, leaves[k:]), (True, root(leaves[:k]))]
+
+
+@pytest.mark.parametrize("count", range(35))
+def test_the_root_is_the_specifications_and_every_leaf_climbs_to_it(count: int) -> None:
+    leaves = [leaf_digest(f"imu/{n}", Leaf(n, n + 8, bytes([n]) * 32)) for n in range(count)]
+    tree = MerkleTree()
+    for leaf in leaves:
+        tree.append(leaf)
+    assert tree.size == count and tree.root == root(leaves)
+    assert len(tree.peaks) == count.bit_count()
+    for m, node in enumerate(leaves):
+        for left, other in path(m, leaves):
+            node = node_digest(other, node) if left else node_digest(node, other)
+        assert node == tree.root
+
+
+def test_a_leaf_is_its_path_its_range_and_its_digest() -> None:
+    leaf = Leaf(3, 9, b"d" * 32)
+    found = {
+        leaf_digest(name, Leaf(*values))
+        for name, values in (
+            ("a", (3, 9, b"d" * 32)),
+            ("b", (3, 9, b"d" * 32)),
+            ("a", (4, 9, b"d" * 32)),
+            ("a", (3, 8, b"d" * 32)),
+            ("a", (3, 9, b"e" * 32)),
+        )
+    }
+    assert len(found) == 5 and leaf_digest("a", leaf) in found
+    where = (3).to_bytes(8, "little") + (9).to_bytes(8, "little")
+    assert leaf_digest("a", leaf) == blake3(b"\0a\0" + where + b"d" * 32).digest()

@@ -1,0 +1,258 @@
+"""Everything that is published is durable before it has its name, and so is the name."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from drivers.sim.annotate import annotate
+from recorder.archives.ncore import SequenceWriter
+from recorder.archives.ncore.sequence import StoreKind
+from recorder.contract.clock import ManualClock
+from recorder.contract.curve import make_keys
+from recorder.daemon.after.retention import keep
+from recorder.daemon.control.server import ControlServer
+from recorder.daemon.recording.machine import Wish
+from recorder.daemon.recording.wish import WishFile
+from recorder.daemon.root import RootLock
+from recorder.finalizer import Step, collect, finalize
+from recorder.formats.disk import PosixDisk
+from recorder.formats.roverd import export_blobs
+from recorder.formats.vrs.rewrite import rewrite_vrs
+from recorder.session.checksums import write_checksums
+from recorder.session.layout import SessionPlan
+from recorder.writer.recovery import recover
+from recorder.writer.session_writer import SessionWriter
+from tests.archives.edgefirst.rig import FULL_CALIBRATION
+from tests.archives.ncore import build
+from tests.archives.ncore.packer_rig import rig
+from tests.faults.numbers import message, stream
+from tests.rights import Rights
+from tests.session.build import START_NS, Builder, camera_spec
+from tests.sim.test_annotate import make_session
+from tests.sync_order import SyncOrder
+
+
+def write_file(root: Path) -> Iterator[None]:
+    yield
+    for data in (b"old", b"newer"):
+        PosixDisk().write_file(root / "a.json", data)
+
+
+def rename(root: Path) -> Iterator[None]:
+    yield
+    disk = PosixDisk()
+    for folder in ("a", "b", "a/c"):
+        disk.make_folder(root / folder)
+    disk.write_file(root / "a/c/file", b"x")
+    disk.rename(root / "a/c", root / "b/d")
+
+
+def blobs(root: Path) -> Iterator[None]:
+    yield
+    arrays = [np.zeros((4, 4, 3), np.uint8)] * 3
+    export_blobs(root, "image", "jpg", arrays)
+    export_blobs(root, "occ", "npz", arrays)
+
+
+def wish(root: Path) -> Iterator[None]:
+    yield
+    file = WishFile(root / "run/.recorder")
+    for part in (1, 2):
+        file.write(Wish(wanted=True, part=part))
+
+
+def daemon_root(root: Path) -> Iterator[None]:
+    yield
+    held = RootLock(root / "far/away")
+    held.take()
+    held.release()
+    PosixDisk().write_file(root / "far/away/file", b"x")
+
+
+def kept(root: Path) -> Iterator[None]:
+    (root / "s/_recorder").mkdir(parents=True)
+    yield
+    for release in (False, True, False):
+        assert keep(root / "s", release=release)
+
+
+def checksums(root: Path) -> Iterator[None]:
+    builder = Builder(root / "s")
+    builder.add(camera_spec(), 0.2)
+    builder.close()
+    yield
+    write_checksums(root / "s")
+
+
+def recording(root: Path) -> SessionWriter:
+    """A session with two samples that are committed, and one beyond them."""
+    clock = ManualClock(5_000_000_000)
+    plan = SessionPlan(
+        str(root), "s", True, "version: 1\n", calibration_text="sensors: {}\n",
+        record_format=["a"],
+    )  # fmt: skip
+    writer = SessionWriter.create(PosixDisk(), plan, clock)
+    writer.declare(stream("a"))
+    for number in range(3):
+        clock.advance(0.1)
+        item = message(stream("a"), [number], clock.monotonic_ns())
+        item.epoch, item.number, item.seq = 7, number, number
+        writer.append(item)
+        if number < 2:
+            writer.commit()
+    return writer
+
+
+def session(root: Path) -> Iterator[None]:
+    yield
+    recording(root / "far/away").close("clean")
+
+
+def recovered(root: Path) -> Iterator[None]:
+    yield  # what recovery finds, a writer made
+    recording(root).abandon()
+    with (root / "s/a/ts").open("ab") as file:
+        file.write(b"half")
+    recover(root / "s", PosixDisk(), ManualClock(9_000_000_000), boot="another boot")
+    assert list((root / "s/_recorder/salvage").iterdir())
+
+
+def edgefirst(root: Path, **options: str) -> Iterator[None]:
+    for name in ("one", "two"):
+        builder = rig(root / name, 0.5)
+        (builder.path / "calibration.yaml").write_text(FULL_CALIBRATION)
+        builder.close()
+    yield
+    for name in ("one", "two"):
+        list(collect([root / name], [Step("edgefirst", options)], root / "data"))
+
+
+def edgefirst_folder(root: Path) -> Iterator[None]:
+    return edgefirst(root, container="folder")
+
+
+def ncore_added(root: Path) -> Iterator[None]:
+    builder = Builder(root / "drive")
+    builder.add(camera_spec(), 0.5)
+    builder.close()
+    yield
+    (result,) = finalize(builder.path, [Step("ncore")])
+    stores: tuple[StoreKind, ...] = ("itar", "folder")
+    for store in stores:
+        with SequenceWriter.extend(result.files[-1], store=store) as later:
+            later.cuboids(store, group=store).add(build.CUBOIDS[:0])
+            writer = later.camera_labels(build.CLASSES, f"{store}@camera", group=store)
+            writer.label(START_NS + 100_000_000, build.jpeg(1))
+    list(finalize(builder.path, [Step("ncore")]))
+
+
+def vrs_copied(root: Path) -> Iterator[None]:
+    recording(root).close("clean")
+    yield
+    rewrite_vrs(root / "s/session.vrs", root / "copy.vrs", PosixDisk())
+    PosixDisk().rename(root / "copy.vrs", root / "whole.vrs")
+
+
+PUBLISHERS = (write_file, rename, blobs, wish, daemon_root, kept, checksums, session, recovered,
+              edgefirst, edgefirst_folder, ncore_added, vrs_copied)  # fmt: skip
+
+
+@pytest.mark.parametrize("publish", PUBLISHERS, ids=lambda p: p.__name__)
+def test_published_is_durable(
+    publish: Callable[[Path], Iterator[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watched is what a publisher does behind its `yield`; before that it prepares."""
+    steps = publish(tmp_path)
+    next(steps)
+    order = SyncOrder(tmp_path, monkeypatch)
+    assert next(steps, None) is None
+    order.check()
+
+
+@pytest.mark.parametrize("publish", PUBLISHERS, ids=lambda p: p.__name__)
+def test_nobody_else_may_read_what_is_published(
+    publish: Callable[[Path], Iterator[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even while it is made, and whatever the user's umask is."""
+    steps = publish(tmp_path)
+    next(steps)
+    with Rights(tmp_path, monkeypatch) as rights:
+        assert next(steps, None) is None
+    rights.check()
+
+
+def test_nobody_else_may_read_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_session(tmp_path / "s")
+    with Rights(tmp_path, monkeypatch) as rights:
+        annotate(path)
+    rights.check()
+
+
+def test_nobody_else_may_use_the_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket is its users' from the moment on at which it is bound; so are its keys."""
+    with Rights(tmp_path, monkeypatch) as rights:
+        server = ControlServer(tmp_path / "run/c.sock", lambda call: None, lambda: "idle")
+        make_keys(tmp_path / "keys")
+    rights.check()
+    server.close()
+
+
+@pytest.mark.parametrize("at_first", [0o777, 0o664, 0o666])
+def test_rights_that_are_taken_back_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_first: int
+) -> None:
+    """The watch itself."""
+    with Rights(tmp_path, monkeypatch) as rights:
+        os.close(os.open(tmp_path / "a", os.O_CREAT | os.O_WRONLY, at_first))
+        (tmp_path / "a").chmod(0o640)
+    with pytest.raises(AssertionError, match=f"a: was {at_first:04o} before it became 0640"):
+        rights.check()
+    rights.taken.clear()
+    (tmp_path / "a").chmod(at_first)
+    with pytest.raises(AssertionError, match="a: -rw"):
+        rights.check()
+
+
+def test_labels_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They can be made again, so that their names need not be durable at once."""
+    path = make_session(tmp_path / "s")
+    order = SyncOrder(tmp_path, monkeypatch)
+    annotate(path)
+    order.check(entries=False)
+    assert {p.suffix for p in order.renamed} >= {".jsonl", ".npz", ".json", ".png"}
+
+
+def test_what_is_not_synced_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch itself: a file, a part of a folder, a change behind the sync, and a name."""
+    order = SyncOrder(tmp_path, monkeypatch)
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    (fault,) = order.faults
+    assert fault.startswith("a: never synced before a became")
+    with pytest.raises(AssertionError, match="a: never synced"):
+        order.check(entries=False)
+    order.faults.clear()
+    disk = PosixDisk()
+    disk.write_file(tmp_path / "c", b"c")
+    with (tmp_path / "c").open("a") as file:
+        file.write("more")
+    (tmp_path / "c").rename(tmp_path / "d")
+    (fault,) = order.faults
+    assert fault.startswith("c: changed since its sync")
+    order.faults.clear()
+    with pytest.raises(AssertionError, match="d: its folder was not synced"):
+        order.check()
+    disk.sync_folder(tmp_path)
+    order.check()
+    disk.make_folder(tmp_path / "e")
+    disk.make_folder(tmp_path / "e/f")
+    (tmp_path / "e/f/g").write_text("g")
+    disk.rename(tmp_path / "e", tmp_path / "h")
+    assert sorted(fault.partition(":")[0] for fault in order.faults) == ["e/f", "e/f/g"]
+    assert json.dumps(sorted(p.name for p in order.renamed)) == '["b", "c", "d", "h"]'

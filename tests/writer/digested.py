@@ -1,0 +1,84 @@
+"""A session with a stream of every kind of file, committed for a few seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recorder.contract.clock import ManualClock
+from recorder.contract.wire import Kind, Message
+from recorder.formats.disk import Disk, PosixDisk
+from recorder.session.layout import SessionPlan
+from recorder.writer.session_writer import SessionWriter
+from tests.faults.numbers import message, stream
+
+LIDAR = stream("lidar", 10.0, ("raw", "lzmaf"))
+CAMERA = stream("camera", 30.0, ("mjpg",))
+SPECS = {spec.name: spec for spec in (LIDAR, CAMERA)}
+
+
+class Drive:
+    """Sends running numbers into a session's writer.
+
+    Attributes:
+        sent: by stream, samples that were appended.
+        committed: by stream, samples that were durable at the last commit.
+    """
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.clock = ManualClock(5_000_000_000)
+        self.disk = disk or PosixDisk()
+        plan = SessionPlan(
+            str(root),
+            "drive",
+            True,
+            "version: 1\n",
+            calibration_text="sensors: {}\n",
+            record_format=["lidar"],
+        )
+        self.writer = SessionWriter.create(self.disk, plan, self.clock)
+        for spec in SPECS.values():
+            self.writer.declare(spec)
+        self.sent = dict.fromkeys(SPECS, 0)
+        self.committed = dict.fromkeys(SPECS, 0)
+        self._numbers = dict.fromkeys(SPECS, 0)
+
+    @property
+    def path(self) -> Path:
+        return self.writer.path
+
+    def send(self, name: str, count: int) -> None:
+        """Append a message of so many samples."""
+        self.clock.advance(0.05)
+        first = self.sent[name]
+        numbers = list(range(first, first + count))
+        item = message(SPECS[name], numbers, self.clock.monotonic_ns())
+        item.epoch, item.number, item.seq = 7, self._numbers[name], first
+        self._numbers[name] += 1
+        self.sent[name] += count
+        self.writer.append(item)
+
+    def second(self, commits: int = 5) -> None:
+        """A second of both streams, with so many commits."""
+        for _ in range(commits):
+            self.send("lidar", 2)
+            self.send("camera", 3)
+            self.writer.event("mark", cause="passing")
+            self.clock.advance(0.11)
+            self.commit()
+
+    def commit(self) -> None:
+        self.writer.commit()
+        self.committed = dict(self.sent)
+
+    def close(self) -> None:
+        """End both streams, and the session."""
+        for name in SPECS:
+            end = Message(Kind.END, name, 7, self._numbers[name], self.sent[name])
+            end.t_mono_ns, end.values = self.clock.monotonic_ns(), {"reason": "stopped"}
+            self.writer.append(end)
+        self.writer.close("clean")
+
+    def flush(self) -> None:
+        """Hand to the kernel what was appended, as a commit does before it syncs."""
+        with self.writer.lock:
+            self.writer._flush()

@@ -1,0 +1,54 @@
+"""Files of a session that are missing."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recorder.contract.clock import ManualClock
+from recorder.formats import page_cache
+from recorder.formats.disk import PosixDisk
+from recorder.session.validation import validate
+from recorder.writer.recovery import recover
+from tests.writer.digested import Drive
+from tests.writer.test_digested_session import counts, killed
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "calibration.yaml", "lidar/meta.json", "_recorder/session.json"]
+)
+def test_metadata_that_is_missing_is_an_error(tmp_path: Path, name: str) -> None:
+    drive = Drive(tmp_path)
+    drive.second()
+    drive.close()
+    assert validate(drive.path).sound
+    (drive.path / name).unlink()
+    report = validate(drive.path)
+    assert not report.sound
+    assert any(name in problem.message for problem in report.problems)
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder on a disk, where pages can be dropped."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        if page_cache._in_memory(Path(folder).stat().st_dev):
+            pytest.skip("/var/tmp is no disk")
+        yield Path(folder)
+
+
+def test_recovery_believes_files_that_somebody_has_mapped(on_disk: Path) -> None:
+    """Their pages stay in the cache as long as a reader has them."""
+    drive = killed(on_disk)
+    path = drive.path / "lidar/raw"
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert mapped[:1]
+        page_cache.read_range(path, 0, 1)
+        assert page_cache._resident(file.fileno(), 0, path.stat().st_size)
+        report = recover(drive.path, PosixDisk(), ManualClock(9_000_000_000))
+    assert report.streams["lidar"].damaged is None
+    assert counts(drive.path) == drive.sent

@@ -1,0 +1,81 @@
+"""A writer that dies while it closes a session, and its successor, which dies as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recorder.contract.clock import ManualClock
+from recorder.formats.disk import PosixDisk
+from recorder.session import layout
+from recorder.session.validation import validate
+from recorder.writer.recovery import recover
+from recorder.writer.session_writer import SessionWriter
+from tests.writer.digested import SPECS, Drive
+from tests.writer.test_digested_session import counts
+
+
+def die(drive: Drive) -> None:
+    drive.writer._close_files = lambda: None  # type: ignore[method-assign]
+    drive.writer.abandon()
+
+
+def go_on(drive: Drive) -> None:
+    drive.writer = SessionWriter.resume(PosixDisk(), drive.path, drive.clock)
+    for spec in SPECS.values():
+        drive.writer.declare(spec)
+    drive._numbers = {name: drive.writer.durable[name][1] for name in SPECS}
+    drive.sent = dict(drive.committed)
+
+
+@pytest.fixture
+def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Drive:
+    """Every format has its end, durably; the session is not closed."""
+    drive = Drive(tmp_path)
+    drive.second()
+    drive.second()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(layout, "write_session_json", interrupt)
+        drive.writer.close("clean")
+    die(drive)
+    return drive
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def wrong(session: Path) -> list[str]:
+    found = [p.message for p in validate(session).problems if p.severity == "error"]
+    return [message for message in found if "was not closed" not in message]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_successor_dies_before_its_first_commit(finished: Drive, flushed: bool) -> None:
+    go_on(finished)
+    if flushed:  # over where an index was
+        finished.send("camera", 30)
+        finished.send("lidar", 30)
+        finished.flush()
+    die(finished)
+    if not flushed:
+        assert not wrong(finished.path)
+    go_on(finished)
+    finished.second()
+    assert not wrong(finished.path)
+    finished.close()
+    assert validate(finished.path, deep=True).sound
+    assert counts(finished.path) == finished.sent
+
+
+def test_recovery_after_a_successor_that_died(finished: Drive) -> None:
+    go_on(finished)
+    finished.send("camera", 30)
+    finished.send("lidar", 30)
+    finished.flush()
+    die(finished)
+    recover(finished.path, PosixDisk(), ManualClock(99_000_000_000))
+    assert counts(finished.path) == finished.sent
+    report = validate(finished.path, deep=True)
+    assert report.sound, report.problems
