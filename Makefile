@@ -53,7 +53,8 @@ CAMPAIGN_MINUTES ?= 13
 CAMPAIGN_SEED ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 test-campaign: $(STAMP)
 	$(BIN)/python -m pytest -q $(SPREAD) -m campaign tests \
-	    --campaign-minutes $(CAMPAIGN_MINUTES) --campaign-seed $(CAMPAIGN_SEED)
+	    --campaign-minutes $(CAMPAIGN_MINUTES) --campaign-seed $(CAMPAIGN_SEED) \
+	    --hypothesis-seed $(CAMPAIGN_SEED)
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -q -m long

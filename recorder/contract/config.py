@@ -398,8 +398,9 @@ class _Reader:
             raise self.document.fail("session.name", str(error)) from None
 
     def record_format(self, values: Mapping[str, Any], names: list[str]) -> RecordFormatSettings:
-        written = self.document.values.get("record_format") or {}
-        if written.get("streams") is None:  # the default is for those who have such a sensor
+        written = self.document.values.get("record_format")
+        if not isinstance(written, Mapping) or written.get("streams") is None:
+            # The default streams are for rigs that have such sensors.
             streams = tuple(name for name in values["streams"] if name in names)
             return RecordFormatSettings(values["enabled"], streams)
         for index, stream in enumerate(values["streams"]):

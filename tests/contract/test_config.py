@@ -368,6 +368,17 @@ values = st.recursive(
 )
 
 
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("value", [True, 3, "text", [1], {"x": 1}])
+def test_a_section_of_another_kind_is_named(tmp_path: Path, section: str, value: Any) -> None:
+    good = {"version": 1, "sensors": {"cam": {"driver": "camera", "source": "sim:"}}}
+    path = tmp_path / "values.yaml"
+    path.write_text(yaml.safe_dump(good | {section: value}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=section) as failure:
+        load_config(path, schema_of)
+    assert str(path) in str(failure.value)
+
+
 @given(st.dictionaries(names, values, max_size=6), values, names)
 def test_arbitrary_values_are_a_config_or_a_config_error(
     tmp_path_factory: pytest.TempPathFactory, top: dict[str, Any], value: Any, name: str
