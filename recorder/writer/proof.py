@@ -7,13 +7,13 @@ are read past the page cache, since that may show what the device does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from recorder.formats.digests import Announcement, Leaf, RunningDigest
+from recorder.formats.digests import Announcement, Leaf, Range, RunningDigest
 from recorder.session.journal import ReadRange
 from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
-from recorder.writer.witness import Witnessed, encode_entries, read_witness
+from recorder.writer.witness import encode_entries, read_witness
 
 _BLOCK = 4 << 20
 
@@ -41,9 +41,10 @@ class Proof:
         if not journal.digested:
             return
         witness = read_witness(session)
-        for name in journal.files.keys() | witness.keys():
-            told = witness.get(name) or Witnessed()
-            self._files[name] = _File(session / name, name, journal, told, read)
+        witnessed = {entry.path.relative_to(session).as_posix() for entry in witness}
+        for name in journal.files.keys() | witnessed:
+            entries = [entry for entry in witness if entry.path == session / name]
+            self._files[name] = _File(session / name, name, journal, entries, read)
         growing = {n: leaf for n, f in self._files.items() if (leaf := f.committed()) is not None}
         growing = {n: leaf for n, leaf in growing.items() if leaf.end > leaf.start}
         whole = journal.digest in (None, joint_digest(growing)) or journal.unsure
@@ -65,16 +66,16 @@ class _File:
         path: Path,
         name: str,
         journal: JournalState,
-        told: Witnessed,
+        witness: Sequence[Announcement],
         read: ReadRange,
     ) -> None:
         self._path = path
         self._read = read
         self._leaf = journal.leaves.get(name, NO_LEAF)
         self._length = journal.files.get(name, 0)
-        self._leaves = [*told.leaves, self._leaf]
-        self._new_ranges = told.ranges
-        self._ranges = [*journal.patchable.get(name, []), *told.ranges]
+        self._patchable = journal.patchable.get(name, [])
+        self._entries = [*witness, Announcement(path, self._leaf)]
+        self._uncommitted: tuple[Range, ...] = ()  # patchable ranges of what was proven last
 
     def committed(self) -> Leaf | None:
         """What was committed behind the latest leaf; None where that cannot be read."""
@@ -93,7 +94,7 @@ class _File:
             at = self._follow(self._leaf.start, self._leaf.start)
             if whole and at >= self._leaf.end:
                 at = max(at, self._length)
-            for start in sorted({leaf.start for leaf in self._leaves}):
+            for start in sorted({entry.leaf.start for entry in self._entries}):
                 if self._leaf.end <= start <= at:
                     at = self._follow(start, at)
             return at
@@ -103,11 +104,11 @@ class _File:
     def keep(self, length: int) -> Announcement:
         """An entry for what is kept behind the latest leaf, none of it where that is cut."""
         start = self._leaf.end if length >= self._leaf.end else self._leaf.start
-        leaf = self._digest(start, max(start, length))
-        return Announcement(self._path, leaf, tuple(self._new_ranges))
+        leaf = self._digest(start, max(start, length), self._uncommitted)
+        return Announcement(self._path, leaf, self._uncommitted)
 
-    def _digest(self, start: int, stop: int) -> Leaf:
-        running = RunningDigest(start, self._ranges)
+    def _digest(self, start: int, stop: int, uncommitted: Sequence[Range] = ()) -> Leaf:
+        running = RunningDigest(start, [*self._patchable, *uncommitted])
         for data in self._blocks(start, stop):
             running.update(data)
         return running.leaf()
@@ -118,18 +119,30 @@ class _File:
             start += len(data)
 
     def _follow(self, start: int, at: int) -> int:
-        """The furthest end, beyond `at`, of a range from `start` on that has its digest."""
-        known = {(leaf.end, leaf.digest) for leaf in self._leaves if leaf.start == start}
-        ends = sorted({end for end, _ in known if end > start})
-        if not ends or ends[-1] <= at:
-            return at
-        running = RunningDigest(start, self._ranges)
-        for data in self._blocks(start, ends[-1]):
+        """The furthest end, beyond `at`, of a range from `start` on that has its digest.
+
+        A stale entry, of bytes that were cut since, may name other patchable ranges than those of
+        the bytes that are there now: entries count with their own ranges alone.
+        """
+        entries = [entry for entry in self._entries if entry.leaf.start == start]
+        for ranges in dict.fromkeys(entry.ranges for entry in entries):
+            leaves = [e.leaf for e in entries if e.ranges == ranges and e.leaf.end > at]
+            for end in self._intact_ends(start, leaves, ranges):
+                at, self._uncommitted = end, ranges
+        return at
+
+    def _intact_ends(
+        self, start: int, leaves: Sequence[Leaf], ranges: Sequence[Range]
+    ) -> Iterator[int]:
+        """Ends of leaves from `start` on whose digest the file's bytes have, in order."""
+        known = {(leaf.end, leaf.digest) for leaf in leaves}
+        ends = sorted({end for end, _ in known})
+        running = RunningDigest(start, [*self._patchable, *ranges])
+        for data in self._blocks(start, ends[-1] if ends else start):
             view = memoryview(data)
             while view:
                 step = next(end for end in ends if end > running.end) - running.end
                 running.update(bytes(view[:step]))
                 view = view[step:]
                 if (running.end, running.leaf().digest) in known:
-                    at = max(at, running.end)
-        return at
+                    yield running.end

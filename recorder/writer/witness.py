@@ -16,12 +16,11 @@ import contextlib
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgpack
 
-from recorder.formats.digests import Announcement, Leaf, Range
+from recorder.formats.digests import Announcement, Leaf
 from recorder.formats.disk import Disk
 from recorder.session import layout
 
@@ -65,19 +64,6 @@ class Witness:
                 file.close()
 
 
-@dataclass(slots=True)
-class Witnessed:
-    """What entries tell of one file.
-
-    Attributes:
-        leaves: ranges with their digests.
-        ranges: patchable ones that no commit has.
-    """
-
-    leaves: list[Leaf] = field(default_factory=list)
-    ranges: list[Range] = field(default_factory=list)
-
-
 def encode_entries(session: Path, entries: Iterable[Announcement]) -> bytes:
     """Entries as the scratch files hold them."""
     data = bytearray()
@@ -89,19 +75,16 @@ def encode_entries(session: Path, entries: Iterable[Announcement]) -> bytes:
     return bytes(data)
 
 
-def read_witness(session: Path) -> dict[str, Witnessed]:
-    """All entries of a session that was not closed, by path relative to it."""
-    found: dict[str, Witnessed] = {}
+def read_witness(session: Path) -> list[Announcement]:
+    """All entries of a session that was not closed."""
+    found: list[Announcement] = []
     for name in (*layout.TAILS, *layout.RECOVERY_TAILS):
         with contextlib.suppress(OSError):
-            for path, leaf, ranges in _decode(layout.private(session, name).read_bytes()):
-                told = found.setdefault(path, Witnessed())
-                told.leaves.append(leaf)
-                told.ranges += [r for r in ranges if r not in told.ranges]
+            found += _decode(session, layout.private(session, name).read_bytes())
     return found
 
 
-def _decode(data: bytes) -> Iterator[tuple[str, Leaf, list[Range]]]:
+def _decode(session: Path, data: bytes) -> Iterator[Announcement]:
     at = 0
     while at + _HEAD.size <= len(data):
         crc, size = _HEAD.unpack_from(data, at)
@@ -112,5 +95,6 @@ def _decode(data: bytes) -> Iterator[tuple[str, Leaf, list[Range]]]:
             path, start, stop, digest, ranges = msgpack.unpackb(data[at + _HEAD.size : end])
         except ValueError:  # zeros have a fitting checksum
             return
-        yield path, Leaf(start, stop, digest), [(offset, count) for offset, count in ranges]
+        ranges = tuple((offset, count) for offset, count in ranges)
+        yield Announcement(session / path, Leaf(start, stop, digest), ranges)
         at = end

@@ -13,12 +13,14 @@ import pytest
 
 from recorder.contract.clock import ManualClock
 from recorder.contract.errors import SessionError
+from recorder.formats.digests import Announcement, Leaf
 from recorder.formats.disk import PosixDisk
 from recorder.session import journal_frames
 from recorder.session.journal import JournalWriter, read_journal, walk_journal
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
+from recorder.writer.witness import encode_entries
 from tests.faults.numbers import stored
 from tests.session.text_journal import as_text
 from tests.writer.digested import SPECS, Drive
@@ -194,6 +196,22 @@ def test_committed_bytes_that_the_disk_lost_are_counted(
     assert lost == [drive.committed[hit] - kept[hit]]
     (salvaged,) = (drive.path / "_recorder/salvage").glob(f"{name}@*")
     assert before.endswith(salvaged.read_bytes()[-100:])
+
+
+def test_a_stale_entry_leaves_nothing_out_of_committed_digests(tmp_path: Path) -> None:
+    """A killed writer's last entries name patchable ranges of bytes that a resumed one cut."""
+    drive = killed(tmp_path, flushed=False)
+    path = drive.path / "camera/video.avi"
+    journal = read_journal(drive.path / COMMITS)
+    start, end = journal.leaves["camera/video.avi"].end, journal.files["camera/video.avi"]
+    assert start < end, "the last commit has no leaf of it"
+    stale = Announcement(path, Leaf(start, end + 500, b"?" * 32), ((start + 10, 4),))
+    with (drive.path / "_recorder/tail.0").open("wb") as tail:
+        tail.write(encode_entries(drive.path, [stale]))
+    report = recover(drive.path, PosixDisk(), ManualClock(90_000_000_000))
+    kept = {name: (stream.kept, stream.damaged) for name, stream in report.streams.items()}
+    assert kept == {name: (count, None) for name, count in drive.committed.items()}
+    assert not errors(drive.path)
 
 
 def test_where_salvage_cannot_be_written_nothing_is_cut(tmp_path: Path) -> None:
