@@ -40,7 +40,7 @@ from recorder.writer.salvage import Salvage
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.tail import damaged_losses, take_tail
-from recorder.writer.vrs_recovery import INDEX, VrsReport, measure_vrs, refill
+from recorder.writer.vrs_recovery import INDEX, VrsReport, fit, measure_vrs, refill
 
 RECOVERY = "recovery"
 """Type of the event that says a session was recovered."""
@@ -215,6 +215,10 @@ class _Recovery:
         files = self._journal.files
         proven, tags_at = self._proven.get(layout.VRS, 0), self._written.tags_at
         self._vrs = measure_vrs(self._path, files, proven, tags_at)
+        if self._vrs.lengths and (
+            self._vrs.damaged or any(report.damaged for report in self._reports.values())
+        ):
+            fit(self._vrs, self._path, {name: r.kept for name, r in self._reports.items()})
         self._journal.files = {n: v for n, v in files.items() if n not in (layout.VRS, INDEX)}
         self._journal.files |= self._vrs.lengths
         if not self._vrs.lengths:
@@ -374,17 +378,19 @@ class _Recovery:
     def _refill(self, vrs: SessionVrs) -> None:
         """What is kept beyond the last commit goes into ``session.vrs`` as well."""
         offset_ns = int(self._values["start_ns"]) - int(self._values["start_mono_ns"])
+        records = self._vrs.records if self._vrs is not None else None
         for name, report in self._reports.items():
-            if not vrs.wants(name) or report.kept <= report.committed:
+            first = report.committed if records is None else records.get(name, 0)
+            if not vrs.wants(name) or report.kept <= first:
                 continue
             runs = self._journal.epochs.get(name, ())
-            new = {index: epoch for epoch, index in runs if index >= report.committed}
-            before = [epoch for epoch, index in runs if index < report.committed]
+            new = {index: epoch for epoch, index in runs if index >= first}
+            before = [epoch for epoch, index in runs if index < first]
             refill(
                 vrs,
                 self._path / name,
                 self._journal.specs[name],
-                report.committed,
+                first,
                 report.kept,
                 new,
                 before[-1] if before else 0,

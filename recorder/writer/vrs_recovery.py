@@ -7,6 +7,7 @@ boot, is put into it anew: so it has a record for every sample that was kept, an
 from __future__ import annotations
 
 import lzma
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,8 +21,14 @@ from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
 from recorder.formats.roverd import ChannelReader, open_channel
-from recorder.formats.vrs import check_resumable, description_end, whole_records_end
+from recorder.formats.vrs import (
+    check_resumable,
+    data_records,
+    description_end,
+    whole_records_end,
+)
 from recorder.session import layout
+from recorder.session.record_format import vrs_streams
 from recorder.writer.session_vrs import SessionVrs
 
 INDEX = f"{layout.PRIVATE}/{layout.VRS_INDEX}"
@@ -37,11 +44,13 @@ class VrsReport:
             its description is whole: the session goes without it.
         cut_bytes: moved to ``salvage``.
         damaged: it holds less than was committed; None, or what is wrong.
+        records: by stream, data records that remain; None where they are those of the commit.
     """
 
     lengths: dict[str, int] = field(default_factory=dict)
     cut_bytes: int = 0
     damaged: str | None = None
+    records: dict[str, int] | None = None
 
 
 def measure_vrs(
@@ -77,6 +86,30 @@ def measure_vrs(
         report.damaged = f"{error}"
     report.cut_bytes = max(0, path.stat().st_size - report.lengths[layout.VRS])
     return report
+
+
+def fit(report: VrsReport, session: Path, kept: Mapping[str, int]) -> None:
+    """Cut the file before the first record of a sample that is not kept, and count what remains.
+
+    For a session whose files hold less than was committed: each may have lost another part.
+
+    Args:
+        report: what `measure_vrs` gave; changed.
+        session: its folder.
+        kept: by stream, samples that its own files keep.
+    """
+    path, end = session / layout.VRS, report.lengths[layout.VRS]
+    tags, records = data_records(path, end)
+    names = {stream: name for name, stream in vrs_streams(tags).items()}
+    counts: Counter[str] = Counter()
+    for start, stream in records:
+        name = names[stream]
+        if counts[name] == kept.get(name, 0):
+            report.lengths = {layout.VRS: start}
+            report.cut_bytes = path.stat().st_size - start
+            break
+        counts[name] += 1
+    report.records = dict(counts)
 
 
 def refill(

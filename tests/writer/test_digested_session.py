@@ -196,6 +196,22 @@ def test_committed_bytes_that_the_disk_lost_are_counted(
     assert lost == [drive.committed[hit] - kept[hit]]
     (salvaged,) = (drive.path / "_recorder/salvage").glob(f"{name}@*")
     assert before.endswith(salvaged.read_bytes()[-100:])
+    assert validate(drive.path, deep=True).sound, "session.vrs has the samples that were kept"
+
+
+@pytest.mark.parametrize("behind_leaves", [False, True])
+def test_a_record_file_that_lost_committed_bytes_is_filled_up_again(
+    tmp_path: Path, behind_leaves: bool
+) -> None:
+    drive = killed(tmp_path, flushed=False)
+    journal = read_journal(drive.path / COMMITS)
+    name = "session.vrs"
+    flip(
+        drive.path / name, (journal.files[name] if behind_leaves else journal.leaves[name].end) - 9
+    )
+    report = recover(drive.path, PosixDisk(), ManualClock(9_000_000_000))
+    assert report.vrs is not None and report.vrs.damaged
+    assert validate(drive.path, deep=True).sound
 
 
 def test_a_stale_entry_leaves_nothing_out_of_committed_digests(tmp_path: Path) -> None:

@@ -31,7 +31,12 @@ from recorder.formats.vrs.record_format import (
     RecordFormat,
 )
 from recorder.formats.vrs.recordables import RecordableType
-from recorder.formats.vrs.resume import check_resumable, description_end, whole_records_end
+from recorder.formats.vrs.resume import (
+    check_resumable,
+    data_records,
+    description_end,
+    whole_records_end,
+)
 from recorder.formats.vrs.rewrite import rewrite_vrs
 from recorder.formats.vrs.streams import RecordLayout, StreamSpec, VrsStream
 from recorder.formats.vrs.writer import StreamWriter, VrsWriter, default_index_path
@@ -69,6 +74,7 @@ __all__ = [
     "VrsStream",
     "VrsWriter",
     "check_resumable",
+    "data_records",
     "default_index_path",
     "description_end",
     "rewrite_vrs",

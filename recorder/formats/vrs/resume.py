@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -239,6 +239,29 @@ def description_end(path: Path) -> tuple[int, int]:
     try:
         _, _, first, size = _beginning(file, file.size)
         return first, size
+    finally:
+        file.close()
+
+
+def data_records(
+    path: Path, stop: int
+) -> tuple[dict[StreamId, Mapping[str, str]], list[tuple[int, StreamId]]]:
+    """All data records of a file that end before an offset.
+
+    Returns:
+        Free tags of each stream, and offset and stream of each record, in the file's order.
+    """
+    file = ChunkedFile(path, [path])
+    try:
+        _, streams, first, last_size = _beginning(file, stop)
+        point = ResumePoint(stop, 0, last_size, streams, 0)
+        found: list[tuple[int, StreamId]] = []
+        for at, record in _records(RecordWalk(file, first, last_size, stop=stop)):
+            if record.record_type == RecordType.TAGS:
+                _take_tags(file, at, record, point)
+            elif record.record_type == RecordType.DATA:
+                found.append((at, record.stream))
+        return {stream: tags.user for stream, tags in point.streams.items()}, found
     finally:
         file.close()
 
