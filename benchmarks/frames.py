@@ -22,7 +22,7 @@ from drivers.mmwave import SIM_CHIRP
 from drivers.ouster import OusterDriver
 from drivers.sim.imu import SimulatedImu
 from drivers.sim.radar import SimulatedRadar
-from recorder.contract.options import check_options
+from recorder.contract.config.options import check_options
 
 Array = npt.NDArray[Any]
 

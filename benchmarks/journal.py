@@ -149,7 +149,7 @@ def measure(root: Path, seconds: float, hours: float) -> dict[str, float]:
             load.turn()
         cpu = time.process_time() - began
         per_hour = (path.stat().st_size - size) / seconds * 3600
-    journal = load.writer._told.journal
+    journal = load.writer._session_log.journal
     second: list[dict[str, Any]] = []  # the commits of one, of which one has leaves
     with mock.patch.object(journal, "commit", lambda **values: second.append(values)):
         for _ in range(round(1 / TURN_S)):

@@ -32,8 +32,8 @@ from drivers.ouster import OusterDriver
 from drivers.sim.lidar import LidarScene, default_info
 from drivers.sim.ouster_packets import LidarPackets
 from drivers.sim.world import World
+from recorder.contract.config.options import check_options
 from recorder.contract.errors import DeviceError
-from recorder.contract.options import check_options
 
 _PROFILES: Final = ("RNG15_RFL8_NIR8", "RNG19_RFL8_SIG16_NIR16_DUAL")
 _DISTINCT: Final = 4  # sweeps that are looked at; they come again with other times and numbers

@@ -34,7 +34,7 @@ from drivers.ouster import OusterDriver
 from drivers.sim import truth
 from drivers.sim.world import World
 from recorder.archives.base import available
-from recorder.contract.options import check_options
+from recorder.contract.config.options import check_options
 from recorder.contract.streams import StreamSpec
 from recorder.session.reader import Session
 
@@ -174,25 +174,25 @@ def pack(session: Path, archive: str, seconds: float, out: Path) -> Packing:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [*_MEASURED, "finalize", str(session), "--to", archive, "--out", str(out)]
     size_mb = sum(p.stat().st_size for p in session.rglob("*") if p.is_file()) / 1e6
-    with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as reported, tempfile.TemporaryFile() as errors:
         started = time.monotonic()
         process = subprocess.Popen(
             [*command, "--format", "json"],
             cwd=ROOT,
             env=environment,
-            stdout=told,
+            stdout=reported,
             stderr=errors,
         )
         _, status, used = os.wait4(process.pid, 0)
         all_s = time.monotonic() - started
         process.returncode = os.waitstatus_to_exitcode(status)
-        told.seek(0)
+        reported.seek(0)
         errors.seek(0)
         said = errors.read().decode()
         if process.returncode:
             reason = said.partition("\nName:")[0].strip().rpartition("\n")[2]
             return Packing(archive, seconds, size_mb, error=reason)
-        (result,) = json.loads(told.read())["archives"]
+        (result,) = json.loads(reported.read())["archives"]
     for note in result["notes"]:
         print(f"  note: {note}", file=sys.stderr)
     return Packing(

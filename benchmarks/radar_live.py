@@ -193,11 +193,11 @@ class FastCard:
         time.sleep(0.0005)
 
 
-def emulate(rate: float, told: Connection) -> None:
+def emulate(rate: float, reported: Connection) -> None:
     """Run a fast card until the other end says something.  Runs in a process of its own."""
     fast = FastCard(rate)
-    told.send((fast.card.config_port, fast.card.data_port, fast.port))
-    while not told.poll():
+    reported.send((fast.card.config_port, fast.card.data_port, fast.port))
+    while not reported.poll():
         fast.step()
 
 
@@ -221,13 +221,13 @@ def record(rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=False, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        told = subprocess.run(
+        reported = subprocess.run(
             [*command[:3], "info", str(Path(folder) / "s"), "--format", "json"],
             check=True, capture_output=True,
         )  # fmt: skip
     here.send("end")
     card.join()
-    stream = json.loads(told.stdout)["streams"]["radar"]
+    stream = json.loads(reported.stdout)["streams"]["radar"]
     return {
         "receiver": "recorder",
         "rate": rate,

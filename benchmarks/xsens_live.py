@@ -28,20 +28,20 @@ from drivers._kit.driver import Lost, Sample, SensorConfig
 from drivers.sim.emulators.xsens import XsensEmulator
 from drivers.sim.imu import BOOT_NS
 from drivers.xsens import XsensDriver
-from recorder.contract.options import check_options
-from recorder.contract.settings import SensorEntry
+from recorder.contract.config.options import check_options
+from recorder.contract.config.settings import SensorEntry
 
 SETTLED_S = 3.0
 
 
-def emulate(rate: float, stop: Event, told: Connection) -> None:
+def emulate(rate: float, stop: Event, reported: Connection) -> None:
     """A device, until it is stopped; tells its source and the time of its world's beginning."""
     options = check_options(XsensDriver.options, {"rate": rate})
     emulator = XsensEmulator(SensorEntry("imu", "xsens", "sim", "", options))
     source = emulator.start()
     epoch_ns = time.monotonic_ns()
     emulator.step(epoch_ns)
-    told.send((source.source.partition(":")[2], dict(source.options), epoch_ns))
+    reported.send((source.source.partition(":")[2], dict(source.options), epoch_ns))
     while not stop.is_set():
         due_ns = emulator.step(time.monotonic_ns())
         if (wait_s := (due_ns - time.monotonic_ns()) / 1e9) > 0:

@@ -34,8 +34,8 @@ from drivers._kit.runner import main
 from drivers.sim.camera import SimulatedCamera
 from drivers.sim.camera_parts import SimulatedPicture
 from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
+from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import RecorderError, SourceError
-from recorder.contract.options import Option, OptionTable
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 CHANNEL: Final = "video.avi"

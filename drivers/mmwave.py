@@ -32,12 +32,12 @@ from drivers._protocols.dca1000_frames import (
 )
 from drivers._protocols.raw_capture import CaptureFiles, Truncated
 from drivers.sim.dca1000_packets import FramePackets
-from drivers.sim.later import LaterData
+from drivers.sim.deferred_data import DeferredData
 from drivers.sim.radar import SIM_CHIRP, SimulatedRadar, simulated_radar
 from drivers.sim.world import SCENE_OPTION
 from drivers.sim.world.mounts import MOUNT_OPTION
+from recorder.contract.config.options import Option
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError, SourceError
-from recorder.contract.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 __all__ = ["SIM_CHIRP", "MmwaveDriver"]
@@ -171,7 +171,7 @@ class MmwaveDriver(Driver):
         self._index += 1
         if self._simulated is not None:
             t_ns = self._simulated.radar.end_ns(index)
-            later = LaterData(partial(self._simulated.data, index))
+            later = DeferredData(partial(self._simulated.data, index))
             return Sample(name, np.array([t_ns], np.int64), later)
         if self._capture is None:
             raise SourceError(f"{name}: read before open")
@@ -277,9 +277,9 @@ class LiveFrames:
         self._clock = FrameClock(period_ns)
         self._items: deque[Item] = deque()
         self._failure: DeviceError | None = None
-        self._heard_ns = self._told_ns = time.monotonic_ns()
+        self._heard_ns = self._reported_ns = time.monotonic_ns()
         self._last_ns = 0
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         opened: dict[str, Any] = {"capture": "started", "fpga_version": self._capture.version}
         if self._capture.warnings:
             opened["warnings"] = list(self._capture.warnings)
@@ -312,7 +312,7 @@ class LiveFrames:
                 self._fail(now_ns, str(error))
         elif now_ns - self._heard_ns > self._patience_ns:
             self._fail(now_ns, f"no data for {self._patience_ns / 1e9:.1f} s")
-        if now_ns - self._told_ns > _TELL_NS:
+        if now_ns - self._reported_ns > _TELL_NS:
             self._tell(now_ns)
 
     def _fail(self, now_ns: int, reason: str) -> None:
@@ -343,7 +343,7 @@ class LiveFrames:
 
     def _tell(self, now_ns: int) -> None:
         """What was counted since the last time, and what the card said on its own."""
-        self._told_ns = now_ns
+        self._reported_ns = now_ns
         assembler = self._assembler
         counts = {
             "packets_duplicate": assembler.duplicates,
@@ -353,11 +353,11 @@ class LiveFrames:
             "socket_overflow": self._capture.overflow,
         }
         values: dict[str, Any] = {
-            key: count - self._told.get(key, 0)
+            key: count - self._reported.get(key, 0)
             for key, count in counts.items()
-            if count != self._told.get(key, 0)
+            if count != self._reported.get(key, 0)
         }
-        self._told = counts
+        self._reported = counts
         if notices := self._capture.notices():
             values["capture_card"] = notices
         if values:

@@ -19,7 +19,7 @@ from drivers._ouster.simulated import SimSource
 from drivers.sim.lidar import START_NS
 from drivers.sim.world import SCENE_OPTION
 from drivers.sim.world.mounts import MOUNT_OPTION
-from recorder.contract.options import Option
+from recorder.contract.config.options import Option
 from recorder.contract.streams import StreamSpec
 
 

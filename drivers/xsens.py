@@ -18,8 +18,8 @@ from drivers._protocols.xbus_commands import BAUDRATES, OPTIONAL_OUTPUTS
 from drivers._xsens.live import SerialSource
 from drivers._xsens.played import LogSource, SimSource
 from drivers.sim.rig import SIM_IMU_OPTIONS
+from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SourceError
-from recorder.contract.options import Option, OptionTable
 from recorder.contract.streams import StreamSpec
 
 
@@ -97,7 +97,7 @@ class XsensDriver(Driver):
     def __init__(self, sensor: SensorConfig) -> None:
         super().__init__(sensor)
         self._source: LogSource | SimSource | SerialSource | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._baudrate: int | None = None
 
     def open(self) -> Sequence[StreamSpec]:
@@ -124,8 +124,8 @@ class XsensDriver(Driver):
 
     def _warn(self, text: str) -> None:
         """To people, once, however often the device comes back."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._reported:
+            self._reported.add(text)
             print(f"{self.sensor.name}: {text}", file=sys.stderr)
 
 

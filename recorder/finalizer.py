@@ -38,13 +38,13 @@ from recorder.contract.errors import (
     StorageError,
     UsageError,
 )
-from recorder.contract.names import check_name
+from recorder.contract.session_names import check_name
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.session.layout import LOCK, RECORDING, SEALED, private
 from recorder.session.reader import Session, outside
-from recorder.session.report import ERROR
 from recorder.session.validation import validate
+from recorder.session.validation_report import ERROR
 
 ARCHIVES = "_archives"
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # linux syscall numbers of ioprio_set(2)

@@ -149,9 +149,9 @@ def seeded(always: int, *, weight: float, least: int) -> Callable[[Any], Any]:
 
 def begin(config: pytest.Config) -> None:
     """Note when the run began and how many jobs it has; workers are told."""
-    told: dict[str, Any] = getattr(config, "workerinput", {})
-    config.stash[_began] = float(told.get(_BEGAN, time.monotonic()))
-    config.stash[_jobs] = int(told.get(_JOBS, 1))
+    reported: dict[str, Any] = getattr(config, "workerinput", {})
+    config.stash[_began] = float(reported.get(_BEGAN, time.monotonic()))
+    config.stash[_jobs] = int(reported.get(_JOBS, 1))
 
 
 def tell_worker(node: Any) -> None:

@@ -15,11 +15,11 @@ from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.sequence import StoreKind
 from recorder.contract.clock import ManualClock
 from recorder.contract.curve import make_keys
-from recorder.daemon.after.retention import keep
 from recorder.daemon.control.server import ControlServer
-from recorder.daemon.recording.machine import Wish
-from recorder.daemon.recording.wish import WishFile
-from recorder.daemon.root import RootLock
+from recorder.daemon.postprocessing.retention import keep
+from recorder.daemon.recording.desired_state import DesiredStateFile
+from recorder.daemon.recording.state_machine import DesiredState
+from recorder.daemon.root_lock import RootLock
 from recorder.finalizer import Step, collect, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd import export_blobs
@@ -60,11 +60,11 @@ def blobs(root: Path) -> Iterator[None]:
     export_blobs(root, "occ", "npz", arrays)
 
 
-def wish(root: Path) -> Iterator[None]:
+def desired_state(root: Path) -> Iterator[None]:
     yield
-    file = WishFile(root / "run/.recorder")
+    file = DesiredStateFile(root / "run/.recorder")
     for part in (1, 2):
-        file.write(Wish(wanted=True, part=part))
+        file.write(DesiredState(wanted=True, part=part))
 
 
 def daemon_root(root: Path) -> Iterator[None]:
@@ -159,8 +159,21 @@ def vrs_copied(root: Path) -> Iterator[None]:
     PosixDisk().rename(root / "copy.vrs", root / "whole.vrs")
 
 
-PUBLISHERS = (write_file, rename, blobs, wish, daemon_root, kept, checksums, session, recovered,
-              edgefirst, edgefirst_folder, ncore_added, vrs_copied)  # fmt: skip
+PUBLISHERS = (
+    write_file,
+    rename,
+    blobs,
+    desired_state,
+    daemon_root,
+    kept,
+    checksums,
+    session,
+    recovered,
+    edgefirst,
+    edgefirst_folder,
+    ncore_added,
+    vrs_copied,
+)
 
 
 @pytest.mark.parametrize("publish", PUBLISHERS, ids=lambda p: p.__name__)

@@ -19,7 +19,7 @@ from drivers._kit import link
 from drivers._kit.driver import Driver, EndOfSource, Sample
 from drivers._kit.outbox import Outbox
 from drivers._kit.runner import main
-from recorder.contract.options import Option
+from recorder.contract.config.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 

@@ -22,7 +22,7 @@ from drivers._devices.pictures import LiveCamera, Missing, Note, Shot, passable,
 from drivers._protocols.http_stream import Head, ResponseParser, authorization
 from drivers._protocols.multipart import Damage, MultipartParser, Part, boundary_of
 from recorder.contract.errors import DeviceError, ProtocolError, SourceError, StreamChangedError
-from recorder.contract.masking import mask_value
+from recorder.contract.redaction import mask_value
 
 _CONNECT_S = 2.0
 _OPEN_S = 4.5  # for a first picture, all in all

@@ -119,9 +119,9 @@ class OusterHttp:
         text = data.decode("utf-8", "replace")
         if 200 <= answer.status < 300:
             return text
-        told = f"HTTP API, {name}: {answer.status} {' '.join(text.split())[:200]}"
+        reported = f"HTTP API, {name}: {answer.status} {' '.join(text.split())[:200]}"
         # 404: of what is asked for while the sensor starts; 5xx: it cannot just now.
-        raise (SourceError if answer.status in (400, 403, 405, 422) else DeviceError)(told)
+        raise (SourceError if answer.status in (400, 403, 405, 422) else DeviceError)(reported)
 
 
 def _read(answer: http.client.HTTPResponse, timeout_s: float) -> bytes:

@@ -35,7 +35,7 @@ from recorder.contract.errors import (
     RecorderError,
     SourceError,
 )
-from recorder.contract.masking import mask_value
+from recorder.contract.redaction import mask_value
 
 _CONNECT_S = 2.5
 _OPEN_S = 4.8  # for a first picture, all in all

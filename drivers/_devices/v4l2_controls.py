@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drivers._devices import v4l2_abi as abi
+from recorder.contract.config.options import suggest
 from recorder.contract.errors import SourceError
-from recorder.contract.options import suggest
 
 Ioctl = Callable[[int, Any], None]
 """Calls (request, argument) on the open device; OSError as the kernel says."""

@@ -245,7 +245,7 @@ class Mti:
     def configure(self, wanted: Outputs) -> Outputs:
         """Make it send these outputs; returns what it takes, which may be another rate.
 
-        It is told only where it does something else: the device keeps its output configuration
+        It is reported only where it does something else: the device keeps its output configuration
         in memory that wears out.
 
         Raises:

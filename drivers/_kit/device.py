@@ -1,7 +1,7 @@
 """The life of a device: absent, there, gone, back.
 
-An absent device is a state that is told, never the end of its driver: it is tried again for ever,
-each time a little later.
+An absent device is a state that is reported, never the end of its driver: the driver opens the
+device again and again, each time a little later.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Device:
             SourceError, ConfigError: no device can be at fault for that.
         """
         self.absent = True
-        told, tries = lost, 0
+        reported, tries = lost, 0
         if lost:
             self._say("lost", lost)
         while not self._stop.is_set():
@@ -61,15 +61,15 @@ class Device:
             except DeviceError as error:
                 if self.absent_since_ns is None:
                     self.absent_since_ns = self._clock.monotonic_ns()
-                if str(error) != told and not lost:
-                    told = str(error)
-                    self._say("absent", told)
+                if str(error) != reported and not lost:
+                    reported = str(error)
+                    self._say("absent", reported)
                 wait_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
                 self._clock.wait(self._stop, wait_s)
                 tries += 1
                 continue
             self.absent = False
-            if told:
+            if reported:
                 self._say("present", "")
             return specs
         return None

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.config.options import OptionTable
 from recorder.contract.errors import SourceError
-from recorder.contract.options import OptionTable
 from recorder.contract.streams import StreamSpec
 
 Encoded = Sequence[bytes]

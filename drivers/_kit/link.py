@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from drivers._kit.announced import Session, interval_of_loss
 from drivers._kit.outbox import Outbox
-from drivers._kit.stall import Stall
+from drivers._kit.read_watchdog import ReadWatchdog
+from drivers._kit.session_announcement import Session, interval_of_loss
 from recorder.contract.bus import DriverSocket, TapPublisher, Waker, tap_address
 from recorder.contract.clock import Clock
 from recorder.contract.errors import ProtocolError
@@ -44,10 +44,10 @@ class Link:
         run_folder: Path,
         clock: Clock,
         report: Report,
-        stall: Stall | None = None,
+        stall: ReadWatchdog | None = None,
     ) -> None:
         self._sensor = sensor
-        self._stall = stall or Stall()
+        self._stall = stall or ReadWatchdog()
         self._specs = specs
         self._clock = clock
         self._report = report

@@ -1,7 +1,7 @@
 """The ring of unacknowledged messages: what the driver's side of the data plane knows.
 
 A pure state machine: no sockets, no threads, no clock; its caller holds a lock around it.  The
-writer's counterpart is `recorder.writer.intake`.
+writer's counterpart is `recorder.writer.sequencing`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Outbox:
 
         outbox = Outbox(specs, epoch=clock.realtime_ns())
         outbox.hello({}, buffer_bytes=..., window_bytes=...)
-        outbox.offer("camera", message)           # False: refused, counted, told in order
+        outbox.offer("camera", message)           # False: refused, counted, reported in order
         while (message := outbox.next_to_send()) is not None:
             ... send ...
             outbox.mark_sent(message)

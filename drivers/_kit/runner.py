@@ -23,19 +23,19 @@ from typing import Any
 
 import numpy as np
 
-from drivers._kit.announced import Session
 from drivers._kit.device import Device
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.encode import Encoder
 from drivers._kit.link import Link
-from drivers._kit.stall import Stall
-from drivers._kit.stamps import Stamps
+from drivers._kit.read_watchdog import ReadWatchdog
+from drivers._kit.session_announcement import Session
+from drivers._kit.stamp_checks import Stamps
 from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
+from recorder.contract.config.driver_schema import DriverSchema
+from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
-from recorder.contract.options import check_options
 from recorder.contract.process import die_with_parent, settle
-from recorder.contract.schema import DriverSchema
 from recorder.contract.wire import Kind, Message
 
 _IDLE_S = 0.2
@@ -127,7 +127,7 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
 def report(event: str, **values: Any) -> None:
     """Tell the parent, in one write, so that lines of two threads never mix.
 
-    A parent that is gone is told nothing: the kernel ends this process, too.
+    A parent that is gone is reported nothing: the kernel ends this process, too.
     """
     line = json.dumps({"event": event, **values}, separators=(",", ":")) + "\n"
     with _stdout_lock, contextlib.suppress(BrokenPipeError):
@@ -153,10 +153,10 @@ class Runner:
         self._clock = clock
         self._stop = SignalEvent()
         self._run_folder = run_folder
-        self._stall = Stall()
+        self._stall = ReadWatchdog()
         self._loop_empty = True
         self._lasting: dict[str, dict[str, Any]] = {}
-        self._told = ""  # the session that knows what lasts
+        self._reported = ""  # the session that knows what lasts
         self._exit_code = 0
 
     def run(self) -> int:
@@ -308,8 +308,8 @@ class Runner:
     def _take(self, item: Item | None) -> None:
         """Give what a device has given to the session, if there is one."""
         session = self._link.wait_for_session(0)
-        if session is not None and session.key != self._told:
-            self._told = session.key
+        if session is not None and session.key != self._reported:
+            self._reported = session.key
             for stream, values in self._lasting.items():
                 self._publish(State(stream, self._clock.monotonic_ns(), values), session)
         if item is None:

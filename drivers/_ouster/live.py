@@ -121,7 +121,7 @@ class LiveSource:
         self._held: list[tuple[int, Any]] = []
         self._last_ns = self._overflow = 0
         self._misfit = 0  # size of the last packet that does not fit the metadata
-        self._misfit_told = False
+        self._misfit_reported = False
         self._opening: dict[str, Any] = {}
         if self._config.scheme == "udp":
             bind, port = _address_and_port(host)
@@ -272,8 +272,8 @@ class LiveSource:
             values = {"packets_dropped_by_kernel": overflow - self._overflow}
             self._overflow = overflow
             yield from self._hold(State(name, self._last_ns, values))
-        if self._misfit and not self._misfit_told:
-            self._misfit_told = True
+        if self._misfit and not self._misfit_reported:
+            self._misfit_reported = True
             expected = int(self._sorter.layout.lidar_packet_size)
             detail = {"packet_bytes": self._misfit, "expected_bytes": expected}
             yield from self._hold(Lost(name, self._last_ns, "corrupt", None, detail=detail))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from drivers._kit.driver import Item, Sample, SensorConfig
 from drivers._ouster.sensor import SDK_ERRORS, Sensor, load_info, load_sdk, one_line
 from drivers._protocols.ouster_frames import Assembly, Fields, packet_fields
-from drivers.sim.later import LaterData
+from drivers.sim.deferred_data import DeferredData
 from drivers.sim.lidar import LidarScene, default_info
 from drivers.sim.ouster_packets import LidarPackets, SentPacket, imu_values, sdk_packets
 from drivers.sim.seeds import noise_seed
@@ -71,7 +71,7 @@ class SimSource:
             yield from self._imu(index)
             if scene.fields:
                 stamp = np.array([scene.end_time(index)], np.int64)
-                yield Sample(name, stamp, LaterData(partial(self._sweep, index)), stamp.copy())
+                yield Sample(name, stamp, DeferredData(partial(self._sweep, index)), stamp.copy())
 
     def _imu(self, index: int) -> Iterator[Sample]:
         """A sample for each IMU packet of a sweep."""
@@ -80,7 +80,7 @@ class SimSource:
         if not self._config.options["imu"] or packets.imu_hz is None or not count:
             return
         times = self._scene.imu_times(first, count, packets.imu_hz)
-        batch = LaterData(partial(self._imu_data, index))
+        batch = DeferredData(partial(self._imu_data, index))
         for begin in range(0, count, size):
             part = slice(begin, begin + size)
             data = batch.row(begin) if size == 1 else _rows(batch, part)
@@ -111,5 +111,5 @@ class SimSource:
         """Nothing is held open."""
 
 
-def _rows(batch: LaterData, part: slice) -> LaterData:
-    return LaterData(lambda: {n: np.ascontiguousarray(batch[n][part]) for n in batch})
+def _rows(batch: DeferredData, part: slice) -> DeferredData:
+    return DeferredData(lambda: {n: np.ascontiguousarray(batch[n][part]) for n in batch})

@@ -161,7 +161,7 @@ class FrameAssembler:
         self._useless = 0
         self._t_ns = 0
         self.duplicates = self.reordered = self.late = self.corrupt = 0
-        self._corrupt_told = 0
+        self._corrupt_reported = 0
 
     def take(self, data: Bytes, sizes: Ints, t_ns: Ints) -> list[AssembledFrame | MissedFrames]:
         """Packets in the order in which they came; the frames that they finish.
@@ -363,8 +363,8 @@ class FrameAssembler:
 
     def _corrupt_among(self, lost: int) -> int:
         """How many of the lost are those that came damaged."""
-        corrupt = min(lost, self.corrupt - self._corrupt_told)
-        self._corrupt_told += corrupt
+        corrupt = min(lost, self.corrupt - self._corrupt_reported)
+        self._corrupt_reported += corrupt
         return corrupt
 
 

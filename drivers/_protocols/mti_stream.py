@@ -146,7 +146,7 @@ class Facts:
         fast = any(o.rate_hz >= inertial_hz and rate_hz % o.rate_hz == 0 for o in kinds)
         frame = _frame(MtData2(data_ids=tuple(o.data_id for o in kinds[:1])))
         rotation = ("all" if fast else "some") if kinds else "none"
-        told = {
+        reported = {
             "coordinates": frame,
             "orientation": rotation,
             "outputs": [str(output) for output in outputs],
@@ -157,7 +157,7 @@ class Facts:
             "quaternion" in rates,
             "magnetic_field" in rates,
             frame,
-            {**settings, **told},
+            {**settings, **reported},
             1e9 / inertial_hz,
         )
 
@@ -359,12 +359,12 @@ class MtiAssembler:
             self._said_ns = t_ns - _SAID_NS + 10_000_000_000  # first when it has settled
         elif t_ns - self._said_ns >= _SAID_NS:
             self._said_ns = t_ns
-            told = {
+            reported = {
                 "drift_ppm": round(self._host.drift * 1e6, 2),
                 "mean_lateness_us": round(self._host.lateness_ns / 1e3),
                 "restarts": self._host.restarts,
             }
-            self._note(t_ns, {"host_clock": told})
+            self._note(t_ns, {"host_clock": reported})
         return t_ns
 
     def _note(self, t_ns: int, values: dict[str, Any]) -> None:
@@ -378,7 +378,7 @@ class MtiAssembler:
     def _known(self, values: MtData2) -> bool:
         """Whether the orientation is in the declared frame, as it must be.
 
-        A device does what it was told: from it, another frame is one of the few broken messages
+        A device does what it was reported: from it, another frame is one of the few broken messages
         that an 8-bit checksum lets pass.
         """
         if values.data_ids in self._known_ids:

@@ -73,8 +73,8 @@ class SerialSource:
             outputs = mti.outputs() if wanted is None else mti.configure(wanted)
         except RefusedError as error:
             raise RefusedError(f"{error}; {identity} may lack what `outputs` names") from None
-        told = {"device": identity._asdict(), "configured": wanted is not None}
-        facts = facts_of(outputs, told, self._where)
+        reported = {"device": identity._asdict(), "configured": wanted is not None}
+        facts = facts_of(outputs, reported, self._where)
         self._check(outputs, facts, wanted)
         rate_hz = facts.settings["device_rate_hz"]
         self.spec = facts.stream(self._sensor.name, rate_hz, finite=False)
@@ -135,8 +135,8 @@ class SerialSource:
                 # What it sends from now on is not taken before its configuration was looked at.
                 raise DeviceError(f"{self._where}: the device has started anew")
             if message.mid == Mid.ERROR:
-                told = {"device_error": error_text(message.data)}
-                self._items.append(State(self._sensor.name, time.monotonic_ns(), told))
+                reported = {"device_error": error_text(message.data)}
+                self._items.append(State(self._sensor.name, time.monotonic_ns(), reported))
             self._waiting.append((message, began_ns - self._latency_ns))
         if not received or self._waiting[-1][1] - self._waiting[0][1] >= self._first_ns:
             self._place()

@@ -15,7 +15,7 @@ from drivers._protocols.mti_clock import SampleClock
 from drivers._protocols.mti_stream import Facts, MtiAssembler, inertial, what_there_is
 from drivers._protocols.xbus import MID_MTDATA2, XbusMessage, XbusParser
 from drivers._xsens.common import batch_size, facts_of, item_of, wanted_of
-from drivers.sim.later import LaterData
+from drivers.sim.deferred_data import DeferredData
 from drivers.sim.mti_packets import ImuPackets
 from drivers.sim.rig import simulated_imu
 from recorder.contract.errors import RecorderError, SourceError
@@ -40,18 +40,18 @@ class SimSource:
         self._next = 0
         self._first = 0
         self._stamps = imu.stamps(0, 0)
-        self._data = LaterData(dict)
+        self._data = DeferredData(dict)
 
     def read(self) -> Item:
         if self._next == self._first + len(self._stamps[0]):
             first, count = self._next, self._batch * _SIM_BATCHES
             self._first, self._stamps = first, self._packets.imu.stamps(first, count)
-            self._data = LaterData(lambda: self._parsed(first, count))
+            self._data = DeferredData(lambda: self._parsed(first, count))
         data, start = self._data, self._next - self._first
         part = slice(start, start + self._batch)
         self._next += self._batch
         t_ns, t_dev_ns = self._stamps
-        cut = LaterData(lambda: {name: values[part] for name, values in data.items()})
+        cut = DeferredData(lambda: {name: values[part] for name, values in data.items()})
         return Sample(self.spec.name, t_ns[part], cut, t_dev_ns[part])
 
     def _parsed(self, first: int, count: int) -> dict[str, npt.NDArray[Any]]:

@@ -16,9 +16,9 @@ from drivers.sim.calibration import calibration_text
 from drivers.sim.emulators.faults import Fault, parse_fault
 from drivers.sim.emulators.rig import EmulatedRig
 from recorder.contract.clock import SignalEvent
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import RecorderError, UsageError
 from recorder.contract.process import die_with_parent
-from recorder.contract.settings import SensorEntry
 
 _TURN_S = 0.2
 

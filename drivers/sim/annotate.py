@@ -25,9 +25,9 @@ import numpy.typing as npt
 from drivers.sim import truth
 from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, simulated_camera
 from drivers.sim.world import SCENE_OPTION, World
+from recorder.contract.config.options import check_options
+from recorder.contract.config.yaml_lines import read_yaml
 from recorder.contract.errors import SessionError
-from recorder.contract.options import check_options
-from recorder.contract.yaml_lines import read_yaml
 
 CUBOIDS: Final = "_cuboids/truth.jsonl"
 POSE: Final = "_pose"
@@ -158,8 +158,8 @@ def _common_world(session: SimulatedSession) -> tuple[str, int]:
     for sensor in session.sensors:
         worlds.setdefault(sensor.world, sensor.name)
     if len(worlds) > 1:
-        told = ", ".join(f"{name}: scene {w[0]}, seed {w[1]}" for w, name in worlds.items())
-        raise SessionError(f"{session.path}: its sensors saw different worlds ({told})")
+        reported = ", ".join(f"{name}: scene {w[0]}, seed {w[1]}" for w, name in worlds.items())
+        raise SessionError(f"{session.path}: its sensors saw different worlds ({reported})")
     return next(iter(worlds))
 
 

@@ -10,8 +10,8 @@ from drivers.sim.imu import SimulatedImu
 from drivers.sim.lens import DISTORTION, Lens
 from drivers.sim.seeds import noise_seed
 from drivers.sim.world import SCENE_OPTION, World, mounts
+from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SourceError
-from recorder.contract.options import Option, OptionTable
 
 SIM_SIZE: Final = 1280, 720
 SIM_FPS: Final = 30.0

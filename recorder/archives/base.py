@@ -30,8 +30,8 @@ from typing import Any, ClassVar
 
 import recorder.archives
 from recorder.archives import ArchiveError
+from recorder.contract.config.options import OptionTable, check_options, suggest
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.contract.options import OptionTable, check_options, suggest
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
 

@@ -23,7 +23,7 @@ from recorder.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from recorder.contract.config import Config
+    from recorder.contract.config.loading import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,9 +44,9 @@ class Problem:
 def run(args: argparse.Namespace) -> int:
     """Check; 0 where all is well, 2 for the config or a source, 1 for a device or the disk."""
     from recorder.contract.errors import ConfigError
-    from recorder.contract.masking import mask_passwords
-    from recorder.daemon.catalog import check_sources, load, streams_twice
+    from recorder.contract.redaction import mask_passwords
     from recorder.daemon.control.sockets import socket_warning
+    from recorder.daemon.driver_registry import check_sources, load, streams_twice
     from recorder.daemon.host.clocks import clock_state, summary
     from recorder.daemon.preflight import (
         check_root,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import add_format, clean, emit, format_table, human_bytes, human_seconds
 
 if TYPE_CHECKING:
-    from recorder.daemon.client import Client, Reply
+    from recorder.daemon.control_client import Client, Reply
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def connect(args: argparse.Namespace) -> Client:
         UsageError: TCP without keys; DaemonError: no daemon is there.
     """
     from recorder.contract.errors import UsageError
-    from recorder.daemon.client import Client
+    from recorder.daemon.control_client import Client
 
     if args.socket is None or not args.socket.startswith("tcp://"):
         return Client(args.socket)
@@ -55,7 +55,7 @@ def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
     Raises:
         DaemonError: it was refused.
     """
-    from recorder.daemon.client import DaemonError
+    from recorder.daemon.control_client import DaemonError
 
     with connect(args) as client:
         try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import add_format, note
 
 if TYPE_CHECKING:
-    from recorder.contract.config import Config
+    from recorder.contract.config.loading import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Emulate until told to end; 0, or what the emulation failed with."""
     from recorder.contract.errors import ConfigError, RecorderError, UsageError
     from recorder.contract.launch import module_command
-    from recorder.daemon.catalog import load
+    from recorder.daemon.driver_registry import load
 
     config = load(args.config)
     rig = {
@@ -113,7 +113,7 @@ def emulated_config(config: Config, sources: dict[str, dict[str, Any]]) -> dict[
         config: whose sources feed the devices.
         sources: by sensor, ``source`` and ``options`` of its device.
     """
-    from recorder.contract.settings import SENSOR_KEYS
+    from recorder.contract.config.settings import SENSOR_KEYS
 
     values: dict[str, Any] = json.loads(json.dumps(config.document.values, default=str))
     values.setdefault("session", {})["root"] = str(config.session.root)

@@ -26,7 +26,7 @@ from recorder.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from recorder.contract.config import Config
+    from recorder.contract.config.loading import Config
     from recorder.finalizer import Finalized, Step
 
 
@@ -202,8 +202,8 @@ def _pack_together(
 def _pending(args: argparse.Namespace) -> int:
     """Recover, checksum and pack what is still to be done below a config's root."""
     from recorder.contract.clock import SignalEvent, SystemClock
-    from recorder.daemon.after.pending import finalize_pending
-    from recorder.daemon.catalog import load
+    from recorder.daemon.driver_registry import load
+    from recorder.daemon.postprocessing.pending import finalize_pending
 
     stop = SignalEvent()
     numbers = (signal.SIGINT, signal.SIGTERM)

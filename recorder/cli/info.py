@@ -91,13 +91,13 @@ def incident_lines(happened: dict[str, Any], start_ns: int | None) -> list[str]:
         lines.append(f"ended     {ENDS.get(ended['cause'], ended['cause'])}{detail}")
     marks = [("mark", mark["t_ns"], mark["text"]) for mark in happened["marks"]]
     faults = [("fault", fault["t_ns"], _fault_text(fault)) for fault in happened["faults"]]
-    for told in (marks, faults):
-        for kind, t_ns, text in told[:_MOST_LINES]:
+    for reported in (marks, faults):
+        for kind, t_ns, text in reported[:_MOST_LINES]:
             at = "" if start_ns is None or t_ns is None else f"{(t_ns - start_ns) / 1e9:.1f} s  "
             lines.append(f"{kind:8}  {at}{text}")
-        if len(told) > _MOST_LINES:
-            more = len(told) - _MOST_LINES
-            lines.append(f"{told[0][0]:8}  and {more} more (--format json has all)")
+        if len(reported) > _MOST_LINES:
+            more = len(reported) - _MOST_LINES
+            lines.append(f"{reported[0][0]:8}  and {more} more (--format json has all)")
     return lines
 
 

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Keep it; 0 where it is kept now (or was before)."""
     from recorder.contract.errors import StorageError
-    from recorder.daemon.after.retention import keep
+    from recorder.daemon.postprocessing.retention import keep
 
     path = Path(args.session)
     if path.is_dir() or "/" in args.session:

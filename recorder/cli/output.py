@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recorder.contract.masking import mask_passwords
+from recorder.contract.redaction import mask_passwords
 
 T = TypeVar("T")
 

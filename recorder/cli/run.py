@@ -33,13 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Record; 0, 3 with loss or a full disk, 1 where the disk failed, 2 where it cannot begin."""
     from recorder.cli.finalize import configured_steps, finalize_session
-    from recorder.cli.live import LiveView
+    from recorder.cli.live_table import LiveView
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import StorageError
-    from recorder.contract.names import check_name, render_name
-    from recorder.daemon.after.steps import skip
-    from recorder.daemon.catalog import load
+    from recorder.contract.session_names import check_name, render_name
+    from recorder.daemon.driver_registry import load
     from recorder.daemon.foreground import Foreground
+    from recorder.daemon.postprocessing.steps import skip
     from recorder.daemon.preflight import check_root
     from recorder.session.layout import SessionPlan
 
@@ -118,7 +118,7 @@ def _recover_all(root: Path) -> None:
     """Recover what an earlier run left open; the new recording does not depend on it."""
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import RecorderError
-    from recorder.daemon.root import is_held
+    from recorder.daemon.root_lock import is_held
     from recorder.formats.disk import PosixDisk
     from recorder.session.layout import CLEAN, RECOVERED, private, read_session_json
     from recorder.session.reader import find_sessions, outside
@@ -210,8 +210,8 @@ def _text(outcome: Outcome, happened: dict[str, Any]) -> str:
         for name, s in outcome.streams.items()
     ]
     table = format_table(["stream", "samples", "bytes", "lost", "ended"], rows, right=(1, 2))
-    told = {"ended": happened["ended"], "marks": happened["marks"], "faults": []}
-    lines = incident_lines(told, happened["start_ns"])
+    reported = {"ended": happened["ended"], "marks": happened["marks"], "faults": []}
+    lines = incident_lines(reported, happened["start_ns"])
     lines += [f"fault: {fault}" for fault in outcome.faults]
     lines.append(f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}")
     return "\n".join([table, *map(clean, lines)])

@@ -29,16 +29,16 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 0, or 1 where the daemon could not go on."""
     from recorder.cli.finalize import configured_steps
     from recorder.contract.clock import SystemClock
-    from recorder.daemon.catalog import load
+    from recorder.daemon.background_services import BackgroundServices
     from recorder.daemon.control.remote import serve_tcp
     from recorder.daemon.control.server import ControlServer
     from recorder.daemon.control.sockets import socket_to_serve
     from recorder.daemon.daemon import Daemon
-    from recorder.daemon.hooks import ERROR
+    from recorder.daemon.driver_registry import load
     from recorder.daemon.host.systemd import SystemdNotify
     from recorder.daemon.logs import Log, under_journald
     from recorder.daemon.processes.supervisor import Supervisor
-    from recorder.daemon.surroundings import Surroundings
+    from recorder.daemon.service_notifier import ERROR
 
     config = load(args.config)
     configured_steps(config)  # a wrong option is said now, not after the first session
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         supervisor = Supervisor(config, clock, log.say)
         daemon = Daemon(config, clock, supervisor, log.say, notify=SystemdNotify(os.environ))
         stack.callback(daemon.close)
-        stack.enter_context(Surroundings(daemon, log))
+        stack.enter_context(BackgroundServices(daemon, log))
         control = ControlServer(path, daemon.take, lambda: daemon.state)
         stack.callback(control.close)
         if config.control.tcp is not None:

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Start; 0 where it records now, else the reason and 1, or 2 for a name that cannot be."""
     from recorder.contract.errors import UsageError
-    from recorder.contract.names import check_name
+    from recorder.contract.session_names import check_name
     from recorder.daemon.control.requests import check_metadata
 
     meta = {}

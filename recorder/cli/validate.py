@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recorder.cli.output import add_format, clean, emit, progress
 
 if TYPE_CHECKING:
-    from recorder.session.report import Report
+    from recorder.session.validation_report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

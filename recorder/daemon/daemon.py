@@ -1,4 +1,4 @@
-"""The daemon: from boot to key-off it keeps the drivers armed and records when it is wished for.
+"""The daemon: from boot to key-off it keeps the drivers armed and records when it should.
 
 It answers who controls it, sees to the folder of sessions, and to what comes after recording;
 sessions are `recorder.daemon.recording.sessions`'::
@@ -25,20 +25,20 @@ from typing import Any
 
 from recorder.archives.base import available
 from recorder.contract.clock import Clock
-from recorder.contract.config import Config
+from recorder.contract.config.loading import Config
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.daemon.after.finalizing import Finalizing
-from recorder.daemon.after.retention import keep, sweep
 from recorder.daemon.control.server import Call, refusal
-from recorder.daemon.hooks import ERROR, WARNING, Notify, Say
 from recorder.daemon.host.clocks import is_synchronized
+from recorder.daemon.postprocessing.finalizing import Finalizing
+from recorder.daemon.postprocessing.retention import keep, sweep
 from recorder.daemon.preflight import check_root, mount_problem
-from recorder.daemon.processes.questions import Question
 from recorder.daemon.processes.supervisor import Supervisor
-from recorder.daemon.recording.machine import RefusedError, State
+from recorder.daemon.processes.writer_client import WriterRequest
+from recorder.daemon.recording.desired_state import DesiredStateFile, state_folder
 from recorder.daemon.recording.sessions import SETTLE_S, Sessions
-from recorder.daemon.recording.wish import WishFile, state_folder
-from recorder.daemon.root import RootLock
+from recorder.daemon.recording.state_machine import RefusedError, State
+from recorder.daemon.root_lock import RootLock
+from recorder.daemon.service_notifier import ERROR, WARNING, Say, ServiceNotifier
 from recorder.daemon.status import describe, line
 
 TURN_S = 0.1
@@ -63,7 +63,7 @@ class Daemon:
         say: takes one line for people; from any thread.
         notify: the service manager.
         finalizing: what comes after recording; made from the config unless given.
-        wishes: keeps the wish; in the state folder unless given.
+        desired_state_file: keeps the desired state; in the state folder unless given.
 
     Attributes:
         sessions: what is recorded.
@@ -83,14 +83,14 @@ class Daemon:
         supervisor: Supervisor,
         say: Say,
         *,
-        notify: Notify | None = None,
+        notify: ServiceNotifier | None = None,
         finalizing: Finalizing | None = None,
-        wishes: WishFile | None = None,
+        desired_state_file: DesiredStateFile | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
         self.supervisor = supervisor
-        self.notify = notify or Notify()
+        self.notify = notify or ServiceNotifier()
         self.on_tick: list[OnTick] = []
         self.ready = False
         self.root_problem: str | None = None
@@ -99,12 +99,14 @@ class Daemon:
         self.finalizing = finalizing or Finalizing(root, clock, say, frozenset(available()))
         self._say = say
         self._root = RootLock(root)
-        self._wishes = wishes or WishFile(state_folder(root), problem=self._stateless)
-        self.sessions = Sessions(config, clock, supervisor, self._wishes, say, self)
+        self._desired_state_file = desired_state_file or DesiredStateFile(
+            state_folder(root), problem=self._stateless
+        )
+        self.sessions = Sessions(config, clock, supervisor, self._desired_state_file, say, self)
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._starters: list[Call] = []
         self._stoppers: list[Call] = []
-        self._markers: list[tuple[Call, Question]] = []
+        self._markers: list[tuple[Call, WriterRequest]] = []
         self._stop_asked = self._left = self._booted = False
         self._root_at_ns = self._feed_at_ns = self._sweep_at_ns = 0
         self._undated = False
@@ -282,7 +284,7 @@ class Daemon:
         self.root_problem = problem
 
     def _settle(self, now_ns: int) -> None:
-        """Once each: the drivers are up or known not to be, and the wish is read."""
+        """Once each: the drivers are up or known not to be, and the desired state is read."""
         late = now_ns - self.started_ns > SETTLE_S * 1e9
         if not self.ready and (self.supervisor.settled or late):
             self.ready = True
@@ -291,13 +293,13 @@ class Daemon:
             return
         self._booted = True
         machine = self.sessions.machine
-        wish, same_boot = self._wishes.read()
-        if machine.leaving or machine.wish.wanted:  # somebody was faster
+        desired, same_boot = self._desired_state_file.read()
+        if machine.leaving or machine.desired.wanted:  # somebody was faster
             return
         autostart = self.config.session.autostart
-        self.sessions.do(machine.boot(wish, same_boot=same_boot, autostart=autostart))
-        if wish.session is not None and machine.state is State.STARTING and wish.wanted:
-            self._say(f"{wish.session}: was being recorded; going on in a new part", WARNING)
+        self.sessions.do(machine.boot(desired, same_boot=same_boot, autostart=autostart))
+        if desired.session is not None and machine.state is State.STARTING and desired.wanted:
+            self._say(f"{desired.session}: was being recorded; going on in a new part", WARNING)
 
     # Requests
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.contract.clock import Clock
-from recorder.contract.config import Config
+from recorder.contract.config.loading import Config
 from recorder.contract.errors import (
     ConfigError,
     ConfigFaultsError,
@@ -24,11 +24,11 @@ from recorder.contract.errors import (
     StorageError,
     UsageError,
 )
-from recorder.daemon.hooks import WARNING, Say
 from recorder.daemon.host.clock_record import ClockRecord
-from recorder.daemon.processes.questions import Question
 from recorder.daemon.processes.sensors import Sensor, Status
 from recorder.daemon.processes.supervisor import Supervisor
+from recorder.daemon.processes.writer_client import WriterRequest
+from recorder.daemon.service_notifier import WARNING, Say
 from recorder.session.incidents import END
 from recorder.session.layout import SessionPlan
 
@@ -224,7 +224,7 @@ class Foreground(Supervisor):
         speed = (played_s - before_s) / tried_s if tried_s else 0.0
         return tried_s >= _TRIAL_S and duration_s - played_s > speed * _OVERTIME_S
 
-    def _wait_for(self, question: Question) -> dict[str, Any]:
+    def _wait_for(self, question: WriterRequest) -> dict[str, Any]:
         """The writer's reply, across writers if need be."""
         while not question.done:
             self._turn()

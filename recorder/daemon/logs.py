@@ -23,8 +23,8 @@ from typing import Any, Final, TextIO
 
 from recorder.contract.clock import Clock
 from recorder.contract.closing import Closing
-from recorder.contract.masking import mask_passwords
-from recorder.daemon.hooks import ERROR, INFO, WARNING
+from recorder.contract.redaction import mask_passwords
+from recorder.daemon.service_notifier import ERROR, INFO, WARNING
 from recorder.session.layout import private
 
 NAME: Final = "recorder.log"

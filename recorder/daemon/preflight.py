@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.contract.settings import SensorEntry, StorageSettings
+from recorder.contract.config.settings import SensorEntry, StorageSettings
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.host.disk import DiskSpeed, FileSystem, file_system, measure
 from recorder.daemon.host.kernel import device_problem, receive_buffer_warning

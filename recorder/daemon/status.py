@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recorder
-from recorder.contract.masking import mask_passwords
-from recorder.daemon.after.retention import is_kept
-from recorder.daemon.processes.questions import account
+from recorder.contract.redaction import mask_passwords
+from recorder.daemon.postprocessing.retention import is_kept
 from recorder.daemon.processes.rates import floor_of
 from recorder.daemon.processes.sensors import Sensor
+from recorder.daemon.processes.writer_client import account
 from recorder.session.layout import free_bytes
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def describe(daemon: Daemon) -> dict[str, Any]:
         "faults": faults,
         "warnings": list(supervisor.warnings),
         "wish": {
-            "wanted": machine.wish.wanted,
-            "by": machine.wish.by,
-            "name": machine.wish.name,
-            "part": machine.wish.part,
+            "wanted": machine.desired.wanted,
+            "by": machine.desired.by,
+            "name": machine.desired.name,
+            "part": machine.desired.part,
         },
         "session": _session(daemon, now_ns),
         "last": daemon.sessions.last,
@@ -72,8 +72,8 @@ def faults_of(daemon: Daemon) -> list[dict[str, str]]:
         add("disk", "root", daemon.root_problem)
     if machine.reason is not None:
         add("recording", "fault", machine.reason)
-    if daemon.sessions.wish_problem is not None:
-        add("recording", "wish", daemon.sessions.wish_problem)
+    if daemon.sessions.desired_state_problem is not None:
+        add("recording", "wish", daemon.sessions.desired_state_problem)
     if supervisor.writer_failed is not None and supervisor.writer_failed != machine.reason:
         add("writer", "failed", supervisor.writer_failed)
     if supervisor.silent_s > 5.0:
@@ -124,7 +124,7 @@ def _session(daemon: Daemon, now_ns: int) -> dict[str, Any] | None:
         "bytes": sum(stream.get("bytes") or 0 for stream in streams.values()),
         "lost": lost,
         "unknown_losses": sum(s.get("unknown_losses") or 0 for s in streams.values()),
-        "part": machine.wish.part,
+        "part": machine.desired.part,
         "splitting": machine.splitting,
         "kept": is_kept(Path(machine.session)),
         "faults": list(supervisor.faults),

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from recorder.contract.options import Option, check_options
-from recorder.contract.yaml_lines import Document, read_yaml
+from recorder.contract.config.options import Option, check_options
+from recorder.contract.config.yaml_lines import Document, read_yaml
 from recorder.processing.geometry import Floats, rotation_of_quaternion, transform
 
 MODELS = ("opencv-pinhole", "opencv-fisheye", "ftheta")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from recorder.session.accounts import losses, lost_events
+from recorder.session.loss_accounts import losses, lost_events
 from recorder.session.reader import Session
 
 

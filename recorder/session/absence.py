@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from recorder.session.accounts import lost_events
 from recorder.session.events import make_event
 from recorder.session.layout import RECORDING
+from recorder.session.loss_accounts import lost_events
 from recorder.session.reader import Session
 
 ABSENT = "absent"
@@ -41,7 +41,7 @@ def absent_streams(
     }
 
 
-def told_losses(session: Session) -> dict[str, list[dict[str, Any]]]:
+def reported_losses(session: Session) -> dict[str, list[dict[str, Any]]]:
     """The ``lost`` events by stream, with an interval for every sensor that is absent.
 
     Raises:

@@ -13,7 +13,7 @@ from recorder.session.journal import walk_journal
 from recorder.session.journal_frames import Frame
 from recorder.session.journal_state import JournalState, joint_digest
 from recorder.session.reader import Session
-from recorder.session.report import Report
+from recorder.session.validation_report import Report
 
 _BLOCK = 1 << 20
 _OPEN_FILES = 64

@@ -19,7 +19,7 @@ from typing import Any
 import recorder
 from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError, StorageError, UsageError
-from recorder.contract.names import check_name
+from recorder.contract.session_names import check_name
 from recorder.formats.disk import Disk
 
 PRIVATE = "_recorder"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from recorder.contract.errors import FormatError, ProtocolError
 from recorder.contract.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
-from recorder.session.accounts import Gap, Run, gaps, lost_events, scan, untold
+from recorder.session.loss_accounts import Gap, Run, gaps, losses_beyond_gaps, lost_events, scan
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -171,7 +171,7 @@ def _unseen(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
     if not events:
         return []
     runs = [item for item in scan(stream) if isinstance(item, Run)]
-    counted = {id(event): count for event, count in untold(stream, runs, events)}
+    counted = {id(event): count for event, count in losses_beyond_gaps(stream, runs, events)}
     holes = []
     for event in events:
         t_ns, count = event.get("t_ns"), counted.get(id(event))

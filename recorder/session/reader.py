@@ -188,9 +188,9 @@ class Session(Closing):
         A plain trace does not say: there every stream is its own sensor, but for an Ouster's
         ``NAME_imu`` beside ``NAME``.
         """
-        told = (self.header or {}).get("sensors")
-        if isinstance(told, dict):
-            return {name: list(entry.get("streams") or []) for name, entry in told.items()}
+        reported = (self.header or {}).get("sensors")
+        if isinstance(reported, dict):
+            return {name: list(entry.get("streams") or []) for name, entry in reported.items()}
         names = [name for name in self.streams if not name.startswith("_")]
         own = [
             n for n in names if n.removesuffix("_imu") == n or n.removesuffix("_imu") not in names

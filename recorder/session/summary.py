@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.session.absence import told_losses
-from recorder.session.accounts import losses
+from recorder.session.absence import reported_losses
 from recorder.session.incidents import incidents
 from recorder.session.journal import read_journal
 from recorder.session.layout import JOURNAL, LOG, RECORDING, private
+from recorder.session.loss_accounts import losses
 from recorder.session.reader import Session
-from recorder.session.record_format import describe_vrs
 from recorder.session.stream import BATCH_SAMPLES, Stream
+from recorder.session.vrs.files import describe_vrs
 
 
 def summarize(session: Session) -> dict[str, Any]:
@@ -51,15 +51,15 @@ def summarize(session: Session) -> dict[str, Any]:
     lost = {}
     happened: dict[str, Any] = {"ended": None, "marks": [], "faults": []}
     try:
-        lost = told_losses(session)
+        lost = reported_losses(session)
         happened = incidents(session)
     except FormatError as error:
         problems.append(str(error))
     columns = _missing_columns(session, problems)
     problems += map(str, session.broken.values())
     streams: dict[str, dict[str, Any]] = {}
-    told = {name for names in session.sensors().values() for name in names}
-    for name in sorted({*session.streams, *session.declared, *session.broken, *told, *lost}):
+    reported = {name for names in session.sensors().values() for name in names}
+    for name in sorted({*session.streams, *session.declared, *session.broken, *reported, *lost}):
         entry: dict[str, Any] = dict.fromkeys(("samples", "first_ns", "last_ns", "rate_hz"))
         stream = session.streams.get(name)
         incomplete: dict[str, int] = {}
@@ -144,7 +144,7 @@ def brief(path: Path) -> dict[str, Any]:
                 end_ns = max((t for t in last if t is not None), default=None)
             if end_ns is not None and line["start_ns"] is not None:
                 line["duration_s"] = (end_ns - line["start_ns"]) / 1e9
-            lost = told_losses(session)
+            lost = reported_losses(session)
             line["streams"] = sorted({*session.streams, *lost})
             counted, intervals = losses(event for events in lost.values() for event in events)
             if session.recorded:
@@ -200,9 +200,9 @@ def _missing_columns(session: Session, problems: list[str]) -> dict[str, dict[st
                 except (ValueError, KeyError, TypeError):
                     problems.append(f"{path}:{number}: is no state of a sensor")
                     continue
-                told = missing.setdefault(name, {"samples": 0, "columns_missing": 0})
-                told["samples"] += 1
-                told["columns_missing"] += count
+                reported = missing.setdefault(name, {"samples": 0, "columns_missing": 0})
+                reported["samples"] += 1
+                reported["columns_missing"] += count
     except FileNotFoundError:
         pass
     except OSError as error:

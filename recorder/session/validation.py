@@ -15,10 +15,9 @@ from typing import Any
 import yaml
 
 from recorder.contract.errors import FormatError, SessionError
-from recorder.session.absence import told_losses
-from recorder.session.accounts import EpochAccount, balance, losses
-from recorder.session.checks import StreamCheck
+from recorder.session.absence import reported_losses
 from recorder.session.digest_check import check_digests, digest_ticks
+from recorder.session.journal_checks import check_checksums, check_journal, checksum_ticks
 from recorder.session.layout import (
     CLEAN,
     JOURNAL,
@@ -29,11 +28,12 @@ from recorder.session.layout import (
     SESSION_JSON,
     private,
 )
+from recorder.session.loss_accounts import EpochAccount, balance, losses
 from recorder.session.reader import Session
-from recorder.session.record_format import check_vrs
-from recorder.session.records import check_checksums, check_journal, checksum_ticks
-from recorder.session.report import Report
 from recorder.session.stream import Stream
+from recorder.session.stream_checks import StreamCheck
+from recorder.session.validation_report import Report
+from recorder.session.vrs.files import check_vrs
 
 Progress = Callable[[int, int], None]
 """Is told samples checked and samples to check, from time to time."""
@@ -108,7 +108,7 @@ def _check_streams(
     session: Session, report: Report, deep: bool, digests: bool, progress: Progress | None
 ) -> None:
     try:
-        lost = told_losses(session)
+        lost = reported_losses(session)
     except FormatError as error:
         report.error(str(error))
         lost = None

@@ -22,7 +22,7 @@ from recorder.formats.disk import Disk
 from recorder.session import layout
 from recorder.session.events import make_event
 from recorder.session.journal import read_journal
-from recorder.writer.track import Track
+from recorder.writer.stream_progress import StreamProgress
 
 DISK = "disk"
 """Type of this module's events, and cause of the losses by a disk that failed."""
@@ -117,7 +117,7 @@ def what_failed(error: Exception) -> str:
 
 
 def events_of_seal(
-    tracks: Mapping[str, Track],
+    progress_by_stream: Mapping[str, StreamProgress],
     committed: Mapping[str, Any],
     reason: str,
     t_ns: int,
@@ -131,7 +131,7 @@ def events_of_seal(
     session's start for a stream that has none, whether its driver began or not.
 
     Args:
-        tracks: by stream; a loss that the writer cannot count is added to them.
+        progress_by_stream: by stream; a loss that the writer cannot count is added to them.
         committed: content of the last commit.
         reason: why it is sealed.
         t_ns: epoch ns of now.
@@ -139,13 +139,13 @@ def events_of_seal(
         start_mono_ns: the same of the session's start.
     """
     events = [make_event(DISK, t_ns, cause="sealed", detail=reason)]
-    for name, track in list(tracks.items()):
+    for name, progress in list(progress_by_stream.items()):
         position = committed["streams"].get(name, {})
-        begun_anew = position.get("epoch", 0) != track.epoch
-        if position.get("ended") and not (begun_anew or track.held):
+        begun_anew = position.get("epoch", 0) != progress.epoch
+        if position.get("ended") and not (begun_anew or progress.held):
             continue
-        track.unknown_losses += 1
-        last_ns, rate_hz = position.get("last_ns", -1), track.store.spec.rate_hz
+        progress.unknown_losses += 1
+        last_ns, rate_hz = position.get("last_ns", -1), progress.store.spec.rate_hz
         gap = max(0, now_mono_ns - (last_ns if last_ns >= 0 else start_mono_ns))
         events.append(
             make_event(
@@ -155,7 +155,7 @@ def events_of_seal(
                 DISK,
                 duration_ns=gap,
                 first_seq=0 if begun_anew else position.get("seq", 0),
-                epoch=track.epoch or None,
+                epoch=progress.epoch or None,
                 estimate=round(gap * rate_hz / 1e9) if rate_hz else None,
             )
         )

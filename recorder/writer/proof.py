@@ -1,8 +1,8 @@
 """How much of each file of a session is as it was written, by the digests that tell.
 
 What the journal committed is held against its digests; what lies beyond the last commit, against
-those that were written before it was handed to the kernel (`recorder.writer.witness`).  All bytes
-are read past the page cache, since that may show what the device does not hold.
+those that were written before it was handed to the kernel (`recorder.writer.tail_digests`).  All
+bytes are read past the page cache, since that may show what the device does not hold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from recorder.formats.digests import Announcement, Leaf, Range, RunningDigest
 from recorder.session.journal import ReadRange
 from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
-from recorder.writer.witness import encode_entries, read_witness
+from recorder.writer.tail_digests import encode_entries, read_tail_digests
 
 _BLOCK = 4 << 20
 
@@ -40,7 +40,7 @@ class Proof:
         self.lengths = dict(journal.files)
         if not journal.digested:
             return
-        witness = read_witness(session)
+        witness = read_tail_digests(session)
         witnessed = {entry.path.relative_to(session).as_posix() for entry in witness}
         for name in journal.files.keys() | witnessed:
             entries = [entry for entry in witness if entry.path == session / name]

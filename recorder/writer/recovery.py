@@ -28,7 +28,7 @@ from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.streams import TIME_CHANNELS, StreamSpec
 from recorder.formats import page_cache
 from recorder.formats.disk import Disk
-from recorder.formats.roverd.extent import Extent, PlainExtent, measure
+from recorder.formats.roverd.channel_extent import Extent, PlainExtent, measure
 from recorder.session import layout
 from recorder.session.events import make_event
 from recorder.session.journal import JournalWriter, ReadRange, read_journal, read_range
@@ -39,7 +39,7 @@ from recorder.writer.proof import Proof
 from recorder.writer.salvage import Salvage
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.session_writer import SessionWriter
-from recorder.writer.tail import damaged_losses, take_tail
+from recorder.writer.tail_accounting import damaged_losses, take_tail
 from recorder.writer.vrs_recovery import INDEX, VrsReport, fit, measure_vrs, refill
 
 RECOVERY = "recovery"
@@ -153,7 +153,7 @@ class _Recovery:
         self._vrs: VrsReport | None = None
         self._dropped: list[Path] = []
         self._events_missing = 0
-        self._told: dict[str, list[dict[str, Any]]] = {}  # losses that no event tells of yet
+        self._unreported: dict[str, list[dict[str, Any]]] = {}  # losses that no event tells of yet
         self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
             self._proof = Proof(path, self._written, read)
@@ -246,13 +246,15 @@ class _Recovery:
             journalled = dict(self._journal.epochs.get(name, ())).items()
             epochs = [(epoch, index) for epoch, index in journalled if epoch in known]
             gone = damaged_losses(epochs, report.committed, report.kept)
-            self._told[name] = [{"cause": "damaged", "detail": report.damaged, **g} for g in gone]
+            self._unreported[name] = [
+                {"cause": "damaged", "detail": report.damaged, **g} for g in gone
+            ]
             self._journal.epochs[name] = [(e, min(i, report.kept)) for e, i in epochs]
         elif report.kept > report.committed:
             path, count = self._path / name / "seq", report.kept - report.committed
             seq = np.fromfile(path, "<u8", count, offset=8 * report.committed).tolist()
             events = [e for e in self._events if (e.get("type"), e.get("stream")) == ("lost", name)]
-            self._told[name] = take_tail(self._journal, name, seq, report.committed, events)
+            self._unreported[name] = take_tail(self._journal, name, seq, report.committed, events)
             report.interval_lost = not self._journal.positions[name].get("ended")
 
     def _extent(self, folder: Path, spec: StreamSpec) -> tuple[int, dict[str, int]]:
@@ -349,7 +351,7 @@ class _Recovery:
 
     def _set_aside_vrs(self, length: int) -> None:
         """What an earlier recovery, killed while it filled the file up, has written is not kept."""
-        if not self._is_told():  # else an earlier recovery has come as far as its commit
+        if not self._is_reported():  # else an earlier recovery has come as far as its commit
             self._salvage.marked_tail(self._path / layout.VRS, length)
 
     def reopen(self, lock_fd: int) -> SessionWriter:
@@ -368,9 +370,9 @@ class _Recovery:
         """Say what was lost, finish every format."""
         if writer.vrs is not None:
             self._refill(writer.vrs)
-        told = self._is_told()
+        reported = self._is_reported()
         end_ns = self._end_ns()
-        if not told:  # an earlier recovery that was cut short has said it already
+        if not reported:  # an earlier recovery that was cut short has said it already
             for event in self._losses(end_ns, report):
                 writer.record_event(event)
         writer.close(layout.RECOVERED, end_ns)
@@ -399,7 +401,7 @@ class _Recovery:
         for event in self._events:
             vrs.event(event)
 
-    def _is_told(self) -> bool:
+    def _is_reported(self) -> bool:
         """Whether an earlier recovery that was cut short has said all."""
         return any(event["type"] == RECOVERY for event in self._all_events())
 
@@ -414,13 +416,13 @@ class _Recovery:
 
     def _losses(self, end_ns: int, report: RecoveryReport) -> Iterator[dict[str, Any]]:
         interval_s = float(self._values["sync_interval_ms"]) / 1e3
-        told = {e.get("stream") for e in self._all_events() if _is_seal_loss(e)}
+        reported = {e.get("stream") for e in self._all_events() if _is_seal_loss(e)}
         for name, stream in report.streams.items():
             spec = self._journal.specs.get(name)
             position = self._journal.positions.get(name, {})
-            for loss in self._told.get(name, ()):
+            for loss in self._unreported.get(name, ()):
                 yield make_event("lost", end_ns, name, **loss)
-            if stream.interval_lost and name not in told:
+            if stream.interval_lost and name not in reported:
                 estimate = round((spec.rate_hz or 0) * interval_s) if spec is not None else None
                 yield make_event(
                     "lost",

@@ -17,11 +17,18 @@ from recorder.contract.errors import ProtocolError, RecorderError, StorageError
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
 from recorder.session.layout import SessionPlan
+from recorder.writer.active_session import (
+    ActiveSession,
+    Finishing,
+    Peer,
+    acknowledgement,
+    hello,
+    share_out,
+)
 from recorder.writer.disk_policy import DISK, came_to, ending, ending_of, next_of, what_failed
-from recorder.writer.intake import Verdict, check_told
-from recorder.writer.making import Making
-from recorder.writer.opened import Finishing, Opened, Peer, acknowledgement, hello, share_out
-from recorder.writer.rest import REST_S, Rest
+from recorder.writer.pending_split import PendingSplit
+from recorder.writer.receive_batching import REST_S, ReceiveBatching
+from recorder.writer.sequencing import Verdict, check_report
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.work import append_all, close, create, join_threads, sync_all
 
@@ -56,12 +63,14 @@ class WriterService:
         self._disk = disk
         self._peers: dict[bytes, Peer] = {}
         self._strangers: set[bytes] = set()
-        self._open: Opened | None = None
-        self._leaving: Opened | None = None  # the session that the open one continues
-        self._making: Making | None = None  # the session that will continue the open one
+        self._active: ActiveSession | None = None
+        self._previous: ActiveSession | None = None  # the session that the open one continues
+        self._pending_split: PendingSplit | None = (
+            None  # the session that will continue the open one
+        )
         self._quit = False
         self._ended: dict[str, Any] | None = None  # how the last session did
-        self._rest = Rest(clock)
+        self._batching = ReceiveBatching(clock)
         self._hurry = SignalEvent()
         self._ack_due = threading.Event()  # to all, for a commit
         self._acks_due: set[bytes] = set()  # to those who have used much of their window
@@ -82,9 +91,9 @@ class WriterService:
             while (received := self._socket.receive()) is not None:
                 size += self._handle(*received)
                 taken += 1
-            if self._making is not None and self._making.done:
-                self._go_on(self._making)
-            if self._making is None:
+            if self._pending_split is not None and self._pending_split.done:
+                self._go_on(self._pending_split)
+            if self._pending_split is None:
                 self._end_what_must()
             if self._ack_due.is_set():
                 self._ack_due.clear()
@@ -95,15 +104,15 @@ class WriterService:
                 if (peer := self._acks_due.pop()) in self._peers:
                     self._acknowledge(peer)
             # One after the other: a session is not over before the one that it continues.
-            first = self._leaving or self._open
+            first = self._previous or self._active
             if first is not None and first.finishing is not None:
                 self._finish(first)
-            goes_on = self._open is not None and self._open.finishing is None
-            if goes_on and self._rest.earned(taken, size):
+            goes_on = self._active is not None and self._active.finishing is None
+            if goes_on and self._batching.earned(taken, size):
                 self._clock.wait(self._hurry, REST_S)
-        if self._making is not None:
-            self._making.abandon()
-        for current in filter(None, (self._leaving, self._open)):
+        if self._pending_split is not None:
+            self._pending_split.abandon()
+        for current in filter(None, (self._previous, self._active)):
             if current.closer is not None:
                 current.closer.join()
             if current.failure is not None:
@@ -115,11 +124,11 @@ class WriterService:
 
     def _end_what_must(self) -> None:
         """Seal what has failed; end the open session where its disk is full."""
-        for current in filter(None, (self._leaving, self._open)):
+        for current in filter(None, (self._previous, self._active)):
             if current.failed:
                 self._seal(current)
-        if self._open is not None and self._open.full and self._open.finishing is None:
-            self._end_full(self._open, self._open.full)
+        if self._active is not None and self._active.full and self._active.finishing is None:
+            self._end_full(self._active, self._active.full)
 
     def _handle(self, peer: bytes, message: Message | ProtocolError) -> int:
         """Act on a message; returns its size in bytes."""
@@ -147,8 +156,8 @@ class WriterService:
     def _refuse(self, peer: bytes, error: ProtocolError) -> None:
         """Tell a peer that broke the protocol, and forget it; its process will be restarted."""
         known = self._peers.pop(peer, None)
-        if self._open is not None and known is not None:
-            self._open.writer.event(
+        if self._active is not None and known is not None:
+            self._active.writer.event(
                 "fault", cause="protocol", sensor=known.sensor, detail=str(error)
             )
         self._socket.send(peer, Message(Kind.FAULT, values={"message": str(error)}))
@@ -163,8 +172,8 @@ class WriterService:
 
     def _join(self, peer: bytes, message: Message) -> None:
         known = Peer.of(message)
-        if self._making is not None and known.since_ns >= self._making.asked_ns:
-            self._making.waiting.append((peer, message))
+        if self._pending_split is not None and known.since_ns >= self._pending_split.asked_ns:
+            self._pending_split.waiting.append((peer, message))
             return
         for identity, other in list(self._peers.items()):
             if other.sensor == known.sensor and identity != peer:
@@ -173,9 +182,9 @@ class WriterService:
                 raise ProtocolError(f"{known.sensor} and {other.sensor} both declare {min(both)!r}")
         self._strangers.discard(peer)
         self._peers[peer] = known
-        left = self._leaving
+        left = self._previous
         known.behind = left is not None and left.closer is None and self._owes(known, left)
-        for current in filter(None, (left if known.behind else None, self._open)):
+        for current in filter(None, (left if known.behind else None, self._active)):
             if current.closer is None:
                 current.declare(known)
         self._share_out()
@@ -183,9 +192,9 @@ class WriterService:
             self._hello(identity)
         self._tell_finish(peer)
 
-    def _owes(self, known: Peer, left: Opened) -> bool:
+    def _owes(self, known: Peer, left: ActiveSession) -> bool:
         """Whether a driver that joins has something for the session that is left."""
-        began = self._open is not None and known.since_ns > self._open.writer.start_mono_ns
+        began = self._active is not None and known.since_ns > self._active.writer.start_mono_ns
         return not (began or left.all_ended(known))
 
     def _share_out(self) -> None:
@@ -193,12 +202,12 @@ class WriterService:
 
     def _hello(self, peer: bytes) -> None:
         known = self._peers[peer]
-        following = self._open if known.behind else None
-        left = None if self._leaving is None else self._leaving.writer.key
+        following = self._active if known.behind else None
+        left = None if self._previous is None else self._previous.writer.key
         self._socket.send(peer, hello(known, self._session_of(known), following, left))
 
-    def _session_of(self, known: Peer) -> Opened | None:
-        return self._leaving if known.behind and self._leaving is not None else self._open
+    def _session_of(self, known: Peer) -> ActiveSession | None:
+        return self._previous if known.behind and self._previous is not None else self._active
 
     def _take(self, peer: bytes, message: Message) -> None:
         current = self._session_of(self._peers[peer])
@@ -210,7 +219,7 @@ class WriterService:
         if message.kind is Kind.DATA:
             check_data(message, spec)
         else:
-            check_told(message)
+            check_report(message)
         position = current.positions.get(message.stream)
         if position is None:
             return  # its driver has changed it, and declares it anew
@@ -225,7 +234,7 @@ class WriterService:
                 if current.waiting_since_ns is None:
                     current.waiting_since_ns = self._clock.monotonic_ns()
                 current.inbox.put((peer, message))
-                if message.kind is Kind.END and current is self._leaving:
+                if message.kind is Kind.END and current is self._previous:
                     self._cross(peer, current)
             case Verdict.HOLE:
                 self._hello(peer)
@@ -246,15 +255,15 @@ class WriterService:
     def _acknowledge(self, peer: bytes) -> None:
         known = self._peers[peer]
         known.unreported = 0
-        for current in filter(None, (self._leaving, self._open)):
+        for current in filter(None, (self._previous, self._active)):
             self._socket.send(peer, acknowledgement(known, current))
 
     def _command(self, peer: bytes, message: Message) -> None:
         values = message.values
         try:
             match values.get("op"):
-                case "stop" | "split" if self._making is not None:
-                    self._making.waiting.append((peer, message))
+                case "stop" | "split" if self._pending_split is not None:
+                    self._pending_split.waiting.append((peer, message))
                     return
                 case "start":
                     self._start(values)
@@ -267,8 +276,8 @@ class WriterService:
                 case "status":
                     pass
                 case "event":
-                    if self._open is not None:
-                        self._open.writer.event(**values["event"])
+                    if self._active is not None:
+                        self._active.writer.event(**values["event"])
                 case "quit":
                     self._quit = True
                 case op:
@@ -287,13 +296,13 @@ class WriterService:
             "session": None,
             "ended": self._ended,
         }
-        if (current := self._open) is not None:
-            status |= current.describe(self._clock.monotonic_ns(), self._leaving)
-            status["splitting"] = self._leaving is not None or self._making is not None
+        if (current := self._active) is not None:
+            status |= current.describe(self._clock.monotonic_ns(), self._previous)
+            status["splitting"] = self._previous is not None or self._pending_split is not None
         return status
 
     def _start(self, values: dict[str, Any]) -> None:
-        if (current := self._open or self._leaving) is not None:
+        if (current := self._active or self._previous) is not None:
             raise StorageError(f"{current.writer.path}: a session is being recorded already")
         self._ended = None
         plan = SessionPlan(**values["plan"])
@@ -307,14 +316,14 @@ class WriterService:
         Asked again, since an earlier writer died over it, it is answered for the seam there is.
         """
         asked_for = message.values.get("session")
-        left = self._leaving
+        left = self._previous
         if left is not None and (seam := left.finishing) is not None:
             if asked_for not in (None, str(left.writer.path)):
                 raise StorageError(f"{left.writer.path}: is still being split")
             seam.peer, seam.request = peer, message.number
             seam.live = set(message.values.get("live", seam.live))
             return
-        current = self._open
+        current = self._active
         if current is None or current.finishing is not None:
             raise StorageError("no session is being recorded that could be split")
         if asked_for not in (None, str(current.writer.path)):
@@ -326,14 +335,14 @@ class WriterService:
         live = set(message.values.get("live", current.writer.sensors))
         same = [known for known in self._peers.values() if not current.changed(known)]
         now_ns = self._clock.monotonic_ns()
-        making = self._making = Making(current, peer, message.number, live, now_ns)
+        making = self._pending_split = PendingSplit(current, peer, message.number, live, now_ns)
         how = self._disk, plan, self._clock, same, self._fail, self._waker.wake
         making.thread = threading.Thread(target=making.make, args=how, name="make")
         making.thread.start()
 
-    def _go_on(self, making: Making) -> None:
+    def _go_on(self, making: PendingSplit) -> None:
         """The next part is there: all cross to it.  Or it cannot be: all goes on as before."""
-        self._making, current = None, making.current
+        self._pending_split, current = None, making.current
         if making.writer is not None:
             self._leave(current, making.peer, making.request, making.live)
             following = self._begin(making.writer)
@@ -348,18 +357,20 @@ class WriterService:
         for peer, message in making.waiting:
             self._handle(peer, message)
 
-    def _leave(self, current: Opened, peer: bytes | None, request: int, live: set[str]) -> None:
+    def _leave(
+        self, current: ActiveSession, peer: bytes | None, request: int, live: set[str]
+    ) -> None:
         """From here on a session only takes what drivers still have for it."""
-        self._leaving = current
+        self._previous = current
         for known in self._peers.values():
             known.behind = not current.all_ended(known)
         deadline = self._clock.monotonic_ns() + _SEAM_GRACE_NS
         current.finishing = Finishing(peer, request, live, deadline, at_seam=True)
 
-    def _cross(self, peer: bytes, leaving: Opened) -> None:
+    def _cross(self, peer: bytes, leaving: ActiveSession) -> None:
         """A driver's streams may all have ended in the session that is left."""
         known = self._peers[peer]
-        if known.behind and leaving.all_ended(known) and self._open is not None:
+        if known.behind and leaving.all_ended(known) and self._active is not None:
             known.behind = False
             self._hello(peer)
             self._tell_finish(peer)
@@ -377,25 +388,25 @@ class WriterService:
             while (following := next_of(path)) is not None:
                 if ending_of(path) is None:
                     self._begin(SessionWriter.resume(self._disk, path, self._clock))
-                    assert self._open is not None
-                    self._leave(self._open, None, 0, set(self._open.writer.sensors))
+                    assert self._active is not None
+                    self._leave(self._active, None, 0, set(self._active.writer.sensors))
                 path = following
             writer = SessionWriter.resume(self._disk, path, self._clock)
         except (OSError, RecorderError) as error:
-            self._leaving = None  # what was left is open still, and has only to be closed
+            self._previous = None  # what was left is open still, and has only to be closed
             why = f"{path}: a new writer cannot go on with it: {what_failed(error)}"
             self._ended = ending_of(path) or ending(path, sealed=why)
         else:
             current = self._begin(writer)
-            if self._leaving is not None:
-                current.go_on_from(self._leaving.ends(), self._leaving.last_ns)
+            if self._previous is not None:
+                current.go_on_from(self._previous.ends(), self._previous.last_ns)
             elif (how := ending_of(path.parent / (writer.previous or ""))) is not None:
                 current.go_on_from(*came_to(how["streams"]))
 
-    def _begin(self, writer: SessionWriter) -> Opened:
-        current = self._open = Opened(writer, writer.sync_interval_s, writer.until_ns)
+    def _begin(self, writer: SessionWriter) -> ActiveSession:
+        current = self._active = ActiveSession(writer, writer.sync_interval_s, writer.until_ns)
         for known in self._peers.values():
-            known.finish_told = False
+            known.finish_sent = False
         current.go_on()
         append = current, self._buffer_bytes, self._appended, self._fail
         sync = current, self._disk, self._clock, self._committed, self._fail
@@ -420,13 +431,13 @@ class WriterService:
         self._ack_due.set()
         self._waker.wake()
 
-    def _fail(self, current: Opened, error: Exception) -> None:
+    def _fail(self, current: ActiveSession, error: Exception) -> None:
         current.failure = error
         current.stop.set()
         current.commit_due.set()
         self._waker.wake()
 
-    def _seal(self, current: Opened) -> None:
+    def _seal(self, current: ActiveSession) -> None:
         """The disk failed: nothing more is promised of this session, and it is said so."""
         join_threads(current)
         assert current.failure is not None
@@ -435,24 +446,24 @@ class WriterService:
         current.writer.seal(reason)
         self._over(current, sealed=reason)
 
-    def _over(self, current: Opened, sealed: str | None = None) -> None:
+    def _over(self, current: ActiveSession, sealed: str | None = None) -> None:
         """The session is closed: tell the drivers, and whoever asked for its end."""
         writer = current.writer
         how = ending(writer.path, writer.positions(), sealed, current.full)
         asked, left = current.finishing, None
-        if current is self._leaving:
-            self._leaving, left = None, writer.path
+        if current is self._previous:
+            self._previous, left = None, writer.path
         else:
-            self._open, self._ended = None, how
+            self._active, self._ended = None, how
         for peer, known in self._peers.items():
-            known.behind = known.behind and self._leaving is not None
+            known.behind = known.behind and self._previous is not None
             self._hello(peer)
             self._tell_finish(peer)
         if asked is not None and asked.peer is not None:
             answer = how if left is None else self._after_split(left, how)
             self._reply(asked.peer, asked.request, **answer)
 
-    def _end_full(self, current: Opened, why: str) -> None:
+    def _end_full(self, current: ActiveSession, why: str) -> None:
         """The disk's floor is reached: the session ends as if it had been told to."""
         current.writer.event(DISK, cause="floor", detail=why)
         live = {known.sensor for known in self._peers.values()}
@@ -462,7 +473,7 @@ class WriterService:
             self._tell_finish(identity)
 
     def _stop(self, peer: bytes, message: Message) -> None:
-        current = self._open
+        current = self._active
         if current is None:
             self._reply(peer, message.number, **(self._ended or ending(None)))
             return
@@ -470,24 +481,24 @@ class WriterService:
         deadline = self._clock.monotonic_ns() + round(grace_s * 1e9)
         if current.finishing is not None:
             deadline = current.finishing.deadline_ns
-        if self._leaving is not None and (seam := self._leaving.finishing) is not None:
+        if self._previous is not None and (seam := self._previous.finishing) is not None:
             seam.live &= live
         current.finishing = Finishing(peer, message.number, live, deadline)
         for identity, known in list(self._peers.items()):
-            if not known.finish_told:
+            if not known.finish_sent:
                 self._tell_finish(identity)
 
     def _tell_finish(self, peer: bytes) -> None:
         known = self._peers[peer]
         current = self._session_of(known)
         # Who is behind is told when it has crossed, if there is anything to cross to.
-        crosses = known.behind and self._open is not None
+        crosses = known.behind and self._active is not None
         if current is not None and current.finishing is not None and not crosses:
-            known.finish_told = True
+            known.finish_sent = True
             values = {"session": current.writer.key}
             self._socket.send(peer, Message(Kind.FINISH, values=values))
 
-    def _finish(self, current: Opened) -> None:
+    def _finish(self, current: ActiveSession) -> None:
         """Close it once its drivers have come to its end; the disk is not waited for here."""
         now_ns = self._clock.monotonic_ns()
         if current.closed and current.failure is None:

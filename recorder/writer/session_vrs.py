@@ -24,16 +24,16 @@ from recorder.formats.vrs import (
     description_end,
 )
 from recorder.session import layout
-from recorder.session.record_format import vrs_streams
-from recorder.session.vrs_records import (
+from recorder.session.vrs.data_records import (
     DataRecords,
     Stamps,
     Times,
+    metadata_only,
     session_stream,
-    told_only,
     with_data,
 )
-from recorder.session.vrs_told import (
+from recorder.session.vrs.files import vrs_streams
+from recorder.session.vrs.metadata_records import (
     configuration,
     drivers_of,
     event_state,
@@ -42,7 +42,7 @@ from recorder.session.vrs_told import (
     state,
 )
 from recorder.writer.reorder import Batch, ReorderWindow, Single
-from recorder.writer.track import first_time
+from recorder.writer.stream_progress import first_time
 
 
 @dataclass(slots=True)
@@ -241,7 +241,7 @@ class SessionVrs:
         else:
             driver = self._drivers.get(spec.name, "")
             if data is None:
-                declared = told_only(spec.name, driver, spec, self._name)
+                declared = metadata_only(spec.name, driver, spec, self._name)
             else:
                 declared = with_data(spec.name, driver, spec, self._name, data.layout)
             stream = _Stream(self._writer.add_stream(declared).id, data)

@@ -32,13 +32,13 @@ from recorder.session.events import ClockWatch, make_event
 from recorder.session.journal import JournalWriter, read_journal
 from recorder.session.journal_state import JournalState, closing
 from recorder.session.lock import boot_id, lock_session
-from recorder.writer.chronicle import Chronicle
+from recorder.writer.commit_digests import CommitDigests, check_committed
 from recorder.writer.disk_policy import DISK, Fuse, append_events, events_of_seal
-from recorder.writer.evidence import Evidence, check_committed
 from recorder.writer.salvage import Salvage, keep_tails
+from recorder.writer.session_log import SessionLog
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
+from recorder.writer.stream_progress import StreamProgress, absent_position, cut_short, may_begin
 from recorder.writer.stream_store import StreamStore, check_same
-from recorder.writer.track import Track, absent_position, cut_short, may_begin
 
 
 class SessionWriter:
@@ -78,18 +78,18 @@ class SessionWriter:
         self.reserve_bytes = round(float(values.get("min_free_gb", 0.0)) * 1e9)
         self.durable: dict[str, tuple[int, int]] = {}
         self.appended: dict[str, tuple[int, int]] = {}
-        self._evidence = Evidence(disk, path, clock, tails)
-        self._disk = self._evidence.disk
+        self._commit_digests = CommitDigests(disk, path, clock, tails)
+        self._disk = self._commit_digests.disk
         self._clock = clock
         self._values = values
         self._lock_fd = lock_fd
-        self._tracks: dict[str, Track] = {}
+        self._progress: dict[str, StreamProgress] = {}
         self._restored = JournalState()
         self._took_us = 0  # by the last commit
         self._last: dict[str, Any] = {"files": {}, "streams": {}}  # what the last commit holds
         self._clock_watch = ClockWatch(clock)
         self._unbroken = Fuse(path)  # an error leaves channels that differ in length
-        self._told: Chronicle
+        self._session_log: SessionLog
 
     @classmethod
     def create(
@@ -97,13 +97,13 @@ class SessionWriter:
         disk: Disk,
         plan: layout.SessionPlan,
         clock: Clock,
-        told: Callable[[str], None] = lambda _: None,
+        reported: Callable[[str], None] = lambda _: None,
     ) -> SessionWriter:
         """Begin a new session; its start is now.
 
         Args:
             disk, plan, clock: of what, where and when.
-            told: called with the session's name, when all is durable but that name.
+            reported: called with the session's name, when all is durable but that name.
 
         Raises:
             UsageError, StorageError: as `layout.create_session` does.
@@ -115,12 +115,12 @@ class SessionWriter:
             lock_fd = lock_session(folder)
             try:
                 writer = cls(disk, folder, clock, values, lock_fd)
-                writer._told = Chronicle.create(writer._disk, folder, values, clock)
+                writer._session_log = SessionLog.create(writer._disk, folder, values, clock)
             except BaseException:
                 os.close(lock_fd)
                 raise
             begun.append(writer)
-            told(values["name"])
+            reported(values["name"])
 
         try:
             path = layout.create_session(disk, plan, values, begin)
@@ -130,7 +130,7 @@ class SessionWriter:
             raise
         (writer,) = begun
         writer.path = path
-        writer._evidence.move(path, [*writer._files(), writer._told.journal.file])
+        writer._commit_digests.move(path, [*writer._files(), writer._session_log.journal.file])
         return writer
 
     @classmethod
@@ -153,7 +153,7 @@ class SessionWriter:
                 # What is torn may be damaged instead: then more was committed than it shows.
                 keep_tails(disk, path, journal)
             writer = cls.reopen(disk, path, clock, values, lock_fd, journal)
-            writer._told.journal.append("resume")
+            writer._session_log.journal.append("resume")
             undo.pop_all()
         writer.event("writer", cause="restarted")
         return writer
@@ -199,16 +199,16 @@ class SessionWriter:
         Raises:
             ProtocolError: the stream was declared before, in another form.
         """
-        track = self._tracks.get(spec.name)
-        if track is not None:
-            check_same(track.store.spec, spec)
-            track.sensor = sensor
+        progress = self._progress.get(spec.name)
+        if progress is not None:
+            check_same(progress.store.spec, spec)
+            progress.sensor = sensor
             return
         store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
-        track = Track(store, sensor)
-        track.restore(self._restored, spec.name)
+        progress = StreamProgress(store, sensor)
+        progress.restore(self._restored, spec.name)
         # The lock may be waiting for the disk: whoever iterates makes itself a list instead.
-        self._tracks[spec.name] = track
+        self._progress[spec.name] = progress
 
     def append(self, message: Message) -> None:
         """Append one accepted message.
@@ -217,13 +217,13 @@ class SessionWriter:
             OSError: the disk refused; the session must be sealed.
         """
         with self.lock, self._unbroken:
-            track = self._tracks[message.stream]
-            if track.held:
-                track.held.append(message)
+            progress = self._progress[message.stream]
+            if progress.held:
+                progress.held.append(message)
             else:
-                self._append(track, message)
-            if track.held and may_begin(track.held):
-                self._release(track)
+                self._append(progress, message)
+            if progress.held and may_begin(progress.held):
+                self._release(progress)
             self.appended[message.stream] = (message.epoch, message.number + 1)
 
     def commit(self, final: bool = False) -> None:
@@ -238,56 +238,56 @@ class SessionWriter:
         if (step_ns := self._clock_watch.step_ns()) is not None:
             self.event("clock", cause="step", step_ns=step_ns)
         with self.lock, self._unbroken:
-            self._told.take_incoming()
-            self._told.events.write_due(self._told.now_ns())
-            if self._told.vrs is not None:
-                self._told.vrs.drain()
+            self._session_log.take_incoming()
+            self._session_log.events.write_due(self._session_log.now_ns())
+            if self._session_log.vrs is not None:
+                self._session_log.vrs.drain()
             began_ns = self._clock.monotonic_ns()
             files, dirty = self._flush()
             # Copies: the append thread changes all of it.  First what is not declared again yet.
             positions = {name: dict(p) for name, p in self._restored.positions.items()}
-            positions |= {name: t.position() for name, t in list(self._tracks.items())}
-            events = [dict(event) for event in self._told.events.pending]
+            positions |= {name: t.position() for name, t in list(self._progress.items())}
+            events = [dict(event) for event in self._session_log.events.pending]
             lengths = {name: file.length for name, file in files.items()}
             committed = {"files": lengths, "streams": positions, "events": events}
             if committed == self._last and not final:
                 return
-            evidence = self._evidence.of_commit(files, final)
-            evidence["tags_at"] = self._told.tags_at
+            evidence = self._commit_digests.of_commit(files, final)
+            evidence["tags_at"] = self._session_log.tags_at
         self._disk.sync_files(dirty)
-        for file in (*files.values(), self._told.journal.file):
+        for file in (*files.values(), self._session_log.journal.file):
             file.verify_in_place()
         with self.lock:
             t_ns, took_us = self._clock.monotonic_ns(), self._took_us
-            self._told.journal.commit(t_ns=t_ns, took_us=took_us, **committed, **evidence)
-        self._told.journal.sync()
+            self._session_log.journal.commit(t_ns=t_ns, took_us=took_us, **committed, **evidence)
+        self._session_log.journal.sync()
         self._took_us = (self._clock.monotonic_ns() - began_ns) // 1000
         self._last = committed
-        self._told.events.uncommitted.clear()
+        self._session_log.events.uncommitted.clear()
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
     def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Log an event of now; never waits for the disk."""
-        self.record_event(make_event(kind, self._told.now_ns(), stream, cause, **more))
+        self.record_event(make_event(kind, self._session_log.now_ns(), stream, cause, **more))
 
     def record_event(self, event: dict[str, Any]) -> None:
         """Log an event as it stands; never waits for the disk."""
-        self._told.incoming.append(event)
+        self._session_log.incoming.append(event)
 
     def lose_tail(self, stream: str) -> None:
         """A driver was gone before it could say how its stream ended: an interval of loss."""
         with self.lock:
-            if (track := self._tracks.get(stream)) is not None:
-                self._release(track)
-                self._told.lose_interval(track, self._clock.monotonic_ns())
+            if (progress := self._progress.get(stream)) is not None:
+                self._release(progress)
+                self._session_log.lose_interval(progress, self._clock.monotonic_ns())
             else:
-                self._told.lose_absent(stream, self._restored.positions[stream])
+                self._session_log.lose_absent(stream, self._restored.positions[stream])
 
     def tell_next(self, name: str) -> None:
         """Say durably which session continues this one."""
         with self.lock:
-            self._told.journal.append("split", next=name)
-        self._told.journal.sync()
+            self._session_log.journal.append("split", next=name)
+        self._session_log.journal.sync()
 
     def close(self, state: str, end_ns: int | None = None) -> None:
         """End the session: formats finished, everything durable, state written.
@@ -297,23 +297,25 @@ class SessionWriter:
             end_ns: epoch ns of its end; now unless given.
         """
         with self.lock:
-            for track in self._tracks.values():
-                self._release(track)
-            self._told.take_incoming()
+            for progress in self._progress.values():
+                self._release(progress)
+            self._session_log.take_incoming()
             self._lose_absent_sensors(end_ns)
-            self._told.events.write_due()
-            if self._told.vrs is not None:
-                self._told.vrs.drain()
+            self._session_log.events.write_due()
+            if self._session_log.vrs is not None:
+                self._session_log.vrs.drain()
             # A writer that goes on after this undoes what finishing appends: a leaf begins there.
-            self._evidence.seal(self._named_files())
-            for track in self._tracks.values():
-                track.store.finish()
-            if self._told.vrs is not None:
-                self._told.vrs.finish()
+            self._commit_digests.seal(self._named_files())
+            for progress in self._progress.values():
+                progress.store.finish()
+            if self._session_log.vrs is not None:
+                self._session_log.vrs.finish()
         self.commit(final=True)
         self._describe(state, self._end_ns() if end_ns is None else end_ns)
-        self._told.journal.append("close", **closing(self.path, state, self._told.journal.state))
-        self._told.journal.sync()
+        self._session_log.journal.append(
+            "close", **closing(self.path, state, self._session_log.journal.state)
+        )
+        self._session_log.journal.sync()
         self.abandon()
         with contextlib.suppress(OSError):  # whoever recovers the session will do it
             remove_leftovers(self._disk, self.path)
@@ -321,11 +323,11 @@ class SessionWriter:
     def abandon(self) -> None:
         """Close descriptors and let go of the lock; writes nothing of its own."""
         self._close_files()
-        self._evidence.close()
+        self._commit_digests.close()
         os.close(self._lock_fd)
 
     def _close_files(self) -> None:
-        files: list[AppendFile | JournalWriter] = [*self._files(), self._told.journal]
+        files: list[AppendFile | JournalWriter] = [*self._files(), self._session_log.journal]
         for file in files:
             with contextlib.suppress(OSError):
                 file.close()
@@ -336,34 +338,43 @@ class SessionWriter:
         self._close_files()
         now_ns = self._clock.monotonic_ns()
         losses = events_of_seal(
-            self._tracks, self._last, reason, self._told.now_ns(), now_ns, self.start_mono_ns
+            self._progress,
+            self._last,
+            reason,
+            self._session_log.now_ns(),
+            now_ns,
+            self.start_mono_ns,
         )
         for name, position in self._absent().items():
             if position["ended"] is None:
-                losses.append(self._told.absent_loss(name, position, DISK))
-        told = [*self._told.events.uncommitted, *self._told.events.pending, *self._told.incoming]
-        append_events(self._disk, self.path, self._last, [*told, *losses])
+                losses.append(self._session_log.absent_loss(name, position, DISK))
+        reported = [
+            *self._session_log.events.uncommitted,
+            *self._session_log.events.pending,
+            *self._session_log.incoming,
+        ]
+        append_events(self._disk, self.path, self._last, [*reported, *losses])
         with contextlib.suppress(OSError):
             self._values["sealed"] = reason
-            self._describe(layout.SEALED, self._told.now_ns())
-        self._evidence.close()
+            self._describe(layout.SEALED, self._session_log.now_ns())
+        self._commit_digests.close()
         os.close(self._lock_fd)
 
     @property
     def until_ns(self) -> int | None:
         """Samples at or after this CLOCK_MONOTONIC time are not wanted."""
-        return self._told.until_ns
+        return self._session_log.until_ns
 
     @property
     def vrs(self) -> SessionVrs | None:
         """``session.vrs``; None where none is written."""
-        return self._told.vrs
+        return self._session_log.vrs
 
     @property
     def bytes(self) -> int:
         """Bytes of all streams and of ``session.vrs``, with what closing that will take."""
-        vrs = 0 if self._told.vrs is None else self._told.vrs.size
-        return vrs + sum(track.store.bytes for _, track in self._written())
+        vrs = 0 if self._session_log.vrs is None else self._session_log.vrs.size
+        return vrs + sum(progress.store.bytes for _, progress in self._written())
 
     def positions(self) -> dict[str, dict[str, Any]]:
         """By stream, how far appending has come (with samples, losses, bytes).
@@ -371,66 +382,66 @@ class SessionWriter:
         Takes no lock, so that a stalled disk does not hold up whoever asks.
         """
         positions = {n: p | {"bytes": 0, "adjusted": 0} for n, p in self._absent().items()}
-        for name, track in list(self._tracks.items()):
-            more = {"bytes": track.store.bytes, "adjusted": track.store.adjusted}
-            positions[name] = track.position() | more
+        for name, progress in list(self._progress.items()):
+            more = {"bytes": progress.store.bytes, "adjusted": progress.store.adjusted}
+            positions[name] = progress.position() | more
         return positions
 
     def _absent(self) -> dict[str, dict[str, Any]]:
         """Positions of streams without a sample that no driver has declared to this writer."""
         known = list(self._restored.positions.items())
-        return {name: position for name, position in known if name not in self._tracks}
+        return {name: position for name, position in known if name not in self._progress}
 
     def _lose_absent_sensors(self, end_ns: int | None) -> None:
-        known = {*self._tracks, *self._restored.positions}
+        known = {*self._progress, *self._restored.positions}
         for streams in absent_streams(self._streams_of_sensors(), known).values():
             for name in streams:
-                self._told.lose_sensor(name, end_ns)
+                self._session_log.lose_sensor(name, end_ns)
                 self._restored.positions[name] = absent_position()
 
     def _streams_of_sensors(self) -> dict[str, list[str]]:
         """By configured sensor, the streams that its driver has declared, also after the start."""
         found: dict[str, list[str]] = {}
         for sensor, header in self._values["sensors"].items():
-            late = {name for name, t in list(self._tracks.items()) if t.sensor == sensor}
+            late = {name for name, t in list(self._progress.items()) if t.sensor == sensor}
             found[sensor] = sorted({*header.get("streams", ()), *late})
         return found
 
-    def _append(self, track: Track, message: Message) -> None:
-        store = track.store
+    def _append(self, progress: StreamProgress, message: Message) -> None:
+        store = progress.store
         if message.kind is Kind.DATA and not store.exists:
-            track.held.append(message)
+            progress.held.append(message)
             return
-        if message.epoch != track.epoch:
+        if message.epoch != progress.epoch:
             # Where a driver died before this stream gave anything, it lost that time, too.
-            lives = cut_short(track.sensor, self._tracks.values(), message.epoch)
-            if lives and not track.epoch:
-                self._told.begin_epoch(track, max(lives))
-            self._told.new_epoch(track, message)
+            lives = cut_short(progress.sensor, self._progress.values(), message.epoch)
+            if lives and not progress.epoch:
+                self._session_log.begin_epoch(progress, max(lives))
+            self._session_log.new_epoch(progress, message)
         match message.kind:
             case Kind.DATA:
                 t_mono, ts = store.append(message)
-                self._told.gave(track, int(t_mono[0]), int(t_mono[-1]), len(t_mono))
-                if (vrs := self._told.vrs) is not None:
+                self._session_log.gave(progress, int(t_mono[0]), int(t_mono[-1]), len(t_mono))
+                if (vrs := self._session_log.vrs) is not None:
                     vrs.data(store.spec, message, t_mono, ts)
             case Kind.LOST:
-                self._told.lose(track, message)
+                self._session_log.lose(progress, message)
             case Kind.STATE:
-                self._told.state(track, message)
+                self._session_log.state(progress, message)
             case Kind.END:
-                self._told.end(track, message)
-        track.number = message.number + 1
-        track.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
+                self._session_log.end(progress, message)
+        progress.number = message.number + 1
+        progress.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
 
-    def _release(self, track: Track) -> None:
+    def _release(self, progress: StreamProgress) -> None:
         """Write what was held back until a second sample came, or the end."""
-        if not track.held:
+        if not progress.held:
             return
-        if not track.store.exists:
-            track.store.create(lambda: self._told.declare(track.store))
-        held, track.held = track.held, []
+        if not progress.store.exists:
+            progress.store.create(lambda: self._session_log.declare(progress.store))
+        held, progress.held = progress.held, []
         for message in held:
-            self._append(track, message)
+            self._append(progress, message)
 
     def _describe(self, state: str, end_ns: int) -> None:
         """Write ``session.json`` with all that is known at a session's end."""
@@ -440,24 +451,28 @@ class SessionWriter:
             "state": state,
             "end_ns": end_ns,
             "streams": {n: t.store.spec.to_wire() for n, t in self._written()},
-            "epochs": {n: t.describe_epochs() for n, t in self._tracks.items() if t.epochs},
+            "epochs": {n: t.describe_epochs() for n, t in self._progress.items() if t.epochs},
         }
         layout.write_session_json(self._disk, self.path, self._values)
 
-    def _written(self) -> list[tuple[str, Track]]:
-        return [(name, track) for name, track in list(self._tracks.items()) if track.store.exists]
+    def _written(self) -> list[tuple[str, StreamProgress]]:
+        return [
+            (name, progress)
+            for name, progress in list(self._progress.items())
+            if progress.store.exists
+        ]
 
     def _files(self) -> list[AppendFile]:
-        stores = [f for _, track in self._written() for f in track.store.files]
-        return [*self._told.files, *stores]
+        stores = [f for _, progress in self._written() for f in progress.store.files]
+        return [*self._session_log.files, *stores]
 
     def _named_files(self) -> dict[str, AppendFile]:
-        return {self._evidence.name(file): file for file in self._files()}
+        return {self._commit_digests.name(file): file for file in self._files()}
 
     def _flush(self) -> tuple[dict[str, AppendFile], list[AppendFile]]:
         """Hand everything to the kernel; gives all files by name, and those to be synced."""
         files, dirty = self._named_files(), []
-        self._evidence.announce(files.values())
+        self._commit_digests.announce(files.values())
         for file in files.values():
             file.flush()
             if file.dirty:
@@ -466,8 +481,8 @@ class SessionWriter:
         return files, dirty
 
     def _resume(self, journal: JournalState, written: JournalState) -> None:
-        self._evidence.earlier = written
-        self._told = Chronicle.reopen(
+        self._commit_digests.earlier = written
+        self._session_log = SessionLog.reopen(
             self._disk, self.path, self._values, self._clock, journal, written
         )
         for name, spec in journal.specs.items():
@@ -484,16 +499,18 @@ class SessionWriter:
                 for folder in (self.path / name, layout.private(self.path, f"{name}.tmp")):
                     if folder.exists():  # made after the last commit: in the successor's way
                         Salvage(self._disk, self.path).move(folder, f"{name}.tmp")
-            track = self._tracks[name] = Track(store)
-            track.restore(journal, name)
+            progress = self._progress[name] = StreamProgress(store)
+            progress.restore(journal, name)
         self._restored = journal
         self._last = {"files": journal.files, "streams": journal.positions}
         for name, position in journal.positions.items():
             self.durable[name] = (position["epoch"], position["number"])
             self.appended[name] = self.durable[name]
-        self._told.open_journal(**self._evidence.of_reopening(self._named_files(), journal.files))
+        self._session_log.open_journal(
+            **self._commit_digests.of_reopening(self._named_files(), journal.files)
+        )
 
     def _end_ns(self) -> int:
         """Now; later where a source that plays faster than time has come further."""
-        latest = max((t.store.last_ns for t in self._tracks.values()), default=0)
-        return max(self._told.now_ns(), latest + self.start_ns - self.start_mono_ns)
+        latest = max((t.store.last_ns for t in self._progress.values()), default=0)
+        return max(self._session_log.now_ns(), latest + self.start_ns - self.start_mono_ns)

@@ -28,7 +28,7 @@ from recorder.formats.vrs import (
     whole_records_end,
 )
 from recorder.session import layout
-from recorder.session.record_format import vrs_streams
+from recorder.session.vrs.files import vrs_streams
 from recorder.writer.session_vrs import SessionVrs
 
 INDEX = f"{layout.PRIVATE}/{layout.VRS_INDEX}"

@@ -12,18 +12,18 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import Disk
 from recorder.session.layout import SessionPlan
+from recorder.writer.active_session import ActiveSession, Peer
 from recorder.writer.disk_policy import Floor, what_failed
-from recorder.writer.opened import Opened, Peer
 from recorder.writer.session_writer import SessionWriter
 
 _COMMITS_PER_BUFFER = 4
 """Much that waits in the drivers' rings is committed before its interval is over."""
 
-Fail = Callable[[Opened, Exception], None]
+Fail = Callable[[ActiveSession, Exception], None]
 
 
 def append_all(
-    current: Opened, buffer_bytes: int, appended: Callable[[bytes, int], None], fail: Fail
+    current: ActiveSession, buffer_bytes: int, appended: Callable[[bytes, int], None], fail: Fail
 ) -> None:
     """Append what is received, until there is None in the inbox.
 
@@ -54,7 +54,7 @@ def append_all(
 
 
 def sync_all(
-    current: Opened, disk: Disk, clock: Clock, committed: Callable[[], None], fail: Fail
+    current: ActiveSession, disk: Disk, clock: Clock, committed: Callable[[], None], fail: Fail
 ) -> None:
     """Commit every sync interval, until told to stop.
 
@@ -91,7 +91,7 @@ def create(
     plan: SessionPlan,
     clock: Clock,
     peers: Iterable[Peer],
-    told: Callable[[str], None] = lambda _: None,
+    reported: Callable[[str], None] = lambda _: None,
 ) -> SessionWriter:
     """Make a session that knows these drivers' streams durably before it has any of them.
 
@@ -100,13 +100,13 @@ def create(
     Args:
         disk, plan, clock: as for `SessionWriter.create`.
         peers: whose streams.
-        told: called with its name before it is there under that name.
+        reported: called with its name before it is there under that name.
 
     Raises:
         StorageError, UsageError: as `SessionWriter.create` does.
     """
     try:
-        writer = SessionWriter.create(disk, plan, clock, told)
+        writer = SessionWriter.create(disk, plan, clock, reported)
     except OSError as error:
         raise StorageError(f"{plan.root}: {error}") from None
     try:
@@ -120,7 +120,7 @@ def create(
     return writer
 
 
-def join_threads(current: Opened) -> None:
+def join_threads(current: ActiveSession) -> None:
     """Have everything appended that was received, and the threads come to their end."""
     current.stop.set()
     current.commit_due.set()
@@ -129,7 +129,7 @@ def join_threads(current: Opened) -> None:
         thread.join()
 
 
-def close(current: Opened, done: Callable[[], None]) -> None:
+def close(current: ActiveSession, done: Callable[[], None]) -> None:
     """Close a session: `closed` is set, or `failure`, and `done` is called.
 
     Of a stream that has not ended the rest is an interval of loss.

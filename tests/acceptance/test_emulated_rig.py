@@ -27,8 +27,8 @@ import yaml
 
 from drivers.ouster import OusterDriver
 from drivers.sim.emulators.ouster import OusterEmulator
-from recorder.contract.options import check_options
-from recorder.contract.settings import SensorEntry
+from recorder.contract.config.options import check_options
+from recorder.contract.config.settings import SensorEntry
 from recorder.session.reader import Session
 from tests.acceptance.command import PROJECT, RECORDER, Ran, recorder
 
@@ -128,7 +128,7 @@ class Recorded:
             if event["stream"] == stream and event["count"] is None
         ]
 
-    def told(self, stream: str, key: str) -> list[Any]:
+    def reported(self, stream: str, key: str) -> list[Any]:
         """What state records, and losses, say of something."""
         lines = (self.path / "_recorder" / "log.jsonl").read_text().splitlines()
         values = [
@@ -244,33 +244,33 @@ def check_counts(recorded: Recorded) -> None:
     assert (camera["loss"], camera["corrupt"], camera["duplicate"]) == (3, 2, 2)
     assert camera["stall"] > 5
     assert lost["camera"] == {"device": 3 + camera["stall"], "corrupt": 2}
-    assert recorded.told("camera", "repeated") == [1, 2]
+    assert recorded.reported("camera", "repeated") == [1, 2]
 
     imu = injected["imu"]
     assert (imu["loss"], imu["corrupt"], imu["duplicate"]) == (5, 2, 3)
     assert lost["imu"] == {"device": 5 + imu["stall"], "corrupt": 2}
-    assert sum(recorded.told("imu", "messages_repeated_or_late")) == 3
-    steps_ns = recorded.told("imu", "device_clock_step_ns")
+    assert sum(recorded.reported("imu", "messages_repeated_or_late")) == 3
+    steps_ns = recorded.reported("imu", "device_clock_step_ns")
     assert len(steps_ns) == 1 and abs(steps_ns[0] - 2_500_000_000) < 20_000_000
 
     radar = injected["radar"]
     assert radar == {"loss": 7, "corrupt": 2, "duplicate": 4, "reorder": 3}
-    assert sum(recorded.told("radar", "packets_lost")) == 7
-    assert sum(recorded.told("radar", "packets_corrupt")) == 2
-    assert sum(recorded.told("radar", "packets_duplicate")) == 4
+    assert sum(recorded.reported("radar", "packets_lost")) == 7
+    assert sum(recorded.reported("radar", "packets_corrupt")) == 2
+    assert sum(recorded.reported("radar", "packets_duplicate")) == 4
     assert "radar" not in lost
     with Session(recorded.path) as session:
         reader = session.stream("radar")
         valid = [int(reader.sample(k, ["valid"])["valid"]) for k in range(len(reader))]
     # Seven packets in a row lie in a frame or two, and so do two.
-    assert valid.count(0) == len(recorded.told("radar", "bytes_missing")) in (2, 3, 4)
+    assert valid.count(0) == len(recorded.reported("radar", "bytes_missing")) in (2, 3, 4)
 
     lidar = injected["lidar"]
     assert (lidar["loss"], lidar["duplicate"], lidar["reorder"]) == (20, 5, 4)
-    missing = sum(recorded.told("lidar", "packets_missing")) + lost["lidar_imu"]["network"]
+    missing = sum(recorded.reported("lidar", "packets_missing")) + lost["lidar_imu"]["network"]
     assert missing == 20 + lidar["stall"]
-    assert sum(recorded.told("lidar", "packets_repeated")) == 5
-    assert any(abs(ns - 2.5e9) < 1e9 for ns in recorded.told("lidar", "device_clock_step_ns"))
+    assert sum(recorded.reported("lidar", "packets_repeated")) == 5
+    assert any(abs(ns - 2.5e9) < 1e9 for ns in recorded.reported("lidar", "device_clock_step_ns"))
 
 
 def test_devices_that_go_come_back(tmp_path: Path) -> None:
@@ -291,8 +291,8 @@ def check_absences(recorded: Recorded) -> None:
     """Two absences of each device, and nothing else."""
     assert recorded.ran.code == 3, recorded.ran.err
     for name in ("camera", "lidar", "radar", "imu"):
-        told = [e["cause"] for e in recorded.events("device") if e["stream"] == name]
-        assert told == ["lost", "present"] * 2, name
+        reported = [e["cause"] for e in recorded.events("device") if e["stream"] == name]
+        assert reported == ["lost", "present"] * 2, name
         assert {"unplug", "reboot"} <= set(recorded.injected[name])
     for stream in PAYLOAD:
         # From the last sample to the first: longer than the device was gone.

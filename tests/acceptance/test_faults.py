@@ -81,8 +81,8 @@ def test_a_stream_that_changes_its_shape_ends_alone(tmp_path: Path) -> None:
     np.testing.assert_array_equal(values, np.repeat(np.arange(30), 4).reshape(30, 4))
     assert_sound(session)
     events = [json.loads(s) for s in (session / "_recorder/events.jsonl").read_text().splitlines()]
-    told = [e for e in events if e["stream"] == "shifty" and e["type"] != "rate"]
-    assert [e["type"] for e in told] == ["fault"] and fault in json.dumps(told)
+    reported = [e for e in events if e["stream"] == "shifty" and e["type"] != "rate"]
+    assert [e["type"] for e in reported] == ["fault"] and fault in json.dumps(reported)
 
 
 @pytest.mark.parametrize(

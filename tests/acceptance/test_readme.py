@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.contract.config import load_config
+from recorder.contract.config.loading import load_config
 from recorder.contract.errors import ConfigError
-from recorder.daemon.catalog import driver_schema
+from recorder.daemon.driver_registry import driver_schema
 from recorder.session.reader import Session
 from tests.acceptance.command import RECORDER
 

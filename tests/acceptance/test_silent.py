@@ -25,7 +25,7 @@ import numpy as np
 from drivers._kit.driver import Driver, EndOfSource, Sample
 from drivers._kit.runner import main
 from recorder.contract.errors import ConfigError, SourceError
-from recorder.contract.options import Option
+from recorder.contract.config.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 S = 1_000_000_000
@@ -152,8 +152,8 @@ def test_a_driver_that_fails_in_open_stops_nobody_else(
         "hangs in open": "bad: did not open within 20 s",
     }[mood]
     assert said in ran.result["faults"]
-    told = {event["detail"] for event in bench.events("fault", "bad")}
-    assert told == {said}  # `info` shows the reason, however often the driver failed
+    reported = {event["detail"] for event in bench.events("fault", "bad")}
+    assert reported == {said}  # `info` shows the reason, however often the driver failed
     streams = ran.result["streams"]
     assert (streams["imu"]["samples"], streams["imu"]["lost"]) == (100, {})
     assert (streams["bad"]["samples"], streams["bad"]["unknown_losses"]) == (0, 1)

@@ -15,8 +15,8 @@ from recorder.contract.wire import Kind, Message, decode, encode
 from recorder.formats.digests import DigestedFile
 from recorder.formats.disk import AppendFile, PosixDisk, _PosixAppendFile
 from recorder.session.layout import SessionPlan
-from recorder.writer.intake import Position, Verdict
 from recorder.writer.recovery import RecoveryReport, recover
+from recorder.writer.sequencing import Position, Verdict
 from recorder.writer.session_writer import SessionWriter
 
 NAME = "radar"

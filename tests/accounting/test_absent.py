@@ -60,18 +60,18 @@ def intervals(path: Path) -> dict[str, Any]:
 
 def assert_told(path: Path, duration_ns: int | None = 5_000_000_000) -> None:
     """`info`, `list` and `validate` show the three streams that nobody gave."""
-    told = intervals(path)
-    assert sorted(told) == [*MISSING[:1], "imu", *MISSING[1:]]
-    assert told["imu"] == (50, [])
+    found = intervals(path)
+    assert sorted(found) == [*MISSING[:1], "imu", *MISSING[1:]]
+    assert found["imu"] == (50, [])
     for name in MISSING:
-        samples, (interval,) = told[name]
+        samples, (interval,) = found[name]
         assert (samples, interval["cause"]) == (0, "absent")
         assert interval["duration_ns"] == duration_ns
     line = brief(path)
-    assert line["streams"] == sorted(told)
+    assert line["streams"] == sorted(found)
     assert (line["lost"], line["lost_intervals"]) == (0, 3)
     accounts = {a.stream: a for a in validate(path).accounts}
-    assert sorted(accounts) == sorted(told) or duration_ns is None
+    assert sorted(accounts) == sorted(found) or duration_ns is None
     for name in MISSING:
         account = accounts[name]
         assert (account.stored, account.ended, account.fault) == (0, "absent", None)
@@ -99,8 +99,12 @@ def test_sensors_that_never_came_are_rows_with_one_interval(closed: Path) -> Non
 def test_the_writer_tells_them_to_whoever_asks_how_the_session_ended(closed: Path) -> None:
     streams = (ending_of(closed) or {})["streams"]
     for name in MISSING:
-        told = streams[name]
-        assert (told["samples"], told["unknown_losses"], told["ended"]) == (0, 1, "absent")
+        account = streams[name]
+        assert (account["samples"], account["unknown_losses"], account["ended"]) == (
+            0,
+            1,
+            "absent",
+        )
     assert read_journal(closed / "_recorder/commits").closed == "clean"
 
 
@@ -129,10 +133,10 @@ def test_a_session_that_is_open_shows_who_has_declared_nothing(tmp_path: Path) -
     clock = ManualClock(10**12)
     writer = begin(tmp_path, clock)
     record_imu(writer, clock)
-    told = intervals(writer.path)
-    (interval,) = told["cam"][1]
+    account = intervals(writer.path)
+    (interval,) = account["cam"][1]
     assert (interval["cause"], interval["duration_ns"]) == ("absent", None)
-    assert told["lidar"] == (0, []), "declared: its first samples may be on their way"
+    assert account["lidar"] == (0, []), "declared: its first samples may be on their way"
     writer.abandon()
 
 
@@ -176,8 +180,8 @@ def test_a_sensor_that_comes_late_is_not_absent(tmp_path: Path) -> None:
     writer.append(Message(Kind.DATA, "cam", 5, 0, 0, 2, times, frames=frames))
     writer.append(Message(Kind.END, "cam", 5, 1, 2, values={"reason": "stopped"}))
     writer.close("clean")
-    told = intervals(writer.path)
-    assert told["cam"][0] == 2 and "absent" not in {i["cause"] for i in told["cam"][1]}
+    account = intervals(writer.path)
+    assert account["cam"][0] == 2 and "absent" not in {i["cause"] for i in account["cam"][1]}
     with Session(writer.path) as session:
         assert session.sensors()["cam"] == ["cam"]
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.session.accounts import EpochAccount
+from recorder.session.loss_accounts import EpochAccount
 from recorder.session.reader import Session
 from recorder.session.summary import summarize
 from recorder.session.validation import validate

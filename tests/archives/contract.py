@@ -94,12 +94,12 @@ class ArchiveContract:
         assert not set(inodes) & {path.stat().st_ino for path in again.files}
 
     def test_progress_comes_to_its_end(self, session: Path) -> None:
-        told: list[tuple[float, float]] = []
+        reported: list[tuple[float, float]] = []
         steps = [Step(self.archive, self.options)]
-        list(finalize(session, steps, progress=lambda _, *at: told.append(at)))
-        done = [at for at, _ in told]
+        list(finalize(session, steps, progress=lambda _, *at: reported.append(at)))
+        done = [at for at, _ in reported]
         assert done == sorted(done)
-        assert done[-1] == pytest.approx(told[-1][1], rel=0.02)
+        assert done[-1] == pytest.approx(reported[-1][1], rel=0.02)
         assert len(set(done)) > 5
 
     @pytest.mark.parametrize("name", ODD)

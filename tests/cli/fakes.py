@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.daemon import catalog
+from recorder.daemon import driver_registry
 
 GOOD = """
     import json, sys
@@ -92,5 +92,5 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{name}.py").write_text(textwrap.dedent(code))
     monkeypatch.setenv("PYTHONPATH", str(folder.parent))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    catalog._probe.cache_clear()
+    driver_registry._probe.cache_clear()
     return folder

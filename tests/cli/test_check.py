@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
+from recorder.contract.config.settings import StorageSettings
 from recorder.contract.curve import make_keys
-from recorder.contract.settings import StorageSettings
 from recorder.daemon import preflight
 from recorder.daemon.control.sockets import socket_warning
 from recorder.daemon.preflight import check_root

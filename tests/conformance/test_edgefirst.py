@@ -164,22 +164,22 @@ def test_polars_sees_the_schema(packed: Packed) -> None:
 
 
 def test_the_client_reads_the_metadata(packed: Packed) -> None:
-    told = client.read_dataset_metadata(packed.root / f"{packed.root.name}.arrow")
-    assert (told.schema_version, told.mask_interpretation) == ("2026.10", "binary")
-    assert set(told.labels) <= {"building", "car", "cyclist", "pedestrian", "pole", "truck"}
+    reported = client.read_dataset_metadata(packed.root / f"{packed.root.name}.arrow")
+    assert (reported.schema_version, reported.mask_interpretation) == ("2026.10", "binary")
+    assert set(reported.labels) <= {"building", "car", "cyclist", "pedestrian", "pole", "truck"}
     indices = packed.frame.select("label", "label_index").unique().drop_nulls().to_dicts()
     assert {row["label"]: row["label_index"] for row in indices} == {
-        label: entry["id"] for label, entry in told.category_metadata.items()
+        label: entry["id"] for label, entry in reported.category_metadata.items()
     }
-    assert [told.labels[row["label_index"]] for row in indices] == [r["label"] for r in indices]
+    assert [reported.labels[row["label_index"]] for row in indices] == [r["label"] for r in indices]
 
 
 def test_the_client_makes_coco_of_it(packed: Packed, tmp_path: Path) -> None:
     arrow = packed.root / f"{packed.root.name}.arrow"
     assert client.arrow_to_coco(arrow, tmp_path / "coco.json") > 0
-    told = json.loads((tmp_path / "coco.json").read_text())
-    assert {entry["name"] for entry in told["categories"]} >= {"car", "pedestrian"}
-    (image,) = told["images"]  # the client takes the frames of a sequence for one picture
+    reported = json.loads((tmp_path / "coco.json").read_text())
+    assert {entry["name"] for entry in reported["categories"]} >= {"car", "pedestrian"}
+    (image,) = reported["images"]  # the client takes the frames of a sequence for one picture
     assert (image["width"], image["height"]) == (1280, 720)
 
 
@@ -268,7 +268,7 @@ def test_the_client_finds_all_of_several_sessions(world: Path, drawn: Path, tmp_
         root = out / "edgefirst" / container
         frame = pl.read_ipc(root / f"{container}.arrow").select("name", "frame").unique()
         assert len(frame) == 3 + 1
-        told = {f"{n}/{n}_{f:03d}.camera.jpeg" for n, f in frame.rows()}
+        reported = {f"{n}/{n}_{f:03d}.camera.jpeg" for n, f in frame.rows()}
         if container == "folder":
             files = {str(p.relative_to(root / root.name)) for p in root.rglob("*.camera.jpeg")}
             for line in complaints(root):
@@ -277,7 +277,7 @@ def test_the_client_finds_all_of_several_sessions(world: Path, drawn: Path, tmp_
             with zipfile.ZipFile(root / "zip.zip") as file:
                 assert file.testzip() is None
                 files = {name for name in file.namelist() if name.endswith(".camera.jpeg")}
-        assert files == told
+        assert files == reported
 
 
 def test_zips_are_whole(world: Path, tmp_path: Path) -> None:
@@ -331,9 +331,9 @@ def test_radar_points_are_those_detected(packed: Packed) -> None:
 def cube_of(packed: Packed, frame: int) -> npt.NDArray[np.int16]:
     """Read by Pillow; the shape stands in the picture's own text."""
     with pil.open(packed.file(frame, "radar.png")) as image:
-        told = json.loads(image.text["radar cube"])
+        reported = json.loads(image.text["radar cube"])
         picture = np.array(image).astype(np.uint16)
-    sequences, receivers, ranges, doppler = told["shape"]
+    sequences, receivers, ranges, doppler = reported["shape"]
     assert picture.shape == (sequences * ranges, receivers * doppler * 2)
     return cube_of_picture(picture, sequences, receivers)
 
@@ -395,8 +395,8 @@ def test_exif(packed: Packed) -> None:
         assert detail[0x9011] == "+00:00"
         assert tags[0x0131].startswith("recorder ")
         assert detail[0xA405] == round(960 / 1280 * 36)
-        told = detail[0x9286].removeprefix(b"UNICODE\0").decode("utf-16-le")
-        assert json.loads(told)["parameters"]["fx"] == 960.0
+        reported = detail[0x9286].removeprefix(b"UNICODE\0").decode("utf-16-le")
+        assert json.loads(reported)["parameters"]["fx"] == 960.0
         recorded = stream.channels["video.avi"].encoded(frame)
         assert np.array_equal(pixels, np.array(pil.open(io.BytesIO(recorded))))
 
@@ -419,11 +419,11 @@ def test_depth_is_that_of_the_points(packed: Packed) -> None:
 
 def test_boxes_are_the_truths(packed: Packed) -> None:
     labels = (packed.session.path / "_labels/camera.jsonl").read_text().splitlines()[1:]
-    told = [json.loads(line) for line in labels]
+    reported = [json.loads(line) for line in labels]
     with_box = packed.frame.filter(pl.col("box2d").is_not_null())
-    assert len(with_box) == len(told)
+    assert len(with_box) == len(reported)
     rows = {(row["frame"], row["object_id"].split("/")[1]): row for row in with_box.to_dicts()}
-    for label in told:
+    for label in reported:
         left, top, wide, high = label["box_px"]
         cx, cy, w, h = rows[label["frame"], label["track"]]["box2d"]
         assert np.allclose(

@@ -356,9 +356,9 @@ def test_every_capture(name: str, shared_data: Path, tmp_path: Path) -> None:
     assert len(packed.session.streams["lidar"]) >= 1
     worst = lidar_points_agree(packed, "lidar")
     metadata = packed.loader.get_lidar_sensor("lidar").lidar_reader.generic_meta_data
-    told = metadata.get("second_return_error_m", 0.0)
+    reported = metadata.get("second_return_error_m", 0.0)
     # The report says how far second returns are off; that is what the beams' origins explain.
-    assert worst == pytest.approx(told, abs=1e-4)
+    assert worst == pytest.approx(reported, abs=1e-4)
     own = pack(packed.session.path, "--option", "ncore.second_returns=own")
     own.session.close()
     sensor = own.loader.get_lidar_sensor("lidar")

@@ -14,7 +14,7 @@ from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.formats.vrs import RecordType, VrsReader
 from recorder.session.reader import Session
-from recorder.session.record_format import open_vrs, vrs_streams
+from recorder.session.vrs.files import open_vrs, vrs_streams
 from recorder.writer.recovery import recover
 from tests.writer.vrs_session import SPECS, Recording, stream_of
 
@@ -77,8 +77,8 @@ def hold(path: Path, recording: Recording, acknowledged: dict[str, int]) -> None
                 nir = np.frombuffer(message.frames[3], "<u2").reshape(-1, 64, 128)[at]
                 assert np.array_equal(np.asarray(record.image_blocks[0]).view("<u2"), nir)
     states = reader.filtered_by_fields(stream_ids={ids["lidar"]}, record_types={"state"})
-    told = [s.metadata_blocks[0] for s in states]
-    heat = [t["numbers"]["temperature"] for t in told if t["kind"] == "state"]
+    reported = [s.metadata_blocks[0] for s in states]
+    heat = [t["numbers"]["temperature"] for t in reported if t["kind"] == "state"]
     assert heat == [40.0, 41.0, 42.0, 43.0, 44.0]
 
 

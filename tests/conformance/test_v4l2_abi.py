@@ -73,7 +73,7 @@ CONSTANTS = {
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """What a compiled program says, by expression."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not HEADER.exists():
@@ -99,19 +99,19 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return dict(zip(expressions, map(int, printed.split()), strict=True))
 
 
-def test_every_structure_is_as_the_compiler_lays_it_out(told: dict[str, int]) -> None:
+def test_every_structure_is_as_the_compiler_lays_it_out(reported: dict[str, int]) -> None:
     for name, structure in STRUCTURES.items():
-        assert told[f"sizeof(struct {name})"] == ctypes.sizeof(structure), name
+        assert reported[f"sizeof(struct {name})"] == ctypes.sizeof(structure), name
         for field in structure._fields_:
             theirs = NAMES.get((name, field[0]), field[0])
-            place = told[f"__builtin_offsetof(struct {name}, {theirs})"]
+            place = reported[f"__builtin_offsetof(struct {name}, {theirs})"]
             assert place == getattr(structure, field[0]).offset, f"{name}.{field[0]}"
 
 
-def test_every_constant_and_call_is_the_headers(told: dict[str, int]) -> None:
+def test_every_constant_and_call_is_the_headers(reported: dict[str, int]) -> None:
     assert len(abi.REQUEST_NAMES) == 17
     for name, value in CONSTANTS.items():
-        assert told[name] & 0xFFFFFFFF == value, name
+        assert reported[name] & 0xFFFFFFFF == value, name
 
 
 def test_no_structure_is_left_out() -> None:

@@ -30,7 +30,7 @@ import hashlib, json, sys
 from drivers._kit.driver import Lost, Sample, SensorConfig, State
 from drivers.camera import CameraDriver
 from recorder.contract.errors import RecorderError
-from recorder.contract.options import check_options
+from recorder.contract.config.options import check_options
 
 options = check_options(CameraDriver.options, json.loads(sys.argv[2]))
 camera = CameraDriver(SensorConfig("front", "v4l2", sys.argv[1], options))

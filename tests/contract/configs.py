@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.config import Config, load_config
+from recorder.contract.config.driver_schema import DriverSchema
+from recorder.contract.config.loading import Config, load_config
+from recorder.contract.config.options import Option
 from recorder.contract.errors import ConfigError
-from recorder.contract.options import Option
-from recorder.contract.schema import DriverSchema
 
 SCHEMAS = {
     "camera": DriverSchema(

@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.config import load_config
+from recorder.contract.config.loading import load_config
+from recorder.contract.config.settings import SECTIONS, SENSOR_KEYS, ProcessSettings
+from recorder.contract.config.yaml_lines import MAX_BYTES
 from recorder.contract.errors import ConfigError, ConfigFaultsError
-from recorder.contract.settings import SECTIONS, SENSOR_KEYS, ProcessSettings
-from recorder.contract.yaml_lines import MAX_BYTES
 from tests.contract.configs import SENSOR, SMALL, load, refusal, schema_of
 
 FULL = """\

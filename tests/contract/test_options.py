@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.errors import ConfigError
-from recorder.contract.options import (
+from recorder.contract.config.options import (
     TYPES,
     Option,
     check_options,
@@ -19,6 +18,7 @@ from recorder.contract.options import (
     table_from_wire,
     table_to_wire,
 )
+from recorder.contract.errors import ConfigError
 
 TABLE = {
     "fps": Option("float", 30.0, "frames per second [Hz]", minimum=0.5, maximum=240),

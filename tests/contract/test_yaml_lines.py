@@ -10,9 +10,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recorder.contract.config import load_config
+from recorder.contract.config.loading import load_config
+from recorder.contract.config.yaml_lines import parse_yaml
 from recorder.contract.errors import ConfigError
-from recorder.contract.yaml_lines import parse_yaml
 from tests.contract.configs import SENSOR, SMALL, load, refusal, schema_of
 
 

@@ -324,7 +324,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()
     tally, seed, began = Tally(), args.seed, time.monotonic()
-    told = began
+    reported = began
     with ProcessPoolExecutor(args.jobs) as pool:
         waiting: set[Future[Tally]] = set()
         while tally.states < args.states:
@@ -341,8 +341,8 @@ def main() -> int:
                     return 1
             if sys.stderr.isatty():
                 print(f"\r{tally.states} of {args.states}", end="", file=sys.stderr, flush=True)
-            elif time.monotonic() - told >= _TELL_S:
-                told = time.monotonic()
+            elif time.monotonic() - reported >= _TELL_S:
+                reported = time.monotonic()
                 print(f"{tally.states} of {args.states}", file=sys.stderr, flush=True)
         for future in waiting:
             future.cancel()

@@ -17,9 +17,9 @@ from recorder.contract.wire import Buffer, Kind, buffer_size
 from recorder.formats.disk import AppendFile
 from recorder.formats.vrs import LayoutBlock, RecordType, StreamId, VrsReader
 from recorder.session.layout import RECOVERED
-from recorder.session.record_format import open_vrs, vrs_streams
 from recorder.session.validation import validate
-from recorder.session.vrs_records import StateData
+from recorder.session.vrs.data_records import StateData
+from recorder.session.vrs.files import open_vrs, vrs_streams
 from recorder.writer.recovery import RECOVERY
 from tests.crash.scenario import (
     SEGMENT_BYTES,
@@ -77,9 +77,9 @@ class Oracle:
         events = [json.loads(line) for line in files[PRIVATE + "events.jsonl"].splitlines()]
         self._validate(folder, files, events, force)
         recovered = json.loads(files[PRIVATE + "session.json"])["state"] == RECOVERED
-        told = sum(event["type"] == RECOVERY for event in events)
-        if told != recovered:
-            raise CrashError(f"{told} events tell of the recovery")
+        reported = sum(event["type"] == RECOVERY for event in events)
+        if reported != recovered:
+            raise CrashError(f"{reported} events tell of the recovery")
         self._vrs(folder, events)
         samples = {}
         for name in SPECS:
@@ -102,13 +102,13 @@ class Oracle:
         """
         with open_vrs(folder) as vrs:
             names = vrs_streams({s: v.tags for s, v in vrs.streams.items()})
-            told: Counter[tuple[str, str]] = Counter()
+            reported: Counter[tuple[str, str]] = Counter()
             for name, stream in names.items():
                 made, last_s = [], -np.inf
                 for record in vrs.records(stream):
                     if record.record_type is RecordType.STATE:
                         state = record.layout(StateData)
-                        told[name, state.kind] += 1
+                        reported[name, state.kind] += 1
                         if state.kind == "state":
                             made.append(json.loads(state.values)["made"])
                     elif record.record_type is RecordType.CONFIGURATION:
@@ -119,7 +119,7 @@ class Oracle:
                     self._vrs_data(folder / name, vrs, stream)
                     self._vrs_states[name] = made
         for event in events:
-            if not told[event["stream"] or "", event["type"]] + told["", event["type"]]:
+            if not reported[event["stream"] or "", event["type"]] + reported["", event["type"]]:
                 raise CrashError(f"session.vrs: no record of {event}")
 
     def _vrs_data(self, folder: Path, vrs: VrsReader, stream: StreamId) -> None:

@@ -12,17 +12,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from recorder.contract.clock import ManualClock
-from recorder.contract.config import Config
+from recorder.contract.config.loading import Config
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.daemon.after.finalizing import Finalizing
 from recorder.daemon.control.requests import Request
 from recorder.daemon.control.server import Call
 from recorder.daemon.daemon import Daemon
-from recorder.daemon.hooks import Notify
+from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.supervisor import WRITER, Supervisor
-from recorder.daemon.recording.wish import WishFile
+from recorder.daemon.recording.desired_state import DesiredStateFile
+from recorder.daemon.service_notifier import ServiceNotifier
 from tests.contract.configs import load
 
 CONFIG = """
@@ -225,7 +225,7 @@ class FakeChore:
         self.ended = True
 
 
-class Log(Notify):
+class Log(ServiceNotifier):
     """A service manager that remembers."""
 
     def __init__(self) -> None:
@@ -291,7 +291,7 @@ class Vehicle:
             self.lines.say,
             notify=self.notify,
             finalizing=finalizing,
-            wishes=WishFile(self.folder / "state", self.boot),
+            desired_state_file=DesiredStateFile(self.folder / "state", self.boot),
         )
         self.running.open()
         return self.running

@@ -20,12 +20,12 @@ import pytest
 
 from recorder.contract.curve import make_keys
 from recorder.contract.errors import StorageError, UsageError
-from recorder.daemon.client import Client, DaemonError
 from recorder.daemon.control import server as control
 from recorder.daemon.control.remote import RemoteControl, RemoteWire
 from recorder.daemon.control.requests import MOST_BYTES
 from recorder.daemon.control.server import Call, ControlServer, may_control
 from recorder.daemon.control.sockets import socket_to_ask, socket_to_serve
+from recorder.daemon.control_client import Client, DaemonError
 
 PATIENCE_S = 20.0
 

@@ -9,7 +9,7 @@ import pytest
 from recorder.contract.errors import UsageError
 from recorder.daemon import preflight
 from recorder.daemon.processes.supervisor import WRITER
-from recorder.daemon.recording.machine import RETRY_S
+from recorder.daemon.recording.state_machine import RETRY_S
 from tests.daemon.fakes import CONFIG, Vehicle, make_session, vehicle
 
 SPLIT = CONFIG.replace("  root: sessions", "  root: sessions\n  split: {minutes: 1}")

@@ -269,12 +269,12 @@ def test_a_duration_is_kept_although_a_driver_hangs_or_is_hopelessly_slow(
 
     def slow() -> dict[str, Any]:
         """What is played comes at a twentieth of its pace."""
-        told = status()
-        if "streams" in told:
+        reported = status()
+        if "streams" in reported:
             played_ns = (bench.vehicle.clock.monotonic_ns() - began_ns) // 20
-            told["streams"]["cam"]["last_ns"] = began_ns + played_ns
-            told["start_mono_ns"] = began_ns
-        return told
+            reported["streams"]["cam"]["last_ns"] = began_ns + played_ns
+            reported["start_mono_ns"] = began_ns
+        return reported
 
     bench.writer.status = slow  # type: ignore[method-assign]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from recorder.contract.errors import StorageError
+from recorder.daemon.background_services import BackgroundServices
 from recorder.daemon.metrics import _MOST_CLIENTS, MetricsServer, render
-from recorder.daemon.surroundings import Surroundings
 
 LINE = re.compile(
     r'recorder_[a-z_]+(\{[a-z_]+="(\\.|[^"\\])*"(,[a-z_]+="(\\.|[^"\\])*")*\})? '
@@ -72,23 +72,37 @@ def test_every_line_is_of_the_format() -> None:
 
 
 def test_what_is_told() -> None:
-    told = values(render(status()))
+    samples_by_name = values(render(status()))
     at = '{sensor="lidar",stream="lidar"}'
-    assert told[f"recorder_stream_rate_hertz{at}"] == 9.98
-    assert told[f"recorder_stream_samples_total{at}"] == 120
-    assert told['recorder_stream_lost_total{sensor="lidar",stream="lidar",cause="network"}'] == 3
-    assert told[f"recorder_stream_uncounted_losses_total{at}"] == 1
-    assert told['recorder_state{state="recording"}'] == 1
-    assert told['recorder_state{state="idle"}'] == 0
-    assert told['recorder_sensor_up{sensor="imu"}'] == 0
-    assert told["recorder_uncommitted_seconds"] == 0.25
-    assert (told["recorder_commits_total"], told["recorder_commit_seconds_total"]) == (60, 1.5)
-    assert told["recorder_disk_floor_bytes"] == 5e9 and "recorder_disk_free_bytes" not in told
+    assert samples_by_name[f"recorder_stream_rate_hertz{at}"] == 9.98
+    assert samples_by_name[f"recorder_stream_samples_total{at}"] == 120
+    assert (
+        samples_by_name['recorder_stream_lost_total{sensor="lidar",stream="lidar",cause="network"}']
+        == 3
+    )
+    assert samples_by_name[f"recorder_stream_uncounted_losses_total{at}"] == 1
+    assert samples_by_name['recorder_state{state="recording"}'] == 1
+    assert samples_by_name['recorder_state{state="idle"}'] == 0
+    assert samples_by_name['recorder_sensor_up{sensor="imu"}'] == 0
+    assert samples_by_name["recorder_uncommitted_seconds"] == 0.25
+    assert (
+        samples_by_name["recorder_commits_total"],
+        samples_by_name["recorder_commit_seconds_total"],
+    ) == (
+        60,
+        1.5,
+    )
+    assert (
+        samples_by_name["recorder_disk_floor_bytes"] == 5e9
+        and "recorder_disk_free_bytes" not in samples_by_name
+    )
 
 
 def test_an_idle_daemon_has_metrics_too() -> None:
-    told = values(render(status(session=None, state="idle", sensors={}, healthy=True)))
-    assert told["recorder_healthy"] == 1 and "recorder_session_bytes" not in told
+    samples_by_name = values(render(status(session=None, state="idle", sensors={}, healthy=True)))
+    assert (
+        samples_by_name["recorder_healthy"] == 1 and "recorder_session_bytes" not in samples_by_name
+    )
 
 
 def test_names_cannot_break_the_format() -> None:
@@ -134,7 +148,7 @@ def test_the_daemons_surroundings_serve_its_status_until_they_are_closed() -> No
         supervisor=SimpleNamespace(tell=lambda *_, **__: None),
     )
     log: Any = SimpleNamespace(follow=lambda session: None)
-    surroundings = Surroundings(daemon, log)
+    surroundings = BackgroundServices(daemon, log)
     assert surroundings.metrics is not None
     (tick,) = daemon.on_tick
     tick(daemon, 0)

@@ -17,7 +17,7 @@ from drivers.camera import CameraDriver
 from drivers.sim.camera import SimulatedCamera
 from drivers.sim.lens import Lens
 from drivers.sim.world import World
-from recorder.contract.options import check_options
+from recorder.contract.config.options import check_options
 from recorder.contract.streams import StreamSpec
 
 Image = npt.NDArray[np.uint8]

@@ -15,8 +15,8 @@ from drivers.sim.camera_parts import simulated_jpeg
 from drivers.sim.emulators.camera import CameraEmulator
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.rig import simulated_camera
-from recorder.contract.options import check_options
-from recorder.contract.settings import SensorEntry
+from recorder.contract.config.options import check_options
+from recorder.contract.config.settings import SensorEntry
 
 SMALL: dict[str, Any] = {"width": 160, "height": 120, "fps": 20, "quality": 80}
 

@@ -16,8 +16,8 @@ from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers.mmwave import MmwaveDriver
 from drivers.sim.emulators.faults import parse_fault
 from drivers.sim.emulators.mmwave import MmwaveEmulator
-from recorder.contract.options import check_options
-from recorder.contract.settings import SensorEntry
+from recorder.contract.config.options import check_options
+from recorder.contract.config.settings import SensorEntry
 
 Frames = npt.NDArray[np.int16]
 
@@ -136,7 +136,7 @@ def lost(items: Sequence[Item | None], cause: str) -> list[Lost]:
     return [item for item in items if isinstance(item, Lost) and item.cause == cause]
 
 
-def told(items: Sequence[Item | None], key: str) -> int:
+def counted(items: Sequence[Item | None], key: str) -> int:
     """The sum of what state and loss records say of that key."""
     values = [item.values for item in items if isinstance(item, State)]
     values += [item.detail for item in items if isinstance(item, Lost)]

@@ -14,8 +14,8 @@ from drivers.ouster import OusterDriver
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.ouster import OusterEmulator
 from drivers.sim.lidar import START_NS
-from recorder.contract.options import check_options
-from recorder.contract.settings import SensorEntry
+from recorder.contract.config.options import check_options
+from recorder.contract.config.settings import SensorEntry
 
 PATIENCE_S = 20.0  # after which a test has failed
 
@@ -94,7 +94,7 @@ def until(emulator: OusterEmulator, seconds: float) -> Callable[[list[Item]], bo
     return enough
 
 
-def told(key: str) -> Callable[[list[Item]], bool]:
+def reported(key: str) -> Callable[[list[Item]], bool]:
     return lambda items: any(isinstance(i, State) and key in i.values for i in items)
 
 

@@ -12,7 +12,7 @@ from ouster.sdk import core, open_source
 
 from drivers._kit.driver import EndOfSource, Item, Sample, SensorConfig
 from drivers.ouster import OusterDriver
-from recorder.contract.options import check_options
+from recorder.contract.config.options import check_options
 from recorder.contract.streams import StreamSpec
 from tests.protocols.test_capture import HOST, ethernet, ipv4, udp
 

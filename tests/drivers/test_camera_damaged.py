@@ -183,7 +183,7 @@ import sys
 from drivers._kit.driver import EndOfSource, SensorConfig
 from drivers.camera import CameraDriver
 from recorder.contract.errors import SourceError
-from recorder.contract.options import check_options
+from recorder.contract.config.options import check_options
 for path in sys.argv[1:]:
     camera = CameraDriver(SensorConfig("c", "file", path, check_options(CameraDriver.options, {})))
     try:

@@ -22,8 +22,8 @@ from drivers.sim.camera import read_frame_number
 from drivers.sim.emulators.base import EmulatedSource
 from drivers.sim.emulators.camera import CameraEmulator
 from drivers.sim.emulators.faults import Fault
+from recorder.contract.config.options import check_options
 from recorder.contract.errors import DeviceError, SourceError
-from recorder.contract.options import check_options
 from tests.drivers.camera_rig import driver, jpeg, write_avi, write_video
 from tests.drivers.http_rig import SMALL, Bench, entry, jpegs, lost, notes, small_jpeg
 

@@ -17,8 +17,8 @@ from drivers._devices.video_file import FrameClock
 from drivers._kit.driver import Sample
 from drivers.camera import CameraDriver
 from drivers.sim.camera import read_frame_number
+from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, SourceError
-from recorder.contract.options import check_options
 from tests.drivers.camera_rig import (
     HEIGHT,
     PICTURES,

@@ -17,8 +17,8 @@ from drivers.sim.camera import SimulatedCamera, read_frame_number
 from drivers.sim.lens import Lens
 from drivers.sim.rig import simulated_camera
 from drivers.sim.world import World
+from recorder.contract.config.options import check_options
 from recorder.contract.errors import SourceError
-from recorder.contract.options import check_options
 from tests.drivers.camera_rig import (
     HEIGHT,
     WIDTH,

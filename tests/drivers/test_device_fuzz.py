@@ -175,9 +175,9 @@ def test_a_radar_that_is_told_what_cannot_be(word: str) -> None:
             changed = " ".join([*words[:place], word, *words[place + 1 :]]) + "\n"
             for each in (*LINES[:-1], changed.encode(), LINES[-1]):
                 firmware.step(each, BOOT_NS)
-            if firmware.running and (told := firmware.chirp()) is not None:
-                assert 0 < told[0].frame_bytes < 1 << 30
-                assert told[0].frame_period >= told[0].frame_time > 0
+            if firmware.running and (reported := firmware.chirp()) is not None:
+                assert 0 < reported[0].frame_bytes < 1 << 30
+                assert reported[0].frame_period >= reported[0].frame_time > 0
             firmware.step(b"sensorStop\n", BOOT_NS)
 
 
@@ -228,7 +228,7 @@ class MtiLine:
 def test_answers_at_the_imus_port(monkeypatch: pytest.MonkeyPatch) -> None:
     line = MtiLine(3)
     monkeypatch.setattr(xsens_device, "read_bytes", line.read)
-    good, told, before = 0, set(), 0
+    good, reported, before = 0, set(), 0
     with terminal() as (_, slave):
         while line.answers < COUNT:
             mti: Any = Mti(os.ttyname(slave), "imu", now_ns=line.now_ns)
@@ -241,13 +241,13 @@ def test_answers_at_the_imus_port(monkeypatch: pytest.MonkeyPatch) -> None:
                 mti.measure()
                 good += 1
             except DeviceError as error:
-                told.add(str(error))
+                reported.add(str(error))
             finally:
                 mti.close()
             if line.answers < COUNT // 4:
                 before = resident()
-    assert good > 100 and len(told) > 10
-    assert all(text.startswith("imu: ") for text in told)
+    assert good > 100 and len(reported) > 10
+    assert all(text.startswith("imu: ") for text in reported)
     assert resident() - before < GROWTH
 
 
@@ -268,7 +268,7 @@ def commands() -> list[bytes]:
 
 
 def test_commands_at_the_emulated_imus_port() -> None:
-    rng, told = random.Random(4), commands()
+    rng, reported = random.Random(4), commands()
     emulator = XsensEmulator(imu_entry(rate=100.0), (), 1)
     path = emulator.start().source.partition(":")[2]
     now_ns = before = 0
@@ -277,7 +277,7 @@ def test_commands_at_the_emulated_imus_port() -> None:
     try:
         listen_at(port, emulator._device.baudrate)
         for k in range(COUNT):
-            raw = mutated(rng, told[k % len(told)], (b"\xfa\xff", told[-2]))
+            raw = mutated(rng, reported[k % len(reported)], (b"\xfa\xff", reported[-2]))
             if rng.random() < 0.3 and len(raw) > 5:
                 raw = raw[:-1] + bytes([-sum(raw[1:-1]) & 0xFF])
             with contextlib.suppress(BlockingIOError):
@@ -295,7 +295,7 @@ def test_commands_at_the_emulated_imus_port() -> None:
         for _ in range(5):
             now_ns += 500_000_000
             emulator.step(now_ns)
-        os.write(port, told[0] + told[1])
+        os.write(port, reported[0] + reported[1])
         emulator.step(now_ns)
         time_limit = time.monotonic() + 10
         said = b""

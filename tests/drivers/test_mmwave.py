@@ -15,8 +15,8 @@ from drivers._protocols.chirp import ChirpConfig
 from drivers.mmwave import SIM_CHIRP, MmwaveDriver
 from drivers.sim.dca1000_packets import FramePackets
 from drivers.sim.radar import SimulatedRadar
+from recorder.contract.config.options import check_options, table_from_wire, table_to_wire
 from recorder.contract.errors import ConfigError, SourceError
-from recorder.contract.options import check_options, table_from_wire, table_to_wire
 from recorder.contract.streams import StreamSpec
 
 SMALL: dict[str, Any] = {

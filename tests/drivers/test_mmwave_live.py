@@ -17,18 +17,18 @@ from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.dca1000 import SYSTEM_ERROR, Answer
 from drivers.mmwave import MmwaveDriver
 from drivers.sim.dca1000_packets import CardBuffer
+from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError
-from recorder.contract.options import check_options
 from tests.drivers.mmwave_rig import (
     QUICK,
     QUICK_SHAPE,
     Frames,
     Rig,
+    counted,
     iq,
     lost,
     recording,
     samples,
-    told,
     valid,
 )
 
@@ -89,7 +89,7 @@ def test_frames_come_with_rising_times_at_their_pace(tmp_path: Path) -> None:
     assert all(a < b for a, b in pairwise(times))
     # 29 periods of 10 ms, by the arrival of each frame's last packet.
     assert times[-1] - times[0] > 250e6
-    assert not lost(items, "network") and not told(items, "packets_lost")
+    assert not lost(items, "network") and not counted(items, "packets_lost")
     (state,) = (item for item in items if isinstance(item, State) and item.lasting)
     assert state.values["fpga_version"] == "2.9"
 
@@ -128,7 +128,7 @@ def test_every_fault_of_a_packet_is_counted(tmp_path: Path) -> None:
         # Until some quiet after the last fault, and the next account of packets.
         items = rig.read(
             lambda items: (
-                told(items, "packets_damaged")
+                counted(items, "packets_damaged")
                 and len(samples(items)) > 110
                 and all(valid(sample) for sample in samples(items)[-20:])
             )
@@ -136,10 +136,14 @@ def test_every_fault_of_a_packet_is_counted(tmp_path: Path) -> None:
         injected = rig.emulator.injected
     accounted(items, truth)
     assert injected["loss"] > 60 and min(injected.values()) > 5
-    assert told(items, "packets_lost") == injected["loss"]
-    assert told(items, "packets_corrupt") == told(items, "packets_damaged") == injected["corrupt"]
-    assert told(items, "packets_duplicate") == injected["duplicate"]
-    assert told(items, "packets_late") == 0
+    assert counted(items, "packets_lost") == injected["loss"]
+    assert (
+        counted(items, "packets_corrupt")
+        == counted(items, "packets_damaged")
+        == injected["corrupt"]
+    )
+    assert counted(items, "packets_duplicate") == injected["duplicate"]
+    assert counted(items, "packets_late") == 0
     assert len(lost(items, "network")) == 1  # 60 packets are more than a frame
     for state in items:
         if isinstance(state, State) and "bytes_missing" in state.values:
@@ -244,7 +248,7 @@ def test_what_others_send_does_not_disturb(tmp_path: Path) -> None:
             stranger.sendto(packet, ("127.0.0.1", rig.ports["data_port"]))
         items += rig.frames(10)
     assert accounted(items, truth) == 13
-    assert not told(items, "packets_lost")
+    assert not counted(items, "packets_lost")
 
 
 def test_packets_of_a_capture_before_are_none_of_this_one(
@@ -277,7 +281,7 @@ def test_packets_of_a_capture_before_are_none_of_this_one(
         items = rig.frames(5)
     assert len(setting_up) > 1300 // 512 and set(setting_up) == {0.0}, "it waits for none of them"
     assert accounted(items, truth) == 5
-    assert not told(items, "packets_lost")
+    assert not counted(items, "packets_lost")
     assert not [item for item in items if isinstance(item, Lost)]
 
 

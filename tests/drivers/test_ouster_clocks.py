@@ -33,10 +33,10 @@ def test_each_step_back_of_the_host_clock_is_told_and_smoothed(tmp_path: Path) -
     ]
     true_ns = [sweep[-1][0] for sweep in sweeps]
     _, items = play(driver_for("pcap", write(tmp_path, info, [p for s in stepped for p in s])))
-    told = [i.values["host_clock_step_ns"] for i in items if isinstance(i, State)]
-    assert len(told) == 2
-    assert told[0] == pytest.approx(-(10**10), abs=SWEEP_NS)
-    assert told[1] == pytest.approx(-5 * 10**9, abs=SWEEP_NS)
+    reported = [i.values["host_clock_step_ns"] for i in items if isinstance(i, State)]
+    assert len(reported) == 2
+    assert reported[0] == pytest.approx(-(10**10), abs=SWEEP_NS)
+    assert reported[1] == pytest.approx(-5 * 10**9, abs=SWEEP_NS)
     stamps = [int(s.t_ns[-1]) for s in samples(items)]
     assert len(stamps) == 4
     # A step hides the time between two packets; what lies behind it keeps its distances.

@@ -23,9 +23,9 @@ from tests.drivers.ouster_device import (
     live_driver,
     packets_missing,
     read_until,
+    reported,
     running,
     sweeps,
-    told,
     until,
     write_metadata,
 )
@@ -179,7 +179,7 @@ def test_a_stalled_sensor_misses_what_it_did_not_send(tmp_path: Path) -> None:
 def test_a_rebooted_sensor_is_noticed_and_its_metadata_recorded(tmp_path: Path) -> None:
     metadata = write_metadata(tmp_path, make_info())
     emulator = emulator_for("sim", "", [Fault("reboot", 0.3, 0.2)], metadata=metadata)
-    items = record(emulator, told("metadata"), speed=1)
+    items = record(emulator, reported("metadata"), speed=1)
     states = [i.values for i in items if isinstance(i, State)]
     first = next(s["init_id"] for s in states if "settings" in s)
     (restart,) = (s for s in states if s.get("sensor_restarted"))
@@ -250,12 +250,12 @@ def test_settings_are_set_and_recorded() -> None:
     with running(emulator) as address:
         driver = live_driver(address, **options)
         specs = driver.open()
-        items = read_until(driver, told("time_sync"))
+        items = read_until(driver, reported("time_sync"))
         items += read_until(driver, sweeps(1))
         driver.close()
         again = live_driver(address, **options)
         again.open()  # nothing differs: it is not reinitialized once more
-        other = read_until(again, told("settings"))
+        other = read_until(again, reported("settings"))
         again.close()
         with pytest.raises(SourceError, match=r"400 .*unknown setting colour"):
             live_driver(address, settings={"colour": 1}).open()
@@ -278,7 +278,7 @@ def test_alerts_are_told_and_named(tmp_path: Path) -> None:
         driver.open()
         assert emulator._api is not None
         emulator._api.alerts.append({"id": "0x01000015", "msg": "too warm"})
-        items = read_until(driver, told("alerts"))
+        items = read_until(driver, reported("alerts"))
         driver.close()
     states = [i.values for i in items if isinstance(i, State)]
     assert next(s["alert_flags"] for s in states if "alert_flags" in s) == 1
@@ -394,7 +394,7 @@ def test_sources_that_cannot_be(tmp_path: Path) -> None:
 
 def test_a_small_buffer_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, make_info()))
-    items = record(emulator, told("socket_buffer_bytes"), socket_buffer_mb=1e5)
+    items = record(emulator, reported("socket_buffer_bytes"), socket_buffer_mb=1e5)
     (state,) = (
         i.values for i in items if isinstance(i, State) and "socket_buffer_bytes" in i.values
     )

@@ -194,11 +194,11 @@ def test_while_the_host_clock_steps_stamps_are_not_believed(kernel: Kernel) -> N
 
 def test_losses_add_up_over_the_wrap_of_the_kernels_count(kernel: Kernel) -> None:
     now = kernel.real_ns
-    told = []
+    reported = []
     for lost in (None, 3, 3, 10, 0xFFFFFFF0, 5, 7):
         kernel.receive((now, None), (now, lost))
-        told.append(kernel._receiver.overflow)
-    assert told == [0, 3, 3, 10, 0xFFFFFFF0, 0x100000005, 0x100000007]
+        reported.append(kernel._receiver.overflow)
+    assert reported == [0, 3, 3, 10, 0xFFFFFFF0, 0x100000005, 0x100000007]
     kernel.receive((now, 8), (now, 9), (now, None))
     assert kernel._receiver.overflow == 0x100000009, "the last that has one"
 

@@ -13,8 +13,8 @@ from drivers.camera import CameraDriver
 from drivers.mmwave import MmwaveDriver
 from drivers.ouster import OusterDriver
 from drivers.xsens import XsensDriver
-from recorder.contract.config import Config, load_config
-from recorder.contract.schema import DriverSchema
+from recorder.contract.config.driver_schema import DriverSchema
+from recorder.contract.config.loading import Config, load_config
 
 CONFIG = Path(__file__).parents[2] / "configs" / "vehicle.yaml"
 RULES = CONFIG.parents[1] / "systemd" / "60-recorder.rules"

@@ -17,8 +17,8 @@ from drivers._protocols.mtdata2 import Coordinates, GnssPvt, MtData2, Precision,
 from drivers._protocols.xbus import XbusParser, encode_message
 from drivers._xsens import played
 from drivers.xsens import XsensDriver
+from recorder.contract.config.options import check_options
 from recorder.contract.errors import SourceError, StreamChangedError
-from recorder.contract.options import check_options
 from recorder.contract.streams import StreamSpec
 from tests.protocols.xsens_logs import (
     acceleration_of,
@@ -375,7 +375,7 @@ def test_changed_frame_ends_the_stream_after_its_samples(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (b"", "nor any other Xbus message"),
         (b"no log at all" * 1000, "nor any other Xbus message"),
@@ -383,8 +383,8 @@ def test_changed_frame_ends_the_stream_after_its_samples(path: Path) -> None:
         (gnss(1, 1) * 3, "hold gnss_pvt, packet_counter, sample_time_fine"),
     ],
 )
-def test_source_without_samples(path: Path, content: bytes, told: str) -> None:
-    with pytest.raises(SourceError, match=told) as caught:
+def test_source_without_samples(path: Path, content: bytes, reported: str) -> None:
+    with pytest.raises(SourceError, match=reported) as caught:
         driver_of(write(path, content)).open()
     assert str(path) in str(caught.value) and "imu: file:" in str(caught.value)
 

@@ -150,7 +150,7 @@ def test_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     tty.setraw(slave)
     os.set_blocking(master, False)
     rng, stop = random.Random(4), threading.Event()
-    told: list[str] = []
+    reported: list[str] = []
 
     def answer() -> None:
         mti = MtiDevice(115_200, wanted_outputs(100, []), taken_outputs)
@@ -178,7 +178,7 @@ def test_answers(monkeypatch: pytest.MonkeyPatch) -> None:
                 mti.measure()
                 good += 1
             except DeviceError as error:
-                told.append(str(error))
+                reported.append(str(error))
             finally:
                 mti.close()
             assert time.monotonic() - began < PATIENCE_S
@@ -187,5 +187,5 @@ def test_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.join()
         os.close(master)
         os.close(slave)
-    assert good > 20 and len(told) > 20
-    assert all(text.startswith("imu: ") for text in told)
+    assert good > 20 and len(reported) > 20
+    assert all(text.startswith("imu: ") for text in reported)

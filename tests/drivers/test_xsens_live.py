@@ -24,8 +24,8 @@ from drivers._protocols.xbus_commands import Mid, Output, wanted_outputs
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.imu import BOOT_NS
 from drivers.xsens import XsensDriver
+from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError, SourceError
-from recorder.contract.options import check_options
 from tests.drivers.xsens_rig import PATIENCE_S, MtiRig, losses, samples, states
 from tests.protocols.xsens_logs import log, sample
 
@@ -160,10 +160,10 @@ def test_what_it_cannot_say_is_warned_of_once(capsys: pytest.CaptureFixture[str]
         rig.driver.close()
         rig.driver.open()
     assert spec.rate_hz == 250.0
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 2
-    assert told[0] == "imu: the device sends 250 samples a second, not 300"
-    assert "low-latency" in told[1]
+    reported = capsys.readouterr().err.splitlines()
+    assert len(reported) == 2
+    assert reported[0] == "imu: the device sends 250 samples a second, not 300"
+    assert "low-latency" in reported[1]
 
 
 def test_too_slow_a_line_is_refused() -> None:
@@ -300,23 +300,23 @@ def until_gone(rig: MtiRig) -> tuple[list[Item], str]:
 def reopened(rig: MtiRig) -> list[str]:
     """As the kit does, without its back-off; what was said until it was back."""
     rig.driver.close()
-    told: list[str] = []
+    reported: list[str] = []
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
             rig.driver.open()
-            return told
+            return reported
         except DeviceError as error:
-            told.append(str(error))
-    pytest.fail(f"it does not come back: {told[-1]}")
+            reported.append(str(error))
+    pytest.fail(f"it does not come back: {reported[-1]}")
 
 
 def test_unplugged_and_plugged_in_again() -> None:
     with MtiRig([Fault("unplug", at_s=0.2, duration_s=0.2)], rate=200.0) as rig:
         (spec,) = rig.driver.open()
-        before, told = until_gone(rig)
+        before, reported = until_gone(rig)
         assert not losses(before) and len(times(before)) > 10  # what came before is given out
-        assert "imu: serial:" in told
+        assert "imu: serial:" in reported
         assert any("No such file" in reason for reason in reopened(rig))
         after = rig.read(10)
         assert rig.emulator.injected["unplug"] >= 40
@@ -329,8 +329,8 @@ def test_unplugged_and_plugged_in_again() -> None:
 def test_a_device_that_starts_anew_is_configured_anew() -> None:
     with MtiRig([Fault("reboot", at_s=0.2, duration_s=0.05)], rate=200.0) as rig:
         rig.driver.open()
-        before, told = until_gone(rig)
-        assert told.endswith("the device has started anew")
+        before, reported = until_gone(rig)
+        assert reported.endswith("the device has started anew")
         reopened(rig)
         after = rig.read(5)
         assert rig.emulator.injected["reboot"] >= 10
@@ -340,8 +340,8 @@ def test_a_device_that_starts_anew_is_configured_anew() -> None:
 def test_silence_is_a_device_that_has_gone() -> None:
     with MtiRig([Fault("stall", at_s=0.1, duration_s=60)], driver={"timeout_s": 1}) as rig:
         rig.driver.open()
-        items, told = until_gone(rig)
-    assert samples(items) and told.endswith("no sample for 1 s")
+        items, reported = until_gone(rig)
+    assert samples(items) and reported.endswith("no sample for 1 s")
 
 
 def test_absent_ports(tmp_path: Path) -> None:
@@ -454,5 +454,5 @@ def test_an_error_of_the_device_is_a_state_and_no_loss() -> None:
         rig.emulator._write(ERROR)
         items = rig.read_until(lambda items: any("device_error" in s for s in states(items)))
     assert not losses(items)
-    told = next(s for s in states(items) if "device_error" in s)
-    assert told["device_error"].startswith("the device has an error")
+    reported = next(s for s in states(items) if "device_error" in s)
+    assert reported["device_error"].startswith("the device has an error")

@@ -13,8 +13,8 @@ from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.xsens import XsensEmulator
 from drivers.xsens import XsensDriver
 from recorder.contract.closing import Closing
-from recorder.contract.options import check_options
-from recorder.contract.settings import SensorEntry
+from recorder.contract.config.options import check_options
+from recorder.contract.config.settings import SensorEntry
 
 PATIENCE_S = 20.0  # an upper bound; nothing waits for it
 

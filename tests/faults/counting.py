@@ -18,7 +18,7 @@ from drivers._kit import link
 from drivers._kit.driver import Driver, Sample
 from drivers._kit.outbox import Outbox
 from drivers._kit.runner import main
-from recorder.contract.options import Option
+from recorder.contract.config.options import Option
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from tests.faults.numbers import encoded, stream

@@ -59,7 +59,7 @@ def hour_long(root: Path) -> Path:
     clock.advance(1800.0)
     writer.commit()
     for _ in range(1, COMMITS):  # as many as there would have been
-        writer._told.journal.commit(t_ns=clock.monotonic_ns(), **writer._last)
+        writer._session_log.journal.commit(t_ns=clock.monotonic_ns(), **writer._last)
     for spec in (LIDAR, CAMERA, IMU):
         append(spec, SAMPLES[spec.name] - SAMPLES[spec.name] // 2)
     clock.advance(1800.0)

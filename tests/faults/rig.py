@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from drivers._kit.announced import Session
 from drivers._kit.link import Link
+from drivers._kit.session_announcement import Session
 from recorder.contract.bus import DriverSocket
 from recorder.contract.clock import SystemClock
 from recorder.contract.streams import StreamSpec

@@ -125,9 +125,9 @@ def hold_against(
     numbers = stored(path, name)  # no torn sample
     assert not np.any(np.diff(numbers) <= 0), f"twice, or out of order: {where}"
     found = set(numbers)
-    told = read_session_json(path)["epochs"].get(name, [])
-    starts = [*(run["first_sample"] for run in told), len(numbers)]
-    runs = {run["epoch"]: numbers[starts[i] : starts[i + 1]] for i, run in enumerate(told)}
+    reported = read_session_json(path)["epochs"].get(name, [])
+    starts = [*(run["first_sample"] for run in reported), len(numbers)]
+    runs = {run["epoch"]: numbers[starts[i] : starts[i + 1]] for i, run in enumerate(reported)}
     assert runs.keys() <= epochs.keys(), where
     for number, epoch in epochs.items():
         taken = [n for n, was_taken in epoch.offered if was_taken]

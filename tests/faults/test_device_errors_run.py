@@ -56,8 +56,8 @@ def hold_against_promises(disk: Disk, folder: Path, where: str) -> None:
     lines = (path / "_recorder/events.jsonl").read_text().splitlines()
     lost = [event for event in map(json.loads, lines) if event["type"] == "lost"]
     for name in (*STREAMS, "d"):
-        told = [event for event in lost if event["stream"] == name]
-        hold_against(path, name, promises(folder / "log", name), told, where)
+        reported = [event for event in lost if event["stream"] == name]
+        hold_against(path, name, promises(folder / "log", name), reported, where)
 
 
 @pytest.mark.campaign(weight=8)

@@ -202,9 +202,9 @@ def test_a_seal_tells_what_it_lost(root: Path, syscalls: Syscalls) -> None:
     syscalls.hook = fail_the_second_commit
     scenario = Scenario(root)
     assert scenario.path is not None and scenario.acked == {"a": 6, "b": 3}, scenario.acked
-    told = events(scenario.path)
-    assert [e["type"] for e in told if e["cause"] == "sealed"] == ["disk"]
-    lost = {e["stream"]: e for e in told if e["type"] == "lost"}
+    reported = events(scenario.path)
+    assert [e["type"] for e in reported if e["cause"] == "sealed"] == ["disk"]
+    lost = {e["stream"]: e for e in reported if e["type"] == "lost"}
     assert set(lost) == {"a", "b"}
     assert all(e["cause"] == "disk" and e["count"] is None for e in lost.values())
     assert (lost["a"]["first_seq"], lost["b"]["first_seq"]) == (6, 3)

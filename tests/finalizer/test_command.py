@@ -12,9 +12,9 @@ import pytest
 
 from recorder.cli import main
 from recorder.cli.finalize import configured_steps, finalize_session, parse_steps
-from recorder.contract.config import load_config
+from recorder.contract.config.driver_schema import DriverSchema
+from recorder.contract.config.loading import load_config
 from recorder.contract.errors import ConfigError, UsageError
-from recorder.contract.schema import DriverSchema
 from recorder.finalizer import Step
 from tests.session.build import Builder, camera_spec, imu_spec
 
@@ -85,8 +85,8 @@ def test_one_archive_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[st
     options = ["--option", "ncore.poses=none", "--format", "json"]
     assert run(path, "--to", "l5kit,ncore,vrs", *options) == 1
     captured = capsys.readouterr()
-    told = [archive["archive"] for archive in json.loads(captured.out)["archives"]]
-    assert told == ["l5kit", "vrs"]
+    reported = [archive["archive"] for archive in json.loads(captured.out)["archives"]]
+    assert reported == ["l5kit", "vrs"]
     assert "ncore: " in captured.err
     assert "has no stream 'none'" in captured.err
     assert sorted(p.name for p in (path / "_archives").glob("*/*")) == ["drive.vrs", "drive.zarr"]

@@ -89,7 +89,9 @@ def test_sessions_become_one_dataset(
     out = tmp_path / "far" / "summer"
     before = [contents(path) for path in sessions]
     shown: list[tuple[str, float, float]] = []
-    (result,) = collect(sessions, [Step("fake")], out, progress=lambda *told: shown.append(told))
+    (result,) = collect(
+        sessions, [Step("fake")], out, progress=lambda *progress: shown.append(progress)
+    )
     assert result.files == (out / "fake/summer.set",)
     assert (result.session, result.sessions) == (None, tuple(sessions))
     assert result.notes == ("a: imu: is odd", "b: imu: is odd", "c: imu: is odd")

@@ -20,13 +20,13 @@ import pytest
 from recorder import finalizer
 from recorder.archives import ArchiveError, base, staging
 from recorder.archives.base import Job, Packed, Packer
+from recorder.contract.config.options import Option
 from recorder.contract.errors import (
     ConfigError,
     SessionError,
     StorageError,
     UsageError,
 )
-from recorder.contract.options import Option
 from recorder.finalizer import ARCHIVES, Step, finalize, verify
 from recorder.formats.disk import PosixDisk
 from tests.acceptance.command import contents
@@ -89,7 +89,7 @@ def in_place(session: Path) -> dict[str, bytes]:
 def test_an_archive_comes_into_place(packer: FakePacker, session: Path) -> None:
     before = contents(session)
     shown: list[tuple[str, float, float]] = []
-    (result,) = finalize(session, [Step("fake")], progress=lambda *told: shown.append(told))
+    (result,) = finalize(session, [Step("fake")], progress=lambda *reported: shown.append(reported))
     assert in_place(session) == {"drive.bin": b"one", "drive.d/part": b"one"}
     assert [path.name for path in result.files] == ["drive.d", "drive.bin"]
     assert (result.bytes, result.notes) == (6, ("camera: is odd",))
@@ -349,13 +349,13 @@ def test_a_calibration_that_is_wrong(packer: FakePacker, session: Path) -> None:
 def test_archives_behind_one_that_fails(packer: FakePacker, session: Path) -> None:
     bad = FakePacker(fail=ArchiveError("bad frame"))
     packers = {"bad": bad, "fake": packer}
-    told: list[str] = []
+    reported: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finalizer, "load_packer", packers.__getitem__)
         steps = [Step("bad"), Step("fake")]
-        (result,) = finalize(session, steps, failed=lambda error: told.append(str(error)))
+        (result,) = finalize(session, steps, failed=lambda error: reported.append(str(error)))
     assert result.archive == "fake"
-    assert told == [f"{session}: fake: camera, sample 2: bad frame"]
+    assert reported == [f"{session}: fake: camera, sample 2: bad frame"]
 
 
 def test_damage_beside_the_sensors_is_no_hindrance(packer: FakePacker, session: Path) -> None:

@@ -93,7 +93,7 @@ def test_syncs_stand_between_what_must_not_change_its_order(
     """After a power cut, too, nothing names what is not there, or not its own."""
     done: list[str] = []
 
-    def told(what: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def reported(what: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
             done.append(f"{what} {arguments[-1].name}")
             return real(*arguments, **named)
@@ -105,10 +105,10 @@ def test_syncs_stand_between_what_must_not_change_its_order(
             (parent / "data").write_text(parent.name)
             (parent / "index").write_text(parent.name)
         (tmp_path / "stale").touch()
-        monkeypatch.setattr(PosixDisk, "sync_folder", told("sync", PosixDisk.sync_folder))
-        monkeypatch.setattr(staging, "exchange", told("exchange", staging.exchange))
-        monkeypatch.setattr(Path, "rename", told("rename", Path.rename))
-        monkeypatch.setattr(Path, "unlink", told("unlink", Path.unlink))
+        monkeypatch.setattr(PosixDisk, "sync_folder", reported("sync", PosixDisk.sync_folder))
+        monkeypatch.setattr(staging, "exchange", reported("exchange", staging.exchange))
+        monkeypatch.setattr(Path, "rename", reported("rename", Path.rename))
+        monkeypatch.setattr(Path, "unlink", reported("unlink", Path.unlink))
         staging.publish(folder, tmp_path, Packed(("data", "index"), ("stale",)))
     place = tmp_path.name
     assert done[:9] == [

@@ -252,10 +252,10 @@ def test_the_kernel_is_told_early_of_what_there_is_to_write(
     """Each byte once, in order, of large files only; where the C library can."""
     if platform.libc_ver()[0] == "glibc":
         assert disk._sync_file_range is not None
-    told: list[tuple[int, int, int]] = []
+    reported: list[tuple[int, int, int]] = []
 
     def begin(fd: int, offset: int, size: int, flags: int) -> int:
-        told.append((offset, size, flags))
+        reported.append((offset, size, flags))
         return 0
 
     monkeypatch.setattr(disk, "_sync_file_range", begin)
@@ -264,12 +264,12 @@ def test_the_kernel_is_told_early_of_what_there_is_to_write(
         (PosixDisk().create(tmp_path / "file"), 0),
         (PosixDisk().reopen(tmp_path / "old", 3), 3),
     ):
-        told.clear()
+        reported.clear()
         part = bytes(disk.WRITEBACK_BYTES // 2)
         for _ in range(5):
             file.append(part)
             file.flush()
-        assert [offset for offset, _, _ in told] == [first, first + 2 * len(part)]
-        assert [size for _, size, _ in told] == [2 * len(part)] * 2
-        assert {flags for _, _, flags in told} == {2}, "SYNC_FILE_RANGE_WRITE"
+        assert [offset for offset, _, _ in reported] == [first, first + 2 * len(part)]
+        assert [size for _, size, _ in reported] == [2 * len(part)] * 2
+        assert {flags for _, _, flags in reported} == {2}, "SYNC_FILE_RANGE_WRITE"
         file.close()

@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 from drivers._kit import link as link_module
-from drivers._kit.announced import Session
 from drivers._kit.link import Link
+from drivers._kit.session_announcement import Session
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
@@ -32,7 +32,7 @@ from recorder.session.layout import SessionPlan
 from recorder.session.lock import lock_session
 from recorder.writer import service as service_module
 from recorder.writer import session_writer as session_writer_module
-from recorder.writer.opened import Opened
+from recorder.writer.active_session import ActiveSession
 from recorder.writer.service import WriterService
 from tests.kit.actors import UP_MARK, Actor, Pipe, SimDisk, current
 
@@ -248,7 +248,7 @@ class Plane:
 
         inbox: Any = Inbox
         monkeypatch.setattr(
-            service_module, "Opened", lambda w, i, u: Opened(w, i, u, inbox=inbox())
+            service_module, "ActiveSession", lambda w, i, u: ActiveSession(w, i, u, inbox=inbox())
         )
         threads = SimpleNamespace(Thread=Thread, Event=threading.Event)
         monkeypatch.setattr(service_module, "threading", threads)
@@ -292,10 +292,10 @@ class Plane:
                     os.close(fd)
         self._locks.clear()
 
-    def _sessions_open(self) -> list[Opened]:
+    def _sessions_open(self) -> list[ActiveSession]:
         if self.service is None:
             return []
-        return [o for o in (self.service._leaving, self.service._open) if o is not None]
+        return [o for o in (self.service._previous, self.service._active) if o is not None]
 
     def pause_for(self, ready: Callable[[], bool], seconds: float | None) -> None:
         actor: Actor = current.actor

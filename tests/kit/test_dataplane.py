@@ -264,8 +264,8 @@ def test_a_writer_that_dies_before_it_could_acknowledge(make_plane: Any) -> None
     driver.link.end(session, "eof", "")
 
     def durable() -> bool:
-        assert plane.service is not None and plane.service._open is not None
-        return plane.service._open.writer.durable.get("cam", (0, 0))[1] == 6
+        assert plane.service is not None and plane.service._active is not None
+        return plane.service._active.writer.durable.get("cam", (0, 0))[1] == 6
 
     plane.run(durable, 5.0, "durable")
     assert "ended" not in driver.reports
@@ -350,8 +350,8 @@ def test_a_stalled_disk_is_no_reason_for_the_writers_memory_to_grow(
     begin(plane, ("cam", (CAMERA,)))
     driver = plane.drivers["cam"]
     outbox = driver.link._outbox
-    assert outbox is not None and plane.service is not None and plane.service._open is not None
-    opened = plane.service._open
+    assert outbox is not None and plane.service is not None and plane.service._active is not None
+    opened = plane.service._active
     window = 20_000
     plane.service._share_out = lambda: share(plane, window)  # type: ignore[method-assign]
     plane.start_driver("late", LATE)

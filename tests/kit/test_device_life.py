@@ -127,9 +127,9 @@ def test_a_device_that_goes_and_comes_back(make_rig: Callable[..., Rig]) -> None
     assert (lost["cause"], lost["count"]) == ("device", None)
     gap_s = lost["duration_ns"] / 1e9
     assert gap_s > 1.0 and lost["estimate"] == pytest.approx(gap_s * 100, abs=1)
-    told = [line["state"] for line in lines(session, "log.jsonl")]
-    assert told[0] == {"gain": 7}, "what holds is said at the start of every session"
-    assert [t["device"] for t in told if "device" in t] == ["lost", "back"]
+    reported = [line["state"] for line in lines(session, "log.jsonl")]
+    assert reported[0] == {"gain": 7}, "what holds is said at the start of every session"
+    assert [t["device"] for t in reported if "device" in t] == ["lost", "back"]
 
 
 def test_what_lasts_is_told_as_it_is_when_a_session_begins(
@@ -165,8 +165,8 @@ def test_what_lasts_is_told_as_it_is_when_a_session_begins(
     rig.record(driver, during=again)
     assert len(sessions) == 2
     for session in sessions:
-        told = [line["state"] for line in lines(session, "log.jsonl")]
-        assert told == [{"gain": 8, "exposure": 3}]
+        reported = [line["state"] for line in lines(session, "log.jsonl")]
+        assert reported == [{"gain": 8, "exposure": 3}]
 
 
 def test_a_session_that_ends_while_its_device_is_away(make_rig: Callable[..., Rig]) -> None:

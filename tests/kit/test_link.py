@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._kit.announced import Session
 from drivers._kit.link import Link
+from drivers._kit.session_announcement import Session
 from recorder.contract.bus import TapSubscriber, WriterSocket, tap_address
 from recorder.contract.clock import ManualClock
 from recorder.contract.errors import ProtocolError

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._kit.announced import Session
 from drivers._kit.link import Link
+from drivers._kit.session_announcement import Session
 from recorder.contract.bus import TapSubscriber, tap_address
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
@@ -98,12 +98,12 @@ def test_a_device_is_away_since_the_last_sample_of_each_stream(stage: TwoStreams
 
 def test_a_second_absence_begins_where_the_first_ended(stage: TwoStreams) -> None:
     session = stage.enter()
-    for absence, told in ((2.0, {"imu": (2, 2, 400), "gnss": (2, 2, None)}),
+    for absence, reported in ((2.0, {"imu": (2, 2, 400), "gnss": (2, 2, None)}),
                           (3.0, {"imu": (5, 3, 600), "gnss": (5, 3, None)})):  # fmt: skip
         stage.link.device_lost()
         stage.clock.advance(absence)
         stage.link.device_back()
-        assert stage.losses() == told
+        assert stage.losses() == reported
     stage.link.device_back()  # it was not away
     stage.clock.advance(0.5)
     stage.give("imu", T0 + 7 * S, session)
@@ -179,17 +179,17 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     stage.announce(following, crossing="s1")
     held = before + 2 * Message(Kind.END, stream="gnss", values={"reason": "split"}).nbytes
     epoch = stage.give("imu", T0 + 2 * S, session).epoch
-    told = len(stage.stats)
+    reported = len(stage.stats)
     stage.clock.advance(1.0)
-    stage.until(lambda: len(stage.stats) > told)
+    stage.until(lambda: len(stage.stats) > reported)
     figures = stage.stats[-1]
     own = figures["held"] - held
     assert 10_000 < own < 10_200
     assert (figures["buffer"], figures["refused"]) == (100_000 - held, {})
     stage.say(Kind.ACK, positions={s.name: [outbox.epoch, 99, 99] for s in SPECS})
-    told = len(stage.stats)
+    reported = len(stage.stats)
     stage.clock.advance(1.0)
-    stage.until(lambda: len(stage.stats) > told)
+    stage.until(lambda: len(stage.stats) > reported)
     assert stage.stats[-1] == {"held": own, "buffer": 100_000, "refused": {}}
     assert epoch != outbox.epoch
 

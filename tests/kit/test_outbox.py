@@ -22,7 +22,7 @@ from drivers._kit.outbox import Outbox
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.writer.intake import Position, Verdict
+from recorder.writer.sequencing import Position, Verdict
 
 NAMES = ("a", "b")
 SPECS = [StreamSpec(name, (ChannelSpec("x", "raw", "u1", (1,)),)) for name in NAMES]
@@ -225,8 +225,8 @@ def test_each_run_of_refusals_has_its_own_time_and_count() -> None:
     assert outbox.refused == {"a": 7}, "in all"
     sent_now = sent(outbox)
     outbox.acknowledge({"a": (7, 4, 4)})
-    told = [m for m in sent_now + sent(outbox) if m.kind is Kind.LOST]
-    assert [(m.count, m.t_mono_ns, m.values) for m in told] == [
+    reported = [m for m in sent_now + sent(outbox) if m.kind is Kind.LOST]
+    assert [(m.count, m.t_mono_ns, m.values) for m in reported] == [
         (5, 4_900, {"cause": "refused", "duration_ns": 1_900}),
         (2, 6_200, {"cause": "refused", "duration_ns": 200}),
     ]

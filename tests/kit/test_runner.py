@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from drivers._kit import runner as runner_module
-from drivers._kit import stamps
+from drivers._kit import stamp_checks
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import Runner
 from recorder.contract.bus import DriverSocket
@@ -253,7 +253,7 @@ def test_a_devices_batch_across_the_end_is_cut_there(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner_module, "_LATEST_NS", 10**15)  # however slow this machine is
-    monkeypatch.setattr(stamps, "_BEHIND_NS", 10**15)
+    monkeypatch.setattr(stamp_checks, "_BEHIND_NS", 10**15)
     rig = make_rig()
     driver = LiveDriver(SensorConfig("fake", "script", "", {}, "realtime", False))
 

@@ -133,7 +133,7 @@ def test_order_of_preference(builder: Builder) -> None:
         assert source_of(builder.path, wanted)["source"] == source
 
 
-def test_wrong_wishes(builder: Builder) -> None:
+def test_wrong_options(builder: Builder) -> None:
     path = builder.close()
     with pytest.raises(SessionError, match="has no IMU with orientations"):
         source_of(path, "imu")

@@ -26,7 +26,7 @@ def mapped(
     seconds: float = 60,
     drift: float = 50e-6,
     jump: tuple[float, int] = (1e9, 0),
-    told: bool = False,
+    reported: bool = False,
 ) -> npt.NDArray[np.int64]:
     """Errors in ns of the mapped times, the constant part taken off, by sample.
 
@@ -39,7 +39,7 @@ def mapped(
         true = round(k * S / rate)
         device = round(true * (1 + drift)) // TICK * TICK + 90 * S
         if true >= jump[0] * S:
-            if told and not jumped:
+            if reported and not jumped:
                 clock.restart()
             jumped = True
             device += jump[1]
@@ -108,7 +108,7 @@ def test_high_rate() -> None:
 
 @pytest.mark.parametrize("jump", [-40 * S, -3 * MS, 3 * MS, 40 * S])
 def test_a_step_that_is_told_costs_a_start(jump: int) -> None:
-    errors = mapped(scheduler, seconds=40, jump=(20, jump), told=True)
+    errors = mapped(scheduler, seconds=40, jump=(20, jump), reported=True)
     assert np.abs(errors[300:2000]).max() < 150 * US
     assert np.abs(errors[2020:2200]).max() < 400 * US
     assert np.abs(errors[2300:]).max() < 150 * US
@@ -209,14 +209,14 @@ def test_no_message_is_placed_before_it_was_sent(
     byte_ns, arrivals = 86_805, ByteArrivals(86_805)
     total, done, turn = sum(sizes), 0, 0
     begins = np.cumsum([0, *sizes])
-    told = []
+    reported = []
     message = 0
     while done < total:
         size = min(chunks[turn % len(chunks)], total - done)
         done, turn = done + size, turn + 1
         arrivals.chunk(size, done * byte_ns + late_us * US)
         while message < len(sizes) and begins[message + 1] <= done:
-            told.append(arrivals.start_ns(int(begins[message]), sizes[message]))
+            reported.append(arrivals.start_ns(int(begins[message]), sizes[message]))
             message += 1
-    for start, begin in zip(told, begins.tolist(), strict=False):
-        assert 0 <= start - begin * byte_ns <= late_us * US + len(told)
+    for start, begin in zip(reported, begins.tolist(), strict=False):
+        assert 0 <= start - begin * byte_ns <= late_us * US + len(reported)

@@ -34,16 +34,16 @@ EVENTS = [
 
 
 def test_what_is_a_fault_and_what_is_not() -> None:
-    told = of_events(EVENTS, {"state": "clean"})
-    assert told["ended"] == {"cause": "signal", "detail": "SIGINT"}
-    assert told["marks"] == [{"t_ns": START_NS + S, "text": "pothole"}]
-    assert [(f["type"], f["cause"]) for f in told["faults"]] == [
+    reported = of_events(EVENTS, {"state": "clean"})
+    assert reported["ended"] == {"cause": "signal", "detail": "SIGINT"}
+    assert reported["marks"] == [{"t_ns": START_NS + S, "text": "pothole"}]
+    assert [(f["type"], f["cause"]) for f in reported["faults"]] == [
         ("device", "absent"),
         ("disk", "stalled"),
         ("clock", "step"),
         ("fault", "hung"),
     ]
-    assert told["faults"][2]["detail"] == "stepped by -2.000 s"
+    assert reported["faults"][2]["detail"] == "stepped by -2.000 s"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,6 @@ def test_info_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert r"fault     6.0 s  cam: 0\x1b[2J" in lines
     assert "fault     and 14 more (--format json has all)" in lines
     main(["info", str(path), "--format", "json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["ended"]["cause"] == "signal" and len(told["faults"]) == 34
-    assert told["marks"] == [{"t_ns": START_NS + S, "text": "pothole"}]
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["ended"]["cause"] == "signal" and len(reported["faults"]) == 34
+    assert reported["marks"] == [{"t_ns": START_NS + S, "text": "pothole"}]

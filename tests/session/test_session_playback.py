@@ -20,7 +20,7 @@ from drivers._kit.timeline import Timeline
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.roverd import export_blobs, open_channel
-from recorder.session.accounts import Gap, gaps
+from recorder.session.loss_accounts import Gap, gaps
 from recorder.session.playback import Chunk, Hole, play, recorded_spec
 from recorder.session.reader import Session
 from tests.session.build import (
@@ -92,7 +92,7 @@ def test_gaps_across_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     whole = numbered(tmp_path / "whole", seq, epochs)
     assert sum(gap.count for gap in whole) == seq[-37] + 1 - (len(seq) - 36) + 4
     for window in (1, 2, 7, 64):
-        monkeypatch.setattr("recorder.session.accounts.WINDOW", window)
+        monkeypatch.setattr("recorder.session.loss_accounts.WINDOW", window)
         assert numbered(tmp_path / str(window), seq, epochs) == whole
 
 

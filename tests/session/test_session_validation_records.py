@@ -29,7 +29,7 @@ def session(pristine: Path, tmp_path: Path) -> Path:
     return shutil.copytree(pristine, tmp_path / "rig")
 
 
-def told(session: Path, deep: bool = False) -> list[tuple[str, str | None, str]]:
+def reported(session: Path, deep: bool = False) -> list[tuple[str, str | None, str]]:
     problems = validate(session, deep).problems
     return [(p.severity, p.stream, p.message.removeprefix(f"{session}/")) for p in problems]
 
@@ -48,24 +48,24 @@ def test_the_journal_is_read_to_its_end(session: Path) -> None:
     commits = session / "_recorder" / "commits"
     whole = commits.read_bytes()
     commits.write_bytes(whole + b"0000")
-    assert told(session) == [
+    assert reported(session) == [
         ("error", None, f"_recorder/commits: 4 bytes from byte {len(whole)} on are no record")
     ]
     commits.write_bytes(whole)
     commits.write_bytes(b"".join(frames(commits)[:-1]))
-    assert told(session) == [
+    assert reported(session) == [
         ("warning", None, "_recorder/commits: lacks its last record; run `recorder recover`")
     ]
     state = read_journal(commits)
     writer = JournalWriter(PosixDisk().reopen(commits, state.length), state)
     writer.append("close", state="recovered")
     writer.close()
-    ((severity, _, message),) = told(session)
+    ((severity, _, message),) = reported(session)
     assert severity == "error" and "closed as recovered, but session.json says clean" in message
     commits.write_bytes(b"")
-    assert told(session)[0][2].endswith("not one whole record in this journal")
+    assert reported(session)[0][2].endswith("not one whole record in this journal")
     commits.unlink()
-    assert told(session)[0][2].startswith("_recorder/commits: cannot be read")
+    assert reported(session)[0][2].startswith("_recorder/commits: cannot be read")
 
 
 def test_epochs_and_declarations_are_those_of_the_journal(session: Path) -> None:
@@ -74,7 +74,7 @@ def test_epochs_and_declarations_are_those_of_the_journal(session: Path) -> None
     values["epochs"]["imu"][0]["epoch"] = 12
     values["streams"]["radar"]["rate_hz"] = 25.0
     header.write_text(json.dumps(values))
-    assert {(stream, message.rpartition(": ")[2]) for _, stream, message in told(session)} == {
+    assert {(stream, message.rpartition(": ")[2]) for _, stream, message in reported(session)} == {
         ("imu", "epoch 12 from sample 0 on is not in the journal"),
         ("radar", "not declared as session.json has it"),
     }
@@ -83,7 +83,7 @@ def test_epochs_and_declarations_are_those_of_the_journal(session: Path) -> None
 def test_files_end_where_the_last_commit_says(session: Path) -> None:
     events = session / "_recorder" / "events.jsonl"
     events.write_text('{"type": "mark"}\n')
-    assert told(session)[0][2] == "_recorder/events.jsonl: 17 bytes, where 0 were committed"
+    assert reported(session)[0][2] == "_recorder/events.jsonl: 17 bytes, where 0 were committed"
 
 
 @pytest.mark.parametrize("grown", [False, True])
@@ -94,7 +94,7 @@ def test_an_open_session_holds_what_was_committed(session: Path, grown: bool) ->
     commits.write_bytes(b"".join(frames(commits)[:-1]) + b"torn")
     path = session / "imu" / "acc"
     os.truncate(path, path.stat().st_size + (5 if grown else -5))
-    messages = [message for _, _, message in told(session)]
+    messages = [message for _, _, message in reported(session)]
     assert "run `recorder recover`" in messages[0]
     assert messages[1:] == ([] if grown else ["imu/acc: 355 bytes, where 360 were committed"])
 
@@ -102,18 +102,18 @@ def test_an_open_session_holds_what_was_committed(session: Path, grown: bool) ->
 def test_checksums(session: Path) -> None:
     path = session / "radar" / "radar.json"
     path.write_text(path.read_text() + "\n")
-    assert told(session) == [], "sizes of intrinsics are not the journal's business"
-    ((severity, stream, message),) = told(session, deep=True)
+    assert reported(session) == [], "sizes of intrinsics are not the journal's business"
+    ((severity, stream, message),) = reported(session, deep=True)
     assert (severity, stream) == ("error", "radar")
     assert message.startswith("radar/radar.json: has changed since it was closed: MD5 ")
     path.unlink()
-    assert ("error", "radar", "radar/radar.json: is missing; checksums.csv lists it") in told(
+    assert ("error", "radar", "radar/radar.json: is missing; checksums.csv lists it") in reported(
         session
     )
     (session / "notes.txt").write_text("dry road\n")
-    assert ("warning", None, "notes.txt: is not in checksums.csv") in told(session)
+    assert ("warning", None, "notes.txt: is not in checksums.csv") in reported(session)
     (session / "_recorder" / "checksums.csv").write_bytes(b"\xff\x00")
-    assert any("checksums.csv: " in message for _, _, message in told(session))
+    assert any("checksums.csv: " in message for _, _, message in reported(session))
 
 
 def test_a_plain_trace_has_no_records_to_check(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from drivers.mmwave import MmwaveDriver
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.mmwave import MmwaveEmulator
 from drivers.sim.emulators.radar_firmware import BOOT_NS, PROMPT, DemoFirmware
+from recorder.contract.config.options import check_options
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, SourceError, UsageError
-from recorder.contract.options import check_options
-from recorder.contract.settings import SensorEntry
 from tests.drivers.mmwave_rig import QUICK, recording
 
 MS = 1_000_000
@@ -264,9 +264,9 @@ def test_the_firmware_answers_as_the_demo_does() -> None:
     assert firmware.running and firmware.starts == 1
     assert answer("sensorStart").startswith("Ignored")
     assert answer("flushCfg").startswith("Error")
-    told = firmware.chirp()
-    assert told is not None
-    assert {k: getattr(told[0], k) for k in QUICK} == QUICK and told[1] == "qqii"
+    counted = firmware.chirp()
+    assert counted is not None
+    assert {k: getattr(counted[0], k) for k in QUICK} == QUICK and counted[1] == "qqii"
 
 
 def test_what_cannot_be_emulated(tmp_path: Path) -> None:

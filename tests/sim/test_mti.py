@@ -34,9 +34,9 @@ from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_packets import ImuPackets, quaternions, taken_outputs
 from drivers.sim.world import World
 from drivers.xsens import XsensDriver
+from recorder.contract.config.options import check_options
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import SourceError
-from recorder.contract.options import check_options
-from recorder.contract.settings import SensorEntry
 from tests.protocols.xsens_logs import log
 
 ALL = ("quaternion", "euler_angles", "rotation_matrix", "magnetic_field")
@@ -359,8 +359,8 @@ def test_a_log_begins_when_it_is_asked_for(tmp_path: Path) -> None:
     parts = log(30)
     path.write_bytes(b"".join(parts))
     with hosted(scheme="file", address=str(path)) as host:
-        told = {"configure": False, "rate": 100.0, "baudrate": 115_200}
-        assert host.source.options == told
+        message = {"configure": False, "rate": 100.0, "baudrate": 115_200}
+        assert host.source.options == message
         assert counters(host.run(300)) == []
         came = host.configure(wanted_outputs(100, []))  # it is what it is
         came += host.run(400)
@@ -381,6 +381,9 @@ def test_a_log_with_real_messages(shared_data: Path) -> None:
 def test_logs_that_cannot_be_emulated(tmp_path: Path) -> None:
     path = tmp_path / "imu.bin"
     path.write_bytes(b"nothing")
-    for address, told in ((path, "no MTData2 message"), (tmp_path / "gone", "No such file")):
-        with pytest.raises(SourceError, match=told), hosted(scheme="file", address=str(address)):
+    for address, message in ((path, "no MTData2 message"), (tmp_path / "gone", "No such file")):
+        with (
+            pytest.raises(SourceError, match=message),
+            hosted(scheme="file", address=str(address)),
+        ):
             pass

@@ -13,7 +13,7 @@ import numpy as np
 
 from drivers._kit.driver import Driver, Item, Sample
 from drivers._kit.runner import main
-from recorder.contract.options import Option
+from recorder.contract.config.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 

@@ -16,8 +16,8 @@ from recorder.contract.clock import ManualClock
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import SYNC_THREADS, PosixDisk
 from recorder.session.layout import JOURNAL, TAILS, SessionPlan
+from recorder.writer.active_session import ActiveSession
 from recorder.writer.disk_policy import Fuse
-from recorder.writer.opened import Opened
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.work import sync_all
 from tests.faults.numbers import message, stream
@@ -54,7 +54,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, session: Path) -> list[tuple[str, s
     done: list[tuple[str, str]] = []
     lock = threading.Lock()
 
-    def told(call: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def reported(call: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def run(fd: int, *args: Any) -> Any:
             path = Path(f"/proc/self/fd/{fd}").readlink()
             result = real(fd, *args)
@@ -67,7 +67,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, session: Path) -> list[tuple[str, s
 
     for call in ("write", "writev", "pwrite", "fdatasync", "fsync"):
         kind = "sync" if "sync" in call else "write"
-        monkeypatch.setattr(os, call, told(kind, getattr(os, call)))
+        monkeypatch.setattr(os, call, reported(kind, getattr(os, call)))
     return done
 
 
@@ -137,15 +137,15 @@ class Failing:
 
     def __init__(self, root: Path, error: Exception, where: str) -> None:
         self.recording = Recording(root, ["a"])
-        self.current = Opened(self.recording.writer, 0.2, None)
+        self.current = ActiveSession(self.recording.writer, 0.2, None)
         self.error, self._where = error, where
         self.committed = self.asked = 0
-        self.failed: list[tuple[Opened, Exception]] = []
+        self.failed: list[tuple[ActiveSession, Exception]] = []
 
     def count(self) -> None:
         self.committed += 1
 
-    def fail(self, current: Opened, error: Exception) -> None:
+    def fail(self, current: ActiveSession, error: Exception) -> None:
         self.failed.append((current, error))
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,16 +179,16 @@ def test_an_error_of_the_sync_thread_ends_the_session(
 
 def test_who_stops_it_is_told_of_no_error(tmp_path: Path) -> None:
     recording = Recording(tmp_path, ["a"])
-    current = Opened(recording.writer, 0.2, None)
-    told: list[str] = []
+    current = ActiveSession(recording.writer, 0.2, None)
+    reported: list[str] = []
 
     def committed() -> None:
-        told.append("committed")
-        if len(told) == 3:
+        reported.append("committed")
+        if len(reported) == 3:
             current.stop.set()
 
-    sync_all(current, PosixDisk(), recording.clock, committed, lambda *_: told.append("failed"))
-    assert told == ["committed"] * 3
+    sync_all(current, PosixDisk(), recording.clock, committed, lambda *_: reported.append("failed"))
+    assert reported == ["committed"] * 3
     assert recording.clock.monotonic_ns() == 5_000_000_000 + 3 * 200_000_000
     assert current.commits == 3
     recording.writer.abandon()

@@ -20,7 +20,7 @@ from recorder.session.journal import JournalWriter, read_journal, walk_journal
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
-from recorder.writer.witness import encode_entries
+from recorder.writer.tail_digests import encode_entries
 from tests.faults.numbers import stored
 from tests.session.text_journal import as_text
 from tests.writer.digested import SPECS, Drive

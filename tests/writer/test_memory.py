@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers._kit.announced import Session
 from drivers._kit.link import Link
+from drivers._kit.session_announcement import Session
 from recorder.contract.bus import DriverSocket
 from recorder.contract.clock import SystemClock
 from recorder.contract.streams import ChannelSpec, StreamSpec

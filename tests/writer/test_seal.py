@@ -13,7 +13,7 @@ from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import SessionPlan
 from recorder.session.validation import validate
-from recorder.writer.opened import Opened
+from recorder.writer.active_session import ActiveSession
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.work import close
@@ -125,7 +125,7 @@ def test_a_stream_that_nobody_declares_to_a_second_writer_is_all_lost(
         lost = recording.seal()["b"]
     else:
         recording.clock.advance(1.0)
-        current = Opened(writer, 0.2, None)
+        current = ActiveSession(writer, 0.2, None)
         close(current, lambda: None)
         assert current.closed and current.failure is None
         (lost,) = (e for e in losses(recording.path, "driver") if e["stream"] == "b")

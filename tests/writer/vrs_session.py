@@ -14,7 +14,7 @@ from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.formats.vrs import RecordType, StreamId, VrsReader
 from recorder.session.layout import SessionPlan
-from recorder.session.record_format import open_vrs, vrs_streams
+from recorder.session.vrs.files import open_vrs, vrs_streams
 from recorder.writer.session_writer import SessionWriter
 from tests.crash.scenario import jpeg
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drivers.sim.emulators.faults import Fault
-from recorder.contract.settings import SensorEntry
+from recorder.contract.config.settings import SensorEntry
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ from drivers.sim.camera_parts import BOUNDARY, encoded, part, simulated_jpeg
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import DEVICE_KINDS, Fault, PacketFaults
 from drivers.sim.rig import SIM_FPS, SIM_SIZE, simulated_camera
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
-from recorder.contract.settings import SensorEntry
 
 PATH = "/stream.mjpg"
 

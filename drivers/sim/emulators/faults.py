@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from recorder.contract.config.options import suggest
 from recorder.contract.errors import UsageError
-from recorder.contract.options import suggest
 
 PACKET_KINDS = ("loss", "reorder", "duplicate", "corrupt")
 """Hit single packets: a share of them, or so many."""

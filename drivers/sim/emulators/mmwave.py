@@ -31,12 +31,12 @@ from drivers.sim.emulators.dca1000_card import CARD, HOST, CaptureCard
 from drivers.sim.emulators.faults import PACKET_KINDS, Fault, PacketFaults
 from drivers.sim.emulators.radar_firmware import DemoFirmware
 from drivers.sim.radar import SIM_CHIRP, simulated_radar
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import (
     ConfigError,
     SourceError,
     UsageError,
 )
-from recorder.contract.settings import SensorEntry
 
 Frame = npt.NDArray[np.int16]
 
@@ -202,12 +202,12 @@ class MmwaveEmulator(Emulator):
         if not self._firmware.running:
             self._chirping = None
             return
-        if self._chirping is not None or (told := self._firmware.chirp()) is None:
+        if self._chirping is not None or (reported := self._firmware.chirp()) is None:
             return
-        if told != self._made_for:
-            self._made_for, self._ready = told, None
-            self._frame = self._source(*told)
-        self._chirping = told[0]
+        if reported != self._made_for:
+            self._made_for, self._ready = reported, None
+            self._frame = self._source(*reported)
+        self._chirping = reported[0]
         if self._world_ns is None:
             self._world_ns = now_ns
         self._skip_to(now_ns)

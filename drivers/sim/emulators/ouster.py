@@ -23,8 +23,8 @@ from drivers.sim.ouster_packets import LidarPackets, SentPacket
 from drivers.sim.seeds import noise_seed
 from drivers.sim.world import World
 from drivers.sim.world.mounts import LIDAR, mount_of
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, FormatError, SourceError
-from recorder.contract.settings import SensorEntry
 
 _FIRMWARE: Final = "ousteros-image-prod-aries-v3.1.0+emulated"
 _START_NS: Final = 300_000_000  # from a reinitialization to the first packets

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault
 from recorder.contract.closing import Closing
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, DeviceError, SourceError
-from recorder.contract.settings import SensorEntry
 
 _LONGEST_WAIT_S = 0.02  # requests are answered within it
 _LATE_NS = 1_000_000_000
@@ -129,11 +129,11 @@ class EmulatedRig(Closing):
 
     def _run(self, emulator: Emulator) -> None:
         try:
-            told = False
+            reported = False
             while not self._stop.is_set():
                 due_ns = emulator.step(time.monotonic_ns())
-                if emulator.late_ns > _LATE_NS and not told:
-                    told = True
+                if emulator.late_ns > _LATE_NS and not reported:
+                    reported = True
                     print(
                         f"{emulator.sensor.name}: this machine is too slow to emulate it in real "
                         "time; what it sends comes late, and its rate is lower than it says",

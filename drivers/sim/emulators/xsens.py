@@ -45,8 +45,8 @@ from drivers.sim.emulators.faults import Fault, PacketFaults
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_packets import ImuPackets, encode, taken_outputs
 from drivers.sim.rig import simulated_imu
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError, SourceError
-from recorder.contract.settings import SensorEntry
 
 _BLOCK = 64  # messages made at a time
 _CHUNK = 1 << 16
@@ -229,26 +229,26 @@ class XsensEmulator(Emulator):
 
     def start(self) -> EmulatedSource:
         options = self.sensor.options
-        told: dict[str, Any] = {"rate": options["rate"]}
+        reported: dict[str, Any] = {"rate": options["rate"]}
         if self.sensor.scheme == "file":
             stored = sent = _outputs_of_log(Path(self.sensor.address))
-            told |= {"configure": False, "rate": float(sample_rate(stored))}
+            reported |= {"configure": False, "rate": float(sample_rate(stored))}
         else:
             frame = Coordinates[options["coordinates"]]
             stored, sent = (
                 _STORED,
                 wanted_outputs(round(options["rate"]), options["outputs"], frame),
             )
-            told |= {name: options[name] for name in ("outputs", "coordinates")}
+            reported |= {name: options[name] for name in ("outputs", "coordinates")}
         baudrate = options.get("baudrate")
         if baudrate is None:
             need = max(USUAL_BAUDRATES[0], bytes_per_second(sent) * BITS_PER_BYTE)
             fit = [rate for rate in USUAL_BAUDRATES if rate >= need]
             baudrate = min(fit, default=max(USUAL_BAUDRATES))
-        told["baudrate"] = baudrate  # it would be found, in a second or so
+        reported["baudrate"] = baudrate  # it would be found, in a second or so
         self._device = MtiDevice(baudrate, stored, self._taken)
         self._folder = Path(tempfile.mkdtemp(prefix="mti-"))
-        return EmulatedSource(f"serial:{self._plug(self._folder)}", told)
+        return EmulatedSource(f"serial:{self._plug(self._folder)}", reported)
 
     def stop(self) -> None:
         self._pull()

@@ -18,7 +18,7 @@ from drivers.sim.world.path import Path
 from drivers.sim.world.scenes import SCENES
 from drivers.sim.world.targets import Fleet, Target, TargetStates
 from drivers.sim.world.trajectory import Motion, Trajectory
-from recorder.contract.options import Option
+from recorder.contract.config.options import Option
 
 __all__ = ["SCENES", "SCENE_OPTION", "Ground", "Motion", "Path", "Target", "TargetStates",
            "Trajectory", "World"]  # fmt: skip

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.config.options import Option
 from recorder.contract.errors import SourceError
-from recorder.contract.options import Option
 
 Floats = npt.NDArray[np.float64]
 

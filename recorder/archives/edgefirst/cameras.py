@@ -117,9 +117,9 @@ class CameraFiles:
     def _parameters(self) -> str:
         """Camera parameters as JSON: model and pose as they stand in the calibration."""
         calibration = self._job.calibration.of(self.name)
-        told: dict[str, Any] = {"camera": self.name}
+        reported: dict[str, Any] = {"camera": self.name}
         if self.projection is not None:
-            told |= {"model": calibration.model, "parameters": dict(calibration.parameters)}
+            reported |= {"model": calibration.model, "parameters": dict(calibration.parameters)}
         if calibration.pose is not None:
-            told["T_camera_rig"] = np.round(calibration.pose, 9).tolist()
-        return json.dumps(told, default=str)
+            reported["T_camera_rig"] = np.round(calibration.pose, 9).tolist()
+        return json.dumps(reported, default=str)

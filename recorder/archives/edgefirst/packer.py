@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 
 from recorder.archives import ArchiveError
 from recorder.archives.base import Job, Packed, Packer
-from recorder.archives.edgefirst.catalog import Catalog
 from recorder.archives.edgefirst.container import Container, FolderContainer, ZipContainer
+from recorder.archives.edgefirst.dataset_index import DatasetIndex
 from recorder.archives.edgefirst.lidar_files import LIDAR_PICTURES
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
 from recorder.archives.edgefirst.sensors import RIG, SENSOR
 from recorder.archives.edgefirst.session import SessionPacker, class_names, is_camera
 from recorder.archives.edgefirst.table import Existing, Table
+from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import ConfigError
-from recorder.contract.options import Option, OptionTable
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.processing.tuning import tune_for_packing
 
@@ -101,7 +101,7 @@ class _DatasetPacker:
     def pack(self) -> Packed:
         options, disk = self._options, PosixDisk()
         before = self._look_at_old()
-        catalog = Catalog.of([job.session for job in self._jobs], before)
+        catalog = DatasetIndex.of([job.session for job in self._jobs], before)
         self._root.mkdir(FOLDER_MODE)
         counts: dict[str, int] = {}
         with self._container() as container, Table(self._root, options["schema"]) as table:
@@ -118,8 +118,8 @@ class _DatasetPacker:
             rows = table.count
         _sync(arrow)
         disk.sync_folder(self._root)
-        told = {"sessions": len(catalog.kept) + len(catalog.new), "rows": rows}
-        return Packed((self._name,), (), {"dataset": self._name, "frames": counts, **told})
+        written = {"sessions": len(catalog.kept) + len(catalog.new), "rows": rows}
+        return Packed((self._name,), (), {"dataset": self._name, "frames": counts, **written})
 
     def _look_at_old(self) -> Existing | None:
         """What an older dataset says of itself; it must be of the same kind."""
@@ -140,12 +140,12 @@ class _DatasetPacker:
                 f"say edgefirst.container={other}"
             )
         masks = {"binary": "binary", "classes": "class_index"}.get(options["masks"])
-        told = before.metadata.get("mask_interpretation", "binary")
-        if "mask" in before.columns and before.schema == CURRENT and masks not in (None, told):
-            raise ArchiveError(f"{arrow}: cannot be added to: its masks are {told}, not {masks}")
+        written = before.metadata.get("mask_interpretation", "binary")
+        if "mask" in before.columns and before.schema == CURRENT and masks not in (None, written):
+            raise ArchiveError(f"{arrow}: cannot be added to: its masks are {written}, not {masks}")
         return before
 
-    def _keep(self, container: Container, table: Table, catalog: Catalog) -> None:
+    def _keep(self, container: Container, table: Table, catalog: DatasetIndex) -> None:
         assert self._old is not None
         container.keep(
             self._place(self._old, self._options["container"]),

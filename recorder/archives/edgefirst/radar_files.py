@@ -68,8 +68,12 @@ class RadarFiles:
 
     def describe(self) -> dict[str, Any]:
         """What the dataset's metadata say of the cubes."""
-        told: dict[str, Any] = json.loads(self._text["radar cube"])
-        return {"name": self.name, **told, "layout": "sequence (transmitter), rx, range, doppler"}
+        values: dict[str, Any] = json.loads(self._text["radar cube"])
+        return {
+            "name": self.name,
+            **values,
+            "layout": "sequence (transmitter), rx, range, doppler",
+        }
 
     def make(self, indices: Sequence[int]) -> list[Made]:
         """The files of some frames; `BATCH` together cost less than one by one."""
@@ -107,7 +111,7 @@ class RadarFiles:
             return Payload(encode_pcd(points))
         return Payload(encode_pcd(points, self.pose))
 
-    def told(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """What was odd, one sentence each."""
         lines = []
         if self.cut:

@@ -193,7 +193,7 @@ class RowMaker:
         self.classes = max(self.classes, int(classes.max(initial=0)) + 1)
         return [Annotation(mask=encode_png(np.ascontiguousarray(classes)))]
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """What was odd, one sentence each; after the last sample."""
         lines = []
         if self._boxes is not None:

@@ -139,17 +139,17 @@ def _mission_fields(categories: Mapping[str, Sequence[str]]) -> list[Any]:
 
 def _categorical(name: str, index: Any, space: str, physical: str) -> Any:
     """A dictionary that polars takes for a Categorical of that name and physical type."""
-    told = "".join(f"{len(part)};{part}" for part in (space, space)) + f"{physical};"
+    reported = "".join(f"{len(part)};{part}" for part in (space, space)) + f"{physical};"
     kind = pa.dictionary(index, pa.string_view())
-    return pa.field(name, kind, metadata={"_PL_CATEGORICAL2": told})
+    return pa.field(name, kind, metadata={"_PL_CATEGORICAL2": reported})
 
 
 def _enum(name: str, values: Sequence[str]) -> Any:
     """A dictionary that polars takes for an Enum of these values."""
     index = pa.uint8() if len(values) < 256 else pa.uint16()
-    told = "".join(f"{len(value.encode())};{value}" for value in values)
+    reported = "".join(f"{len(value.encode())};{value}" for value in values)
     kind = pa.dictionary(index, pa.string_view(), ordered=True)
-    return pa.field(name, kind, metadata={"_PL_ENUM_VALUES2": told})
+    return pa.field(name, kind, metadata={"_PL_ENUM_VALUES2": reported})
 
 
 def to_final(batch: Any, schema: Any, values: Mapping[str, Any], indices: Any) -> Any:

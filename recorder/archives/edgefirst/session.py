@@ -10,8 +10,8 @@ from typing import Any
 from recorder.archives import ArchiveError
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.cameras import CameraFiles
-from recorder.archives.edgefirst.catalog import Entry
 from recorder.archives.edgefirst.container import Container
+from recorder.archives.edgefirst.dataset_index import Entry
 from recorder.archives.edgefirst.lidar_files import LidarFiles
 from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.radar_files import RadarFiles
@@ -22,8 +22,8 @@ from recorder.archives.edgefirst.table import Existing, Table
 from recorder.processing.frames import kind_of
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Identity, find_poses
-from recorder.session.accounts import losses, lost_events
 from recorder.session.layout import RECOVERED
+from recorder.session.loss_accounts import losses, lost_events
 from recorder.session.stream import Stream
 
 
@@ -72,7 +72,7 @@ class SessionPacker:
         finally:
             pool.shutdown(cancel_futures=True)
         if self._radar is not None:
-            for line in self._radar.told():
+            for line in self._radar.remarks():
                 job.notes.say(line, self._radar.name)
         self._entry.facts |= self._facts(counts)
         return counts
@@ -164,17 +164,17 @@ class SessionPacker:
         sequence = self._entry.sequences[camera.name]
         source = find_poses(job.session, job.calibration, job.options["poses"])
         walk = None if isinstance(source, Identity) else PoseWalk(source)
-        told = source.describe()
-        self._entry.facts["poses"] = told["source"]
+        reported = source.describe()
+        self._entry.facts["poses"] = reported["source"]
         if walk is None:
             job.notes.say("no poses known: samples have none", "poses")
-        elif not told["measured"]:
-            job.notes.say(told.get("note", told["source"]), "poses")
+        elif not reported["measured"]:
+            job.notes.say(reported.get("note", reported["source"]), "poses")
         rows = RowMaker(job, camera, sequence, self._entry.base, walk, self._tolerance_ns)
         start_ns = job.session.start_ns or 0
         sensors = [files for files in (self._lidar, self._radar) if files is not None]
         pipeline = Pipeline(job, camera, sequence, sensors, self._places, pool)
-        count, told_index = 0, -1
+        count, reported_index = 0, -1
         for window in pipeline.windows():
             window.write(self._container)
             since_start_ns = (window.t_ns - start_ns).tolist()
@@ -183,10 +183,10 @@ class SessionPacker:
                 self._table, window.index, window.t_ns, window.lidar_t_ns, groups, window.places
             )
             last = int(window.index[-1])
-            job.advance(last - told_index)
-            told_index = last
+            job.advance(last - reported_index)
+            reported_index = last
             count += len(window.index)
-        job.advance(len(camera.stream) - 1 - told_index)
+        job.advance(len(camera.stream) - 1 - reported_index)
         self._say(camera, rows, pipeline.missing, count)
         return count
 
@@ -202,7 +202,7 @@ class SessionPacker:
                 job.notes.say(
                     f"{missing} of {count} samples of {camera.name} have none {near}", name
                 )
-        for line in rows.told():
+        for line in rows.reported():
             job.notes.say(line, camera.name)
         classes = max(rows.classes, self._entry.facts.get("classes", 0))
         if classes:

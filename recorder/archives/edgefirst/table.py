@@ -148,18 +148,18 @@ class Existing:
 
     def label_indices(self) -> dict[str, int | None]:
         """Index by label; ArchiveError where one is none."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         for label, about in self.entry("category_metadata", dict).items():
             if not isinstance(about, dict):
                 raise ArchiveError(
                     f"{self.path}: metadata category_metadata: {label!r}: no mapping"
                 )
-            told[label] = about.get("id")
-        told |= self.entry(LABELS, dict)
-        for label, index in told.items():
+            reported[label] = about.get("id")
+        reported |= self.entry(LABELS, dict)
+        for label, index in reported.items():
             if index is not None and (type(index) is not int or index < 0):
                 raise ArchiveError(f"{self.path}: metadata: label {label!r} has index {index!r}")
-        return told
+        return reported
 
     def batches(self) -> Iterator[Any]:
         """Its rows in the form of `spool_schema`; ArchiveError where that would lose any."""
@@ -333,19 +333,19 @@ class Table(Closing):
         """As the client writes it; what an older table had of its own stays."""
         own = ("schema_version", "labels", "category_metadata", "recorder", LABELS)
         old = {} if self._old is None else self._old.metadata
-        told = {key: value for key, value in old.items() if key not in own}
+        reported = {key: value for key, value in old.items() if key not in own}
         if self._kind == MISSION:
-            return told | ({LABELS: json.dumps(indices)} if indices else {})
-        told |= {"schema_version": CURRENT, "box3d_normalized": "false"}
+            return reported | ({LABELS: json.dumps(indices)} if indices else {})
+        reported |= {"schema_version": CURRENT, "box3d_normalized": "false"}
         if labels:
             known = {} if self._old is None else self._old.entry("category_metadata", dict)
             about = {}
             for label in labels:
                 own_id = {"id": indices[label]}
                 about[label] = own_id | known.get(label, {}) | own_id
-            told["category_metadata"] = json.dumps(about, separators=(",", ":"))
-            told["labels"] = json.dumps(labels, separators=(",", ":"))
-        return told
+            reported["category_metadata"] = json.dumps(about, separators=(",", ":"))
+            reported["labels"] = json.dumps(labels, separators=(",", ":"))
+        return reported
 
     def close(self) -> None:
         try:

@@ -204,10 +204,10 @@ class SessionPacker:
             say(f"{counts.without_velocity} agents have no known velocity: 0", subject)
         if counts.unknown_classes:
             words = sorted(counts.unknown_classes)
-            told = ", ".join(words[:_CLASSES_TOLD])
+            reported = ", ".join(words[:_CLASSES_TOLD])
             if len(words) > _CLASSES_TOLD:
-                told += f" and {len(words) - _CLASSES_TOLD} more"
-            say(f"classes without a label of L5Kit's, UNKNOWN there: {told}", subject)
+                reported += f" and {len(words) - _CLASSES_TOLD} more"
+            say(f"classes without a label of L5Kit's, UNKNOWN there: {reported}", subject)
 
     # Frames
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import recorder
 from recorder.archives.base import Job, Packed, Packer
-from recorder.archives.ncore.added import added_stores
+from recorder.archives.ncore.extra_stores import find_extra_stores
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.manifest import Manifest
 from recorder.archives.ncore.packer_labels import (
@@ -34,8 +34,8 @@ from recorder.archives.ncore.packer_sensors import (
 )
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.archives.ncore.times import Interval
+from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError, SessionError
-from recorder.contract.options import Option, OptionTable
 from recorder.formats.zarr2 import require_numcodecs
 from recorder.processing.frames import kind_of, last_stamp_ns
 from recorder.processing.labels import box_files
@@ -106,7 +106,7 @@ class _SessionPacker:
         metadata = self._metadata()
         manifest = Manifest(name, Interval.of_ns(*interval_ns), metadata)
         # The archive is made in a folder beside its place.
-        beside = added_stores(job.folder.parent, name, manifest, job.notes.say)
+        beside = find_extra_stores(job.folder.parent, name, manifest, job.notes.say)
         with SequenceWriter(
             job.folder,
             name,
@@ -323,8 +323,8 @@ class _SessionPacker:
     def _tell(self, sequence: SequenceWriter) -> None:
         """Everything odd goes into the archive, too, beside what it is about."""
         for writer in self._writers:
-            if told := self._job.notes.of(writer.instance):
-                writer.metadata["notes"] = told
+            if reported := self._job.notes.of(writer.instance):
+                writer.metadata["notes"] = reported
         sequence.poses().metadata["notes"] = list(self._job.notes.lines)
         sequence.poses().metadata["packing"] = {
             "packed_by": f"recorder {recorder.__version__}",

@@ -15,7 +15,7 @@ from recorder.archives.ncore.models import (
     RowOffsetSpinning,
     Shutter,
 )
-from recorder.contract.options import Option, OptionTable, check_options
+from recorder.contract.config.options import Option, OptionTable, check_options
 from recorder.processing.calibration import Calibration
 from recorder.processing.lidar import OusterOptics
 

@@ -17,7 +17,6 @@ from recorder.archives.ncore.rays import LidarWriter
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.contract.errors import FormatError
 from recorder.formats.zarr2 import EncodedArray
-from recorder.processing.ahead import Ahead
 from recorder.processing.frames import (
     FrameGate,
     SweepTimes,
@@ -29,6 +28,7 @@ from recorder.processing.frames import (
 from recorder.processing.labels import LabelFile
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.radar import Detections, RadarGeometry, RadarProcessor
+from recorder.processing.read_ahead import ReadAhead
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
@@ -106,7 +106,7 @@ class Sensor:
                     self.ends.add(index, times[1])
                 yield index, *times
             self.job.advance(1)
-        for sentence in gate.told():
+        for sentence in gate.reported():
             self.say(sentence)
 
     def _numbers(self) -> Iterator[tuple[int, int, int | None]]:
@@ -287,7 +287,7 @@ class Lidar(Sensor):
             place = np.stack([rows, np.tile(np.arange(columns), beams)], 1).astype(np.uint16)
             elements = writer.constant(place)
         ambient = "nir" in self.stream.meta and not self._no_ambient()
-        with Ahead(lambda index: self._rays(index, ambient), len(self.stream)) as sweeps:
+        with ReadAhead(lambda index: self._rays(index, ambient), len(self.stream)) as sweeps:
             for index, start_ns, end_ns in self.samples():
                 with self.job.at(self.name, index):
                     assert self._sweep is not None
@@ -398,7 +398,7 @@ class Radar(Sensor):
             },
         )
         incomplete = 0
-        with Ahead(self._found, len(self.stream)) as frames:
+        with ReadAhead(self._found, len(self.stream)) as frames:
             for index, start_ns, end_ns in self.samples():
                 with self.job.at(self.name, index):
                     valid, found = frames.take(index)

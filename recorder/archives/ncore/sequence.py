@@ -103,7 +103,7 @@ class SequenceWriter(Finishing):
             sequence_id: the name, unless given.
             metadata: generic metadata of the sequence.
             store: ``itar``, or ``folder`` for a file per key.
-            beside: stores of the sequence that are there already (see `added_stores`), and are
+            beside: stores of the sequence that are there already (see `find_extra_stores`), and are
                 named by the new JSON file, too.
 
         Raises:

@@ -15,10 +15,14 @@ from typing import ClassVar
 
 import recorder
 from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.vrs.metadata_records import (
+    MetadataFile,
+    MetadataRecords,
+    ReconstructedMetadata,
+)
 from recorder.archives.vrs.samples import Samples, packed_spec
-from recorder.archives.vrs.told import MadeTold, Told, ToldFile
+from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError, RecorderError, SessionError
-from recorder.contract.options import Option, OptionTable
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import PosixDisk
@@ -36,8 +40,8 @@ from recorder.processing.losses import stream_losses
 from recorder.session.layout import RECOVERED, VRS
 from recorder.session.playback import SMALL_BYTES
 from recorder.session.stream import Stream
-from recorder.session.vrs_records import DATA, told_only
-from recorder.session.vrs_told import as_text, drivers_of
+from recorder.session.vrs.data_records import DATA, metadata_only
+from recorder.session.vrs.metadata_records import as_text, drivers_of
 
 _SMALL_TICKS = 1 / 256
 _KINDS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.ZSTD}
@@ -89,13 +93,13 @@ class _SessionPacker:
     def pack(self) -> Packed:
         job = self._job
         self._look()
-        told = self._told()
+        metadata = self._metadata_records()
         try:
-            streams = self._declare(told)
+            streams = self._declare(metadata)
             path = job.folder / f"{job.session.name}.vrs"
-            count = self._write(path, told, streams, self._tags(told))
+            count = self._write(path, metadata, streams, self._tags(metadata))
         finally:
-            told.close()
+            metadata.close()
         for name, samples in self._samples.items():
             if samples.backward:
                 job.notes.say(f"{samples.backward} samples with equal or backward times", name)
@@ -135,27 +139,27 @@ class _SessionPacker:
         if session.state == RECOVERED:
             job.notes.say("recovered: its writer died, or its disk failed", "session")
 
-    def _told(self) -> Told:
+    def _metadata_records(self) -> MetadataRecords:
         session = self._job.session
         path = session.path / VRS
         if path.is_file():
             with self._job.at(VRS):
-                return ToldFile(path)
+                return MetadataFile(path)
         if session.recorded:
             self._job.notes.say(
                 f"has no {VRS}: what drivers told of their state is not known", "session"
             )
-        return MadeTold(session, self._specs)
+        return ReconstructedMetadata(session, self._specs)
 
-    def _declare(self, told: Told) -> dict[StreamId, StreamTags]:
+    def _declare(self, metadata: MetadataRecords) -> dict[StreamId, StreamTags]:
         """All streams: those told of as they are in there, and what their data records are."""
         session = self._job.session
         drivers = drivers_of((session.header or {}).get("sensors") or {})
-        streams = dict(told.streams)
-        names = dict(told.names)
+        streams = dict(metadata.streams)
+        names = dict(metadata.names)
         for name, samples in self._samples.items():
             if name not in names:
-                spec = told_only(name, drivers.get(name, ""), self._specs[name], session.name)
+                spec = metadata_only(name, drivers.get(name, ""), self._specs[name], session.name)
                 names[name] = free_id(spec, streams)
                 streams[names[name]] = spec.stream_tags()
             tags = streams[names[name]]
@@ -166,8 +170,8 @@ class _SessionPacker:
         self._names = {stream: name for name, stream in names.items()}
         return streams
 
-    def _tags(self, told: Told) -> dict[str, str]:
-        tags = dict(told.tags) | {"packed_by": f"recorder {recorder.__version__}"}
+    def _tags(self, metadata: MetadataRecords) -> dict[str, str]:
+        tags = dict(metadata.tags) | {"packed_by": f"recorder {recorder.__version__}"}
         calibration = self._job.calibration
         if calibration.path is not None:
             tags["calibration"] = as_text(Path(calibration.path).read_text("utf-8", "replace"))
@@ -177,7 +181,7 @@ class _SessionPacker:
     def _write(
         self,
         path: Path,
-        told: Told,
+        metadata: MetadataRecords,
         streams: Mapping[StreamId, StreamTags],
         tags: Mapping[str, str],
     ) -> int:
@@ -185,7 +189,7 @@ class _SessionPacker:
         job, disk = self._job, PosixDisk()
         ids = {name: stream for stream, name in self._names.items()}
         ticks = {ids[n]: _ticks(job.session.streams[n]) for n in self._samples}
-        feeds = [self._told_feed(told)]
+        feeds = [self._metadata_feed(metadata)]
         feeds += [_data_feed(samples, ids[name]) for name, samples in self._samples.items()]
         writer = VrsWriter.create_as(path, disk, streams, tags)
         try:
@@ -205,14 +209,14 @@ class _SessionPacker:
         default_index_path(path).unlink()
         return writer.count
 
-    def _told_feed(self, told: Told) -> Iterator[Entry]:
+    def _metadata_feed(self, metadata: MetadataRecords) -> Iterator[Entry]:
         """A stream's first configuration stands before its data of the same time, what is told
         later behind."""
-        for _, group in itertools.groupby(self._told_entries(told), itemgetter(0)):
+        for _, group in itertools.groupby(self._metadata_entries(metadata), itemgetter(0)):
             yield from sorted(group, key=itemgetter(1, 2))
 
-    def _told_entries(self, told: Told) -> Iterator[Entry]:
-        records = told.records()
+    def _metadata_entries(self, metadata: MetadataRecords) -> Iterator[Entry]:
+        records = metadata.records()
         while True:
             with self._job.at(VRS):
                 record = next(records, None)

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.base import Job
-from recorder.archives.vrs.told import clock_offset_ns
+from recorder.archives.vrs.metadata_records import clock_offset_ns
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.stream import Stream
-from recorder.session.vrs_records import DataRecords
+from recorder.session.vrs.data_records import DataRecords
 
 TOGETHER = ("lzma", "npz")
 """Formats whose samples are stored decoded: they are compressed together, or are files."""

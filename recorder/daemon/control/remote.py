@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from recorder.contract.bus import Waker
-from recorder.contract.config import Config
+from recorder.contract.config.loading import Config
 from recorder.contract.curve import CurveClient, CurveServer
 from recorder.contract.errors import DeviceError, UsageError
-from recorder.daemon.client import TIMEOUT_S, DaemonError
 from recorder.daemon.control.requests import MOST_BYTES, parse_request
 from recorder.daemon.control.server import Call, Take, encode_reply, refusal
+from recorder.daemon.control_client import TIMEOUT_S, DaemonError
 
 _POLL_S = 1.0
 MOST_CALLS = 32

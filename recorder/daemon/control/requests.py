@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recorder.contract.errors import UsageError
-from recorder.contract.names import check_name
+from recorder.contract.session_names import check_name
 
 MOST_BYTES = 64 * 1024
 """Longest request, with its line end."""

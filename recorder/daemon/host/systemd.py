@@ -7,10 +7,10 @@ import os
 import socket
 from collections.abc import Mapping
 
-from recorder.daemon.hooks import Notify
+from recorder.daemon.service_notifier import ServiceNotifier
 
 
-class SystemdNotify(Notify):
+class SystemdNotify(ServiceNotifier):
     """Speaks to the service manager that started this process; to none where there is none.
 
     >>> notify = SystemdNotify(os.environ)

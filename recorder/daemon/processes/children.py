@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from recorder.contract.config.settings import ProcessSettings, SensorEntry
 from recorder.contract.launch import module_command
-from recorder.contract.settings import ProcessSettings, SensorEntry
-from recorder.daemon.catalog import driver_command
-from recorder.daemon.processes.printed import Printed
+from recorder.daemon.driver_registry import driver_command
+from recorder.daemon.processes.child_output import ChildOutput
 from recorder.daemon.processes.priority import apply
 
 Event = tuple[str, dict[str, Any]]
@@ -33,8 +33,8 @@ class Child:
 
     The lines, and the end of the process as ``{"event": "exit", "code": N, "last": TEXT}``, go to
     `events`; `wake` is called after each.  What it prints besides, on standard error above all, is
-    ``{"event": "printed", "line": TEXT}``, cleaned and bounded (see `Printed`); of a process that
-    failed ``last`` is the latest of that.  It never waits for whoever reads the events.
+    ``{"event": "printed", "line": TEXT}``, cleaned and bounded (see `ChildOutput`); of a process
+    that failed ``last`` is the latest of that.  It never waits for whoever reads the events.
 
     Attributes:
         refused: what of `priority` the kernel did not permit.
@@ -77,7 +77,7 @@ class Child:
         except BrokenPipeError:
             pass  # it died at once; its exit is reported like any other
         self._report = bytearray()  # of the line that has not ended
-        self._printed = Printed()
+        self._printed = ChildOutput()
         self._thread = threading.Thread(target=self._read, name=f"read-{name}", daemon=True)
         self._thread.start()
 

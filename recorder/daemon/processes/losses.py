@@ -21,8 +21,8 @@ _UNCOUNTED = ""
 
 @dataclass(slots=True)
 class _Account:
-    told: dict[str, int] = field(default_factory=dict)
-    told_ns: int | None = None
+    reported: dict[str, int] = field(default_factory=dict)
+    reported_ns: int | None = None
 
 
 class LossWatch:
@@ -45,21 +45,21 @@ class LossWatch:
             streams: by stream ``lost``, samples by cause, and ``unknown_losses``, intervals that
                 nobody could count.
         """
-        told = []
+        reported = []
         for name, stream in streams.items():
             account = self._accounts.setdefault(name, _Account())
             lost = dict(stream.get("lost") or {})
             if intervals := stream.get("unknown_losses"):
                 lost[_UNCOUNTED] = intervals
-            news = {cause: n - account.told.get(cause, 0) for cause, n in lost.items()}
-            if any(n < 0 for n in news.values()) or account.told.keys() - lost.keys():
+            news = {cause: n - account.reported.get(cause, 0) for cause, n in lost.items()}
+            if any(n < 0 for n in news.values()) or account.reported.keys() - lost.keys():
                 news = lost  # a new part, whose account begins anew
-            recent = account.told_ns is not None and now_ns - account.told_ns < PAUSE_NS
+            recent = account.reported_ns is not None and now_ns - account.reported_ns < PAUSE_NS
             if recent or not any(news.values()):
                 continue
-            account.told, account.told_ns = lost, now_ns
-            told.append((name, _sentence({cause: n for cause, n in news.items() if n})))
-        return told
+            account.reported, account.reported_ns = lost, now_ns
+            reported.append((name, _sentence({cause: n for cause, n in news.items() if n})))
+        return reported
 
 
 def _sentence(news: Mapping[str, int]) -> str:

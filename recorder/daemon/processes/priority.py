@@ -10,7 +10,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 
-from recorder.contract.settings import ProcessSettings
+from recorder.contract.config.settings import ProcessSettings
 
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # linux syscall numbers of ioprio_set(2)
 _IOPRIO_WHO_PROCESS = 1
@@ -34,7 +34,7 @@ def apply(settings: ProcessSettings, pid: int) -> list[str]:
     A process that is gone already is refused nothing.
     """
     refused = []
-    for what, action in _wishes(settings, pid):
+    for what, action in _desired_state_file(settings, pid):
         try:
             action()
         except ProcessLookupError:
@@ -44,26 +44,32 @@ def apply(settings: ProcessSettings, pid: int) -> list[str]:
     return refused
 
 
-def _wishes(settings: ProcessSettings, pid: int) -> Sequence[tuple[str, Callable[[], object]]]:
-    wishes: list[tuple[str, Callable[[], object]]] = []
+def _desired_state_file(
+    settings: ProcessSettings, pid: int
+) -> Sequence[tuple[str, Callable[[], object]]]:
+    desired_state_file: list[tuple[str, Callable[[], object]]] = []
     if settings.cpus:
         shown = ",".join(map(str, settings.cpus))
-        wishes.append((f"cpus {shown}", lambda: os.sched_setaffinity(pid, settings.cpus)))
+        desired_state_file.append(
+            (f"cpus {shown}", lambda: os.sched_setaffinity(pid, settings.cpus))
+        )
     if settings.policy is not None:
         number = settings.priority if settings.policy in REALTIME else 0
         parameter = os.sched_param(number)
         shown = f"{settings.policy} {number}" if number else settings.policy
         policy = POLICIES[settings.policy]
-        wishes.append(
+        desired_state_file.append(
             (f"scheduling {shown}", lambda: os.sched_setscheduler(pid, policy, parameter))
         )
     if settings.nice:
-        wishes.append(
+        desired_state_file.append(
             (f"nice {settings.nice}", lambda: os.setpriority(os.PRIO_PROCESS, pid, settings.nice))
         )
     if settings.io_class is not None:
-        wishes.append((f"I/O class {settings.io_class}", lambda: _set_io(settings, pid)))
-    return wishes
+        desired_state_file.append(
+            (f"I/O class {settings.io_class}", lambda: _set_io(settings, pid))
+        )
+    return desired_state_file
 
 
 def _set_io(settings: ProcessSettings, pid: int) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from recorder.daemon.hooks import ERROR, INFO, WARNING, Say
 from recorder.daemon.processes.losses import LossWatch
 from recorder.daemon.processes.rates import Change, RateWatch, floor_of
 from recorder.daemon.processes.sensors import Sensor
+from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
 
 STALLED_S = 5.0
 """Age of what was received and is not durable at which a disk counts as stalled."""

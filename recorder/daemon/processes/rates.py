@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from recorder.contract.settings import SensorEntry
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.streams import StreamSpec
 
 WINDOW_S = 3.0

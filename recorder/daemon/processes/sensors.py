@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, RecorderError
-from recorder.contract.settings import SensorEntry
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.processes.children import Child
 
@@ -45,7 +45,7 @@ class Sensor:
         specs: its streams by name.
         ring_held, ring_size: bytes in its driver's ring, and how many it takes.
         refused: samples that its ring refused, by stream.
-        told_ns: CLOCK_MONOTONIC of its last word on how it is; None: it owes none.
+        reported_ns: CLOCK_MONOTONIC of its last word on how it is; None: it owes none.
         stalled: its driver gives nothing, though it was asked; `hung_in` is the call that has
             not returned for too long, or empty.
         stepped: the report that its device's stamps are not those of the host; each session is
@@ -69,7 +69,7 @@ class Sensor:
     ring_held: int = 0
     ring_size: int = 0
     refused: dict[str, int] = field(default_factory=dict)
-    told_ns: int | None = None
+    reported_ns: int | None = None
     stalled: bool = False
     hung_in: str = ""
     stepped: dict[str, Any] | None = None
@@ -122,7 +122,7 @@ class Sensor:
         """Its driver is being started."""
         self.restart_at_ns, self.started_ns = None, now_ns
         self.starts += 1
-        self.armed, self.device, self.told_ns = False, PRESENT, None
+        self.armed, self.device, self.reported_ns = False, PRESENT, None
         self.stalled, self.hung_in, self.stepped = False, "", None
 
     def take(self, report: dict[str, Any], now_ns: int) -> None:
@@ -135,7 +135,7 @@ class Sensor:
             case "stats":
                 self.ring_held, self.ring_size = report["held"], report["buffer"]
                 self.refused = report.get("refused") or {}
-                self.told_ns = now_ns
+                self.reported_ns = now_ns
             case "fault":
                 self.fault, self.fault_key = report["message"], str(report.get("key") or "")
                 wrong = report["exit_code"] == ConfigError.exit_code
@@ -149,7 +149,7 @@ class Sensor:
             return None
         if self.hung_in:
             return f"its {self.hung_in}() does not return"
-        if self.told_ns is not None and now_ns - self.told_ns > HUNG_NS:
+        if self.reported_ns is not None and now_ns - self.reported_ns > HUNG_NS:
             return f"its process says nothing for {HUNG_NS / 1e9:g} s"
         return None
 

@@ -1,8 +1,8 @@
 """The supervisor: starts writer and drivers, restarts what dies, watches progress.
 
 Drivers live as long as the supervisor; a session starts and ends in the writer.  Nothing here
-waits: `turn` does what is due, and what is asked of the writer is a `Question` that is done after
-some turns::
+waits: `turn` does what is due, and what is asked of the writer is a `WriterRequest` that is done
+after some turns::
 
     with Supervisor(config, SystemClock(), print) as supervisor:
         supervisor.launch()
@@ -30,13 +30,13 @@ from typing import Any, Self
 
 from recorder.contract.bus import DriverSocket, Waker, tap_address
 from recorder.contract.clock import Clock
-from recorder.contract.config import Config
+from recorder.contract.config.loading import Config
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
-from recorder.daemon.hooks import ERROR, INFO, WARNING, Say
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
 from recorder.daemon.processes.progress import Progress
-from recorder.daemon.processes.questions import Line, Question, Questions
 from recorder.daemon.processes.sensors import ABSENT, BACKOFF_S, LOST, PRESENT, Sensor
+from recorder.daemon.processes.writer_client import Line, WriterClient, WriterRequest
+from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
 from recorder.session.layout import SessionPlan
 
 WRITER = ""  # the writer's name among the children; no sensor has it
@@ -89,7 +89,7 @@ class Supervisor:
         self.run_folder = Path(tempfile.mkdtemp(prefix="recorder-", dir=place))
         self._socket: Line = line or DriverSocket(self.run_folder, self._waker)
         self._spawn = spawn
-        self._questions = Questions(self._socket, clock)
+        self._questions = WriterClient(self._socket, clock)
         self.sensors = {entry.name: Sensor(entry) for entry in config.sensors}
         self._writer: Child | None = None
         self._writer_starts = 0
@@ -106,9 +106,9 @@ class Supervisor:
         self.warnings: list[str] = []
         self._ending = self._shut = False
         self._ended: dict[str, Any] | None = None
-        self._status_question: Question | None = None
-        self._plan_question: Question | None = None
-        self._close_question: Question | None = None
+        self._status_question: WriterRequest | None = None
+        self._plan_question: WriterRequest | None = None
+        self._close_question: WriterRequest | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +166,7 @@ class Supervisor:
         for sensor in self.sensors.values():
             self._start_driver(sensor)
 
-    def begin(self, plan: SessionPlan) -> Question:
+    def begin(self, plan: SessionPlan) -> WriterRequest:
         """Have the writer begin a session; restart the failed sensors.
 
         `session` is set when the question is answered.
@@ -176,11 +176,11 @@ class Supervisor:
                 self.restart(sensor)
         return self._with_plan("start", plan)
 
-    def split(self, plan: SessionPlan) -> Question:
+    def split(self, plan: SessionPlan) -> WriterRequest:
         """Have the writer go on in a new part, without a sample lost or doubled at the seam."""
         return self._with_plan("split", plan)
 
-    def close(self, patience_s: float = COMMAND_S) -> Question:
+    def close(self, patience_s: float = COMMAND_S) -> WriterRequest:
         """Have the writer end the session once every driver has handed over what it holds."""
         for sensor in self.sensors.values():
             if sensor.stalled and not sensor.ended:
@@ -188,7 +188,7 @@ class Supervisor:
         self._close_question = self.ask(patience_s, op="stop", live=[], grace_s=FINISH_S)
         return self._close_question
 
-    def ask(self, patience_s: float = COMMAND_S, **command: Any) -> Question:
+    def ask(self, patience_s: float = COMMAND_S, **command: Any) -> WriterRequest:
         """Ask the writer anything."""
         return self._questions.ask(command, patience_s)
 
@@ -282,7 +282,7 @@ class Supervisor:
             if question.reply is not None:
                 self._on_status(question.reply)
 
-    def _with_plan(self, op: str, plan: SessionPlan) -> Question:
+    def _with_plan(self, op: str, plan: SessionPlan) -> WriterRequest:
         plan.sensors = {name: sensor.header for name, sensor in self.sensors.items()}
         more: dict[str, Any] = {} if op == "start" else {"live": [], "session": self.session}
         self._plan_question = self.ask(op=op, plan=asdict(plan), **more)
@@ -297,7 +297,7 @@ class Supervisor:
             self.progress.reset()
         for sensor in self.sensors.values():
             if first:
-                sensor.ended, sensor.told_ns = False, None
+                sensor.ended, sensor.reported_ns = False, None
             if sensor.missing:
                 self._tell_missing(sensor)
             elif not sensor.armed:
@@ -312,7 +312,7 @@ class Supervisor:
         self.session = None
         self.progress.reset()
         for sensor in self.sensors.values():
-            sensor.ended, sensor.told_ns = False, None
+            sensor.ended, sensor.reported_ns = False, None
             if sensor.alive and sensor.given_up:
                 sensor.forgive()
             idle = sensor.restart_at_ns is None and not sensor.given_up
@@ -343,7 +343,7 @@ class Supervisor:
             if why is not None and sensor.child is not None:
                 self._tell_hung(sensor, why)
                 self._say(f"{sensor.fault}; killing it", ERROR, sensor=sensor.name)
-                sensor.told_ns, sensor.hung_in = None, ""
+                sensor.reported_ns, sensor.hung_in = None, ""
                 sensor.child.process.kill()
 
     def _tell_hung(self, sensor: Sensor, why: str) -> None:

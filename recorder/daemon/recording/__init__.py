@@ -1,1 +1,1 @@
-"""What is recorded when: the state machine, its wish, names and plans of sessions."""
+"""What is recorded when: the state machine, the desired state, names and plans of sessions."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from recorder.contract.names import MAX_NAME
+from recorder.contract.session_names import MAX_NAME
 
 _PART = re.compile(r"_p(\d{3,6})")
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from recorder.contract.config import Config
+from recorder.contract.config.loading import Config
 from recorder.contract.errors import UsageError
-from recorder.contract.names import check_name, render_name
-from recorder.daemon.recording.machine import Wish
+from recorder.contract.session_names import check_name, render_name
 from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
+from recorder.daemon.recording.state_machine import DesiredState
 from recorder.session.layout import SessionPlan
 
 
@@ -47,7 +47,7 @@ class Planner:
         if is_taken(name, self._taken()):
             raise UsageError(f"{self.root / name}: a session of that name exists")
 
-    def plan(self, wish: Wish) -> tuple[str, SessionPlan]:
+    def plan(self, desired: DesiredState) -> tuple[str, SessionPlan]:
         """The recording's name and the plan of its next part.
 
         Raises:
@@ -56,16 +56,16 @@ class Planner:
         """
         config, session = self._config, self._config.session
         taken = self._taken()
-        metadata = {**session.metadata, **wish.metadata}
-        name = wish.name
+        metadata = {**session.metadata, **desired.metadata}
+        name = desired.name
         if name is None:
             now = datetime.fromtimestamp(self._realtime_ns() / 1e9, UTC)
             name = free_name(render_name(session.name, platform.node(), now, metadata), taken)
-        elif wish.part == 0 and wish.exact and is_taken(name, taken):
+        elif desired.part == 0 and desired.exact and is_taken(name, taken):
             raise UsageError(f"{self.root / name}: a session of that name exists")
         folder = name
-        if wish.part > 0 or (wish.name is not None and is_taken(name, taken)):
-            folder = part_name(name, next_part(name, taken, max(1, wish.part)))
+        if desired.part > 0 or (desired.name is not None and is_taken(name, taken)):
+            folder = part_name(name, next_part(name, taken, max(1, desired.part)))
         elif self.splits:
             folder = part_name(name, 1)
         calibration = None
@@ -78,7 +78,7 @@ class Planner:
         plan = SessionPlan(
             root=str(self.root),
             name=folder,
-            exact_name=wish.exact and wish.part == 0,
+            exact_name=desired.exact and desired.part == 0,
             config_text=config.masked_text,
             calibration_text=calibration,
             metadata=metadata,

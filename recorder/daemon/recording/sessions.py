@@ -2,9 +2,9 @@
 
 The daemon calls `turn` again and again and is told what came of it::
 
-    sessions = Sessions(config, clock, supervisor, wishes, say, told)
+    sessions = Sessions(config, clock, supervisor, desired_state_file, say, reported)
     sessions.do(sessions.machine.start("drive"))
-    sessions.turn(now_ns)                       # told.began("/data/drive"), or told.not_begun(why)
+    sessions.turn(now_ns)          # reported.began("/data/drive"), or reported.not_begun(why)
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from recorder.contract.clock import Clock
-from recorder.contract.config import Config
+from recorder.contract.config.loading import Config
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.daemon.hooks import ERROR, INFO, Say
-from recorder.daemon.processes.questions import Question, account
 from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.processes.supervisor import Supervisor
-from recorder.daemon.recording.machine import (
+from recorder.daemon.processes.writer_client import WriterRequest, account
+from recorder.daemon.recording.desired_state import DesiredStateFile
+from recorder.daemon.recording.plans import Planner
+from recorder.daemon.recording.state_machine import (
     Begin,
     Closed,
     Effect,
@@ -31,8 +32,7 @@ from recorder.daemon.recording.machine import (
     Split,
     State,
 )
-from recorder.daemon.recording.plans import Planner
-from recorder.daemon.recording.wish import WishFile
+from recorder.daemon.service_notifier import ERROR, INFO, Say
 from recorder.session.incidents import END
 
 SETTLE_S = 15.0
@@ -72,9 +72,9 @@ class Sessions:
         config: what to record.
         clock: injectable.
         supervisor: writer and drivers.
-        wishes: keeps the wish.
+        desired_state_file: keeps the desired state.
         say: takes one line for people.
-        told: see `Told`.
+        reported: see `Told`.
 
     Attributes:
         machine: the state machine.
@@ -82,7 +82,7 @@ class Sessions:
         last: how the last session ended (docs/daemon.md); None before the first.
         part_started_ns: CLOCK_MONOTONIC of the open part's start.
         state_since_ns: of the machine's state.
-        wish_problem: why the wish is not on disk; None where it is.
+        desired_state_problem: why the desired state is not on disk; None where it is.
     """
 
     def __init__(
@@ -90,29 +90,29 @@ class Sessions:
         config: Config,
         clock: Clock,
         supervisor: Supervisor,
-        wishes: WishFile,
+        desired_state_file: DesiredStateFile,
         say: Say,
-        told: Told,
+        reported: Told,
     ) -> None:
         self.machine = Machine()
         self.planner = Planner(config, clock.realtime_ns)
         self.last: dict[str, Any] | None = None
         self.part_started_ns = 0
-        self.wish_problem: str | None = None
+        self.desired_state_problem: str | None = None
         self.state_since_ns = clock.monotonic_ns()
         self._split_settings = config.session.split
         self._clock = clock
         self._supervisor = supervisor
-        self._wishes = wishes
+        self._desired_state_file = desired_state_file
         self._say = say
-        self._told = told
+        self._reported = reported
         self._begin: Begin | None = None
         self._begin_by_ns = 0
         self._begun_name = ""
-        self._opening: Question | None = None
-        self._splitting: Question | None = None
+        self._opening: WriterRequest | None = None
+        self._splitting: WriterRequest | None = None
         self._unclear_until_ns: int | None = None
-        self._closing: Question | None = None
+        self._closing: WriterRequest | None = None
         self._look_at_ns = 0
         self._writer_at_ns: int | None = None
         self._state = State.IDLE
@@ -132,32 +132,32 @@ class Sessions:
                     self._supervisor.tell(END, cause=why)
                     self._closing = self._supervisor.close(_CLOSE_S)
                 case Closed():
-                    self._told.closed()
+                    self._reported.closed()
                 case Leave():
-                    self._told.left()
+                    self._reported.left()
         if self.machine.state is not self._state:
             self._state = self.machine.state
             self.state_since_ns = self._clock.monotonic_ns()
 
     def _save(self, effect: Save) -> None:
         try:
-            self._wishes.write(effect.wish)
+            self._desired_state_file.write(effect.desired)
         except StorageError as error:  # recording matters more than going on after a crash
-            if self.wish_problem is None:
+            if self.desired_state_problem is None:
                 self._say(str(error), ERROR)
-            self.wish_problem = str(error)
+            self.desired_state_problem = str(error)
         else:
-            self.wish_problem = None
+            self.desired_state_problem = None
 
     def save_again(self) -> None:
-        """Try anew to keep a wish that could not be kept."""
-        if self.wish_problem is not None:
-            self._save(Save(self.machine.wish))
+        """Try anew to keep a desired state that could not be kept."""
+        if self.desired_state_problem is not None:
+            self._save(Save(self.machine.desired))
 
     def _split(self, effect: Split) -> None:
         try:
-            self._told.check_place()
-            _, plan = self.planner.plan(effect.wish)
+            self._reported.check_place()
+            _, plan = self.planner.plan(effect.desired)
         except RecorderError as error:
             self._split_failed(str(error))
             return
@@ -203,7 +203,7 @@ class Sessions:
     def _follow_begin(self, now_ns: int) -> None:
         begin = self._begin
         if begin is not None:
-            unwanted = not self.machine.wish.wanted or self.machine.leaving
+            unwanted = not self.machine.desired.wanted or self.machine.leaving
             if unwanted:
                 self._begin = None
                 self._not_begun(RefusedError("stopped before it began"))
@@ -221,12 +221,12 @@ class Sessions:
         self.part_started_ns = now_ns
         self._say(f"recording {reply['session']}")
         self.do(self.machine.began(now_ns, reply["session"], self._begun_name))
-        self._told.began(reply["session"])
+        self._reported.began(reply["session"])
 
     def _send_begin(self, begin: Begin) -> None:
         try:
-            self._told.check_place()
-            self._begun_name, plan = self.planner.plan(begin.wish)
+            self._reported.check_place()
+            self._begun_name, plan = self.planner.plan(begin.desired)
         except RecorderError as error:
             self._not_begun(error)
             return
@@ -237,7 +237,7 @@ class Sessions:
     def _not_begun(self, error: RecorderError) -> None:
         self._say(f"not recording: {error}", ERROR)
         self.do(self.machine.not_begun(self._clock.monotonic_ns(), str(error)))
-        self._told.not_begun(error)
+        self._reported.not_begun(error)
 
     def _follow_split(self, now_ns: int) -> None:
         if not self.machine.splitting:
@@ -303,7 +303,7 @@ class Sessions:
         self._say(f"closed {self.machine.session}" + (f": {why}" if why else ""), level)
         self._splitting = self._unclear_until_ns = None
         self.do(self.machine.ended(self._clock.monotonic_ns(), whole=whole and not sealed, why=why))
-        self._told.over()
+        self._reported.over()
 
     def _want_split(self, now_ns: int) -> None:
         if self.machine.state is not State.RECORDING:
@@ -335,7 +335,7 @@ class Sessions:
                 self._supervisor.restart(sensor)
 
 
-def _error_of(question: Question) -> RecorderError:
+def _error_of(question: WriterRequest) -> RecorderError:
     """Why a question came to nothing."""
     reply = question.reply
     if reply is None:

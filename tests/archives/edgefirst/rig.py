@@ -44,7 +44,7 @@ class Dataset:
         return found
 
     @property
-    def told(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         """What stands under ``recorder`` in the metadata."""
         values: dict[str, Any] = json.loads(self.table.schema.metadata[b"recorder"])
         return values

@@ -110,9 +110,9 @@ def test_a_zip_with_padding_is_read_by_unzip(tmp_path: Path) -> None:
         for name in ("s/a", "s/longer", "s/c"):
             container.add(name, Payload(data[: -len(name)]), T_NS)
         container.finish()
-    told = subprocess.run(["unzip", "-t", tmp_path / "a.zip"], capture_output=True, check=True)
-    assert b"No errors detected" in told.stdout
-    assert not told.stderr
+    reported = subprocess.run(["unzip", "-t", tmp_path / "a.zip"], capture_output=True, check=True)
+    assert b"No errors detected" in reported.stdout
+    assert not reported.stderr
 
 
 def test_padding_beside_zip64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,9 +221,9 @@ def test_headers_of_any_length_are_left_behind(tmp_path: Path) -> None:
         container.add("s/small", Payload(b"small"), T_NS)
         container.finish()
     with zipfile.ZipFile(tmp_path / "theirs.zip", "w") as file:
-        told = zipfile.ZipInfo("t/wide")
-        told.extra = struct.pack("<HH4s", 0xCAFE, 4, b"more")
-        with file.open(told, "w", force_zip64=True) as member:
+        reported = zipfile.ZipInfo("t/wide")
+        reported.extra = struct.pack("<HH4s", 0xCAFE, 4, b"more")
+        with file.open(reported, "w", force_zip64=True) as member:
             member.write(b"wide" * 9)
         file.mkdir("t/folder")
     with ZipContainer(tmp_path / "new.zip") as container:

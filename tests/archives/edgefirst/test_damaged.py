@@ -41,8 +41,8 @@ def labelled(path: Path, file: str, header: dict[str, Any], lines: list[dict[str
     builder = Builder(path)
     times = builder.add(camera_spec(), 0.2).t_ns.tolist()
     (path / file).parent.mkdir()
-    told = [{**line, "t_ns": times[line["t_ns"]]} for line in lines]
-    (path / file).write_text("".join(json.dumps(line) + "\n" for line in (header, *told)))
+    reported = [{**line, "t_ns": times[line["t_ns"]]} for line in lines]
+    (path / file).write_text("".join(json.dumps(line) + "\n" for line in (header, *reported)))
     return builder.close()
 
 
@@ -186,9 +186,9 @@ def test_a_picture_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_metadata_of_a_lidar_that_do_not_fit(tmp_path: Path, shifts: list[Any], words: str) -> None:
     builder = Builder(tmp_path / "s")
     builder.add(camera_spec(), count=1)
-    told = json.loads(LIDAR_JSON)
-    told["lidar_data_format"]["pixel_shift_by_row"] = shifts
-    builder.add(replace(lidar(), files={"lidar.json": json.dumps(told)}), count=1)
+    reported = json.loads(LIDAR_JSON)
+    reported["lidar_data_format"]["pixel_shift_by_row"] = shifts
+    builder.add(replace(lidar(), files={"lidar.json": json.dumps(reported)}), count=1)
     with pytest.raises(ArchiveError, match=rf"lidar: .*lidar\.json: pixel_shift_by_row: {words}"):
         pack(builder.close())
 

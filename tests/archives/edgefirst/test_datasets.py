@@ -90,7 +90,7 @@ def test_lost_and_recovered_are_told(tmp_path: Path) -> None:
     data = pack(builder.close("recovered"))
     assert data.noted("camera: lost samples: 2 (buffer)") == 1
     assert data.noted("recovered") == 1
-    assert data.told["sessions"][0]["lost"]["camera"]["counted"] == {"buffer": 2}
+    assert data.reported["sessions"][0]["lost"]["camera"]["counted"] == {"buffer": 2}
 
 
 def test_a_hosts_name_and_the_date_name_a_sequence(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_sessions_are_collected_added_and_replaced(tmp_path: Path, container: st
     labels = {row["name"]: row["label"] for row in second.rows if row["label"]}
     assert labels == {f"{base}_2": "car"}
     assert len(second.rows) == 9
-    assert [entry["name"] for entry in second.told["sessions"]] == ["a", "b", "c"]
+    assert [entry["name"] for entry in second.reported["sessions"]] == ["a", "b", "c"]
     third = pack_all(paths[:1], out, container=container, every=2)
     assert len(third.rows) == 8
     assert third.sequences == second.sequences

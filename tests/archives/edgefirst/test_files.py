@@ -139,22 +139,22 @@ def segment(marker: int, content: bytes) -> bytes:
 def test_exif_leaves_the_coded_picture_as_it_is() -> None:
     plain = jpeg()
     tags = encode_exif(Exif(T_NS, description="rig_000"))
-    told = bytes(exif_.insert_exif(plain, tags))
+    tags_read = bytes(exif_.insert_exif(plain, tags))
     jfif = 2 + 2 + int.from_bytes(plain[4:6], "big")
-    assert told.startswith(plain[:jfif])
-    assert told.endswith(plain[jfif:])
-    assert len(told) == len(plain) + 4 + 6 + len(tags)
+    assert tags_read.startswith(plain[:jfif])
+    assert tags_read.endswith(plain[jfif:])
+    assert len(tags_read) == len(plain) + 4 + 6 + len(tags)
 
 
 def test_exif_takes_the_place_of_older_exif() -> None:
     old = segment(0xE1, b"Exif\0\0" + b"old tags")
     xmp = segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>")
-    told = bytes(exif_.insert_exif(jpeg(old, xmp), encode_exif(Exif(T_NS))))
-    assert told.count(b"Exif\0\0") == 1
-    assert b"old tags" not in told
-    assert xmp in told
+    tags_read = bytes(exif_.insert_exif(jpeg(old, xmp), encode_exif(Exif(T_NS))))
+    assert tags_read.count(b"Exif\0\0") == 1
+    assert b"old tags" not in tags_read
+    assert xmp in tags_read
     assert np.array_equal(
-        decode(told),
+        decode(tags_read),
         decode(jpeg()),
     )
 
@@ -165,14 +165,19 @@ def test_exif_behind_other_segments_is_replaced_too() -> None:
     jfif = 2 + 2 + int.from_bytes(plain[4:6], "big")
     before = segment(0xE2, b"ICC_PROFILE\0...") + segment(0xFE, b"a comment")
     old, behind = segment(0xE1, b"Exif\0\0" + b"old tags"), segment(0xED, b"IPTC")
-    told = bytes(exif_.insert_exif(plain[:jfif] + before + old + behind + plain[jfif:], tags))
-    assert told == plain[:jfif] + segment(0xE1, b"Exif\0\0" + tags) + before + behind + plain[jfif:]
+    tags_read = bytes(exif_.insert_exif(plain[:jfif] + before + old + behind + plain[jfif:], tags))
+    assert (
+        tags_read
+        == plain[:jfif] + segment(0xE1, b"Exif\0\0" + tags) + before + behind + plain[jfif:]
+    )
 
 
 def test_a_fraction_of_a_second_has_all_its_digits() -> None:
-    told = exif_of(bytes(exif_.insert_exif(jpeg(), encode_exif(Exif(T_NS // 10**9 * 10**9 + 5)))))
-    assert told["exif"][0x9291] == "000000005"
-    assert told["0"][0x0132] == "2024:06:01 10:00:00"
+    tags_read = exif_of(
+        bytes(exif_.insert_exif(jpeg(), encode_exif(Exif(T_NS // 10**9 * 10**9 + 5))))
+    )
+    assert tags_read["exif"][0x9291] == "000000005"
+    assert tags_read["0"][0x0132] == "2024:06:01 10:00:00"
 
 
 @pytest.mark.parametrize(
@@ -234,12 +239,12 @@ def test_exif_that_does_not_fit() -> None:
 
 def test_exif_in_a_png() -> None:
     picture = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    told = png.insert_exif(encode_png(picture), encode_exif(Exif(T_NS)))
-    assert np.array_equal(decode(told), picture)
-    at = told.index(b"eXIf")
-    size = int.from_bytes(told[at - 4 : at], "big")
-    assert zlib.crc32(told[at : at + 4 + size]) == int.from_bytes(
-        told[at + 4 + size : at + 8 + size], "big"
+    tags_read = png.insert_exif(encode_png(picture), encode_exif(Exif(T_NS)))
+    assert np.array_equal(decode(tags_read), picture)
+    at = tags_read.index(b"eXIf")
+    size = int.from_bytes(tags_read[at - 4 : at], "big")
+    assert zlib.crc32(tags_read[at : at + 4 + size]) == int.from_bytes(
+        tags_read[at + 4 + size : at + 8 + size], "big"
     )
     with pytest.raises(ArchiveError, match="is no PNG"):
         png.insert_exif(jpeg(), b"")

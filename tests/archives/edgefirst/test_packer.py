@@ -152,7 +152,7 @@ def test_radar_cubes_and_points(session: Path, dataset: Dataset) -> None:
     assert np.allclose(points["speed"], found.velocity_m_s, atol=1e-3)
     assert np.allclose(points["power"] - points["noise"], found.snr_db, atol=1e-2)
     assert dataset.noted("radar: ", "were cut: edgefirst.radar_gain is high") == 1
-    assert dataset.told["sessions"][0]["radar"]["shape"] == [2, 4, 64, 8]
+    assert dataset.reported["sessions"][0]["radar"]["shape"] == [2, 4, 64, 8]
 
 
 def test_cropped_cubes(session: Path, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_cropped_cubes(session: Path, tmp_path: Path) -> None:
     frame = radar_of(session)[2]
     cube = whole.cube(frame, 2, 4)
     assert np.array_equal(small.cube(frame, 2, 4), cube[:, :, :10, 2:6])
-    assert small.told["sessions"][0]["radar"]["doppler_zero"] == 2
+    assert small.reported["sessions"][0]["radar"]["doppler_zero"] == 2
     assert not whole.noted("were cut")
 
 

@@ -113,7 +113,7 @@ def test_frames_made_together_are_those_made_one_by_one(job: Job) -> None:
             assert bytes(payload.data) == bytes(one.files[ending].data)
     assert len({bytes(one.files["radar.pcd"].data) for one in made}) == FRAMES
     assert (together.cut, together.incomplete) == (single.cut, single.incomplete)
-    assert together.told() == single.told()
+    assert together.remarks() == single.remarks()
 
 
 def test_files_are_those_of_their_frame(job: Job) -> None:

@@ -56,19 +56,19 @@ def test_exif_tells_time_place_lens_and_device(tmp_path: Path, images: str) -> N
     )
     (builder.path / "calibration.yaml").write_text(FULL_CALIBRATION)
     data = pack(builder.close(), images=images)
-    told = exif_of(data.file(1, f"camera.{images}"))
+    reported = exif_of(data.file(1, f"camera.{images}"))
     t_ns = int(made.t_ns[1])
-    assert told["0"] == {
+    assert reported["0"] == {
         0x010E: f"{BASE}/{BASE}_001",
         0x010F: "Acme",
         0x0110: "Eye 3",
-        0x0131: told["0"][0x0131],
+        0x0131: reported["0"][0x0131],
         0x0132: "2024:06:01 10:00:00",
         0x013C: "rig-1",
     }
-    assert told["0"][0x0131].startswith("recorder ")
-    comment = told["exif"].pop(0x9286)
-    assert told["exif"] == {
+    assert reported["0"][0x0131].startswith("recorder ")
+    comment = reported["exif"].pop(0x9286)
+    assert reported["exif"] == {
         0x829A: [0.0125],
         0x9000: b"0232",
         0x9003: "2024:06:01 10:00:00",
@@ -83,7 +83,7 @@ def test_exif_tells_time_place_lens_and_device(tmp_path: Path, images: str) -> N
     lens = json.loads(comment.removeprefix(b"UNICODE\0").decode("utf-16-le"))
     assert (lens["model"], lens["parameters"]["k1"]) == ("opencv-pinhole", 0.1)
     assert np.array(lens["T_camera_rig"])[:3, 3].tolist() == [1, 0, 1.5]
-    place = told["gps"]
+    place = reported["gps"]
     assert (place[1], place[3], place[5], place[29]) == ("S", "E", b"\1", "2024:06:01")
     assert place[2] == [52, 30, 0]
     assert place[4] == pytest.approx([13, 15, 36])
@@ -94,10 +94,10 @@ def test_exif_tells_time_place_lens_and_device(tmp_path: Path, images: str) -> N
 def test_the_device_is_the_stream_where_it_has_no_name(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "s")
     builder.add(camera_spec("left"), count=1)
-    told = exif_of(pack(builder.close()).file(0, "camera.jpeg"))
-    assert told["0"][0x0110] == "left"
-    assert "gps" not in told
-    assert told["exif"].keys().isdisjoint({0x829A, 0xA405, 0xA431})
+    reported = exif_of(pack(builder.close()).file(0, "camera.jpeg"))
+    assert reported["0"][0x0110] == "left"
+    assert "gps" not in reported
+    assert reported["exif"].keys().isdisjoint({0x829A, 0xA405, 0xA431})
 
 
 def test_columns_of_radar_points() -> None:
@@ -125,16 +125,16 @@ def test_metadata_tell_what_a_session_was(tmp_path: Path) -> None:
     header = json.loads(file.read_text())
     file.write_text(json.dumps({**header, "metadata": {"vehicle": "rig-1"}}))
     data = pack(path, every=2)
-    (told,) = data.told["sessions"]
-    assert (told["name"], told["start_ns"], told["state"]) == ("s", START_NS, "clean")
-    assert (told["sequences"], told["samples"]) == ({"camera": BASE}, {BASE: 3})
-    assert told["metadata"] == {"vehicle": "rig-1"}
+    (reported,) = data.reported["sessions"]
+    assert (reported["name"], reported["start_ns"], reported["state"]) == ("s", START_NS, "clean")
+    assert (reported["sequences"], reported["samples"]) == ({"camera": BASE}, {BASE: 3})
+    assert reported["metadata"] == {"vehicle": "rig-1"}
     digest = hashlib.sha256((path / "calibration.yaml").read_bytes()).hexdigest()
-    assert told["calibration_sha256"] == digest
-    assert (told["lidar"], told["radar"]["name"]) == ("lidar", "radar")
-    assert told["radar"]["shape"][:2] == [2, 4]
-    assert told["notes"] == list(data.result.notes)
-    assert data.told["options"]["every"] == 2
+    assert reported["calibration_sha256"] == digest
+    assert (reported["lidar"], reported["radar"]["name"]) == ("lidar", "radar")
+    assert reported["radar"]["shape"][:2] == [2, 4]
+    assert reported["notes"] == list(data.result.notes)
+    assert data.reported["options"]["every"] == 2
 
 
 def other_size(path: Path) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def test_a_replaced_session_keeps_its_name_in_any_order(tmp_path: Path) -> None:
     pack_all([paths[name] for name in "abc"], tmp_path / "out")
     data = pack_all([paths[name] for name in "dca"], tmp_path / "out")
     bases = {"a": BASE, "b": f"{BASE}_2", "c": f"{BASE}_3", "d": f"{BASE}_4"}
-    assert {entry["name"]: entry["base"] for entry in data.told["sessions"]} == bases
+    assert {entry["name"]: entry["base"] for entry in data.reported["sessions"]} == bases
     for count, base in enumerate(bases.values(), start=1):
         assert sum(name.startswith(f"{base}/") for name in data.files) == count
         assert sum(row["name"] == base for row in data.rows) == count

@@ -191,20 +191,20 @@ def test_velocities_of_the_simulated_world_are_those_of_its_tracks(tmp_path: Pat
     world = World("drive", 2)
     path, t_ns = sweeps(tmp_path / "s", 2.0)
     write_truth(path, world, t_ns, "lidar")
-    told = pack(path, ego_center_m=0.0).agents
+    names = pack(path, ego_center_m=0.0).agents
     file = path / "_cuboids/truth.jsonl"
     header, *lines = map(json.loads, file.read_text().splitlines())
     for line in lines:
         line["velocity_m_s"] = None
     file.write_text("\n".join(map(json.dumps, [header, *lines])) + "\n")
     found = pack(path).agents
-    assert np.array_equal(found["track_id"], told["track_id"])
+    assert np.array_equal(found["track_id"], names["track_id"])
     both = np.bincount(found["track_id"])[found["track_id"]] > 1
     assert np.count_nonzero(both) > 100
     # From both sides 0.1 s away, from one at the ends: as far off as speeds change in that time.
-    assert np.abs(found["velocity"] - told["velocity"])[both].max() < 1.0
-    assert np.median(np.abs(found["velocity"] - told["velocity"])[both]) < 0.02
-    assert np.abs(told["velocity"]).max() > 5
+    assert np.abs(found["velocity"] - names["velocity"])[both].max() < 1.0
+    assert np.median(np.abs(found["velocity"] - names["velocity"])[both]) < 0.02
+    assert np.abs(names["velocity"]).max() > 5
 
 
 def test_frames_of_reference(tmp_path: Path) -> None:
@@ -288,15 +288,17 @@ def test_wrong_labels_are_told(tmp_path: Path, lines: list[dict[str, Any]], word
         pack(path)
 
 
-@pytest.mark.parametrize(("count", "told"), [(10, "a, b, .*, j$"), (12, "a, b, .*, j and 2 more$")])
-def test_many_unknown_classes_are_cut(tmp_path: Path, count: int, told: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "names"), [(10, "a, b, .*, j$"), (12, "a, b, .*, j and 2 more$")]
+)
+def test_many_unknown_classes_are_cut(tmp_path: Path, count: int, names: str) -> None:
     path, t_ns = sweeps(tmp_path / "s", 0.1)
     still(path)
     write_boxes(
         path, ({"t_ns": int(t_ns[0]), "track": w, "class": w} for w in "abcdefghijkl"[:count])
     )
     (note,) = (note for note in pack(path).result.notes if "UNKNOWN there" in note)
-    assert re.search(told, note)
+    assert re.search(names, note)
 
 
 def test_a_header_that_json_cannot_hold_is_told(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ class TestL5kit(ArchiveContract):
 
     def test_progress_comes_to_its_end(self, session: Path) -> None:
         """A frame at a time, which two sweeps do not show."""
-        told: list[tuple[float, float]] = []
+        reported: list[tuple[float, float]] = []
         steps = [Step("l5kit", {"lidar": "imu"})]
-        list(finalize(session, steps, progress=lambda _, *at: told.append(at)))
-        assert told == [(k, 20) for k in range(21)]
+        list(finalize(session, steps, progress=lambda _, *at: reported.append(at)))
+        assert reported == [(k, 20) for k in range(21)]
 
     def test_a_failure_names_the_stream_and_leaves_the_older_one(self, session: Path) -> None:
         """Boxes are what is read besides times."""

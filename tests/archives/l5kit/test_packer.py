@@ -357,15 +357,15 @@ def test_one_of_several_that_cannot_be_packed(tmp_path: Path) -> None:
     bad = drive(tmp_path / "bad", 0.3, 1)
     write_boxes(bad, [{"t_ns": START_NS, "size_m": "big"}])
     good = drive(tmp_path / "good", 0.4, 2)
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
 
     def refused(path: Path, error: RecorderError) -> None:
-        told[path.name] = str(error)
+        reported[path.name] = str(error)
 
     dataset = packed_together(tmp_path / "o", empty.close(), bad, good, refused=refused)
     check(dataset, ("good", 4, 2))
-    assert "no sample to pack" in told["none"]
-    assert "hand.jsonl:2: size_m" in told["bad"]
+    assert "no sample to pack" in reported["none"]
+    assert "hand.jsonl:2: size_m" in reported["bad"]
 
 
 def test_the_same_session_twice_is_refused(tmp_path: Path) -> None:

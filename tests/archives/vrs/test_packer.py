@@ -21,8 +21,8 @@ from recorder.formats.vrs import ImageContent, LayoutBlock, RecordType, VrsReade
 from recorder.formats.vrs.headers import INDEX_OFFSET_AT
 from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
-from recorder.session.record_format import open_vrs
-from recorder.session.vrs_records import ConfigurationData, StateData
+from recorder.session.vrs.data_records import ConfigurationData, StateData
+from recorder.session.vrs.files import open_vrs
 from tests.acceptance.command import contents
 from tests.session.build import Builder, camera_spec, full_session, imu_spec, radar_spec
 from tests.writer.vrs_session import EPOCH, SPECS, Recording, stream_of
@@ -141,8 +141,8 @@ def test_what_is_known_without_a_session_vrs(session: Path, packed: Finalized) -
         assert vrs.tags["session_id"] == "drive"
         assert vrs.tags["metadata.vehicle"] == "rig-1"
         for name, stream in opened.streams.items():
-            (told,) = vrs.records(stream_of(vrs, name), RecordType.CONFIGURATION)
-            configuration = told.layout(ConfigurationData)
+            (metadata,) = vrs.records(stream_of(vrs, name), RecordType.CONFIGURATION)
+            configuration = metadata.layout(ConfigurationData)
             assert stream.spec is not None
             assert configuration.files == dict(stream.spec.files)
             declared = json.loads(configuration.declaration)["channels"]
@@ -288,12 +288,12 @@ def test_what_is_odd_is_said_once(tmp_path: Path) -> None:
         assert sum(note.startswith(sentence) for note in result.notes) == 1, result.notes
     with VrsReader(result.files[0]) as vrs:
         assert [v["seq"] for v, _ in blocks_of(vrs, "camera")] == [0, 1, 2, 7, 8]
-        (told,) = [
+        (metadata,) = [
             record.layout(StateData)
             for record in vrs.records(stream_of(vrs, "camera"), RecordType.STATE)
             if record.layout(StateData).kind == "lost"
         ]
-        assert (told.cause, told.numbers["count"]) == ("buffer", 4.0)
+        assert (metadata.cause, metadata.numbers["count"]) == ("buffer", 4.0)
 
 
 def test_a_trace_without_streams_is_refused(tmp_path: Path) -> None:

@@ -245,18 +245,18 @@ def test_a_clock_state_in_one_line() -> None:
 
 
 def test_the_clocks_are_told_at_a_sessions_start_and_regularly() -> None:
-    told: list[tuple[Any, ...]] = []
-    record = ClockRecord(ask=lambda: {"n": len(told)}, every_s=60)
+    reported: list[tuple[Any, ...]] = []
+    record = ClockRecord(ask=lambda: {"n": len(reported)}, every_s=60)
 
     def tick(session: str | None, at_s: float) -> None:
-        record.tick(session, round(at_s * 1e9), lambda *a, **k: told.append((*a, k)))
+        record.tick(session, round(at_s * 1e9), lambda *a, **k: reported.append((*a, k)))
         record.close()  # waits for the answer
 
     tick(None, 0)
-    assert told == []
+    assert reported == []
     for at_s in (1, 2, 30, 62, 63, 64):
         tick("a", at_s)
-    assert [t[:3] for t in told] == [("clock", "", "state")] * 2
+    assert [t[:3] for t in reported] == [("clock", "", "state")] * 2
     tick("b", 65)
     tick("b", 66)
-    assert len(told) == 3 and record.last == {"n": 2}
+    assert len(reported) == 3 and record.last == {"n": 2}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.settings import SensorEntry, StorageSettings
+from recorder.contract.config.settings import SensorEntry, StorageSettings
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.daemon.host.disk import DiskSpeed, FileSystem
 from recorder.daemon.preflight import (

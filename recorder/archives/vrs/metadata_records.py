@@ -1,0 +1,231 @@
+"""What drivers and the writer told of a session: records of configuration and state.
+
+They are those of ``session.vrs``, byte for byte, where the session has one.  It is walked through
+from record to record, so that it needs no index, and only the places of these records are kept in
+memory: a state a second is 40 bytes a second, whatever the rate of the data between.  Where there
+is no such file they are made of ``session.json`` and the events.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from recorder.contract.closing import Closing
+from recorder.contract.errors import FormatError
+from recorder.contract.streams import StreamSpec
+from recorder.formats.vrs import RecordType, StreamId
+from recorder.formats.vrs.chunks import ChunkedFile
+from recorder.formats.vrs.compression import decompress
+from recorder.formats.vrs.headers import (
+    DESCRIPTION_TYPE_ID,
+    FILE_HEADER_BYTES,
+    INDEX_TYPE_ID,
+    RECORD_HEADER_BYTES,
+    FileHeader,
+    RecordHeader,
+)
+from recorder.formats.vrs.scan import RecordWalk
+from recorder.formats.vrs.tags import StreamTags, TagsRecord, unpack_description
+from recorder.formats.vrs.writer import free_id
+from recorder.session.reader import Session
+from recorder.session.vrs.data_records import metadata_only, session_stream
+from recorder.session.vrs.files import vrs_streams
+from recorder.session.vrs.metadata_records import (
+    configuration,
+    drivers_of,
+    event_state,
+    file_tags,
+    session_configuration,
+    state,
+)
+
+
+@dataclass(slots=True)
+class MetadataRecord:
+    """A record of configuration or state.
+
+    Attributes:
+        timestamp_s: epoch seconds.
+        stream: whose it is.
+        record_type: one of the two.
+        version: of its format.
+        data: uncompressed.
+    """
+
+    timestamp_s: float
+    stream: StreamId
+    record_type: RecordType
+    version: int
+    data: bytes
+
+
+class MetadataRecords(Protocol):
+    """All that was told of a session.
+
+    Attributes:
+        streams: with the tags that declare these records.
+        names: the streams by their names in the session; "" is the session's own.
+        tags: of the file.
+    """
+
+    streams: dict[StreamId, StreamTags]
+    names: dict[str, StreamId]
+    tags: dict[str, str]
+
+    def records(self) -> Iterator[MetadataRecord]:
+        """In order of time; those of one time in the order in which they were told."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class MetadataFile(Closing):
+    """`MetadataRecords` of a ``session.vrs``, with an index or without."""
+
+    def __init__(self, path: Path) -> None:
+        """Walk through the file; FormatError where it is no VRS file of one chunk."""
+        self._file = ChunkedFile(path, [path])
+        self._times, self._offsets = array("d"), array("q")
+        try:
+            self._walk(path)
+        except BaseException:
+            self.close()
+            raise
+        self.names = vrs_streams({s: tags.user for s, tags in self.streams.items()})
+
+    def _walk(self, path: Path) -> None:
+        header = FileHeader.unpack(self._file.peek(0, FILE_HEADER_BYTES), path)
+        if header.description_offset != FILE_HEADER_BYTES or header.first_record_offset:
+            raise FormatError(f"{path}: its records lie elsewhere than a recorder puts them")
+        walk = RecordWalk(self._file, FILE_HEADER_BYTES, 0)
+        self.streams: dict[StreamId, StreamTags] = {}
+        self.tags: dict[str, str] = {}
+        for offset, record in walk:
+            if record.type_id == INDEX_TYPE_ID:
+                break
+            if record.type_id == DESCRIPTION_TYPE_ID:
+                data = self._data(offset, record)
+                self.streams, self.tags = unpack_description(data, record.version, path)
+            elif record.record_type == RecordType.TAGS:
+                late = TagsRecord.decode(self._data(offset, record))
+                self.streams[record.stream] = StreamTags(late.vrs_tags, late.user_tags)
+            elif record.record_type != RecordType.DATA:
+                self._times.append(record.timestamp_s)
+                self._offsets.append(offset)
+
+    def _data(self, offset: int, record: RecordHeader) -> bytes:
+        size = record.size - RECORD_HEADER_BYTES
+        data = self._file.read(offset + RECORD_HEADER_BYTES, size)
+        if record.uncompressed_size:
+            return decompress(record.compression, data, record.uncompressed_size)
+        return data
+
+    def records(self) -> Iterator[MetadataRecord]:
+        order = np.argsort(np.frombuffer(self._times, np.float64), kind="stable")
+        for number in order.tolist():
+            offset = self._offsets[number]
+            head = RecordHeader.unpack(self._file.read(offset, RECORD_HEADER_BYTES))
+            yield MetadataRecord(
+                head.timestamp_s,
+                head.stream,
+                RecordType(head.record_type),
+                head.version,
+                self._data(offset, head),
+            )
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass
+class ReconstructedMetadata:
+    """`MetadataRecords` of a session without ``session.vrs``, from what its other files say.
+
+    Drivers' states are in no other file; events, losses and epochs are.
+    """
+
+    session: Session
+    specs: dict[str, StreamSpec]
+    streams: dict[StreamId, StreamTags] = field(default_factory=dict)
+    names: dict[str, StreamId] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        header = self.session.header or {}
+        self._drivers = drivers_of(header.get("sensors") or {})
+        name = self.session.name
+        specs = [session_stream(name)]
+        specs += [
+            metadata_only(n, self._drivers.get(n, ""), s, name) for n, s in self.specs.items()
+        ]
+        for stream_name, spec in zip(["", *self.specs], specs, strict=True):
+            stream = free_id(spec, self.streams)
+            self.streams[stream] = spec.stream_tags()
+            self.names[stream_name] = stream
+        if header.get("start_mono_ns") is not None:
+            self.tags = file_tags(header)
+        else:
+            self.tags = {"session_id": name}
+
+    def records(self) -> Iterator[MetadataRecord]:
+        # One a second at the most, by stream and cause: the session's own bound.
+        made = [*self._session(), *self._epochs(), *self._events()]
+        yield from sorted(made, key=lambda record: record.timestamp_s)
+
+    def _session(self) -> Iterator[MetadataRecord]:
+        start_ns = self.session.start_ns or 0
+        offset_ns = clock_offset_ns(self.session)
+        data = session_configuration(
+            self.session.path, self.session.header or {}, start_ns - offset_ns, offset_ns
+        )
+        yield self._record("", RecordType.CONFIGURATION, start_ns, data.encode())
+
+    def _epochs(self) -> Iterator[MetadataRecord]:
+        offset_ns, start_ns = clock_offset_ns(self.session), self.session.start_ns or 0
+        for name, spec in self.specs.items():
+            stream = self.session.streams.get(name)
+            length = 0 if stream is None or not stream.has_times else len(stream)
+            epochs = [] if stream is None else list(stream.epochs or ())
+            driver = self._drivers.get(name, "")
+            for number, entry in enumerate(epochs or [{"epoch": 0, "first_sample": 0}]):
+                first, epoch = int(entry["first_sample"]), int(entry["epoch"])
+                t_ns = begin_ns = start_ns
+                if stream is not None and length:
+                    at = min(first, length - 1)
+                    begin_ns = int(stream.times(at, at + 1)[0])
+                    t_ns = min(start_ns, begin_ns)
+                    if number and at:
+                        t_ns = int(stream.times(at - 1, at)[0])
+                data = configuration(spec, driver, epoch, t_ns - offset_ns, offset_ns)
+                yield self._record(name, RecordType.CONFIGURATION, t_ns, data.encode())
+                if epochs:
+                    metadata = state(begin_ns - offset_ns, "epoch_begin", epoch, 0, None, entry)
+                    yield self._record(name, RecordType.STATE, begin_ns, metadata.encode())
+
+    def _events(self) -> Iterator[MetadataRecord]:
+        offset_ns = clock_offset_ns(self.session)
+        for event in self.session.events():
+            name = event.get("stream") or ""
+            data = event_state(event, offset_ns).encode()
+            known = name if name in self.names else ""
+            yield self._record(known, RecordType.STATE, event["t_ns"], data)
+
+    def _record(self, name: str, kind: RecordType, t_ns: int, data: bytes) -> MetadataRecord:
+        return MetadataRecord(t_ns / 1e9, self.names[name], kind, 1, data)
+
+    def close(self) -> None:
+        """There is nothing open."""
+
+
+def clock_offset_ns(session: Session) -> int:
+    """Epoch ns minus ``t_mono``; of a plain trace, which has no such clock, 0."""
+    header = session.header or {}
+    if header.get("start_mono_ns") is None:
+        return 0
+    return int(header["start_ns"]) - int(header["start_mono_ns"])

@@ -1,0 +1,103 @@
+"""What `recorder run` shows while it records: a live table at a terminal, else a log line."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import Any
+
+from recorder.cli.output import format_table, human_bytes, human_seconds, note
+from recorder.contract.redaction import mask_passwords
+from recorder.daemon.processes.sensors import Status
+
+_LOG_S = 5.0
+_WINDOW = 16  # states that a rate is taken over: about four seconds
+
+HEADERS = ("stream", "rate", "expected", "samples", "MB/s", "lost", "queue")
+
+
+class LiveView:
+    """Shows each state that it is handed; use as ``watch`` of `Supervisor.record`."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._history: list[tuple[float, dict[str, dict[str, Any]]]] = []
+        self._lines = 0
+        self._logged_s = time.monotonic()
+
+    def __call__(self, status: Status) -> None:
+        self._history.append((status.elapsed_s, status.streams))
+        del self._history[:-_WINDOW]
+        if self._terminal:
+            self._draw(status)
+        elif time.monotonic() - self._logged_s >= _LOG_S:
+            self._logged_s = time.monotonic()
+            self._log(status)
+
+    def say(self, line: str, /, *_: Any, **__: Any) -> None:
+        """Print a line for people, passwords masked; at a terminal above the table."""
+        if self._lines:
+            sys.stderr.write(f"\x1b[{self._lines}A\x1b[J")
+            self._lines = 0
+        note(mask_passwords(line))
+
+    def rows(self, status: Status) -> list[list[str]]:
+        """One row per stream, in the order of the config; one for a sensor that declared none."""
+        before_s, before = self._history[0]
+        seconds = status.elapsed_s - before_s
+        rows = []
+        for sensor in status.sensors.values():
+            queue = f"{sensor.ring_held / sensor.ring_size:.0%}" if sensor.ring_size else "-"
+            if not sensor.specs:
+                reported = status.streams.get(sensor.name)
+                lost = _lost(reported) if reported else "0+?"
+                rows.append([sensor.name, sensor.state, "-", "0", "-", lost, "-"])
+            for name, spec in sensor.specs.items():
+                now, old = status.streams.get(name), before.get(name)
+                rate, volume = sensor.state if sensor.missing else "-", "-"
+                if now and old and seconds > 0:
+                    if not sensor.missing:
+                        rate = f"{(now['samples'] - old['samples']) / seconds:.1f} Hz"
+                    volume = f"{(now['bytes'] - old['bytes']) / seconds / 1e6:.2f}"
+                rows.append(
+                    [
+                        name,
+                        _ended(now) or rate,
+                        f"{spec.rate_hz:g} Hz" if spec.rate_hz else "-",
+                        str(now["samples"] if now else 0),
+                        volume,
+                        _lost(now),
+                        queue,
+                    ]
+                )
+        return rows
+
+    def _draw(self, status: Status) -> None:
+        total = sum(s["bytes"] for s in status.streams.values())
+        head = f"{status.session.name}  {human_seconds(status.elapsed_s)}  {human_bytes(total)}"
+        table = format_table(HEADERS, self.rows(status), right=range(1, len(HEADERS)))
+        width = shutil.get_terminal_size().columns  # a wrapped line would not be overwritten
+        lines = [line[: width - 1] for line in (head, *table.splitlines())]
+        back = f"\x1b[{self._lines}A" if self._lines else ""
+        sys.stderr.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
+        sys.stderr.flush()
+        self._lines = len(lines)
+
+    def _log(self, status: Status) -> None:
+        parts = [
+            f"{name} {samples} ({rate}, lost {lost})"
+            for name, rate, _, samples, _, lost, _ in self.rows(status)
+        ]
+        note(f"{human_seconds(status.elapsed_s)}: " + ", ".join(parts))
+
+
+def _ended(stream: dict[str, Any] | None) -> str | None:
+    return f"ended: {stream['ended']}" if stream and stream["ended"] else None
+
+
+def _lost(stream: dict[str, Any] | None) -> str:
+    if not stream:
+        return "0"
+    count = sum(stream["lost"].values())
+    return f"{count}+?" if stream["unknown_losses"] else str(count)

@@ -1,0 +1,1 @@
+"""The config file: its sections, options, and the values that they hold."""

@@ -1,0 +1,125 @@
+"""What a driver tells the recorder about itself, without the recorder importing it.
+
+``python -m drivers.NAME schema`` prints a `DriverSchema` as JSON; the config's entries for that
+driver are checked against it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from recorder.contract.config.options import (
+    TYPES,
+    Option,
+    OptionTable,
+    table_from_wire,
+    table_to_wire,
+)
+from recorder.contract.errors import ProtocolError
+
+SESSION_SCHEME = "session"
+"""The scheme that replays a recorded sensor; the kit does it for every driver."""
+_SESSION_HELP = "replay of a recorded sensor: session:DIR or session:DIR#SENSOR"
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+
+
+class DescribesItself(Protocol):
+    """The class attributes of a driver that `DriverSchema.of` reads."""
+
+    options: ClassVar[OptionTable]
+    schemes: ClassVar[Mapping[str, str]]
+    live_schemes: ClassVar[frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSchema:
+    """A driver's options and sources.
+
+    Attributes:
+        name: the driver's name in a config: a module of ``drivers`` or a dotted module name.
+        description: one line for people.
+        options: table of its own config keys.
+        schemes: the source schemes that it takes, with one line each; ``session`` is always
+            among them.
+        live_schemes: those of devices; sources of all others are played.
+        stream_suffixes: what is added to the sensor's name in further streams (``_imu``), so
+            that two sensors whose streams would clash are told before anything starts.
+    """
+
+    name: str
+    description: str = ""
+    options: OptionTable = field(default_factory=dict)
+    schemes: Mapping[str, str] = field(default_factory=dict)
+    live_schemes: frozenset[str] = frozenset()
+    stream_suffixes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if SESSION_SCHEME not in self.schemes:
+            schemes = {**self.schemes, SESSION_SCHEME: _SESSION_HELP}
+            object.__setattr__(self, "schemes", schemes)
+        for scheme in self.schemes:
+            if not _SCHEME.fullmatch(scheme):
+                raise ProtocolError(f"driver {self.name!r}: {scheme!r} is no scheme of a source")
+        if unknown := set(self.live_schemes) - set(self.schemes):
+            raise ProtocolError(f"driver {self.name!r}: live schemes {unknown} are not declared")
+        _check_table(self.options, f"driver {self.name!r}: option ")
+
+    @classmethod
+    def of(cls, name: str, driver: type[DescribesItself]) -> DriverSchema:
+        """The schema of a driver class: its class attributes and its docstring's first line."""
+        lines = (driver.__doc__ or "").strip().splitlines()
+        suffixes: Iterable[str] = getattr(driver, "stream_suffixes", ())
+        return cls(
+            name=name,
+            description=lines[0] if lines else "",
+            options=driver.options,
+            schemes=driver.schemes,
+            live_schemes=driver.live_schemes,
+            stream_suffixes=tuple(suffixes),
+        )
+
+    def to_wire(self) -> dict[str, Any]:
+        """A plain mapping for JSON."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "options": table_to_wire(self.options),
+            "schemes": dict(self.schemes),
+            "live_schemes": sorted(self.live_schemes),
+            "stream_suffixes": list(self.stream_suffixes),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> DriverSchema:
+        """The inverse of `to_wire`; ProtocolError where it is not one of its kind."""
+        try:
+            return cls(
+                name=_text(wire["name"]),
+                description=_text(wire.get("description", "")),
+                options=table_from_wire(wire.get("options", {})),
+                schemes={_text(k): _text(v) for k, v in wire["schemes"].items()},
+                live_schemes=frozenset(map(_text, wire.get("live_schemes", ()))),
+                stream_suffixes=tuple(map(_text, wire.get("stream_suffixes", ()))),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"not a driver's schema: {error!r}") from None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a text")
+    return value
+
+
+def _check_table(table: OptionTable, where: str) -> None:
+    for name, option in table.items():
+        if not isinstance(option, Option) or option.type not in TYPES:
+            types = ", ".join(TYPES)
+            raise ProtocolError(f"{where}{name!r}: its type needs to be one of {types}")
+        if option.items and option.items not in TYPES:
+            raise ProtocolError(f"{where}{name!r}: items of type {option.items!r} are unknown")
+        if option.keys is not None:
+            _check_table(option.keys, f"{where}{name}.")

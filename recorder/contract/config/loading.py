@@ -1,0 +1,471 @@
+"""The config file: strict, and each error names file, line and key path (DESIGN section 5).
+
+Usage::
+
+    config = load_config(Path("rig.yaml"), schema_of)    # ConfigError says what is wrong where
+    for entry in config.sensors:
+        start_driver(entry.driver, json.dumps(entry.for_driver()))
+
+What the sections hold is in `recorder.contract.config.settings`; how YAML's oddities are read is in
+`recorder.contract.config.yaml_lines`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.config.driver_schema import SESSION_SCHEME, DriverSchema
+from recorder.contract.config.options import Option, OptionTable, suggest
+from recorder.contract.config.sections import read_section
+from recorder.contract.config.settings import (
+    ARCHIVES,
+    SECTIONS,
+    SENSOR_KEYS,
+    VERSION,
+    ControlSettings,
+    FinalizeStep,
+    MetricsSettings,
+    ProcessSettings,
+    RecordFormatSettings,
+    RetentionSettings,
+    SensorEntry,
+    SessionSettings,
+    SplitSettings,
+    StorageSettings,
+)
+from recorder.contract.config.yaml_lines import Document, read_yaml
+from recorder.contract.errors import ConfigError, ConfigFaultsError, UsageError
+from recorder.contract.redaction import mask_value
+from recorder.contract.session_names import check_template
+from recorder.contract.streams import STREAM_NAME
+
+__all__ = ["FILE_SCHEMES", "Config", "DriverSchema", "SchemaOf", "SensorEntry", "load_config"]
+
+SchemaOf = Callable[[str], DriverSchema]
+"""Gives the schema of a driver by its name; ConfigError where there is no such driver."""
+
+VRS_SCHEME = "vrs"
+FILE_SCHEMES = frozenset({"file", "pcap", "osf", VRS_SCHEME, SESSION_SCHEME})
+"""Schemes whose address is a path, relative to the config, that must exist."""
+
+_DRIVER = re.compile(r"[a-z][a-z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
+_SOURCE = re.compile(r"([a-z][a-z0-9+.-]*):(.*)")
+
+_OF_DAEMON = (
+    "session.autostart",
+    "session.split.minutes",
+    "session.split.gb",
+    "retention.gb",
+    "retention.days",
+    "control.tcp",
+    "metrics.port",
+)
+"""Settings that concern the daemon alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A config that was checked as far as can be without opening a source.
+
+    Attributes:
+        path: the file, absolute.
+        sensors: the sensors in the file's order, at least one.
+        calibration: absolute path of the calibration file, which exists; None where none is set.
+        finalize: archives to pack, in order.
+        document: the file's text and lines.
+    """
+
+    path: Path
+    session: SessionSettings
+    sensors: tuple[SensorEntry, ...]
+    storage: StorageSettings
+    retention: RetentionSettings
+    record_format: RecordFormatSettings
+    calibration: Path | None
+    finalize: tuple[FinalizeStep, ...]
+    control: ControlSettings
+    metrics: MetricsSettings
+    document: Document = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The file's text as it is, passwords included."""
+        return self.document.text
+
+    @property
+    def masked_text(self) -> str:
+        """The file's text with passwords in addresses masked: what a session keeps."""
+        return self.document.masked_text
+
+    def sensor(self, name: str) -> SensorEntry:
+        """The sensor of that name; KeyError where there is none."""
+        for entry in self.sensors:
+            if entry.name == name:
+                return entry
+        raise KeyError(name)
+
+    def sensor_for_driver(self, entry: SensorEntry) -> dict[str, Any]:
+        """What the entry's driver reads as JSON from its standard input."""
+        return entry.for_driver()
+
+    def error(self, key: str, message: str) -> ConfigError:
+        """An error about a key of this file, for what shows only later; names file and line."""
+        return self.document.fail(key, message)
+
+    def of_daemon(self) -> list[str]:
+        """One sentence for each setting in the file that only the daemon acts on."""
+        return [
+            f"{key}: acted on by `recorder serve` alone"
+            for key in _OF_DAEMON
+            if _is_on(self.document.values, key)
+        ]
+
+
+def load_config(
+    path: Path,
+    schema_of: SchemaOf,
+    prefetch: Callable[[Iterable[str]], None] | None = None,
+) -> Config:
+    """Read a config file and check all of it.
+
+    Args:
+        path: the file.
+        schema_of: gives a driver's schema by name.
+        prefetch: called once with the names of all drivers before `schema_of` is, so that it
+            can ask them at the same time.
+
+    Raises:
+        ConfigFaultsError: all that is wrong with the sections and sensors, each with file, line and
+            key path.
+        ConfigError: what is wrong with the file as a whole, or with the settings together.
+    """
+    document = read_yaml(path)
+    path = path.absolute()
+    version = document.values.get("version", VERSION)
+    if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
+        raise document.fail("version", f"{version} is not supported; this recorder reads {VERSION}")
+    faults: list[ConfigError] = []
+    values = read_section(SECTIONS, document.values, document, "", faults)
+    reader = _Reader(document, path.parent, faults)
+    sensors: tuple[SensorEntry, ...] = ()
+    if values is not None and values["sensors"] is not None:
+        sensors = reader.sensors(values["sensors"], schema_of, prefetch)
+    if values is not None:
+        reader.check_other_sections(values)
+    if values is None or faults:
+        raise ConfigFaultsError(faults)
+    session, control = values["session"], values["control"]
+    calibration = values["calibration"]
+    curve_keys = control["curve_keys"]
+    return Config(
+        path=path,
+        session=SessionSettings(
+            root=reader.path("session.root", session["root"]),
+            name=session["name"],
+            metadata=session["metadata"],
+            autostart=session["autostart"],
+            split=SplitSettings(**session["split"]),
+        ),
+        sensors=sensors,
+        storage=StorageSettings(
+            **values["storage"]
+            | {"process": _process(values["storage"]["process"], document, "storage.process")}
+        ),
+        retention=RetentionSettings(**values["retention"]),
+        record_format=reader.record_format(values["record_format"], list(values["sensors"])),
+        calibration=calibration and reader.existing("calibration", calibration, file=True),
+        finalize=reader.finalize(values["finalize"]),
+        control=ControlSettings(
+            socket=control["socket"] and reader.path("control.socket", control["socket"]),
+            tcp=control["tcp"],
+            curve_keys=curve_keys and reader.existing("control.curve_keys", curve_keys),
+        ),
+        metrics=MetricsSettings(**values["metrics"]),
+        document=document,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Checks what option tables cannot say; `faults` takes everything that is wrong."""
+
+    document: Document
+    base: Path
+    faults: list[ConfigError]
+
+    def sensors(
+        self,
+        entries: Mapping[str, Any],
+        schema_of: SchemaOf,
+        prefetch: Callable[[Iterable[str]], None] | None,
+    ) -> tuple[SensorEntry, ...]:
+        fail = self.document.fail
+        if not entries:
+            self.faults.append(fail("sensors", "names no sensor; nothing would be recorded"))
+        drivers: dict[str, str] = {}
+        for name, written in entries.items():
+            try:
+                drivers[name] = self._driver(name, written)
+            except ConfigError as error:
+                self.faults.append(error)
+        if prefetch is not None:
+            prefetch(dict.fromkeys(drivers.values()))
+        sensors: list[SensorEntry] = []
+        streams: dict[str, str] = {}
+        for name, driver in drivers.items():
+            try:
+                schema = schema_of(driver)
+            except ConfigError as error:
+                self.faults.append(fail(f"sensors.{name}.driver", str(error)))
+                continue
+            try:
+                sensors.append(self._sensor(name, driver, entries[name], schema))
+            except ConfigFaultsError as several:
+                self.faults.extend(several.errors)
+            except ConfigError as error:
+                self.faults.append(error)
+            for suffix in schema.stream_suffixes:
+                streams[name + suffix] = name
+        for name in entries:
+            if name in streams:
+                text = f"the sensor {streams[name]!r} records a stream of that name beside its own"
+                self.faults.append(fail(f"sensors.{name}", f"{text}; rename one of them"))
+        return tuple(sensors)
+
+    def _driver(self, name: str, written: Any) -> str:
+        """The entry's driver, after a look at the sensor's name and the entry's form."""
+        fail, key = self.document.fail, f"sensors.{name}"
+        if not STREAM_NAME.fullmatch(name):
+            raise fail(
+                key,
+                "is no sensor's name: that is a lower-case letter, then up to 63 lower-case "
+                "letters, digits and '_'",
+            )
+        if not isinstance(written, Mapping):
+            raise fail(key, "needs a mapping with a driver and a source")
+        if "driver" not in written:
+            for other in written:
+                if suggest(other, ["driver"]):
+                    raise fail(f"{key}.{other}", "unknown key (did you mean 'driver'?)")
+            raise fail(f"{key}.driver", "missing; this key is required")
+        driver = written["driver"]
+        if not isinstance(driver, str) or not _DRIVER.fullmatch(driver):
+            raise fail(
+                f"{key}.driver",
+                f"{driver!r:.60} is no driver's name: that is one word in lower case, or a dotted "
+                "module name",
+            )
+        return driver
+
+    def _sensor(
+        self, name: str, driver: str, written: Mapping[str, Any], schema: DriverSchema
+    ) -> SensorEntry:
+        document, key = self.document, f"sensors.{name}"
+        if taken := sorted(set(schema.options) & set(SENSOR_KEYS)):
+            raise document.fail(
+                f"{key}.driver", f"{driver!r} has an option {taken[0]!r}, as every sensor has"
+            )
+        faults: list[ConfigError] = []
+        for other in written:
+            if other not in schema.options and other not in SENSOR_KEYS:
+                near = suggest(other, [*SENSOR_KEYS, *schema.options])
+                text = f"unknown key for driver {driver!r}{near}"
+                faults.append(document.fail(f"{key}.{other}", text))
+        known = {k: v for k, v in written.items() if k in SENSOR_KEYS}
+        common = read_section(SENSOR_KEYS, known, document, key, faults)
+        scheme = address = ""
+        if common is not None and common["source"] is not None:
+            try:
+                scheme, address = self._source(f"{key}.source", common["source"], driver, schema)
+            except ConfigError as error:
+                faults.append(error)
+        own = {k: v for k, v in written.items() if k in schema.options}
+        options = read_section(schema.options, own, document, key, faults)
+        if options is not None:
+            self._find_paths(schema.options, own, options, key, faults)
+        if faults or common is None or options is None:
+            raise ConfigFaultsError(faults)
+        return SensorEntry(
+            name=name,
+            driver=driver,
+            scheme=scheme,
+            address=address,
+            options=options,
+            pace=common["pace"],
+            loop=common["loop"],
+            live=scheme in schema.live_schemes,
+            required=common["required"],
+            min_rate=common["min_rate"],
+            process=_process(common["process"], document, f"{key}.process"),
+        )
+
+    def _source(self, key: str, source: str, driver: str, schema: DriverSchema) -> tuple[str, str]:
+        fail = self.document.fail
+        takes = f"driver {driver!r} takes " + ", ".join(f"{s}:" for s in schema.schemes)
+        match = _SOURCE.fullmatch(source)
+        if match is None or not source.isprintable():
+            raise fail(
+                key, f"{mask_value(source)!r:.100} is not of the form SCHEME:ADDRESS; {takes}"
+            )
+        scheme, address = match.groups()
+        if scheme not in schema.schemes:
+            near = suggest(scheme, schema.schemes)
+            raise fail(key, f"unknown kind of source {scheme + ':'!r}{near}; {takes}")
+        if scheme not in FILE_SCHEMES:
+            return scheme, address
+        path, hash_mark, sensor = address, "", ""
+        if scheme == VRS_SCHEME and "#" in address and not self.path(key, address).exists():
+            path, hash_mark, sensor = address.rpartition("#")
+        if scheme == SESSION_SCHEME and "#" in address:
+            path, hash_mark, sensor = address.rpartition("#")
+            if not STREAM_NAME.fullmatch(sensor):
+                raise fail(key, f"what stands behind '#' needs to be a sensor's name: {sensor!r}")
+        if not path:
+            raise fail(key, f"{scheme}: needs a path behind it")
+        return scheme, f"{self.existing(key, path)}{hash_mark}{sensor}"
+
+    def _find_paths(
+        self,
+        table: OptionTable,
+        written: Mapping[str, Any],
+        checked: dict[str, Any],
+        key: str,
+        faults: list[ConfigError],
+    ) -> None:
+        """Make the paths that were written absolute, but for options that are at fault already."""
+        wrong = [fault.key for fault in faults]
+        for name, value in written.items():
+            path = f"{key}.{name}"
+            if any(re.match(rf"{re.escape(path)}(?![^.\[])", fault) for fault in wrong):
+                continue
+            try:
+                checked[name] = self._with_path(table[name], value, checked[name], path)
+            except ConfigError as error:
+                faults.append(error)
+
+    def _with_paths(
+        self, table: OptionTable, written: Mapping[str, Any], checked: dict[str, Any], key: str
+    ) -> dict[str, Any]:
+        """The checked options with the paths that were written made absolute."""
+        for name, value in written.items():
+            option = table[name]
+            checked[name] = self._with_path(option, value, checked[name], f"{key}.{name}")
+        return checked
+
+    def _with_path(self, option: Option, written: Any, checked: Any, key: str) -> Any:
+        if written is None:
+            return checked
+        if option.type == "path":
+            return str(self.existing(key, checked))
+        if option.type == "list" and option.items == "path":
+            return [str(self.existing(f"{key}[{i}]", item)) for i, item in enumerate(checked)]
+        if option.keys is not None:
+            return self._with_paths(option.keys, written, checked, key)
+        return checked
+
+    def check_other_sections(self, values: Mapping[str, Any]) -> None:
+        """Append to `faults` what is wrong outside of `sensors`."""
+        session, storage, control = values["session"], values["storage"], values["control"]
+        checks: list[Callable[[], object]] = [
+            lambda: self._check_template(session),
+            lambda: self.path("session.root", session["root"]),
+            lambda: _process(storage["process"], self.document, "storage.process"),
+            lambda: self.finalize(values["finalize"]),
+        ]
+        if values["sensors"]:
+            names = list(values["sensors"])
+            checks.append(lambda: self.record_format(values["record_format"], names))
+        if values["calibration"] is not None:
+            checks.append(lambda: self.existing("calibration", values["calibration"], file=True))
+        if control["socket"] is not None:
+            checks.append(lambda: self.path("control.socket", control["socket"]))
+        if control["curve_keys"] is not None:
+            checks.append(lambda: self.existing("control.curve_keys", control["curve_keys"]))
+        for check in checks:
+            try:
+                check()
+            except ConfigError as error:
+                self.faults.append(error)
+
+    def _check_template(self, session: Mapping[str, Any]) -> None:
+        try:
+            check_template(session["name"], session["metadata"])
+        except UsageError as error:
+            raise self.document.fail("session.name", str(error)) from None
+
+    def record_format(self, values: Mapping[str, Any], names: list[str]) -> RecordFormatSettings:
+        written = self.document.values.get("record_format")
+        if not isinstance(written, Mapping) or written.get("streams") is None:
+            # The default streams are for rigs that have such sensors.
+            streams = tuple(name for name in values["streams"] if name in names)
+            return RecordFormatSettings(values["enabled"], streams)
+        for index, stream in enumerate(values["streams"]):
+            if not any(stream == name or stream.startswith(name + "_") for name in names):
+                raise self.document.fail(
+                    f"record_format.streams[{index}]",
+                    f"no sensor records a stream {stream!r}{suggest(stream, names)}",
+                )
+        return RecordFormatSettings(values["enabled"], tuple(values["streams"]))
+
+    def finalize(self, items: Iterable[Any]) -> tuple[FinalizeStep, ...]:
+        steps: list[FinalizeStep] = []
+        for index, item in enumerate(items):
+            key = f"finalize[{index}]"
+            name, options = item, None
+            if isinstance(item, Mapping) and len(item) == 1:
+                [(name, options)] = item.items()
+            if not isinstance(name, str):
+                raise self.document.fail(key, "needs an archive's name, or {name: {option: value}}")
+            if name not in ARCHIVES:
+                known = ", ".join(ARCHIVES)
+                raise self.document.fail(
+                    key, f"{name!r} is no archive; there are {known}{suggest(name, ARCHIVES)}"
+                )
+            if options is not None and not isinstance(options, Mapping):
+                raise self.document.fail(f"{key}.{name}", "needs a mapping of options")
+            if any(step.archive == name for step in steps):
+                raise self.document.fail(key, f"{name!r} stands in the list twice")
+            steps.append(FinalizeStep(name, options or {}))
+        return tuple(steps)
+
+    def path(self, key: str, text: str) -> Path:
+        """The path, taken relative to the config file."""
+        if not text:
+            raise self.document.fail(key, "needs a path; it is empty")
+        try:
+            return (self.base / text).resolve()
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL; a loop of links
+            raise self.document.fail(key, f"{text!r:.100} is no path: {error}") from None
+
+    def existing(self, key: str, text: str, *, file: bool = False) -> Path:
+        """The path, which must be there (and, with `file`, be a file)."""
+        path = self.path(key, text)
+        try:
+            found = path.exists()
+        except OSError as error:  # too long a name, a folder that may not be entered
+            raise self.document.fail(key, f"{path}: {error.strerror}") from None
+        if not found:
+            raise self.document.fail(key, f"no such file: {path}")
+        if file and not path.is_file():
+            raise self.document.fail(key, f"is not a file: {path}")
+        return path
+
+
+def _process(values: Mapping[str, Any], document: Document, key: str) -> ProcessSettings:
+    for index, cpu in enumerate(values["cpus"]):
+        if not isinstance(cpu, int) or isinstance(cpu, bool) or cpu < 0:
+            raise document.fail(f"{key}.cpus[{index}]", "needs a CPU's number, from 0")
+    return ProcessSettings(**{**values, "cpus": tuple(values["cpus"])})
+
+
+def _is_on(values: Any, key: str) -> bool:
+    """Whether the file sets a key to something that asks for more than the default does."""
+    for name in key.split("."):
+        if not isinstance(values, Mapping) or name not in values:
+            return False
+        values = values[name]
+    return bool(values)

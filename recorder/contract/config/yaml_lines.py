@@ -1,0 +1,356 @@
+"""YAML to plain values, with the line of every key.
+
+Read are YAML 1.2's plain scalars, because each place where YAML 1.1 guesses loses something:
+only ``true`` and ``false`` are booleans (``on``, ``yes`` and ``no`` are texts), and dates, times,
+``010``, ``1_000`` and ``.nan`` stay the texts that they are.  Where a number is needed such a text
+is a clear error; in free-form metadata it arrives as it was written.  Anchors, aliases and merge
+keys (``<<``) work; tags other than the plain types, duplicate keys and cycles are errors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.composer import Composer
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.parser import Parser
+from yaml.reader import Reader, ReaderError
+from yaml.resolver import BaseResolver
+from yaml.scanner import Scanner
+
+from recorder.contract.errors import ConfigError
+from recorder.contract.redaction import mask_passwords, mask_value
+
+MAX_BYTES = 1 << 20
+"""Largest file that is read; a config of many sensors has some kilobytes."""
+MAX_DEPTH = 40
+MAX_VALUES = 50_000
+"""Bounds on nesting, and on values with aliases expanded: a few lines can stand for billions."""
+
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
+    """PyYAML's event and node layers, with the scalar rules named above and bounded depth."""
+
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        Composer.__init__(self)
+        BaseResolver.__init__(self)
+        self._depth = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            mark = self.get_mark()
+            raise yaml.MarkedYAMLError(problem="is nested too deeply", problem_mark=mark)
+        node: Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+for _name, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(?:(?:0|[1-9][0-9]*)?\.[0-9]+|(?:0|[1-9][0-9]*)\.?)(?:[eE][-+]?[0-9]+)?",
+        "-+.0123456789",
+    ),
+    ("merge", "<<", "<"),
+):
+    _Loader.add_implicit_resolver(
+        _TAG + _name,
+        re.compile(rf"(?:{_pattern})\Z"),
+        ["" if c == "\0" else c for c in _first],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A YAML file's top mapping as plain values.
+
+    Attributes:
+        file: where it stands, for messages.
+        text: the whole text, as it was.
+        values: mappings with text keys, lists, str, int (64 bits), float (finite), bool, None.
+        lines: line of every key path (``sensors.camera.fps``, ``finalize[0]``), from 1.
+        masked_text: the text with passwords in addresses masked.
+        written: by key path, numbers in another form: (as Python prints them, as in the file).
+    """
+
+    file: Path
+    text: str
+    values: dict[str, Any]
+    lines: dict[str, int] = field(repr=False)
+    masked_text: str = field(repr=False)
+    written: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+
+    def line_of(self, key: str) -> int | None:
+        """The line of a key path, or of the nearest mapping or list around it."""
+        while key:
+            if key in self.lines:
+                return self.lines[key]
+            key = re.sub(r"(?:^|\.)[^.\[]*$|\[[^\[]*$", "", key)
+        return None
+
+    def fail(self, key: str, message: str) -> ConfigError:
+        """The error to raise about a key; it shows a number as it was typed, and no password."""
+        message = mask_passwords(message.replace(*self.written.get(key, ("", "")), 1))
+        return ConfigError(message, file=self.file, line=self.line_of(key), key=key)
+
+
+def read_yaml(path: Path) -> Document:
+    """Read and parse a YAML file whose top is a mapping.
+
+    Raises:
+        ConfigError: it cannot be read, is too large, is not UTF-8, not YAML, or holds what is
+            not taken; names file, line and, where there is one, the key path.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), file=path) from None
+    except ValueError as error:  # a NUL in the path
+        raise ConfigError(str(error), file=path) from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"is larger than {MAX_BYTES} bytes, so no config", file=path)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        byte = raw[error.start]
+        raise ConfigError(f"is not UTF-8 text: byte 0x{byte:02x}", file=path, line=line) from None
+    return parse_yaml(text, path)
+
+
+def parse_yaml(text: str, file: Path) -> Document:
+    """Parse YAML text whose top is a mapping; see `read_yaml`."""
+    root = _compose(text, file)
+    if root is None:
+        raise ConfigError("is empty", file=file)
+    if not isinstance(root, MappingNode):
+        line = root.start_mark.line + 1
+        raise ConfigError("needs a mapping of keys to values at its top", file=file, line=line)
+    builder = _Builder(file)
+    values = builder.value(root, "")
+    return Document(file, text, values, builder.lines, _mask(text, root), builder.written)
+
+
+def _compose(text: str, file: Path) -> Node | None:
+    try:
+        loader = _Loader(text)
+        node: Node | None = loader.get_single_node()
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        raise ConfigError(
+            f"holds the control character U+{code:04X}", file=file, line=line
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or error.context or "is not valid"
+        if "mapping values are not allowed" in problem or problem.endswith("but got ':'"):
+            problem += ' (a text that ends in a colon or holds ": " needs quotes: "sim:")'
+        at = mark.line + 1 if mark else None
+        raise ConfigError(f"bad YAML: {problem}", file=file, line=at) from None
+    except (ValueError, OverflowError) as error:
+        # PyYAML's scanner lets these out for escapes beyond Unicode and endless version numbers.
+        raise ConfigError(f"bad YAML: {error}", file=file) from None
+    return node
+
+
+@dataclass
+class _Builder:
+    """Nodes to plain values, noting lines on the way."""
+
+    file: Path
+    lines: dict[str, int] = field(default_factory=dict)
+    written: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _open: set[int] = field(default_factory=set)
+    _count: int = 0
+
+    def value(self, node: Node, key: str) -> Any:
+        self._count += 1
+        if self._count > MAX_VALUES:
+            raise self._error(node, key, f"aliases expand to more than {MAX_VALUES} values")
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, key)
+        if id(node) in self._open:
+            raise self._error(node, key, "an alias stands inside what it stands for")
+        self._open.add(id(node))
+        try:
+            if isinstance(node, SequenceNode):
+                return self._sequence(node, key)
+            return self._mapping(node, key)
+        finally:
+            self._open.discard(id(node))
+
+    def _sequence(self, node: Node, key: str) -> list[Any]:
+        self._check_tag(node, key, "seq")
+        items = []
+        for index, item in enumerate(node.value):
+            path = f"{key}[{index}]"
+            self.lines[path] = item.start_mark.line + 1
+            items.append(self.value(item, path))
+        return items
+
+    def _mapping(self, node: Node, key: str) -> dict[str, Any]:
+        self._check_tag(node, key, "map")
+        result = {}
+        for name, key_node, value_node in self._pairs(node, key):
+            path = f"{key}.{name}" if key else name
+            self.lines[path] = key_node.start_mark.line + 1
+            result[name] = self.value(value_node, path)
+        return result
+
+    def _pairs(self, node: Node, key: str) -> Iterator[tuple[str, Node, Node]]:
+        """The mapping's own entries, then those of its merge keys that it does not have."""
+        own: dict[str, tuple[Node, Node]] = {}
+        merged: list[Node] = []
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
+                raise self._error(
+                    key_node, key, "a key needs to be one word, not a list or mapping"
+                )
+            if key_node.tag == _TAG + "merge":
+                many = isinstance(value_node, SequenceNode)
+                merged += value_node.value if many else [value_node]
+                continue
+            if key_node.tag.removeprefix(_TAG) not in _SCALARS:
+                raise self._error(key_node, key, f"the YAML tag {key_node.tag!r} is not taken here")
+            name = self._text(key_node, key)
+            if name in own:
+                first = own[name][0].start_mark.line + 1
+                path = f"{key}.{name}" if key else name
+                raise self._error(key_node, path, f"stands here twice, first on line {first}")
+            own[name] = (key_node, value_node)
+        for base in merged:
+            if not isinstance(base, MappingNode):
+                raise self._error(base, key, "<< takes an alias of a mapping, or a list of such")
+            if id(base) in self._open:
+                raise self._error(base, key, "an alias stands inside what it stands for")
+            self._count += 1 + len(base.value)
+            if self._count > MAX_VALUES:
+                raise self._error(base, key, f"aliases expand to more than {MAX_VALUES} values")
+            self._open.add(id(base))
+            for name, key_node, value_node in self._pairs(base, key):
+                own.setdefault(name, (key_node, value_node))
+            self._open.discard(id(base))
+        for name, (key_node, value_node) in own.items():
+            yield name, key_node, value_node
+
+    def _scalar(self, node: ScalarNode, key: str) -> Any:
+        text = self._text(node, key)
+        kind = node.tag.removeprefix(_TAG)
+        make = _SCALARS.get(kind)
+        if make is None:
+            raise self._error(node, key, f"the YAML tag {node.tag!r} is not taken here")
+        try:
+            value = make(text)
+            if kind in ("int", "float") and str(value) != text:
+                self.written[key] = str(value), text
+            return value
+        except (ValueError, KeyError):
+            shown = text if len(text) <= 40 else text[:37] + "..."
+            raise self._error(node, key, f"{shown!r} is {_NEEDED[kind]}") from None
+
+    def _text(self, node: ScalarNode, key: str) -> str:
+        text: str = node.value
+        if any("\ud800" <= c <= "\udfff" for c in text):
+            raise self._error(node, key, "holds half of a surrogate pair, which is no character")
+        return text
+
+    def _check_tag(self, node: Node, key: str, kind: str) -> None:
+        if node.tag not in (_TAG + kind, "!"):
+            raise self._error(node, key, f"the YAML tag {node.tag!r} is not taken here")
+
+    def _error(self, node: Node, key: str, message: str) -> ConfigError:
+        return ConfigError(
+            mask_passwords(message), file=self.file, line=node.start_mark.line + 1, key=key
+        )
+
+
+def _integer(text: str) -> int:
+    body = text.lstrip("+-")
+    base = {"0o": 8, "0x": 16}.get(body[:2], 10)
+    if len(body) > 66:
+        raise ValueError
+    value = int(text, base)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError
+    return value
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if value - value != 0.0:
+        raise ValueError
+    return value
+
+
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "merge": str,
+    "int": _integer,
+    "float": _number,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "null": lambda _: None,
+}
+_NEEDED = {
+    "int": "no whole number of 64 bits",
+    "float": "no number, or too large a one",
+    "bool": "neither true nor false",
+}
+
+
+def _mask(text: str, root: Node) -> str:
+    """The text with passwords masked: in values however they are quoted, and in comments.
+
+    Values are masked one by one, so that what is around them stays the YAML that it was.
+    """
+    spans: dict[tuple[int, int], str] = {}
+    stack, seen = [root], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, ScalarNode):
+            start, end = node.start_mark.index, node.end_mark.index
+            written, masked = text[start:end], mask_value(node.value)
+            if masked != node.value:
+                written = _spell(written, node.value, masked)
+            elif node.style in ("|", ">"):  # a comment may be in its first line
+                written = mask_passwords(written)
+            spans[start, end] = written
+        elif isinstance(node, SequenceNode):
+            stack += node.value
+        else:
+            for pair in node.value:
+                stack += pair
+    parts, at = [], 0
+    for (start, end), written in sorted(spans.items()):
+        parts += [mask_passwords(text[at:start]), written]
+        at = end
+    return "".join([*parts, mask_passwords(text[at:])])
+
+
+def _spell(written: str, value: str, masked: str) -> str:
+    """How a masked value stands in the file in place of what was `written`."""
+    if value in written:
+        return written.replace(value, masked)
+    # Folded over lines or with escapes in it: write it anew, behind its anchor or tag if any.
+    before = re.match(r"(?:[&!]\S*\s+)*", written)
+    after = "\n" if written.endswith("\n") else ""
+    return (before[0] if before else "") + json.dumps(masked, ensure_ascii=False) + after

@@ -1,0 +1,49 @@
+"""What runs beside a daemon's turns: metrics, the record of the clocks, the session's own log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recorder.contract.closing import Closing
+from recorder.daemon.daemon import Daemon
+from recorder.daemon.host.clock_record import ClockRecord
+from recorder.daemon.logs import Log
+from recorder.daemon.metrics import MetricsServer, render
+
+_METRICS_NS = 1_000_000_000
+
+
+class BackgroundServices(Closing):
+    """Attaches itself to a daemon.
+
+    Args:
+        daemon: not yet open.
+        log: follows the sessions.
+        clocks: how the state of the clocks is found out.
+
+    Raises:
+        StorageError: the port of the metrics is taken.
+    """
+
+    def __init__(self, daemon: Daemon, log: Log, clocks: ClockRecord | None = None) -> None:
+        self._log = log
+        self._clocks = clocks or ClockRecord()
+        self._text = ""
+        self._due_ns = 0
+        port = daemon.config.metrics.port
+        self.metrics = None if port is None else MetricsServer(port, lambda: self._text)
+        daemon.on_tick.append(self._tick)
+
+    def close(self) -> None:
+        """End the server and what is under way."""
+        if self.metrics is not None:
+            self.metrics.close()
+        self._clocks.close()
+
+    def _tick(self, daemon: Daemon, now_ns: int) -> None:
+        session = daemon.sessions.machine.session
+        self._log.follow(None if session is None else Path(session))
+        self._clocks.tick(session, now_ns, daemon.supervisor.tell)
+        if self.metrics is not None and now_ns >= self._due_ns:
+            self._due_ns = now_ns + _METRICS_NS
+            self._text = render(daemon.status())

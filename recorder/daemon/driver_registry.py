@@ -1,0 +1,252 @@
+"""Drivers, asked through their own processes: the recorder never imports one.
+
+`driver_schema` gives what a config may say to a driver, `check_source` whether a sensor's source
+opens and what streams it gives.  A plain name is a module of the package ``drivers``; a dotted
+name is any importable module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from recorder.contract.config.driver_schema import DriverSchema
+from recorder.contract.config.loading import Config, load_config
+from recorder.contract.config.options import suggest
+from recorder.contract.config.settings import SensorEntry
+from recorder.contract.errors import ConfigError, ProtocolError, SourceError
+from recorder.contract.launch import driver_module_command
+from recorder.contract.redaction import mask_passwords
+from recorder.contract.streams import StreamSpec
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+SCHEMA_TIMEOUT_S = 20.0
+CHECK_TIMEOUT_S = 60.0
+"""Opening a source may import a large SDK and read a long recording's index."""
+_PARALLEL = 8
+_MESSAGE_LENGTH = 500
+
+
+def driver_command(driver: str, verb: str) -> list[str]:
+    """The command that runs a driver's process.
+
+    Args:
+        driver: the name as in the config.
+        verb: ``schema``, ``check`` or ``run``.
+    """
+    module = driver if "." in driver else f"drivers.{driver}"
+    return driver_module_command(module, verb)
+
+
+def available_drivers() -> list[str]:
+    """Names of the drivers in the package ``drivers``, found without importing one."""
+    spec = importlib.util.find_spec("drivers")
+    names: set[str] = set()
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for path in Path(folder).glob("[!_]*"):
+            if path.suffix == ".py":
+                names.add(path.stem)
+            elif (path / "__main__.py").is_file() and path.name != "sim":
+                names.add(path.name)
+    return sorted(names)
+
+
+def driver_schema(name: str) -> DriverSchema:
+    """The schema of a driver; asked once per process, also where the answer is an error.
+
+    Raises:
+        ConfigError: there is no such driver, or it does not answer as a driver does.
+    """
+    answer = _probe(name)
+    if isinstance(answer, str):
+        raise ConfigError(answer)
+    return answer
+
+
+def prefetch(names: Iterable[str]) -> None:
+    """Ask several drivers at the same time, so that `driver_schema` has their answers."""
+    wanted = list(dict.fromkeys(names))
+    if len(wanted) > 1:
+        _in_parallel(_probe, wanted)
+
+
+def load(path: Path) -> Config:
+    """`load_config` with the drivers of this installation."""
+    return load_config(path, driver_schema, prefetch)
+
+
+@functools.cache
+def _probe(name: str) -> DriverSchema | str:
+    """The driver's schema, or what is wrong with the driver."""
+    if "." not in name:
+        known = available_drivers()
+        if name not in known:
+            return (
+                f"there is no driver {name!r}{suggest(name, known)}; there are {', '.join(known)}"
+            )
+    result = _run(driver_command(name, "schema"), b"", SCHEMA_TIMEOUT_S)
+    where = f"driver {name!r}"
+    if result.timed_out:
+        return f"{where}: printed no schema within {SCHEMA_TIMEOUT_S:g} s"
+    if result.code != 0:
+        return f"{where}: {result.problem.removeprefix(f'{where}: ')}"
+    try:
+        return DriverSchema.from_wire(_answer(result.stdout))
+    except (ValueError, RecursionError):
+        shown = result.stdout[:40].decode(errors="replace")
+        return f"{where}: printed {shown!r} for a schema, which is not JSON"
+    except ProtocolError as error:
+        return f"{where}: {str(error).removeprefix(f'{where}: ')}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What opening a sensor's source gave.
+
+    Attributes:
+        sensor: the sensor's name.
+        streams: the streams that it declares; empty where there is a problem.
+        problem: what is wrong, one line; None where nothing is.
+        exit_code: 0; 2 where the source or its options are wrong; 1 else.
+        seconds: time that it took.
+    """
+
+    sensor: str
+    streams: tuple[StreamSpec, ...] = ()
+    problem: str | None = None
+    exit_code: int = 0
+    seconds: float = 0.0
+
+
+def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> CheckResult:
+    """Have a sensor's driver open its source, declare its streams and close it again."""
+    started = time.monotonic()
+    request = json.dumps(entry.for_driver()).encode()
+    result = _run(driver_command(entry.driver, "check"), request, timeout_s)
+    seconds = time.monotonic() - started
+
+    def problem(message: str, code: int = 1) -> CheckResult:
+        text = message.removeprefix(f"{entry.name}: ")  # the key names the sensor
+        return CheckResult(entry.name, (), mask_passwords(text), code, seconds)
+
+    if result.timed_out:
+        return problem(f"driver {entry.driver!r} did not open its source within {timeout_s:g} s")
+    if result.code != 0:
+        return problem(result.problem, SourceError.exit_code if result.code == 2 else 1)
+    try:
+        streams = tuple(map(StreamSpec.from_wire, _answer(result.stdout)["streams"]))
+    except (ValueError, KeyError, TypeError, RecursionError, ProtocolError) as error:
+        return problem(f"driver {entry.driver!r} answered with no list of streams: {error!r:.200}")
+    if not streams:
+        return problem(f"driver {entry.driver!r} declares no stream")
+    return CheckResult(entry.name, streams, seconds=seconds)
+
+
+def check_sources(entries: Sequence[SensorEntry]) -> list[CheckResult]:
+    """`check_source` of several sensors at the same time, in their order."""
+    return _in_parallel(check_source, entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool
+
+    @property
+    def problem(self) -> str:
+        """The last line on standard error: the error itself, also of a traceback."""
+        lines = self.stderr.decode(errors="replace").strip().splitlines()
+        if not lines and self.code < 0:
+            return f"was ended by {_signal_name(-self.code)}"
+        text = lines[-1] if lines else f"exited with {self.code} and no message"
+        return text.removeprefix(f"{sys.executable}: ")[:_MESSAGE_LENGTH]
+
+
+def _answer(stdout: bytes) -> Any:
+    """The JSON that a driver printed; behind other lines where a library of its is talkative."""
+    try:
+        return json.loads(stdout)
+    except ValueError:
+        lines = stdout.splitlines()
+        return json.loads(lines[-1] if lines else b"")
+
+
+def _in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """The work on every item at the same time; an interrupt ends the processes that it runs."""
+    with ThreadPoolExecutor(max(1, min(_PARALLEL, len(items)))) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while wait(futures, timeout=0.05).not_done:  # again: one may just have been started
+                for process in tuple(_running):
+                    _kill_group(process)
+            raise
+
+
+def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
+    """Run a command to its end, or kill it and all that it started."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    _running.add(process)
+    try:
+        stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+        return _Result(process.returncode, stdout, stderr, timed_out=False)
+    except subprocess.TimeoutExpired:
+        return _Result(-1, b"", b"", timed_out=True)
+    finally:
+        _running.discard(process)
+        if process.returncode is None:
+            _kill_group(process)
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    # Its own session, hence its own group: what it has started ends with it.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def streams_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
+    """Streams that two sensors both give: (sensor that came later, what is wrong)."""
+    owners: dict[str, Any] = {}
+    clashes = []
+    for result in results:
+        for spec in result.streams:
+            owner = owners.setdefault(spec.name, result.sensor)
+            if owner != result.sensor:
+                text = f"its stream {spec.name!r} is also one of the sensor {owner!r}"
+                clashes.append((result.sensor, text))
+    return clashes

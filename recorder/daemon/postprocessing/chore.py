@@ -1,0 +1,38 @@
+"""A module's command line as a child that ends with its parent and gives way to everything.
+
+``python -m recorder.daemon.postprocessing.chore PARENT MODULE ARGS...``
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from recorder.contract.config.settings import ProcessSettings
+from recorder.contract.process import die_with_parent
+from recorder.daemon.processes.priority import apply
+
+_FIRST_TO_GO = "500"  # oom_score_adj(5): the daemon's own is far below
+
+
+def give_way() -> None:
+    """Be the last to get processor and disk, and the first to go where memory runs out."""
+    apply(ProcessSettings(nice=19, policy="batch", io_class="idle"), os.getpid())
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
+
+
+def main() -> None:
+    """Run the module as ``python -m MODULE ARGS`` does."""
+    parent, module, *arguments = sys.argv[1:]
+    die_with_parent(int(parent))
+    give_way()
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""The queue of what comes after recording: one process at a time, at idle priority.
+
+The sessions' folders say what is due (`recorder.daemon.postprocessing.steps`), so the queue
+survives whatever happens to the daemon::
+
+    queue = Finalizing(root, clock, say, available)
+    while recording:
+        queue.turn(live=session)
+    queue.stop()
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from recorder.contract.clock import Clock
+from recorder.contract.errors import RecorderError
+from recorder.contract.launch import module_command
+from recorder.daemon.postprocessing.steps import RECOVER, Due, Step, due_of, tell
+from recorder.daemon.service_notifier import ERROR, WARNING, Say
+from recorder.session.layout import private
+from recorder.session.reader import find_sessions, outside
+
+SCAN_S = 60.0
+RETRY_S = (60.0, 600.0)
+HUNG_S = 1800.0
+"""A chore that used no processor for so long hangs, and is ended."""
+_END_S = 10.0
+_LOOKS = 3
+_LOOK_S = 10.0
+_LONGEST = 500
+
+
+class Process(Protocol):
+    """A chore under way."""
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+
+    def problem(self) -> str:
+        """The last thing it said."""
+
+    def used_s(self) -> float:
+        """Seconds of processor time that it took so far."""
+
+    def end(self) -> None:
+        """End it, in bounded time."""
+
+
+class Chore:
+    """A chore's process."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in `end`
+        words = module_command("recorder.daemon.postprocessing.chore", str(os.getpid()), *command)
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said
+        )
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def problem(self) -> str:
+        code = self._process.returncode
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 4096))
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1][:_LONGEST] if lines else f"ended with code {code}"
+
+    def used_s(self) -> float:
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return 0.0
+        ticks = stat.rpartition(")")[2].split()[11:15]  # proc(5): user and system, also children's
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._said.close()
+
+
+class Finalizing:
+    """See the module's example.
+
+    Args:
+        root: folder of sessions.
+        clock: injectable.
+        say: takes one line for people.
+        available: archives that this installation can pack.
+        spawn: starts a chore; injectable.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        clock: Clock,
+        say: Say,
+        available: frozenset[str],
+        spawn: Callable[[Sequence[str]], Process] = Chore,
+    ) -> None:
+        self._root = root
+        self._clock = clock
+        self._say = say
+        self._available = available
+        self._spawn = spawn
+        self._done: set[Path] = set()  # nothing is due of these any more
+        self._unseen: deque[Path] = deque()
+        self._due: dict[Path, Due] = {}
+        self._not_before: dict[Path, int] = {}
+        self._tries: dict[Path, int] = {}
+        self._process: Process | None = None
+        self._current: tuple[Path, Step] | None = None
+        self._scan_at_ns = self._look_at_ns = self._used_at_ns = 0
+        self._used_s = 0.0
+        self.finished = 0
+
+    @property
+    def current(self) -> tuple[Path, Step] | None:
+        """What is being done."""
+        return self._current
+
+    def due(self, session: Path) -> Due | None:
+        """What is due of a session; None while somebody has it in use."""
+        return due_of(session, self._available)
+
+    def unfinished(self, session: Path) -> bool:
+        """Whether something that should be there of a session is not, or may not be."""
+        due = self.due(session)
+        return due is None or due.unfinished
+
+    def hurry(self) -> None:
+        """A session was closed: look for it at the next turn."""
+        self._scan_at_ns = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether every session was looked at and nothing is due any more."""
+        waiting = any(due.steps for due in self._due.values())
+        return self._process is None and not self._unseen and not waiting
+
+    def status(self) -> dict[str, Any]:
+        """``{current: {session, step} | None, queue: [session], failed: {session: {step: why}}}``.
+
+        Sessions are told by their names.
+        """
+        current = None
+        if self._current is not None:
+            session, step = self._current
+            current = {"session": session.name, "step": step.name}
+        known = self._due.items()
+        return {
+            "current": current,
+            "queue": [path.name for path, due in known if due.steps],
+            "failed": {path.name: dict(due.failed) for path, due in known if due.failed},
+        }
+
+    def scan(self) -> None:
+        """Find the sessions below the root; `turn` looks at them, a few at a time."""
+        self._scan_at_ns = self._clock.monotonic_ns() + round(SCAN_S * 1e9)
+        try:
+            sessions = find_sessions(self._root)
+        except RecorderError:
+            return
+        for path in self._due.keys() - set(sessions):  # deleted by somebody
+            del self._due[path]
+        self._done.intersection_update(sessions)
+        self._unseen = deque(path for path in sessions if path not in self._done)
+
+    def turn(self, live: str | None) -> None:
+        """See after the process that runs, or begin the next; waits for nothing.
+
+        Args:
+            live: folder of the session that is being recorded.
+        """
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._scan_at_ns:
+            self.scan()
+        for _ in range(min(_LOOKS, len(self._unseen))):  # a root may hold thousands
+            path = self._unseen.popleft()
+            if (elsewhere := outside(path)) is not None:
+                self._done.add(path)
+                self._say(f"{elsewhere}; left alone", WARNING)
+            elif str(path) != live and private(path).is_dir():
+                self._look(path)
+        if self._process is not None:
+            code = self._process.poll()
+            if code is not None:
+                self._over(code)
+            elif self._hangs(now_ns):
+                self._over(None)
+            else:
+                return
+        for path, due in self._due.items():
+            if due.steps and str(path) != live and now_ns >= self._not_before.get(path, 0):
+                self._begin(path, due.steps[0])
+                return
+
+    def stop(self) -> None:
+        """End what runs; the next daemon does it again."""
+        if self._process is not None:
+            self._process.end()
+            self._process = self._current = None
+
+    def _look(self, path: Path) -> None:
+        due = self.due(path)
+        if due is None:
+            self._due.pop(path, None)
+        elif due.unfinished:
+            self._due[path] = due
+        else:
+            self._due.pop(path, None)
+            self._done.add(path)
+
+    def _begin(self, path: Path, step: Step) -> None:
+        try:
+            self._process = self._spawn(step.command(path))
+        except OSError as error:  # no memory, too many processes
+            self._say(f"{path.name}: {step.name} cannot be begun: {error.strerror}", ERROR)
+            self._wait(path)
+            return
+        self._current = path, step
+        self._used_s, self._used_at_ns, self._look_at_ns = 0.0, self._clock.monotonic_ns(), 0
+
+    def _hangs(self, now_ns: int) -> bool:
+        assert self._process is not None
+        if now_ns >= self._look_at_ns:
+            self._look_at_ns = now_ns + round(_LOOK_S * 1e9)
+            used_s = self._process.used_s()
+            if used_s != self._used_s:
+                self._used_s, self._used_at_ns = used_s, now_ns
+        return now_ns - self._used_at_ns > HUNG_S * 1e9
+
+    def _over(self, code: int | None) -> None:
+        """The chore has ended with a code, or, None, hangs and has to be ended."""
+        assert self._process is not None and self._current is not None
+        path, step = self._current
+        error: str | None = None
+        if code is None:
+            error = f"did nothing for {HUNG_S:g} s"
+        elif code != 0 and not (step.name == RECOVER and code == 3):
+            error = self._process.problem()
+        self._process.end()
+        self._process = self._current = None
+        try:
+            tell(path, step.name, error)
+        except OSError as failure:
+            why = f"cannot put down how it went: {failure.strerror}"
+            self._say(f"{path}: {step.name}: {why}", ERROR)
+            self._wait(path)
+            return
+        if error is None:
+            self.finished += 1
+            self._tries.pop(path, None)
+            self._say(f"{path.name}: {step.name} done")
+        else:
+            self._say(f"{path.name}: {step.name} failed: {error}", ERROR)
+            self._wait(path)
+        if path.exists():
+            self._look(path)
+
+    def _wait(self, path: Path) -> None:
+        tries = self._tries[path] = self._tries.get(path, 0) + 1
+        wait_s = RETRY_S[min(tries - 1, len(RETRY_S) - 1)]
+        self._not_before[path] = self._clock.monotonic_ns() + round(wait_s * 1e9)

@@ -1,0 +1,56 @@
+"""All that is due after recording, done at once: for a parked vehicle whose daemon is stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from recorder.archives.base import available
+from recorder.contract.clock import Clock
+from recorder.contract.config.loading import Config
+from recorder.daemon.postprocessing.finalizing import Chore, Finalizing, Process
+from recorder.daemon.root_lock import RootLock
+from recorder.daemon.service_notifier import Say
+
+_POLL_S = 0.1
+
+
+def finalize_pending(
+    config: Config,
+    clock: Clock,
+    say: Say,
+    stop: threading.Event,
+    spawn: Callable[[Sequence[str]], Process] = Chore,
+) -> dict[str, Any]:
+    """Recover, checksum and pack what sessions below the config's root still lack.
+
+    Args:
+        config: whose root.
+        clock: injectable.
+        say: takes one line for people.
+        stop: ends it early; what is under way is done again the next time.
+        spawn: starts a chore; injectable.
+
+    Returns:
+        ``{"finished": steps done, "failed": {session: {step: why}}, "queue": [session]}``.
+
+    Raises:
+        UsageError: a daemon has the root, and does this itself.
+    """
+    root = config.session.root
+    lock = RootLock(root)
+    lock.take()
+    queue = Finalizing(root, clock, say, frozenset(available()), spawn)
+    try:
+        queue.scan()
+        while True:
+            queue.turn(None)
+            if stop.is_set() or queue.idle:
+                break
+            clock.wait(stop, _POLL_S)
+    finally:
+        queue.stop()
+        lock.release()
+    status = queue.status()
+    return {"finished": queue.finished, "failed": status["failed"], "queue": status["queue"]}

@@ -1,0 +1,255 @@
+"""Old sessions, deleted where the config asks for it; and those that are kept.
+
+Deleted is only what is closed, is nobody's at the moment, has all the archives that its config
+asks for, and is not kept: ``_recorder/keep`` keeps it.  A session disappears in one step (a
+rename into a folder of our own), then its bytes go.  What is a link, or has another file system
+mounted in it, is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorder.contract.config.settings import RetentionSettings
+from recorder.contract.errors import RecorderError, SessionError, StorageError
+from recorder.daemon.host.disk import mounted_below
+from recorder.daemon.root_lock import FOLDER
+from recorder.daemon.service_notifier import ERROR, Say
+from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.session.layout import (
+    CLEAN,
+    LOCK,
+    RECOVERED,
+    SESSION_JSON,
+    private,
+    read_session_json,
+)
+from recorder.session.reader import find_sessions
+
+KEEP = "keep"
+_DELETED = "deleted"
+_DAY_NS = 86_400_000_000_000
+_ODD = (RecorderError, OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
+_KNOWN_NS = 1_577_836_800_000_000_000
+"""Start of 2020: a session that ended before was recorded with a clock that was not set."""
+
+
+def keep(session: Path, *, release: bool = False) -> bool:
+    """Keep a session from being deleted, durably; or no longer.
+
+    Returns:
+        Whether anything was changed.
+
+    Raises:
+        SessionError: there is no session of the recorder.
+        StorageError: its folder cannot be written to.
+    """
+    if not private(session).is_dir():
+        raise SessionError(f"{session}: no session of the recorder")
+    path = private(session, KEEP)
+    if path.exists() is not release:
+        return False
+    disk = PosixDisk()
+    try:
+        if release:
+            path.unlink()
+            disk.sync_folder(path.parent)
+        else:
+            disk.write_file(path, json.dumps({"kept": True}).encode())
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+    return True
+
+
+def is_kept(session: Path) -> bool:
+    """Whether the session is kept, or may be: a disk that does not tell is no reason to delete."""
+    try:
+        private(session, KEEP).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A closed session: its folder, when it ended (epoch ns), and its size in bytes.
+
+    One that was recorded with a clock that was not set yet is as old as its files.
+    """
+
+    path: Path
+    end_ns: int
+    bytes: int
+    deletable: bool
+
+
+def choose(
+    sessions: Iterable[Candidate], settings: RetentionSettings, now_ns: int | None
+) -> list[Candidate]:
+    """Which sessions are to be deleted, oldest first.
+
+    Args:
+        sessions: all closed ones; those that may not be deleted count in size.
+        settings: the config's.
+        now_ns: epoch ns of now; None where nobody knows: then no number of days makes one old.
+    """
+    ordered = sorted(sessions, key=lambda s: (s.end_ns, s.path.name))
+    chosen = []
+    dated_ns = None
+    if settings.days is not None and now_ns is not None:
+        dated_ns = now_ns - settings.days * _DAY_NS
+    total = sum(session.bytes for session in ordered)
+    for session in ordered:
+        old = dated_ns is not None and _KNOWN_NS < session.end_ns < dated_ns
+        much = settings.gb is not None and total > settings.gb * 1e9
+        if session.deletable and (old or much):
+            chosen.append(session)
+            total -= session.bytes
+    return chosen
+
+
+def candidates(root: Path, live: str | None, unfinished: Callable[[Path], bool]) -> list[Candidate]:
+    """The closed sessions below a root.
+
+    Args:
+        root: folder of sessions.
+        live: folder of the session that is being recorded.
+        unfinished: whether archives are still due of a session.
+    """
+    found = []
+    for path in find_sessions(root):
+        if str(path) == live or not _is_own(path):
+            continue
+        try:
+            values = read_session_json(path)
+            closed = values["state"] in (CLEAN, RECOVERED)
+            end_ns = int(values["end_ns"] or values["start_ns"])
+            if end_ns <= _KNOWN_NS:
+                end_ns = private(path, SESSION_JSON).stat().st_mtime_ns
+        except _ODD:
+            continue  # damaged: somebody has to look at it
+        size, whole = _measure(path)
+        deletable = whole and closed and not is_kept(path) and not unfinished(path)
+        found.append(Candidate(path, end_ns, size, deletable))
+    return found
+
+
+def _is_own(session: Path) -> bool:
+    """Whether the folder and what we keep in it are there themselves, not as links to others."""
+    try:
+        return all(stat.S_ISDIR(path.lstat().st_mode) for path in (session, private(session)))
+    except OSError:
+        return False
+
+
+def _measure(session: Path) -> tuple[int, bool]:
+    """Bytes of all files of a session, and whether it lies on one file system.
+
+    What vanishes meanwhile does not count; links are not followed.
+    """
+    size, devices = 0, set()
+    for folder, _, files in os.walk(session):
+        with contextlib.suppress(OSError):
+            devices.add(os.lstat(folder).st_dev)
+        for name in files:
+            with contextlib.suppress(OSError):
+                size += (Path(folder) / name).lstat().st_size
+    try:
+        whole = len(devices) == 1 and not mounted_below(session)
+    except OSError:
+        whole = False
+    return size, whole
+
+
+def delete(session: Path) -> bool:
+    """Delete a session, unless somebody writes, reads or packs it at the moment.
+
+    Raises:
+        StorageError: it cannot be deleted.
+    """
+    if not _is_own(session):
+        return False
+    try:
+        fd = os.open(private(session, LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        if is_kept(session):
+            return False
+        hidden = _bin(session.parent) / session.name
+        try:
+            hidden.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            session.rename(hidden)
+            if is_kept(hidden):  # just now
+                hidden.rename(session)
+                return False
+            PosixDisk().sync_folder(session.parent)
+            shutil.rmtree(hidden)
+        except OSError as error:
+            raise StorageError(f"{session}: cannot be deleted: {error.strerror}") from None
+        return True
+    finally:
+        os.close(fd)
+
+
+def _bin(root: Path) -> Path:
+    """Where sessions go that are being deleted; nobody else's things are in there."""
+    return root / FOLDER / _DELETED
+
+
+def _empty(folder: Path) -> None:
+    """Delete what an interrupted deletion has left."""
+    try:
+        if folder.is_symlink() or folder.parent.is_symlink():
+            return
+        left = [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for path in left:
+        if not is_kept(Path(path)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep(
+    root: Path,
+    settings: RetentionSettings,
+    now_ns: int | None,
+    live: str | None,
+    unfinished: Callable[[Path], bool],
+    say: Say,
+) -> list[str]:
+    """Delete what `choose` chooses; returns the names of what is gone.
+
+    What an interrupted deletion has left is removed too.
+    """
+    _empty(_bin(root))
+    if settings.gb is None and settings.days is None:
+        return []
+    gone: list[str] = []
+    try:
+        known = candidates(root, live, unfinished)
+    except (RecorderError, OSError) as error:  # a disk that is not there at the moment
+        say(f"retention: {error}", ERROR)
+        return gone
+    for session in choose(known, settings, now_ns):
+        try:
+            if delete(session.path):
+                gone.append(session.path.name)
+                say(f"retention: deleted {session.path} ({session.bytes / 1e9:.2f} GB)")
+        except RecorderError as error:
+            say(f"retention: {error}", ERROR)
+    return gone

@@ -1,0 +1,203 @@
+"""What is still to be done with a session after its recording, told from its folder alone.
+
+In order: it is recovered where its writer died, gets what its simulation knows, its checksums, and
+the archives that its own config asks for.  How each went stands in ``_recorder/finalize.json``, so
+that a daemon which comes up after a reboot goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.config.yaml_lines import read_yaml
+from recorder.contract.errors import RecorderError
+from recorder.formats.disk import PosixDisk
+from recorder.session.layout import (
+    CLEAN,
+    LOCK,
+    RECOVERED,
+    private,
+    read_session_json,
+)
+from recorder.session.lock import lock_is_held
+
+FILE = "finalize.json"
+RECOVER, TRUTH, CHECKSUMS = "recover", "truth", "checksums"
+MOST_TRIES = 3
+_ARCHIVES = "_archives"
+_CHECKSUMS = "checksums.csv"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do: its name, which is the archive's for archives, and the archive's options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def command(self, session: Path) -> list[str]:
+        """Module and arguments of the process that does it."""
+        match self.name:
+            case "recover":
+                return ["recorder", "recover", str(session)]
+            case "truth":
+                return ["drivers.sim", "annotate", str(session)]
+            case "checksums":
+                return ["recorder.session.checksums", str(session)]
+            case archive:
+                command = ["recorder", "finalize", str(session), "--to", archive]
+                for key, value in self.options.items():
+                    command += ["--option", f"{archive}.{key}={json.dumps(value)}"]
+                return [*command, "--format", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is due of a session.
+
+    Attributes:
+        steps: still to be done, in order.
+        failed: by step, why it is not tried (again): somebody has to look.
+    """
+
+    steps: tuple[Step, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether something that should be there is not."""
+        return bool(self.steps or self.failed)
+
+
+def due_of(session: Path, available: frozenset[str]) -> Due | None:
+    """What is due of a session; None while somebody writes it.
+
+    Args:
+        session: its folder.
+        available: archives that this installation can pack; the others count as failed.
+    """
+    try:
+        values = read_session_json(session)
+    except (RecorderError, RecursionError):
+        return Due()  # no session of the recorder, or one that somebody has to look at
+    if lock_is_held(private(session, LOCK)):
+        return None
+    reported = read_progress(session)
+    archives: list[Step] = []
+    failed: dict[str, str] = {}
+    if not reported.get("skip"):  # `recorder run --no-finalize`
+        archives, failed = configured(session, available)
+    wanted = [] if values.get("state") in (CLEAN, RECOVERED) else [Step(RECOVER)]
+    sensors = _mapping(values.get("sensors")).values()
+    if not reported.get("skip") and any(_mapping(s).get("source") == "sim" for s in sensors):
+        wanted.append(Step(TRUTH))
+    if not os.path.lexists(private(session, _CHECKSUMS)):
+        wanted.append(Step(CHECKSUMS))
+    wanted += [a for a in archives if not _is_packed(session, a.name)]
+    failed = {name: why for name, why in failed.items() if not _is_packed(session, name)}
+    due = []
+    for step in wanted:
+        entry = _entry(reported, step.name)
+        if _tries(entry) >= MOST_TRIES:
+            failed[step.name] = str(entry.get("error"))
+            if step.name == RECOVER:
+                break  # the rest needs a session that is whole
+        elif not entry.get("done") or step.name == RECOVER:
+            due.append(step)
+    return Due(tuple(due), failed)
+
+
+def configured(session: Path, available: frozenset[str]) -> tuple[list[Step], dict[str, str]]:
+    """The archives that a session's own config asks for.
+
+    Returns:
+        What can be packed, and by name why something cannot: a config that cannot be read may ask
+        for anything.
+    """
+    try:
+        items = read_yaml(session / "config.yaml").values.get("finalize")
+    except RecorderError as error:
+        return [], {"config": str(error)}
+    steps, unknown = [], {}
+    for item in items if isinstance(items, list) else ():
+        name, options = item, None
+        if isinstance(item, Mapping) and len(item) == 1:
+            ((name, options),) = item.items()
+        if isinstance(name, str) and name in available:
+            steps.append(Step(name, dict(options) if isinstance(options, Mapping) else {}))
+        elif isinstance(name, str) and _NAME.fullmatch(name):
+            unknown[name] = "there is no such archive in this installation"
+    return steps, unknown
+
+
+def read_progress(session: Path) -> dict[str, Any]:
+    """``_recorder/finalize.json``; empty where there is none that can be read."""
+    try:
+        values = json.loads(private(session, FILE).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def tell(session: Path, step: str, error: str | None) -> None:
+    """Put down durably how a step went.
+
+    Args:
+        session: the session's folder.
+        step: the step's name.
+        error: why it failed; None where it did not.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    reported = read_progress(session)
+    steps = dict(_mapping(reported.get("steps")))
+    if error is None:
+        entry: dict[str, Any] = {"done": True}
+    else:
+        entry = {"done": False, "tries": _tries(_entry(reported, step)) + 1, "error": error}
+    steps[step] = entry
+    _write(session, reported | {"version": 1, "steps": steps})
+
+
+def skip(session: Path) -> None:
+    """Put down that nobody wants this session's archives.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    _write(session, read_progress(session) | {"version": 1, "skip": True})
+
+
+def _write(session: Path, values: Mapping[str, Any]) -> None:
+    PosixDisk().write_file(private(session, FILE), json.dumps(values, indent=1).encode())
+
+
+def _entry(reported: Mapping[str, Any], step: str) -> Mapping[str, Any]:
+    """What was put down of a step; nothing where it is not what `tell` writes."""
+    return _mapping(_mapping(reported.get("steps")).get(step))
+
+
+def _tries(entry: Mapping[str, Any]) -> int:
+    tries = entry.get("tries")
+    return tries if isinstance(tries, int) else 0
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _is_packed(session: Path, archive: str) -> bool:
+    """Whether the archive is in place: it gets its name when it is complete."""
+    folder = session / _ARCHIVES / archive
+    try:
+        return any(not path.name.startswith(".") for path in folder.iterdir())
+    except OSError:
+        return False

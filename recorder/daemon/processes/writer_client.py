@@ -1,0 +1,147 @@
+"""The supervisor's conversation with the writer: commands, and replies that may take a while.
+
+A writer may die with a question.  Its successor is asked again, but for what begins a session:
+that one is told as failed, since nobody knows how far it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from recorder.contract.clock import Clock
+from recorder.contract.errors import RecorderError, StorageError
+from recorder.contract.wire import Kind, Message
+
+ONCE = ("start",)
+"""Commands that are not repeated to another writer."""
+
+_OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "ended")
+
+
+class Line(Protocol):
+    """What carries messages to the writer; a `DriverSocket`."""
+
+    def send(self, message: Message) -> bool:
+        """Send; False where it would have to wait."""
+
+    def receive(self) -> Message | None:
+        """The next message; None where there is none."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when there is something to receive, or time is up."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class WriterRequest:
+    """A command to the writer.
+
+    Attributes:
+        op: which.
+        asked_ns: CLOCK_MONOTONIC of its asking.
+        reply: what the writer answered; None before.
+        error: why there is no answer; None where there is one, or may be.
+    """
+
+    def __init__(self, number: int, command: dict[str, Any], asked_ns: int, patience_s: float):
+        self.number = number
+        self.command = command
+        self.asked_ns = asked_ns
+        self.deadline_ns = asked_ns + round(patience_s * 1e9)
+        self.reply: dict[str, Any] | None = None
+        self.error: RecorderError | None = None
+        self.writer: object | None = None  # the writer that it was sent to
+
+    @property
+    def op(self) -> str:
+        return str(self.command["op"])
+
+    @property
+    def done(self) -> bool:
+        return self.reply is not None or self.error is not None
+
+    def value(self) -> dict[str, Any]:
+        """The reply of a question that is done.
+
+        Raises:
+            RecorderError: there is none.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.reply is not None
+        return self.reply
+
+
+class WriterClient:
+    """All questions that are open.
+
+    Args:
+        line: to the writer.
+        clock: injectable.
+    """
+
+    def __init__(self, line: Line, clock: Clock) -> None:
+        self._line = line
+        self._clock = clock
+        self._open: dict[int, WriterRequest] = {}
+        self._number = 0
+
+    def ask(self, command: dict[str, Any], patience_s: float) -> WriterRequest:
+        """Ask; `pump` sends it and takes the answer."""
+        self._number += 1
+        question = WriterRequest(self._number, command, self._clock.monotonic_ns(), patience_s)
+        self._open[question.number] = question
+        return question
+
+    def pump(self, writer: object | None, live: Callable[[], list[str]]) -> bool:
+        """Take replies, send what is to be sent, give up what waits too long.
+
+        Args:
+            writer: the writer's process now; None while there is none.
+            live: names the sensors whose drivers take part, for commands that wait for them.
+
+        Returns:
+            Whether anything was heard of the writer.
+        """
+        heard = False
+        while (message := self._line.receive()) is not None:
+            heard = True
+            if message.kind is Kind.STATUS:
+                self._take(message)
+        now_ns = self._clock.monotonic_ns()
+        for question in list(self._open.values()):
+            if question.writer is not writer and writer is not None:
+                self._send(question, writer, live)
+            if not question.done and now_ns > question.deadline_ns:
+                question.error = StorageError(f"the writer does not answer ({question.op})")
+            if question.done:
+                del self._open[question.number]
+        return heard
+
+    def _take(self, message: Message) -> None:
+        question = self._open.get(message.number)
+        if question is None:
+            return
+        reply = message.values
+        if question.op == "stop" and "closed" not in reply and "error" not in reply:
+            question.writer = None  # a writer that knew of no session: the next one does
+            return
+        question.reply = reply
+
+    def _send(self, question: WriterRequest, writer: object, live: Callable[[], list[str]]) -> None:
+        if question.writer is not None and question.op in ONCE:
+            question.error = StorageError(f"the writer ended before it answered ({question.op})")
+            return
+        command = question.command
+        if "live" in command:
+            command = command | {"live": live()}
+        message = Message(Kind.COMMAND, number=question.number, values=command)
+        if self._line.send(message):
+            question.writer = writer
+
+
+def account(stream: Mapping[str, Any]) -> dict[str, Any]:
+    """What is shown of the writer's account of a stream."""
+    return {key: stream.get(key) for key in _OF_STREAM}

@@ -1,0 +1,281 @@
+"""What a session says about its losses: gaps in sample numbers against lost events.
+
+``seq`` counts from 0 in every epoch (one start of a driver) and goes on over what was lost, so
+that a counted loss is a gap; a loss that nobody could count is an event without numbers.
+
+The proof is one sum per epoch: what is stored and what is counted as lost make up what the driver
+says it sent, which it says when the epoch ends (`balance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recorder.session.stream import Stream
+
+WINDOW = 65536
+"""Sample numbers read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Sample numbers that are missing before a sample, or at the end of an epoch.
+
+    Attributes:
+        index: index of the sample right after the gap (the stream's length at its end).
+        epoch: position of the epoch in the stream, from 0.
+        first_seq, last_seq: the numbers missing, both included.
+    """
+
+    index: int
+    epoch: int
+    first_seq: int
+    last_seq: int
+
+    @property
+    def count(self) -> int:
+        return self.last_seq - self.first_seq + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The samples of one epoch: indices [start, stop), the last number among them (-1: none)."""
+
+    epoch: int
+    start: int
+    stop: int
+    last_seq: int
+
+
+def scan(stream: Stream) -> Iterator[Gap | Run]:
+    """Gaps in a stream's sample numbers in order, and after each epoch's gaps its `Run`.
+
+    Where the session does not tell its epochs (it was not closed), a number that does not grow
+    starts one.  Numbers that do not grow within a told epoch are passed over: that is damage, and
+    validation reports it.  Yields nothing for a stream without ``seq``.
+    """
+    if "seq" not in stream.meta:
+        return
+    length = len(stream)
+    reported = None if stream.epochs is None else epoch_starts(stream)
+    epoch, run_start, previous = 0, 0, -1
+    for at in range(0, length, WINDOW):
+        stop = min(at + WINDOW, length)
+        seq = stream.channels["seq"].read(at, stop).astype(np.int64)
+        before = np.concatenate(([previous], seq[:-1]))
+        if reported is None:
+            starts = np.flatnonzero(seq <= before)
+        else:
+            starts = reported[(reported >= max(at, 1)) & (reported < stop)] - at
+        last_before = before[starts]
+        before[starts] = -1
+        jumps = np.flatnonzero(seq > before + 1)
+        for j in np.union1d(starts, jumps).tolist():
+            k = int(np.searchsorted(starts, j))
+            if k < len(starts) and starts[k] == j:
+                yield Run(epoch, run_start, at + j, int(last_before[k]))
+                epoch, run_start = epoch + 1, at + j
+            if seq[j] > before[j] + 1:
+                yield Gap(at + j, epoch, int(before[j]) + 1, int(seq[j]) - 1)
+        previous = int(seq[-1])
+    yield Run(epoch, run_start, length, previous)
+
+
+def epoch_starts(stream: Stream) -> Any:
+    """First samples of the epochs that have samples, int64 [n], ascending, as the session says."""
+    first = {int(entry.get("first_sample", 0)) for entry in stream.epochs or ()}
+    return np.array(sorted(first), np.int64)
+
+
+def gaps(stream: Stream) -> Iterator[Gap]:
+    """The gaps in a stream's sample numbers, in order."""
+    return (item for item in scan(stream) if isinstance(item, Gap))
+
+
+def epoch_ids(stream: Stream, runs: Iterable[Run]) -> dict[int, int | None]:
+    """The session's own number of each run's epoch, by `Run.epoch`; None where it tells none."""
+    ids: dict[int, int | None] = {}
+    for run in runs:
+        ids[run.epoch] = None
+        for entry in stream.epochs or ():
+            # Of several that began at one index, all but the last gave no sample.
+            if int(entry.get("first_sample", 0)) == run.start:
+                ids[run.epoch] = entry.get("epoch")
+    return ids
+
+
+def losses_beyond_gaps(
+    stream: Stream, runs: Sequence[Run], events: Iterable[Mapping[str, Any]]
+) -> list[tuple[Mapping[str, Any], int]]:
+    """Counted losses that no gap shows, since no sample of their epoch follows.
+
+    Args:
+        stream: the stream.
+        runs: its epochs' runs, as `scan` yields them.
+        events: its ``lost`` events, in order.
+
+    Returns:
+        Events with the number of their samples that no gap shows.
+    """
+    ids = epoch_ids(stream, runs)
+    last = {ids[run.epoch]: run.last_seq for run in runs}
+    final = runs[-1].last_seq if runs else -1
+    found = []
+    for event in events:
+        count, last_seq = event.get("count"), event.get("last_seq")
+        if not isinstance(count, int) or not isinstance(last_seq, int):
+            continue
+        epoch = event.get("epoch") if None not in last else None
+        # A session that does not tell its epochs: only the last one's end can be judged.
+        seen = final if epoch is None else last.get(epoch, -1)
+        if last_seq > seen:
+            found.append((event, min(count, last_seq - seen)))
+            if epoch is None:
+                final = last_seq
+            else:
+                last[epoch] = last_seq
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class EpochAccount:
+    """What became of the samples of one epoch, one start of a driver.
+
+    Attributes:
+        stream: name of the stream.
+        position, of: position of the epoch in the stream, from 1, and how many there are.
+        epoch: the session's own number of it.
+        stored: samples on disk.
+        lost: counted losses by cause.
+        sent: what the driver says it sent; None where it was gone before it could say.
+        ended: why it ended (``eof``, ``stopped``, ``duration``, ..., ``gone``).
+        intervals: losses that nobody could count, each ``{cause, t_ns, duration_ns, estimate}``.
+        fault: why the sum does not come out; None where it does.
+    """
+
+    stream: str
+    position: int
+    of: int
+    epoch: int
+    stored: int
+    lost: dict[str, int]
+    sent: int | None
+    ended: str
+    intervals: list[dict[str, Any]]
+    fault: str | None
+
+    @property
+    def counted(self) -> int:
+        """Samples counted as lost, over all causes."""
+        return sum(self.lost.values())
+
+    def to_wire(self) -> dict[str, Any]:
+        """A plain mapping for JSON; ``balanced`` is None where only an interval is known."""
+        balanced = False if self.fault else None if self.sent is None else True
+        wire: dict[str, Any] = {"balanced": balanced}
+        keys = ("stream", "epoch", "stored", "lost", "sent", "ended", "intervals")
+        return {key: getattr(self, key) for key in keys} | wire
+
+    def __str__(self) -> str:
+        """One line for people."""
+        of = f" epoch {self.position} of {self.of}" if self.of > 1 else ""
+        causes = ", ".join(f"{cause} {count}" for cause, count in self.lost.items() if count)
+        text = f"{self.stream}{of}: {self.stored} stored + {self.counted} lost"
+        text += f" ({causes})" if causes else ""
+        known = [_interval_text(interval) for interval in self.intervals]
+        if self.sent is not None:
+            text += f" = {self.stored + self.counted} of {self.sent} sent; ended: {self.ended}"
+            return "; ".join([text, *known])
+        return (
+            f"{text}; its driver did not report how many it sent: {'; '.join(known) or 'no event'}"
+        )
+
+
+def _interval_text(interval: Mapping[str, Any]) -> str:
+    text = f"uncounted loss ({interval['cause']})"
+    if isinstance(interval.get("duration_ns"), int):
+        text += f" within {interval['duration_ns'] / 1e9:.3f} s"
+    if isinstance(interval.get("estimate"), int):
+        text += f", about {interval['estimate']} samples"
+    return text
+
+
+def balance(
+    stream: str,
+    epochs: Sequence[Mapping[str, Any]],
+    length: int,
+    runs: Iterable[Run],
+    events: Sequence[Mapping[str, Any]],
+) -> Iterator[EpochAccount]:
+    """Settle a stream's accounts, epoch by epoch.
+
+    Args:
+        stream: name of the stream.
+        epochs: as ``session.json`` has them, ``[{epoch, first_sample, sent, ended}]``.
+        length: samples of the stream.
+        runs: its epochs' runs, as `scan` yields them; none for a stream without samples.
+        events: its ``lost`` events.
+    """
+    last_seqs = {run.start: run.last_seq for run in runs if run.stop > run.start}
+    starts = [int(entry.get("first_sample", 0)) for entry in epochs]
+    for k, (start, stop) in enumerate(zip(starts, [*starts[1:], length], strict=False)):
+        entry = epochs[k]
+        reported = [event for event in events if event.get("epoch") == entry.get("epoch")]
+        lost, intervals = losses(reported)
+        stored, counted, sent = max(0, stop - start), sum(lost.values()), entry.get("sent")
+        # What nobody could count begins at a number, too: all before it was sent.
+        said = [e["last_seq"] + 1 for e in reported if isinstance(e.get("last_seq"), int)]
+        said += [e["first_seq"] for e in reported if isinstance(e.get("first_seq"), int)]
+        reached = max([last_seqs.get(start, -1) + 1 if stored else 0, *said])
+        fault = None
+        if isinstance(sent, int):
+            if stored + counted != sent:
+                fault = f"{stored} stored + {counted} counted as lost are {stored + counted}"
+                fault += f", but {sent} were sent"
+        elif stored + counted > reached:
+            fault = f"{stored} stored + {counted} counted as lost, but numbers end at {reached - 1}"
+        elif not intervals:
+            fault = "did not end, and no event says that something may be lost"
+        yield EpochAccount(
+            stream,
+            k + 1,
+            len(epochs),
+            int(entry.get("epoch", 0)),
+            stored,
+            {cause: count for cause, count in lost.items() if count},
+            sent if isinstance(sent, int) else None,
+            str(entry.get("ended") or "gone"),
+            intervals,
+            fault,
+        )
+
+
+def lost_events(events: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The ``lost`` events by stream, in order."""
+    lost: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        if event.get("type") == "lost" and isinstance(event.get("stream"), str):
+            lost.setdefault(event["stream"], []).append(dict(event))
+    return lost
+
+
+def losses(events: Iterable[Mapping[str, Any]]) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """Counted losses by cause, and the intervals in which nobody could count.
+
+    A cause that was only ever seen uncounted is there with 0: it did lose something.
+    """
+    counted: dict[str, int] = {}
+    intervals = []
+    for event in events:
+        cause, count = str(event.get("cause") or "unknown"), event.get("count")
+        counted.setdefault(cause, 0)
+        if isinstance(count, int):
+            counted[cause] += count
+        else:
+            keys = ("cause", "t_ns", "duration_ns", "estimate")
+            intervals.append({key: event.get(key) for key in keys})
+    return counted, intervals

@@ -1,0 +1,1 @@
+"""``session.vrs``: the streams of a session in VRS."""

@@ -1,0 +1,304 @@
+"""What a stream's records in ``session.vrs`` consist of, by its declaration alone.
+
+A data record begins with a layout: times, number, epoch, and every channel that is small and
+fixed in size, as an array of its own type.  Larger channels follow as blocks, in the order of
+the declaration: JPEG frames as images, raw pictures of one byte or two a pixel as raw images, all
+else as bytes.  Readers know of one block at most where it ends by itself, so every one of them
+has its size in the layout right before it (``next_content_block_size``).
+"""
+
+from __future__ import annotations
+
+import lzma
+import struct
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import FormatError
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Buffer, Message
+from recorder.formats.vrs import (
+    CustomContent,
+    DataLayout,
+    ImageContent,
+    LayoutSpec,
+    PixelFormat,
+    RecordableType,
+    RecordLayout,
+    RecordType,
+    String,
+    StringMap,
+    Value,
+)
+from recorder.formats.vrs import StreamSpec as VrsStreamSpec
+from recorder.formats.vrs.conventions import NEXT_CONTENT_BLOCK_SIZE
+from recorder.formats.vrs.elements import (
+    ElementType,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from recorder.formats.vrs.pieces import ARRAY, VALUE, Piece
+from recorder.formats.vrs.record_format import Content
+from recorder.session.vrs.files import STREAM_TAG
+
+SMALL_BYTES = 4096
+"""Samples of a raw channel up to this size are pieces of the layout, larger ones blocks."""
+CONFIGURATION = (RecordType.CONFIGURATION, 1)
+STATE = (RecordType.STATE, 1)
+DATA = (RecordType.DATA, 1)
+
+Times = npt.NDArray[np.int64]
+Stamps = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.uint8]
+
+_ELEMENTS: Mapping[str, tuple[ElementType, int]] = {
+    "u1": (uint8, 1),
+    "u2": (uint16, 1),
+    "u4": (uint32, 1),
+    "u8": (uint64, 1),
+    "i1": (int8, 1),
+    "i2": (int16, 1),
+    "i4": (int32, 1),
+    "i8": (int64, 1),
+    "f2": (uint16, 1),  # VRS has no half floats: their bits
+    "f4": (float32, 1),
+    "f8": (float64, 1),
+    "c8": (float32, 2),  # real, imaginary
+    "c16": (float64, 2),
+}
+_PIXELS = {"u1": PixelFormat.GREY8, "u2": PixelFormat.GREY16}
+_SIZE = struct.Struct("<I")
+
+
+class ConfigurationData(DataLayout):
+    """Everything that is known of a stream when an epoch (a driver's start) begins."""
+
+    stream = String("stream")
+    driver = String("driver")
+    epoch = Value(uint64, "epoch")
+    t_mono_ns = Value(int64, "t_mono_ns", unit="ns")
+    clock_offset_ns = Value(
+        int64, "clock_offset_ns", unit="ns", description="epoch ns minus t_mono_ns"
+    )
+    rate_hz = Value(float64, "nominal_rate", unit="Hz")
+    declaration = String("declaration", description="channels and all else, JSON")
+    settings = String("settings", description="of the device or the source, JSON")
+    files = StringMap(string, "files", description="intrinsics and the like, text by file name")
+
+
+class StateData(DataLayout):
+    """A driver's state, a loss, an incident, an epoch's begin or end: `kind` says which."""
+
+    t_mono_ns = Value(int64, "t_mono_ns", unit="ns")
+    epoch = Value(uint64, "epoch")
+    seq = Value(uint64, "seq", description="of the sample that comes next")
+    kind = String("kind")
+    cause = String("cause")
+    numbers = StringMap(float64, "numbers", description="the values that are numbers")
+    values = String("values", description="all values, JSON")
+
+
+class BlockSize(DataLayout):
+    """Stands before every block but the first."""
+
+    size = Value(uint32, NEXT_CONTENT_BLOCK_SIZE, unit="bytes")
+
+
+def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> VrsStreamSpec:
+    """A VRS stream of configuration and state records."""
+    return _stream(name, driver, spec, session, {})
+
+
+def with_data(
+    name: str, driver: str, spec: StreamSpec, session: str, layout: RecordLayout
+) -> VrsStreamSpec:
+    """A VRS stream that has data records, too."""
+    return _stream(name, driver, spec, session, {DATA: layout})
+
+
+def session_stream(session: str) -> VrsStreamSpec:
+    """The stream of what is of no sensor: clock steps, marks, the writer's own incidents."""
+    return VrsStreamSpec(
+        RecordableType.EVENT_DATA,
+        "recorder/session",
+        {CONFIGURATION: RecordLayout(ConfigurationData), STATE: RecordLayout(StateData)},
+        {STREAM_TAG: ""},
+        serial=f"{session}/",
+    )
+
+
+def _stream(
+    name: str,
+    driver: str,
+    spec: StreamSpec,
+    session: str,
+    data: Mapping[tuple[RecordType, int], RecordLayout],
+) -> VrsStreamSpec:
+    records = {CONFIGURATION: RecordLayout(ConfigurationData), STATE: RecordLayout(StateData)}
+    type_id, kind = _recordable(spec)
+    tags = {STREAM_TAG: name, "driver": driver, "description": spec.description}
+    return VrsStreamSpec(
+        type_id,
+        f"recorder/{driver or kind}",
+        records | dict(data),
+        {key: value for key, value in tags.items() if value},
+        serial=f"{session}/{name}",
+    )
+
+
+def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
+    """The class of a stream: by its formats, and by the channels that roverd's sensors have."""
+    names = {channel.name for channel in spec.channels}
+    if any(channel.format == "mjpg" for channel in spec.channels):
+        return RecordableType.RGB_CAMERA, "camera"
+    if "iq" in names:
+        return RecordableType.RADAR_DATA, "radar"
+    if "rng" in names:
+        return RecordableType.LIDAR_DATA, "lidar"
+    if names & {"acc", "avel"}:
+        return RecordableType.IMU_DATA, "imu"
+    return RecordableType.SENSOR_DATA, "sensor"
+
+
+class DataRecords:
+    """A stream's data records: how they are declared, and their bytes.
+
+    Attributes:
+        layout: their declaration.
+        row_bytes: bytes of a record's data where all records have the same, else None.
+    """
+
+    def __init__(self, spec: StreamSpec) -> None:
+        """From the declaration."""
+        self._spec = spec
+        self._small = [_is_small(channel) for channel in spec.channels]
+        small = [c for c in spec.channels if _is_small(c)]
+        blocks = [c for c in spec.channels if not _is_small(c)]
+        pieces = [Piece(VALUE, int64, "t_mono_ns", tags={"unit": "ns"})]
+        code, fields = "<q", [("t_mono", "<i8")]
+        if spec.device_clock:
+            pieces.append(Piece(VALUE, int64, "t_dev_ns", tags={"unit": "ns"}))
+            code, fields = code + "q", [*fields, ("t_dev", "<i8")]
+        pieces += [Piece(VALUE, uint64, "seq"), Piece(VALUE, uint64, "epoch")]
+        fields += [("seq", "<u8"), ("epoch", "<u8")]
+        self._head = struct.Struct(code + "QQ")
+        for number, channel in enumerate(small):
+            pieces.append(_piece(channel))
+            fields.append((f"c{number}", f"V{channel.sample_bytes}"))
+        if blocks:
+            pieces.append(Piece(VALUE, uint32, NEXT_CONTENT_BLOCK_SIZE, tags={"unit": "bytes"}))
+        parts: list[LayoutSpec | Content] = [LayoutSpec(pieces)]
+        for number, channel in enumerate(blocks):
+            parts += [BlockSize.spec] if number else []
+            parts.append(_content(channel))
+        self.layout = RecordLayout(*parts)
+        self._row = None if blocks else np.dtype(fields)
+        self.row_bytes = None if self._row is None else self._row.itemsize
+
+    def rows(self, message: Message, t_mono: Times) -> Rows:
+        """Data of all records of a message, u1 [n, row_bytes]; only where these have one size."""
+        assert self._row is not None
+        frames = _decoded(self._spec, message)
+        if len(t_mono) == 1:  # what most messages hold
+            data = b"".join((self._head_of(message, t_mono, 0), *frames))
+            return np.frombuffer(data, np.uint8)[None]
+        rows = np.empty(len(t_mono), self._row)
+        rows["t_mono"] = t_mono
+        if message.t_dev_ns is not None:
+            rows["t_dev"] = message.t_dev_ns
+        rows["seq"] = np.arange(message.seq, message.seq + len(t_mono), dtype=np.uint64)
+        rows["epoch"] = message.epoch
+        for number, frame in enumerate(frames):
+            field = f"c{number}"
+            rows[field] = np.frombuffer(frame, rows.dtype[field])
+        return rows.view(np.uint8).reshape(len(rows), -1)
+
+    def records(self, message: Message, t_mono: Times) -> list[list[Buffer]]:
+        """The parts of every record of a message; frames are not copied."""
+        spec = self._spec
+        frames = [memoryview(f).cast("B") for f in _decoded(spec, message)]
+        sizes = iter(message.sizes)
+        cuts: list[Sequence[int]] = [
+            [0, *np.cumsum(next(sizes), dtype=np.int64).tolist()]
+            if channel.variable
+            else range(0, len(frame) + 1, channel.sample_bytes)
+            for channel, frame in zip(spec.channels, frames, strict=True)
+        ]
+        made: list[list[Buffer]] = []
+        for at in range(len(t_mono)):
+            head = [self._head_of(message, t_mono, at)]
+            parts: list[Buffer] = []
+            for small, frame, cut in zip(self._small, frames, cuts, strict=True):
+                data = frame[cut[at] : cut[at + 1]]
+                if small:
+                    head.append(bytes(data))
+                else:
+                    parts += (_SIZE.pack(len(data)), data)
+            # The first block's size is the last piece of the layout.
+            made.append([b"".join((*head, *parts[:1])), *parts[1:]])
+        return made
+
+    def _head_of(self, message: Message, t_mono: Times, at: int) -> bytes:
+        times = [int(t_mono[at])]
+        if message.t_dev_ns is not None:
+            times.append(int(message.t_dev_ns[at]))
+        return self._head.pack(*times, message.seq + at, message.epoch)
+
+
+def _is_small(channel: ChannelSpec) -> bool:
+    return not channel.variable and channel.sample_bytes <= SMALL_BYTES
+
+
+def _piece(channel: ChannelSpec) -> Piece:
+    element, per_value = _ELEMENTS[channel.dtype]
+    count = channel.sample_bytes // element.size
+    tags = {"unit": channel.unit, "description": channel.description}
+    if len(channel.shape) > 1:
+        tags["shape"] = "x".join(map(str, channel.shape))
+    if per_value > 1 or channel.dtype == "f2":
+        tags["dtype"] = channel.dtype
+    kind, size = (ARRAY, count) if channel.shape or per_value > 1 else (VALUE, 0)
+    return Piece(kind, element, channel.name, size, tags={k: v for k, v in tags.items() if v})
+
+
+def _content(channel: ChannelSpec) -> Content:
+    if channel.format == "mjpg":
+        return ImageContent(format="jpg", width=channel.shape[1], height=channel.shape[0])
+    if channel.format == "lzmaf":
+        return CustomContent(format=f"{channel.name}.xz")
+    pixel = _PIXELS.get(channel.dtype) if len(channel.shape) == 2 else None
+    if channel.dtype == "u1" and len(channel.shape) == 3 and channel.shape[2] == 3:
+        pixel = PixelFormat.RGB8
+    if pixel is None:
+        return CustomContent(channel.sample_bytes, f"{channel.name}.{channel.dtype}")
+    height, width = channel.shape[:2]
+    return ImageContent(format="raw", width=width, height=height, pixel_format=pixel)
+
+
+def _decoded(spec: StreamSpec, message: Message) -> list[Buffer]:
+    """A message's frames; those that hold several samples in one, decompressed."""
+    if all(channel.format != "lzma" for channel in spec.channels):
+        return list(message.frames)
+    frames = []
+    for channel, frame in zip(spec.channels, message.frames, strict=True):
+        if channel.format == "lzma":
+            where = f"{spec.name}: {channel.name}: data message {message.number}"
+            try:
+                frame = lzma.decompress(frame)
+            except lzma.LZMAError as error:
+                raise FormatError(f"{where}: {error}") from None
+            if len(frame) != (message.count or 0) * channel.sample_bytes:
+                raise FormatError(f"{where}: {len(frame)} bytes of {message.count} samples")
+        frames.append(frame)
+    return frames

@@ -1,0 +1,139 @@
+"""What records of configuration and state say, and the tags of a file that holds a session.
+
+``session.vrs`` has them live; an archive of a session that has none makes them of
+``session.json`` and the events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import recorder
+from recorder.contract.streams import StreamSpec
+from recorder.session.vrs.data_records import ConfigurationData, StateData
+
+TIME_DOMAIN = (
+    "epoch seconds on the session's host clock: CLOCK_MONOTONIC plus clock_offset_ns, which is "
+    "fixed at the session's start; ts of the session's streams"
+)
+
+
+def configuration(
+    spec: StreamSpec, driver: str, epoch: int, t_mono_ns: int, offset_ns: int
+) -> ConfigurationData:
+    """What is known of a stream when an epoch begins."""
+    wire = spec.to_wire()
+    files, settings = wire.pop("files"), wire.pop("settings")
+    return ConfigurationData(
+        stream=spec.name,
+        driver=driver,
+        epoch=epoch,
+        t_mono_ns=t_mono_ns,
+        clock_offset_ns=offset_ns,
+        rate_hz=spec.rate_hz or 0.0,
+        declaration=as_json(wire),
+        settings=as_json(settings),
+        files={as_text(name): as_text(text) for name, text in files.items()},
+    )
+
+
+def session_configuration(
+    session: Path, values: Mapping[str, Any], t_mono_ns: int, offset_ns: int
+) -> ConfigurationData:
+    """What is known of a session: ``session.json`` as it was at the start, and its files."""
+    files = {}
+    for name in ("config.yaml", "calibration.yaml"):
+        if (session / name).is_file():
+            files[name] = as_text((session / name).read_text("utf-8", "replace"))
+    settings = {
+        k: v for k, v in values.items() if k not in ("state", "end_ns", "streams", "epochs")
+    }
+    return ConfigurationData(
+        t_mono_ns=t_mono_ns, clock_offset_ns=offset_ns, settings=as_json(settings), files=files
+    )
+
+
+def state(
+    t_mono_ns: int,
+    kind: str,
+    epoch: int,
+    seq: int,
+    cause: str | None,
+    values: Mapping[str, Any],
+) -> StateData:
+    """A state, a loss, an incident, an epoch's begin or end."""
+    return StateData(
+        t_mono_ns=t_mono_ns,
+        epoch=max(0, epoch),
+        seq=max(0, seq),
+        kind=as_text(kind),
+        cause=as_text(cause or ""),
+        numbers=_numbers(values),
+        values=as_json(values),
+    )
+
+
+def event_state(event: Mapping[str, Any], offset_ns: int) -> StateData:
+    """An event of the session's log."""
+    seq, epoch = event.get("first_seq"), event.get("epoch")
+    return state(
+        event["t_ns"] - offset_ns,
+        str(event["type"]),
+        epoch if isinstance(epoch, int) else 0,
+        seq if isinstance(seq, int) else 0,
+        event.get("cause"),
+        event,
+    )
+
+
+def drivers_of(sensors: Mapping[str, Any]) -> dict[str, str]:
+    """The driver of every stream, from ``sensors`` of ``session.json``."""
+    drivers = {}
+    for name, sensor in sensors.items():
+        for stream in (name, *(sensor.get("streams") or ())):
+            drivers[stream] = str(sensor.get("driver") or "")
+    return drivers
+
+
+def file_tags(values: Mapping[str, Any]) -> dict[str, str]:
+    """Tags of the file, from ``session.json``."""
+    start_ns, start_mono_ns = int(values["start_ns"]), int(values["start_mono_ns"])
+    tags = {
+        "capture_time_epoch": str(start_ns // 1_000_000_000),
+        "session_id": values["name"],
+        "device_id": values.get("hostname") or platform.node(),
+        "time_domain": TIME_DOMAIN,
+        "start_ns": start_ns,
+        "start_mono_ns": start_mono_ns,
+        "clock_offset_ns": start_ns - start_mono_ns,
+        "recorder_version": values.get("recorder_version") or recorder.__version__,
+    }
+    more = {f"metadata.{k}": v for k, v in (values.get("metadata") or {}).items()}
+    return {
+        as_text(str(k)): as_text(v if isinstance(v, str) else as_json(v))
+        for k, v in (tags | more).items()
+    }
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    found = {}
+    for key, value in values.items():
+        if isinstance(value, (int, float)):
+            with contextlib.suppress(OverflowError):  # an int may be of any size
+                found[as_text(str(key))] = float(value)
+    return found
+
+
+def as_json(value: Any) -> str:
+    """Compact JSON; what JSON has no form for as text."""
+    return json.dumps(value, separators=(",", ":"), default=str)
+
+
+def as_text(text: str) -> str:
+    """What UTF-8 can hold of it."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,158 @@
+"""Digests of a session's files: what its commits say of them, and what proves its tail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.clock import Clock
+from recorder.contract.errors import SessionError
+from recorder.formats.digests import (
+    Announcement,
+    Digested,
+    DigestedFile,
+    DigestingDisk,
+    Leaf,
+    digest_of,
+)
+from recorder.formats.disk import AppendFile, Disk
+from recorder.session import layout
+from recorder.session.journal import leaf_start
+from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
+from recorder.writer.tail_digests import TailDigests
+
+LEAF_NS = 1_000_000_000
+"""Time between commits that have a digest of each file: what a flipped bit is narrowed down to."""
+
+
+class CommitDigests:
+    """One session's; its caller holds the session's lock.
+
+    Args:
+        disk: what writes.
+        session: the session's folder.
+        clock: says when leaves are due.
+        tails: names of the scratch files for digests of the tail.
+
+    Attributes:
+        disk: the same with files that digest what is appended to them.
+        earlier: what an earlier writer left in the journal; None of a new session.
+    """
+
+    def __init__(
+        self, disk: Disk, session: Path, clock: Clock, tails: Sequence[str] = layout.TAILS
+    ) -> None:
+        self.disk = DigestingDisk(disk, self._announce, self._known)
+        self.earlier: JournalState | None = None
+        self._session = session
+        self._clock = clock
+        self._tail_digests = TailDigests(disk, session, tails)
+        self._names: dict[Path, str] = {}
+        self._leaves_ns = clock.monotonic_ns()  # when they were committed last
+
+    def move(self, session: Path, files: Iterable[AppendFile]) -> None:
+        """The session has another path: descriptors stay valid across a rename, names do not."""
+        for file in files:
+            file.path = session / file.path.relative_to(self._session)
+        self._session = self._tail_digests.session = session
+
+    def name(self, file: AppendFile) -> str:
+        """A file's name in the journal."""
+        name = self._names.get(file.path)
+        if name is None:
+            name = self._names[file.path] = file.path.relative_to(self._session).as_posix()
+        return name
+
+    def announce(self, files: Iterable[AppendFile]) -> None:
+        """A commit begins: digests of all that it will hand to the kernel."""
+        self._tail_digests.turn()
+        digested = [file for file in files if isinstance(file, DigestedFile)]
+        self._tail_digests.write([entry for file in digested for entry in file.announcements()])
+
+    def of_commit(self, files: Mapping[str, AppendFile], final: bool) -> dict[str, Any]:
+        """Digests of what a commit makes durable, as its record has them.
+
+        Args:
+            files: all, by name, flushed.
+            final: nothing follows.
+        """
+        digested, now_ns = _digested(files), self._clock.monotonic_ns()
+        ranges = {name: taken for name, f in digested.items() if (taken := f.take_ranges())}
+        evidence: dict[str, Any] = {"patchable": ranges}
+        if not final and now_ns - self._leaves_ns < LEAF_NS:
+            growing = {n: f.running() for n, f in digested.items() if f.length > f.start}
+            return evidence | {"digest": joint_digest(growing)}
+        self._leaves_ns = now_ns
+        if final:
+            evidence["patched"] = {
+                name: file.patched() for name, file in digested.items() if file.patchable_ranges
+            }
+        self.seal(files)
+        leaves = [(name, leaf) for name, file in digested.items() for leaf in file.take_leaves()]
+        return evidence | {"leaves": leaves}
+
+    def seal(self, files: Mapping[str, AppendFile]) -> None:
+        """End the leaves that are open."""
+        for file in _digested(files).values():
+            file.seal()
+
+    def of_reopening(
+        self, files: Mapping[str, AppendFile], lengths: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """What the record says with which a writer goes on.
+
+        Args:
+            files: all, by name.
+            lengths: that they had.
+        """
+        assert self.earlier is not None
+        starts = {name: file.start for name, file in _digested(files).items()}
+        leaves = self.earlier.leaves
+        return {
+            "cut": {n: at for n, at in starts.items() if at != leaves.get(n, NO_LEAF).end},
+            # What finishing had appended is gone; nobody must look for it.
+            "lengths": {n: f.length for n, f in files.items() if f.length < lengths.get(n, 0)},
+            "gaps": [(gap.start, gap.end) for gap in self.earlier.damage],
+        }
+
+    def close(self) -> None:
+        self._tail_digests.close()
+
+    def _announce(self, entries: Sequence[Announcement]) -> None:
+        self._tail_digests.write(entries)
+
+    def _known(self, path: Path, length: int) -> Digested:
+        if self.earlier is None:
+            return Digested()
+        name = path.relative_to(self._session).as_posix()
+        try:
+            return self.earlier.known(name, length)
+        except LookupError:
+            start = leaf_start(layout.private(self._session, layout.JOURNAL), name, length)
+            return Digested(start, self.earlier.patchable.get(name, []))
+
+
+def check_committed(session: Path, journal: JournalState) -> None:
+    """Check what was committed behind the latest leaves; changes nothing.
+
+    Raises:
+        SessionError: a file is missing, is shorter than committed, or holds other bytes.
+    """
+    growing: dict[str, Leaf] = {}
+    for name, length in journal.files.items():
+        path, leaf = session / name, journal.leaves.get(name, NO_LEAF)
+        try:
+            if (size := path.stat().st_size) < length:
+                raise SessionError(f"{path}: has {size} bytes where {length} were committed")
+            if journal.digest is not None and length > leaf.end:
+                ranges = journal.patchable.get(name, [])
+                growing[name] = digest_of(path, leaf.end, length, ranges).leaf()
+        except OSError as error:
+            raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
+    if journal.digest not in (None, joint_digest(growing)) and not journal.unsure:
+        raise SessionError(f"{session}: its files do not hold what was committed")
+
+
+def _digested(files: Mapping[str, AppendFile]) -> dict[str, DigestedFile]:
+    return {name: file for name, file in files.items() if isinstance(file, DigestedFile)}

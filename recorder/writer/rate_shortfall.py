@@ -1,0 +1,130 @@
+"""Intervals in which a stream gave less than its floor, in the stream's own time.
+
+Judged are the samples' times, so a disk that stalls or a machine that is busy makes no stream
+slow::
+
+    watch = SlowWatch(floor_hz=50.0, start_ns=start_ns)
+    for slow in watch.gave(first_ns, last_ns, count):
+        slow.cause, slow.since_ns, slow.until_ns, slow.given
+    watch.lost(t_ns, count)                     # counted elsewhere; None: an interval was
+    watch.finish(end_ns)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recorder.contract.streams import StreamSpec
+
+SILENT, SLOW = "silent", "rate"
+"""Causes of losses: a stream gave nothing; it gave less than its floor."""
+
+WINDOW_NS = 3_000_000_000
+_PERIODS = 3  # of the floor: a slow stream is given longer
+_SHARE = 0.5  # of the expected rate, where no `min_rate` is set
+_LEAST_NS = 1_000_000_000  # of a session, for one sample to be missed
+
+
+@dataclass(frozen=True, slots=True)
+class RateShortfall:
+    """An interval, CLOCK_MONOTONIC, with the samples that came in it."""
+
+    cause: str
+    since_ns: int
+    until_ns: int
+    given: int = 0
+
+
+def floor_hz(sensor: str, header: Mapping[str, Any], spec: StreamSpec) -> float | None:
+    """The rate that a stream must keep: its sensor's ``min_rate``, or half of what is expected.
+
+    ``min_rate`` is about the stream that has the sensor's name.
+
+    Args:
+        sensor: the sensor's name.
+        header: what ``session.json`` says of the sensor.
+        spec: the stream.
+    """
+    agreed = header.get("min_rate")
+    if spec.name == sensor and agreed is not None:
+        return float(agreed) or None
+    return spec.rate_hz * _SHARE if spec.rate_hz else None
+
+
+def least_ns(spec: StreamSpec) -> int:
+    """A session that is longer than this has a sample of the stream."""
+    return max(_LEAST_NS, round(2e9 / spec.rate_hz) if spec.rate_hz else 0)
+
+
+class ShortfallWatch:
+    """See the module.
+
+    Args:
+        floor_hz: the rate to keep.
+        start_ns: when the stream should have begun.
+    """
+
+    def __init__(self, floor_hz: float, start_ns: int) -> None:
+        self._floor_hz = floor_hz
+        self._window_ns = max(WINDOW_NS, round(_PERIODS * 1e9 / floor_hz))
+        self._last_ns = start_ns
+        self._begin_ns = start_ns  # of the window that is being filled
+        self._count = 0
+        self._since_ns: int | None = None  # start of an interval below the floor
+        self._given = 0
+
+    def gave(self, first_ns: int, last_ns: int, count: int) -> list[RateShortfall]:
+        """Take in samples; the intervals that have ended by them."""
+        found: list[RateShortfall] = []
+        if first_ns - self._last_ns >= self._window_ns:
+            found = [*self._close(), RateShortfall(SILENT, self._last_ns, first_ns)]
+            self._begin_ns = first_ns
+        self._count += count
+        self._last_ns = max(self._last_ns, last_ns)
+        if self._last_ns - self._begin_ns >= self._window_ns:
+            found += self._judge(self._last_ns)
+        return found
+
+    def lost(self, t_ns: int, count: int | None) -> list[RateShortfall]:
+        """Take in a loss that is told by itself: it is no slowness."""
+        if count is not None:
+            self._count += count
+            self._last_ns = max(self._last_ns, t_ns)
+            return []
+        found = self._close()
+        self._begin_ns = self._last_ns = max(self._last_ns, t_ns)
+        return found
+
+    def finish(self, end_ns: int) -> list[RateShortfall]:
+        """The stream has ended: the intervals that last until now.
+
+        Args:
+            end_ns: until when it should have given something.
+        """
+        end_ns = max(end_ns, self._last_ns)
+        if end_ns - self._last_ns >= self._window_ns:
+            return [*self._close(), RateShortfall(SILENT, self._last_ns, end_ns)]
+        found: list[RateShortfall] = []
+        if self._since_ns is not None or (end_ns - self._begin_ns) * 3 >= self._window_ns * 2:
+            found = self._judge(end_ns)
+        return found + self._close()
+
+    def _judge(self, until_ns: int) -> list[RateShortfall]:
+        """A window is full."""
+        found: list[RateShortfall] = []
+        below = (self._count + 1) * 1e9 < self._floor_hz * (until_ns - self._begin_ns)
+        if below:
+            self._since_ns = self._begin_ns if self._since_ns is None else self._since_ns
+            self._given += self._count
+        else:
+            found = self._close()
+        self._begin_ns, self._count = until_ns, 0
+        return found
+
+    def _close(self) -> list[RateShortfall]:
+        since_ns, given = self._since_ns, self._given
+        self._since_ns, self._given, self._count = None, 0, 0
+        cause = SLOW if given else SILENT
+        return [] if since_ns is None else [RateShortfall(cause, since_ns, self._begin_ns, given)]

@@ -1,0 +1,113 @@
+"""Which message of a stream comes next: the writer's half of the data plane, as a state machine.
+
+No sockets and no files; the drivers' half is `drivers._kit.outbox`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from recorder.contract.errors import ProtocolError
+from recorder.contract.wire import Kind, Message
+
+_OF_EVENTS = frozenset(
+    ("kind", "t_ns", "type", "stream", "first_seq", "last_seq", "count", "epoch", "merged")
+)
+"""What an event of loss says already, so that a driver's own details cannot."""
+
+
+def check_report(message: Message) -> None:
+    """Hold a state, lost or end message against what the session's logs can take.
+
+    Raises:
+        ProtocolError: a value that is not JSON, or a key of an event's own.
+    """
+    where = f"{message.stream}: {message.kind} message {message.number}"
+    values = message.values
+    if not isinstance(message.t_mono_ns, int):
+        raise ProtocolError(f"{where} is of several times")
+    try:
+        json.dumps(values)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"{where}: {error}") from None
+    if message.kind is Kind.LOST and (taken := _OF_EVENTS & values.keys()):
+        raise ProtocolError(f"{where}: a detail may not be named {min(taken)!r}")
+    for key in ("estimate", "duration_ns"):
+        if message.kind is Kind.LOST and not isinstance(values.get(key, 0), int | None):
+            raise ProtocolError(f"{where}: {key} is {values[key]!r}")
+
+
+class Verdict(Enum):
+    """What to do with a numbered message."""
+
+    ACCEPT = "accept"
+    DUPLICATE = "duplicate"  # had it before: ignore
+    HOLE = "hole"  # something before it is missing: tell the driver where to go back to
+    WAITING = "waiting"  # behind a hole that the driver was told of: ignore
+
+
+@dataclass(slots=True)
+class Position:
+    """How far one stream has come.
+
+    Attributes:
+        epoch: of the driver's latest start; 0 before the first message.
+        number: of the message expected next.
+        seq: of the sample expected next.
+        ended: reason of the stream's end in this epoch; None while it goes on.
+        past: earlier epochs, whose stragglers are ignored.
+    """
+
+    epoch: int = 0
+    number: int = 0
+    seq: int = 0
+    ended: str | None = None
+    past: set[int] = field(default_factory=set)
+    _reported: bool = False
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Position:
+        """Where a stream of a session goes on; `state` as `SessionWriter.positions` has it."""
+        past = set(state["past"])
+        return cls(state["epoch"], state["number"], state["seq"], state["ended"], past)
+
+    def judge(self, message: Message) -> Verdict:
+        """Accept the expected message, and only that one.
+
+        Raises:
+            ProtocolError: the message number is right but the sample number is not.
+        """
+        if message.epoch != self.epoch:
+            if message.epoch in self.past:
+                return Verdict.DUPLICATE
+            if message.number:
+                return self._hole()
+            if self.epoch:
+                self.past.add(self.epoch)
+            self.epoch, self.number, self.seq, self.ended = message.epoch, 0, 0, None
+        if message.number < self.number:
+            return Verdict.DUPLICATE
+        if message.number > self.number:
+            return self._hole()
+        if message.seq != self.seq:
+            raise ProtocolError(
+                f"{message.stream}: message {message.number} begins with sample {message.seq}, "
+                f"but {self.seq} comes next"
+            )
+        self._reported = False
+        self.number += 1
+        if message.kind in (Kind.DATA, Kind.LOST):
+            self.seq = message.next_seq
+        elif message.kind is Kind.END:
+            self.ended = str(message.values.get("reason", "ended"))
+        return Verdict.ACCEPT
+
+    def _hole(self) -> Verdict:
+        if self._reported:
+            return Verdict.WAITING
+        self._reported = True
+        return Verdict.HOLE

@@ -1,0 +1,359 @@
+"""What a session is told besides samples: epochs, losses, ends, states, incidents.
+
+Each goes where it belongs: into the journal, the event log, the log of states, and, as records,
+into ``session.vrs`` where there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.clock import Clock
+from recorder.contract.wire import Message
+from recorder.formats.digests import DigestingDisk, digest
+from recorder.formats.disk import AppendFile
+from recorder.session import layout
+from recorder.session.absence import ABSENT
+from recorder.session.events import EventLog, make_event
+from recorder.session.journal import JournalWriter
+from recorder.session.journal_state import JournalState
+from recorder.writer.rate_shortfall import SILENT, RateShortfall, ShortfallWatch, floor_hz, least_ns
+from recorder.writer.session_vrs import SessionVrs
+from recorder.writer.stream_progress import StreamProgress, first_time, last_time
+from recorder.writer.stream_store import StreamStore
+
+HUNG = "hung"
+"""Cause of a fault, and of the loss with it, of a driver that was killed since it hung."""
+NORMAL_ENDS = ("eof", "stopped", "duration", "split")
+
+
+class SessionLog:
+    """Writes all that is no sample; its caller holds the session's lock.
+
+    Attributes:
+        incoming: events from any thread, on their way into the log.
+        events, log, journal: the session's own files.
+        vrs: ``session.vrs``; None where none is written.
+    """
+
+    def __init__(
+        self,
+        values: dict[str, Any],
+        clock: Clock,
+        events: EventLog,
+        log: AppendFile,
+        journal: JournalWriter,
+        vrs: SessionVrs | None,
+    ) -> None:
+        """Use `create` or `reopen`."""
+        self.incoming: deque[dict[str, Any]] = deque()
+        self.events = events
+        self.log = log
+        self.journal = journal
+        self.vrs = vrs
+        self._values = values
+        self._clock = clock
+        self._slow: dict[str, ShortfallWatch | None] = {}
+        self._hung: dict[str, int] = {}  # by sensor, when its driver was found to hang
+        self._start_mono_ns: int = values["start_mono_ns"]
+        self._offset_ns: int = values["start_ns"] - self._start_mono_ns
+
+    @classmethod
+    def create(
+        cls, disk: DigestingDisk, session: Path, values: dict[str, Any], clock: Clock
+    ) -> SessionLog:
+        """The files of a new session, durable on return."""
+        folder = layout.private(session)
+        with contextlib.ExitStack() as undo:
+            files = []
+            for name in (layout.EVENTS, layout.LOG, layout.JOURNAL):
+                its_disk = disk.plain if name == layout.JOURNAL else disk
+                files.append(its_disk.create(folder / name))
+                undo.callback(files[-1].close)
+            vrs = None
+            if values.get("record_format"):
+                vrs = SessionVrs.create(disk, session, values)
+                undo.callback(vrs.close)
+            events, log, journal = files
+            made = cls(values, clock, EventLog(events), log, JournalWriter(journal), vrs)
+            configuration = ("config.yaml", "calibration.yaml")
+            texts = [session / name for name in configuration if (session / name).exists()]
+            made.open_journal(files={path.name: digest(path.read_bytes()) for path in texts})
+            disk.sync_folder(folder)
+            if vrs is not None:
+                disk.sync_folder(session)
+            undo.pop_all()
+        return made
+
+    @classmethod
+    def reopen(
+        cls,
+        disk: DigestingDisk,
+        session: Path,
+        values: dict[str, Any],
+        clock: Clock,
+        state: JournalState,
+        written: JournalState,
+    ) -> SessionLog:
+        """The files of a session, cut to what a state says; its journal goes on as `written`."""
+
+        def reopened(name: str) -> AppendFile:
+            length = state.files.get(f"{layout.PRIVATE}/{name}", 0)
+            return disk.reopen(layout.private(session, name), length)
+
+        with contextlib.ExitStack() as undo:
+            path = layout.private(session, layout.JOURNAL)
+            file = disk.plain.reopen(path, written.length)
+            undo.callback(file.close)
+            journal = JournalWriter(file, written)
+            events = EventLog(reopened(layout.EVENTS), state.events)
+            undo.callback(events.file.close)
+            log = reopened(layout.LOG)
+            undo.callback(log.close)
+            vrs = None
+            if values.get("record_format"):
+                vrs = SessionVrs.reopen(disk, session, values, state.files, written.tags_at)
+            undo.pop_all()
+        return cls(values, clock, events, log, journal, vrs)
+
+    def open_journal(self, **more: Any) -> None:
+        """Record that a writer begins, or goes on, here."""
+        self.journal.append(
+            "open",
+            boot_id=self._values["boot_id"],
+            start_mono_ns=self._start_mono_ns,
+            start_ns=self._values["start_ns"],
+            t_ns=self._clock.monotonic_ns(),
+            **more,
+        )
+        self.journal.sync()
+
+    @property
+    def files(self) -> list[AppendFile]:
+        """All but the journal's."""
+        return [self.events.file, self.log, *(self.vrs.files if self.vrs is not None else ())]
+
+    @property
+    def tags_at(self) -> list[int] | None:
+        """Offsets of TAGS records in ``session.vrs``; None where there is none."""
+        return None if self.vrs is None else self.vrs.tags_at
+
+    @property
+    def until_ns(self) -> int | None:
+        """Samples at or after this CLOCK_MONOTONIC time are not wanted."""
+        duration = self._values["duration_s"]
+        return None if duration is None else self._start_mono_ns + round(duration * 1e9)
+
+    def now_ns(self) -> int:
+        """Epoch ns of now, on the session's clock."""
+        return self._clock.monotonic_ns() + self._offset_ns
+
+    def take_incoming(self) -> None:
+        """Log what other threads have told of."""
+        while self.incoming:
+            self.event(self.incoming.popleft())
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Log an event."""
+        if (event["type"], event["cause"]) == ("fault", HUNG):
+            self._hung[event["stream"]] = self._clock.monotonic_ns()
+        if self.vrs is not None:
+            self.vrs.event(event)
+        self.events.add(event)
+
+    def declare(self, store: StreamStore) -> None:
+        """Put a stream's declaration down, durably."""
+        files = {name: digest(data) for name, data in store.metadata().items()}
+        self.journal.append("stream", spec=store.spec.to_wire(), files=files)
+        self.journal.sync()
+
+    def new_epoch(self, progress: StreamProgress, message: Message) -> None:
+        """A driver has started (again): `message` is its first."""
+        if progress.epoch:
+            progress.past.append(progress.epoch)
+            if progress.ended is None:  # the driver died: what it had not sent, nobody can count
+                self.lose_interval(progress, first_time(message) or self._clock.monotonic_ns())
+        self.begin_epoch(progress, message.epoch)
+        if self.vrs is not None:
+            self.vrs.begin_epoch(progress.store.spec, message, progress.store.last_ns)
+
+    def begin_epoch(self, progress: StreamProgress, epoch: int) -> None:
+        """Put down that an epoch begins with the stream's next sample."""
+        name, samples = progress.store.spec.name, progress.store.samples
+        if self._slow.get(name) is None:  # it had ended, and goes on
+            self._slow.pop(name, None)
+        progress.epoch, progress.ended = epoch, None
+        progress.epochs.append((epoch, samples))
+        self.journal.append("epoch", stream=name, epoch=epoch, sample=samples)
+
+    def lose_interval(self, progress: StreamProgress, until_ns: int) -> None:
+        """Log a loss that nobody can count, from the stream's last sample to `until_ns`."""
+        self.take_incoming()
+        if self.until_ns is not None:
+            until_ns = min(until_ns, self.until_ns)
+        since, rate = progress.store.last_ns, progress.store.spec.rate_hz
+        if (watch := self._watch(progress)) is not None:
+            self._lose_slow(progress, watch.lost(until_ns, None))
+        gap = max(0, until_ns - (since if since >= 0 else self._start_mono_ns))
+        estimate = max(0, round(gap * rate / 1e9) - 1) if rate else None
+        if progress.epoch:
+            self._tell_end(progress, None, "gone")
+        progress.unknown_losses += 1
+        self.event(
+            make_event(
+                "lost",
+                self.now_ns(),
+                progress.store.spec.name,
+                HUNG if self._hung.get(progress.sensor, -1) > progress.store.last_ns else "driver",
+                duration_ns=gap,
+                first_seq=progress.seq,
+                epoch=progress.epoch,
+                estimate=estimate,
+            )
+        )
+
+    def lose_absent(self, stream: str, position: dict[str, Any]) -> None:
+        """Log that a stream without a sample, whose driver has not come back, is all lost."""
+        self.event(self.absent_loss(stream, position, "driver"))
+
+    def absent_loss(self, stream: str, position: dict[str, Any], cause: str) -> dict[str, Any]:
+        """The event for that; it is added to the position.
+
+        Args:
+            stream: its name.
+            position: as the journal has it.
+            cause: what to call it.
+        """
+        position["unknown_losses"] += 1
+        return make_event(
+            "lost",
+            self.now_ns(),
+            stream,
+            cause,
+            duration_ns=self._clock.monotonic_ns() - self._start_mono_ns,
+            first_seq=position["seq"],
+            epoch=position["epoch"] or None,
+        )
+
+    def lose_sensor(self, stream: str, end_ns: int | None) -> None:
+        """Log that a stream is all lost, since its sensor was absent for the whole session.
+
+        Args:
+            stream: its name, or its sensor's where no driver has declared one.
+            end_ns: epoch ns of the session's end; now where None.
+        """
+        end_ns = self.now_ns() if end_ns is None else end_ns
+        gap_ns = max(0, end_ns - self._start_mono_ns - self._offset_ns)
+        self.event(make_event("lost", end_ns, stream, ABSENT, duration_ns=gap_ns))
+
+    def gave(self, progress: StreamProgress, first_ns: int, last_ns: int, count: int) -> None:
+        """A stream gave samples: the intervals in which it was slow, or silent, are losses."""
+        if (watch := self._watch(progress)) is not None:
+            self._lose_slow(progress, watch.gave(first_ns, last_ns, count))
+
+    def _watch(self, progress: StreamProgress) -> ShortfallWatch | None:
+        """Watches over a stream's rate; None where it has no floor."""
+        name = progress.store.spec.name
+        if name not in self._slow:
+            header = self._header(progress)
+            floor = None
+            if header is not None:
+                floor = floor_hz(progress.sensor or name, header, progress.store.spec)
+            last_ns = progress.store.last_ns
+            start_ns = last_ns if last_ns >= 0 else self._start_mono_ns
+            self._slow[name] = None if floor is None else ShortfallWatch(floor, start_ns)
+        return self._slow[name]
+
+    def _header(self, progress: StreamProgress) -> dict[str, Any] | None:
+        """What the session was told of the stream's sensor; None of one that says no floor."""
+        header = self._values["sensors"].get(progress.sensor or progress.store.spec.name)
+        return header if header is not None and "live" in header else None
+
+    def _lose_slow(self, progress: StreamProgress, intervals: list[RateShortfall]) -> None:
+        for slow in intervals:
+            gap_ns, rate_hz = slow.until_ns - slow.since_ns, progress.store.spec.rate_hz
+            estimate = max(0, round(gap_ns * rate_hz / 1e9) - slow.given) if rate_hz else None
+            progress.unknown_losses += 1
+            event = make_event(
+                "lost",
+                slow.until_ns + self._offset_ns,
+                progress.store.spec.name,
+                slow.cause,
+                duration_ns=gap_ns,
+                first_seq=progress.seq,
+                epoch=progress.epoch,
+                estimate=estimate,
+            )
+            self.event(event)
+
+    def _end_watch(self, progress: StreamProgress, reason: str) -> None:
+        """A stream has ended: was it slow, or silent, until then, or has it never begun?"""
+        header = self._header(progress)
+        if header is None:
+            return
+        store, end_ns = progress.store, self._clock.monotonic_ns()
+        if reason == "duration" and self.until_ns is not None:
+            end_ns = self.until_ns
+        elif not header["live"] or reason not in NORMAL_ENDS or reason == "eof":
+            end_ns = store.last_ns  # the source had no more to give, or was not asked for it
+        watch = self._watch(progress)
+        self._slow[store.spec.name] = None
+        found = [] if watch is None else watch.finish(end_ns)
+        never = store.samples == 0 and not progress.unknown_losses and not progress.lost
+        if never and not found and reason in NORMAL_ENDS and reason != "eof":
+            end_ns = max(end_ns, min(self._clock.monotonic_ns(), self.until_ns or end_ns))
+            if end_ns - self._start_mono_ns >= least_ns(store.spec):
+                found = [RateShortfall(SILENT, self._start_mono_ns, end_ns)]
+        self._lose_slow(progress, found)
+
+    def lose(self, progress: StreamProgress, message: Message) -> None:
+        """A driver tells of a loss."""
+        if (watch := self._watch(progress)) is not None:
+            self._lose_slow(progress, watch.lost(last_time(message), message.count))
+        values = dict(message.values)
+        cause = str(values.pop("cause", "unknown"))
+        if message.count is None:
+            progress.unknown_losses += 1
+            last_seq = None
+        else:
+            progress.lost[cause] = progress.lost.get(cause, 0) + message.count
+            last_seq = message.next_seq - 1
+        known = {
+            "first_seq": message.seq,
+            "last_seq": last_seq,
+            "count": message.count,
+            "epoch": message.epoch,
+        }
+        t_ns = last_time(message) + self._offset_ns
+        event = make_event("lost", t_ns, message.stream, cause, **values)
+        self.event(event | known)
+
+    def end(self, progress: StreamProgress, message: Message) -> None:
+        """A driver ends its stream."""
+        progress.ended = str(message.values.get("reason", "ended"))
+        self._end_watch(progress, progress.ended)
+        self._tell_end(progress, message.seq, progress.ended)
+        if progress.ended not in NORMAL_ENDS:
+            detail = message.values.get("detail", "")
+            self.event(
+                make_event("fault", self.now_ns(), message.stream, progress.ended, detail=detail)
+            )
+
+    def _tell_end(self, progress: StreamProgress, sent: int | None, reason: str) -> None:
+        name, epoch = progress.store.spec.name, progress.epoch
+        progress.ends[epoch] = (sent, reason)
+        self.journal.append("end", stream=name, epoch=epoch, sent=sent, reason=reason)
+        if self.vrs is not None:
+            self.vrs.end_epoch(progress.store.spec, epoch, sent, reason, self.now_ns())
+
+    def state(self, progress: StreamProgress, message: Message) -> None:
+        """A driver tells of its state."""
+        t_ns = last_time(message) + self._offset_ns
+        line = {"t_ns": t_ns, "stream": message.stream, "state": message.values}
+        self.log.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        if self.vrs is not None:
+            self.vrs.state(progress.store.spec, message, t_ns)

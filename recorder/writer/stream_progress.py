@@ -1,0 +1,114 @@
+"""How far one stream of a session has come, in terms of messages."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from recorder.contract.wire import Kind, Message
+from recorder.session.absence import ABSENT
+from recorder.session.journal_state import JournalState
+from recorder.writer.stream_store import StreamStore
+
+_LARGE_BYTES = 8_000_000
+_NOTHING: dict[str, Any] = {
+    "epoch": 0,
+    "number": 0,
+    "seq": 0,
+    "ended": None,
+    "past": [],
+    "lost": {},
+    "unknown_losses": 0,
+}
+_POSITION = tuple(_NOTHING)
+
+
+class StreamProgress:
+    """One stream's state in the session: what was appended, in terms of messages."""
+
+    def __init__(self, store: StreamStore, sensor: str = "") -> None:
+        self.store = store
+        self.sensor = sensor
+        self.epoch = 0
+        self.number = 0
+        self.seq = 0
+        self.ended: str | None = None
+        self.past: list[int] = []
+        self.lost: dict[str, int] = {}
+        self.unknown_losses = 0
+        self.epochs: list[tuple[int, int]] = []
+        self.ends: dict[int, tuple[int | None, str]] = {}
+        self.held: list[Message] = []
+
+    def position(self) -> dict[str, Any]:
+        """What a commit record says of the stream."""
+        position = {key: copy.copy(getattr(self, key)) for key in _POSITION}
+        return position | {"samples": self.store.samples, "last_ns": self.store.last_ns}
+
+    def restore(self, journal: JournalState, name: str) -> None:
+        """Go on from the last commit's position, with the epochs that it knows."""
+        position = journal.positions.get(name, {})
+        for key in _POSITION:
+            if key in position:
+                setattr(self, key, position[key])
+        # Records from after that commit may tell of what is not in it, and are then told anew.
+        known = {self.epoch, *self.past}
+        epochs = dict(journal.epochs.get(name, ()))
+        self.epochs = [(epoch, index) for epoch, index in epochs.items() if epoch in known]
+        for epoch, end in journal.ends.get(name, {}).items():
+            if epoch in self.past or (epoch == self.epoch and self.ended is not None):
+                self.ends[epoch] = end
+
+    def describe_epochs(self) -> list[dict[str, Any]]:
+        """The stream's epochs for ``session.json``; sent is None where the driver never said."""
+        described = []
+        for epoch, index in self.epochs:
+            sent, reason = self.ends.get(epoch, (None, "gone"))
+            entry = {"epoch": epoch, "first_sample": index, "sent": sent, "ended": reason}
+            described.append(entry)
+        return described
+
+
+def absent_position() -> dict[str, Any]:
+    """The position of a stream whose sensor gave the session nothing."""
+    position = {key: copy.copy(value) for key, value in _NOTHING.items()}
+    return position | {"samples": 0, "last_ns": -1, "ended": ABSENT, "unknown_losses": 1}
+
+
+def cut_short(sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: int) -> set[int]:
+    """Earlier epochs of a sensor's driver that died before it could say how they ended.
+
+    Args:
+        sensor: its name; nothing is known of one without a name.
+        progress_by_stream: of all streams.
+        epoch: epochs before this one count.
+    """
+    return {
+        life
+        for other in list(progress_by_stream)
+        if sensor and other.sensor == sensor
+        for life in (other.epoch, *other.past)
+        if 0 < life < epoch and other.ends.get(life, (None, ""))[0] is None
+    }
+
+
+def may_begin(held: list[Message]) -> bool:
+    """Whether a stream may have its folder: a second sample is there, or none will come.
+
+    Large samples are not held, or the first of every stream would be in memory beside the credit.
+    """
+    samples = sum(m.count or 0 for m in held if m.kind is Kind.DATA)
+    return samples > 1 or held[-1].kind is Kind.END or held[0].nbytes >= _LARGE_BYTES
+
+
+def first_time(message: Message) -> int:
+    """CLOCK_MONOTONIC of a message's first sample, or of the message itself, in ns."""
+    times = message.t_mono_ns
+    return times if isinstance(times, int) else int(times[0])
+
+
+def last_time(message: Message) -> int:
+    """CLOCK_MONOTONIC of a message's last sample, or of the message itself, in ns."""
+    times = message.t_mono_ns
+    return times if isinstance(times, int) else int(times[-1])

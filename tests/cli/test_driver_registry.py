@@ -1,0 +1,173 @@
+"""Asking drivers through their processes, good and bad ones."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+from pathlib import Path
+
+import pytest
+
+from recorder.contract.config.loading import load_config
+from recorder.contract.config.options import Option
+from recorder.contract.config.settings import SensorEntry
+from recorder.contract.errors import ConfigError
+from recorder.daemon import driver_registry
+from recorder.daemon.driver_registry import (
+    CheckResult,
+    available_drivers,
+    check_source,
+    check_sources,
+    driver_command,
+    driver_schema,
+    prefetch,
+    streams_twice,
+)
+
+
+def entry(address: str = "", name: str = "cam", driver: str = "fakes.good") -> SensorEntry:
+    return SensorEntry(name, driver, "sim", address, {"fps": 5.0})
+
+
+def test_the_schema_of_a_driver(fakes: Path) -> None:
+    schema = driver_schema("fakes.good")
+    assert schema.options == {"fps": Option("float", 10.0, minimum=1)}
+    assert list(schema.schemes) == ["sim", "file", "net", "session"]
+    assert schema.live_schemes == {"net"}
+    assert type(schema).from_wire(schema.to_wire()) == schema
+
+
+def test_a_plain_name_is_a_module_of_drivers() -> None:
+    assert driver_command("camera", "run")[-2:] == ["drivers.camera", "run"]
+    assert driver_command("my.cam", "run")[-2:] == ["my.cam", "run"]
+
+
+def test_an_unknown_driver_is_answered_with_those_there_are(
+    fakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "elsewhere" / "drivers"
+    package.mkdir(parents=True)
+    for name in ("__init__", "camera", "xsens", "_kit"):
+        (package / f"{name}.py").touch()
+    (package / "sim").mkdir()
+
+    class Spec:
+        submodule_search_locations = (str(package),)
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: Spec)
+    assert available_drivers() == ["camera", "xsens"]
+    with pytest.raises(ConfigError) as caught:
+        driver_schema("camrea")
+    assert str(caught.value) == (
+        "there is no driver 'camrea' (did you mean 'camera'?); there are camera, xsens"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("garbage", "printed 'I am no JSON\\n' for a schema, which is not JSON"),
+        ("wrong", "not a driver's schema: TypeError"),
+        ("repeating", "an odd option"),
+        ("mistyped", "option 'a': its type needs to be one of int, float"),
+        ("extra", "not a driver's schema: TypeError"),
+        ("failing", "no licence"),
+        ("crashing", "RuntimeError: bad import"),
+        ("killed", "was ended by SIGKILL"),
+        ("quiet", "exited with 7 and no message"),
+        ("missing", "No module named fakes.missing"),
+    ],
+)
+def test_a_driver_that_is_none_is_a_config_error(fakes: Path, name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        driver_schema(f"fakes.{name}")
+    assert str(caught.value).startswith(f"driver 'fakes.{name}': ")
+    assert str(caught.value).count(f"driver 'fakes.{name}'") == 1  # no doubled prefix
+    assert message in str(caught.value)
+
+
+def test_a_driver_that_does_not_end_is_ended(fakes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_registry, "SCHEMA_TIMEOUT_S", 0.3)
+    with pytest.raises(ConfigError, match=r"'fakes.endless': printed no schema within 0.3 s"):
+        driver_schema("fakes.endless")
+    result = check_source(entry(driver="fakes.endless"), timeout_s=0.3)
+    assert result.exit_code == 1
+    assert result.problem == "driver 'fakes.endless' did not open its source within 0.3 s"
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
+def test_what_a_driver_started_ends_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    result = driver_registry._run(["sh", "-c", f"sleep 1000 & echo $! > {note}; wait"], b"", 1.0)
+    assert result.timed_out
+    try:
+        ended = os.pidfd_open(int(note.read_text()))
+    except ProcessLookupError:
+        return
+    poller = select.poll()
+    poller.register(ended, select.POLLIN)
+    gone = poller.poll(60_000)  # SIGKILL was sent: the kernel says when it has ended it
+    os.close(ended)
+    assert gone, "the grandchild still runs"
+
+
+def test_a_driver_is_asked_once(fakes: Path) -> None:
+    prefetch(["fakes.counting", "fakes.failing", "fakes.counting"])
+    assert driver_schema("fakes.counting") is driver_schema("fakes.counting")
+    assert (fakes / "calls").read_text() == "x"
+
+
+def test_a_bad_driver_is_named_with_its_line(fakes: Path, tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("version: 1\nsensors:\n  a:\n    driver: fakes.failing\n    source: 'sim:'\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, driver_schema, prefetch)
+    assert str(caught.value) == (f"{path}:4: sensors.a.driver: driver 'fakes.failing': no licence")
+
+
+def test_checking_a_source(fakes: Path) -> None:
+    result = check_source(entry())
+    assert (result.problem, result.exit_code) == (None, 0)
+    [stream] = result.streams
+    assert (stream.name, stream.rate_hz, stream.bytes_per_second) == ("cam", 5.0, 250_000.0)
+
+
+def test_a_problem_does_not_repeat_the_name_that_is_in_its_key(fakes: Path) -> None:
+    assert check_source(entry(address="unplugged")).problem == "unplugged"
+
+
+@pytest.mark.parametrize(
+    ("address", "exit_code", "message"),
+    [
+        ("code=2", 2, "cannot open net://user:***@host (code=2)"),
+        ("code=1", 1, "cannot open net://user:***@host (code=1)"),
+        ("code=3", 1, "cannot open"),
+        ("crash", 1, "KeyError: 'where'"),
+        ("silent", 1, "exited with 4 and no message"),
+        ("garbage", 1, "answered with no list of streams"),
+        ("none", 1, "declares no stream"),
+        ("odd", 1, "answered with no list of streams"),
+    ],
+)
+def test_a_source_that_does_not_open(
+    fakes: Path, address: str, exit_code: int, message: str
+) -> None:
+    result = check_source(entry(address))
+    assert result.streams == () and result.exit_code == exit_code
+    assert result.problem is not None and message in result.problem
+    assert "\n" not in result.problem
+
+
+def test_results_keep_the_order_of_the_sensors(fakes: Path) -> None:
+    results = check_sources([entry(name="a"), entry("code=2", "b"), entry(name="c")])
+    assert [r.sensor for r in results] == ["a", "b", "c"]
+    assert [r.exit_code for r in results] == [0, 2, 0]
+
+
+def test_two_sensors_with_one_stream(fakes: Path) -> None:
+    first, second = check_sources([entry(name="a"), entry("a", "b")])
+    assert streams_twice([first, CheckResult("x"), second]) == [
+        ("b", "its stream 'a' is also one of the sensor 'a'")
+    ]
+    assert streams_twice([first]) == []

@@ -1,0 +1,265 @@
+"""The daemon's small pure parts: names of parts, requests, rates, the desired state, priorities."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis.strategies import binary, dictionaries, from_regex, integers, sets, text
+
+from recorder.contract.config.settings import ProcessSettings, SensorEntry
+from recorder.contract.errors import UsageError
+from recorder.contract.session_names import check_name
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.daemon.control.requests import MOST_BYTES, Request, parse_request
+from recorder.daemon.processes.children import Child, Event
+from recorder.daemon.processes.priority import apply
+from recorder.daemon.processes.progress import STALLED_S, Progress
+from recorder.daemon.processes.rates import Floor, RateWatch, floor_of
+from recorder.daemon.processes.sensors import DEATHS_WINDOW_NS, MOST_DEATHS, Sensor
+from recorder.daemon.recording.desired_state import DesiredStateFile
+from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
+from recorder.daemon.recording.state_machine import DesiredState
+
+S = 1_000_000_000
+NAMES = from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
+
+
+@given(NAMES, integers(1, 1500))
+def test_a_part_has_a_name_that_a_session_may_have(name: str, number: int) -> None:
+    assert check_name(part_name(name, number)) == part_name(name, number)
+
+
+@given(NAMES, sets(integers(1, 40), max_size=8), integers(0, 20))
+def test_the_next_part_is_new_and_later(name: str, there: set[int], after: int) -> None:
+    taken = {name, "other_p900"} | {part_name(name, n) for n in there}
+    number = next_part(name, taken, after)
+    assert number > max(there | {after})
+    assert part_name(name, number) not in taken
+
+
+def test_a_name_with_parts_is_taken() -> None:
+    taken = {"a", "b_p001", "c_2", "d_p1", "e_p001x"}
+    assert [is_taken(n, taken) for n in "abcde"] == [True, True, False, False, False]
+    assert free_name("a", taken) == "a_2"
+    assert free_name("b", {*taken, "b_2_p003"}) == "b_3"
+    assert free_name("f", taken) == "f"
+
+
+def test_requests_that_can_be_carried_out() -> None:
+    assert parse_request(b'{"op": "stop"}') == Request("stop")
+    line = b'{"op": "start", "name": "a", "meta": {"k": "v: \\u00e9"}}'
+    assert parse_request(line) == Request("start", {"name": "a", "meta": {"k": "v: é"}})
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"", "not a JSON object"),
+        (b"\xff", "not a JSON object"),
+        (b"[" * 60_000, "not a JSON object"),
+        (b'{"op": NaN}', "not a JSON object"),
+        (b"[1]", 'with an "op"'),
+        (b'{"op": 1}', 'with an "op"'),
+        (b'{"op": "shutdown"}', "no op 'shutdown'"),
+        (b'{"op": "stop", "now": true}', "stop takes nothing else, not 'now'"),
+        (b'{"op": "start", "name": "../etc"}', "is a path"),
+        (b'{"op": "start", "name": ".hidden"}', "starts with '.'"),
+        (b'{"op": "start", "name": 5}', "is a text"),
+        (b'{"op": "start", "meta": []}', "is not an object"),
+        (b'{"op": "start", "meta": {"a/b": "x"}}', "metadata key 'a/b'"),
+        (b'{"op": "start", "meta": {"a": 5}}', "is not a text"),
+        (b'{"op": "start", "meta": {"a": "x\\u0000"}}', "holds"),
+        (b'{"op": "start", "meta": {"a": "\\ud800"}}', "holds"),
+        (b'{"op": "start", "meta": {"a": "x\\ny"}}', "holds"),
+        (b'{"op": "mark", "text": ""}', "needs a text"),
+        (b'{"op": "mark", "text": "a\\u001b[2J"}', "holds"),
+        (b'{"op": "keep", "session": "a/../../b"}', "is a path"),
+        (b'{"op": "keep", "release": 1}', "neither true nor false"),
+        (b'{"op":"mark","text":"' + b"x" * MOST_BYTES + b'"}', "longer than"),
+    ],
+)
+def test_requests_that_cannot(line: bytes, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_request(line)
+
+
+def test_the_longest_request() -> None:
+    line = b'{"op":"status"}'.ljust(MOST_BYTES)
+    assert parse_request(line).op == "status"
+    with pytest.raises(UsageError, match=f"longer than {MOST_BYTES} bytes"):
+        parse_request(line + b" ")
+
+
+@given(binary(max_size=200))
+def test_no_bytes_do_harm(line: bytes) -> None:
+    try:
+        request = parse_request(line)
+    except UsageError as error:
+        assert len(str(error)) < 300
+    else:
+        assert request.op in ("start", "stop", "status", "mark", "keep")
+
+
+@given(dictionaries(text(max_size=5), text(max_size=20), max_size=4))
+def test_metadata_that_is_taken_can_be_written_anywhere(meta: dict[str, str]) -> None:
+    try:
+        request = parse_request(json.dumps({"op": "start", "meta": meta}).encode())
+    except UsageError:
+        return
+    for key, value in request.values["meta"].items():
+        (key + value).encode("utf-8")
+        assert f"{key}{value}".splitlines() in ([], [key + value])
+
+
+def spec(rate_hz: float | None = 100.0, name: str = "imu") -> StreamSpec:
+    return StreamSpec(name, (ChannelSpec("acc", "raw", "f4", (3,)),), rate_hz=rate_hz)
+
+
+def test_floors_come_from_the_config_or_half_of_what_is_expected() -> None:
+    entry = SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0)
+    assert floor_of(entry, spec()) == Floor(95.0, 100.0)
+    assert floor_of(entry, spec(name="imu_extra")) == Floor(50.0, 100.0, agreed=False)
+    assert floor_of(SensorEntry("imu", "xsens", "sim", "", {}), spec(None)) is None
+    assert floor_of(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=0.0), spec()) is None
+
+
+def test_a_slow_stream_is_told_once_within_seconds_and_again_when_it_recovers() -> None:
+    watch, floors = RateWatch(), {"imu": Floor(95.0, 100.0)}
+    now_ns, count, reported = 0, 0, []
+    for step in range(200):  # 50 s: 20 s of 100 Hz, 10 s of 80 Hz, 20 s of 100 Hz
+        hz = 80 if 80 <= step < 120 else 100
+        now_ns, count = now_ns + S // 4, count + hz // 4
+        for change in watch.update(now_ns, {"imu": count}, floors):
+            reported.append((now_ns / 1e9, change.broken))
+    (began_s, began), (ended_s, ended) = reported
+    assert (began, ended) == (True, False)
+    assert 20 < began_s < 24 and 33 < ended_s < 37
+    assert watch.broken == []
+
+
+def test_a_stream_about_its_floor_is_told_of_once() -> None:
+    watch, floors = RateWatch(), {"imu": Floor(95.0, 100.0)}
+    now_ns, count, reported = 0, 0, []
+    for step in range(400):  # 1 s of 80 Hz, 3 s of 100 Hz, and so on
+        hz = 100 if step // 4 % 4 else 80
+        now_ns, count = now_ns + S // 4, count + hz // 4
+        reported += watch.update(now_ns, {"imu": count}, floors)
+    assert [change.broken for change in reported] == [True]
+
+
+def test_a_silent_stream_is_below_every_floor_and_an_exact_one_is_not() -> None:
+    watch = RateWatch()
+    floors = {"silent": Floor(0.5, 1.0), "exact": Floor(10.0)}
+    for step in range(80):
+        watch.update(step * S // 4, {"exact": step * 10 // 4}, floors)
+    assert watch.broken == ["silent"]
+    watch.update(80 * S // 4, {"exact": 0}, floors)  # a new part counts anew
+    assert watch.broken == ["silent"]
+    watch.update(81 * S // 4, {}, {})
+    assert watch.broken == []
+
+
+def test_a_driver_that_keeps_dying_is_given_up_and_one_that_lives_is_not() -> None:
+    sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}))
+    waits = []
+    now_ns = 0
+    for _ in range(MOST_DEATHS):
+        sensor.started_ns = now_ns
+        now_ns += S
+        waits.append(sensor.died(now_ns))
+    assert waits[:6] == [0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
+    assert waits[-1] is None and sensor.given_up
+    sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}))
+    for _ in range(10 * MOST_DEATHS):
+        sensor.started_ns = now_ns
+        now_ns += DEATHS_WINDOW_NS // (MOST_DEATHS - 2)
+        sensor.restart_at_ns = None
+        assert sensor.died(now_ns) is not None
+
+
+def test_the_desired_state_outlives_the_daemon_and_knows_the_boot(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    assert DesiredStateFile(folder, "boot-1").read() == (DesiredState(), False)
+    desired = DesiredState(True, "drive", True, {"driver": "ada"}, "user", 2, "/r/drive_p002")
+    DesiredStateFile(folder, "boot-1").write(desired)
+    assert DesiredStateFile(folder, "boot-1").read() == (desired, True)
+    assert DesiredStateFile(folder, "boot-2").read() == (desired, False)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 2}', b'{"version": 1}'])
+def test_a_damaged_desired_state_is_none_and_out_of_the_way(tmp_path: Path, damage: bytes) -> None:
+    file = DesiredStateFile(tmp_path, "boot")
+    file.write(DesiredState(True, "drive"))
+    file.path.write_bytes(damage)
+    assert file.read() == (DesiredState(), False)
+    assert file.read() == (DesiredState(), False)
+    assert [path.name for path in tmp_path.iterdir()] == ["wish.damaged"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"wanted": 1}, {"part": "2"}, {"name": 5}, {"metadata": []}, {"session": {}}]
+)
+def test_a_desired_state_of_another_form_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    file = DesiredStateFile(tmp_path, "boot")
+    file.write(DesiredState(True, "drive"))
+    file.path.write_text(json.dumps(json.loads(file.path.read_text()) | change))
+    assert file.read()[0] == DesiredState()
+
+
+def test_priorities_reach_the_kernel() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    asked = ProcessSettings(cpus=(cpu,), nice=7, policy="batch", io_class="idle")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert apply(asked, process.pid) == []
+        assert os.sched_getaffinity(process.pid) == {cpu}
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 7
+        assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
+        much = ProcessSettings(cpus=(100_000,), policy="fifo", priority=1000)
+        refused = apply(much, process.pid)
+        process.kill()
+    assert [text.partition(" (")[0] for text in refused] == ["cpus 100000", "scheduling fifo 1000"]
+    assert apply(asked, process.pid) == []  # it is gone: nothing to complain of
+
+
+def test_what_a_child_prints_besides_reports_is_no_report() -> None:
+    lines = ["1", "null", "[]", "{}", '{"event": 5}', "hello", "[" * 100_000, '{"event": "a"}']
+    code = "import sys; sys.stdout.buffer.write(b'\\xff\\xe9\\n'); sys.stdout.buffer.flush();"
+    code += f"print({chr(10).join(lines)!r})"
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    child = Child("x", [sys.executable, "-c", code], events, lambda: None)
+    child.process.wait(20.0)
+    child.end(0.0)
+    reports = []
+    while not events.empty():
+        reports.append(events.get()[1])
+    printed = [report["line"] for report in reports if report["event"] == "printed"]
+    assert printed[:7] == ["\ufffd\ufffd", *lines[:6]] and printed[7].startswith("[[[")
+    others = [report for report in reports if report["event"] != "printed"]
+    assert others == [{"event": "a"}, {"event": "exit", "code": 0, "last": ""}]
+
+
+def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
+    reported: list[Any] = []
+
+    def say(text: str, /, level: str = "info", **fields: Any) -> None:
+        reported.append(text)
+
+    progress = Progress(say, lambda *a, **k: reported.append(k["cause"]))
+    progress._on_commits(STALLED_S)
+    assert reported == []
+    for uncommitted_s in (0.0, STALLED_S + 0.001, 60.0, STALLED_S, 0.0, 5.5, 0.0):
+        progress._on_commits(uncommitted_s)
+    stalled = "disk: nothing was committed for {} s, though samples wait"
+    restored = "disk: commits again"
+    assert reported == [
+        *(stalled.format(5), "stalled", restored, "restored"),
+        *(stalled.format(6), "stalled", restored, "restored"),
+    ]
