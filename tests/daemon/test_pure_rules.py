@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from recorder.contract.config.settings import ProcessSettings, SensorEntry
 from recorder.contract.errors import UsageError
 from recorder.contract.session_names import check_name
 from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.daemon import status
 from recorder.daemon.control.requests import MOST_BYTES, Request, parse_request
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.priority import apply
@@ -263,3 +265,17 @@ def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
         *(stalled.format(5), "stalled", restored, "restored"),
         *(stalled.format(6), "stalled", restored, "restored"),
     ]
+
+
+def test_the_status_line_names_faults_only_where_there_are_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = SimpleNamespace(state="recording", session="/data/drive")
+    daemon: Any = SimpleNamespace(sessions=SimpleNamespace(machine=machine))
+    faults: list[dict[str, str]] = []
+    monkeypatch.setattr(status, "faults_of", lambda _: faults)
+    assert status.line(daemon) == "recording drive"
+    faults.append({"about": "lidar", "kind": "absent", "message": "no answer"})
+    assert status.line(daemon) == "recording drive; 1 fault: lidar absent"
+    faults.append({"about": "disk", "kind": "stalled", "message": "nothing committed"})
+    assert status.line(daemon) == "recording drive; 2 faults: lidar absent, disk stalled"

@@ -256,3 +256,29 @@ def test_a_device_without_rates(device: FakeDevice, capsys: pytest.CaptureFixtur
     assert again.fps is None
     again.close()
     assert "does not say its rate" in capsys.readouterr().err
+
+
+def test_the_calls_have_the_numbers_of_the_kernel() -> None:
+    """As <linux/videodev2.h> gives them on 64-bit machines; they hold the structures' sizes."""
+    assert {name: getattr(abi, name) for name in CALLS} == CALLS
+
+
+CALLS = {
+    "QUERYCAP": 0x80685600,
+    "ENUM_FMT": 0xC0405602,
+    "G_FMT": 0xC0D05604,
+    "S_FMT": 0xC0D05605,
+    "REQBUFS": 0xC0145608,
+    "QUERYBUF": 0xC0585609,
+    "QBUF": 0xC058560F,
+    "DQBUF": 0xC0585611,
+    "STREAMON": 0x40045612,
+    "STREAMOFF": 0x40045613,
+    "G_PARM": 0xC0CC5615,
+    "S_PARM": 0xC0CC5616,
+    "G_CTRL": 0xC008561B,
+    "S_CTRL": 0xC008561C,
+    "QUERYCTRL": 0xC0445624,
+    "QUERYMENU": 0xC02C5625,
+    "ENUM_FRAMESIZES": 0xC02C564A,
+}

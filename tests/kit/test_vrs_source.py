@@ -27,6 +27,7 @@ from recorder.formats.vrs import (
     RecordType,
     StreamSpec,
     Value,
+    VrsReader,
     VrsWriter,
 )
 from recorder.formats.vrs.elements import Bool, Point3Df, float32, float64, int64
@@ -198,6 +199,10 @@ def test_damaged_records_are_counted_and_a_cut_file_says_so(path: Path, tmp_path
     _, items = play(open_(CameraDriver, cut, "214-1"))
     assert len(items) == 2 and isinstance(items[0], Sample)
     assert isinstance(items[1], Lost) and (items[1].cause, items[1].count) == ("truncated", None)
+    with VrsReader(cut) as vrs:
+        last_s = float(vrs.timestamps_s(types=RecordType.DATA)[-1])
+        assert last_s > float(vrs.timestamps_s(types=RecordType.DATA)[-2])
+    assert items[1].t_ns == round(last_s * 1e9)
     raw = data.index(picture(3)[..., ::-1].tobytes()[:64])
     assert raw > 0
     data[at : at + 2] = b"no"

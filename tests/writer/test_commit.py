@@ -15,12 +15,13 @@ import pytest
 from recorder.contract.clock import ManualClock
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import SYNC_THREADS, PosixDisk
-from recorder.session.layout import JOURNAL, TAILS, SessionPlan
+from recorder.session.layout import JOURNAL, TAILS, SessionPlan, read_session_json
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.disk_policy import Fuse
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.work import sync_all
 from tests.faults.numbers import message, stream
+from tests.writer.digested import SPECS, Drive
 
 STREAMS = 12  # of at least three files each, far more than are synced at a time
 NAMES = [f"s{k:02d}" for k in range(STREAMS)]
@@ -243,3 +244,29 @@ def test_a_fuse_lets_through_until_something_fails(tmp_path: Path) -> None:
         with pytest.raises(RecorderError, match="an earlier error"), fuse:
             done += 1
     assert done == 3
+
+
+def test_commits_are_counted_with_their_durations(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, ["a"])
+    current = ActiveSession(recording.writer, 0.2, None)
+    for took_ns in (20_000_000, 70_000_000, 30_000_000):
+        current.committed(took_ns)
+    described = current.describe(recording.clock.monotonic_ns(), None)
+    numbers = {key: described[key] for key in described if key.startswith("commit")}
+    expected = {"commit_s": 0.12, "commit_last_s": 0.03, "commit_max_s": 0.07}
+    assert numbers == {"commits": 3, **expected}
+    recording.writer.abandon()
+
+
+def test_a_session_ends_with_its_latest_sample(tmp_path: Path) -> None:
+    """Of a source that plays faster than time, that is later than now."""
+    drive = Drive(tmp_path)
+    for ahead_s in (0.0, 60.0):
+        t_ns = drive.clock.monotonic_ns() + round(ahead_s * 1e9)
+        item = message(SPECS["lidar"], [drive.sent["lidar"]], t_ns)
+        item.epoch, item.number, item.seq = 7, drive.sent["lidar"], drive.sent["lidar"]
+        drive.sent["lidar"] += 1
+        drive.writer.append(item)
+    drive.close()
+    values = read_session_json(drive.path)
+    assert values["end_ns"] - values["start_ns"] == t_ns - values["start_mono_ns"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,3 +53,21 @@ def test_recovery_believes_files_that_somebody_has_mapped(on_disk: Path) -> None
         report = recover(drive.path, PosixDisk(), ManualClock(9_000_000_000))
     assert report.streams["lidar"].damaged is None
     assert counts(drive.path) == drive.sent
+
+
+def test_what_is_read_around_the_cache_is_read_from_the_device(
+    on_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = on_disk / "data"
+    path.write_bytes(bytes(range(256)) * 64)
+    real, flags = os.open, list[int]()
+
+    def opened(name: str, how: int, *more: int) -> int:
+        flags.append(how)
+        return real(name, how, *more)
+
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        monkeypatch.setattr(os, "open", opened)
+        assert page_cache._direct(file.fileno(), 4096, 8192) == path.read_bytes()[4096:12288]
+    assert flags[0] & os.O_DIRECT and flags[0] & os.O_ACCMODE == os.O_RDONLY

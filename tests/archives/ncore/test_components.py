@@ -416,6 +416,8 @@ def test_generic_data(sequence: SequenceWriter) -> None:
     camera = sequence.camera("front")
     with pytest.raises(ArchiveError, match=r"cameras/front: .*needs a frame before it"):
         camera.generic_rows("a", "u1")
+    with pytest.raises(ArchiveError, match=r"cameras/front: .*JSON cannot hold"):
+        camera.set_generic_data({"b": np.zeros(1)}, {"y": object()})
     camera.set_generic_data({"a": np.zeros(1)})
     with pytest.raises(ArchiveError, match="cameras/front: it has generic data 'a' already"):
         camera.set_generic_data({"a": np.zeros(1)})
@@ -423,6 +425,7 @@ def test_generic_data(sequence: SequenceWriter) -> None:
     keys = keys_of(sequence.finish().stores[0])
     assert json.loads(keys["poses/default/generic_data/imu/.zarray"])["shape"] == [9, 3]
     assert json.loads(keys["cameras/front/generic_data/a/.zarray"])["shape"] == [1]
+    assert "cameras/front/generic_data/b/.zarray" not in keys, "refused as a whole"
 
 
 @given(st.tuples(*[st.floats(-1, 1)] * 4).filter(lambda q: math.hypot(*q) > 0.1))

@@ -225,6 +225,12 @@ def test_an_unfinished_index_in_the_first_chunk(tmp_path: Path) -> None:
         assert records_of(path) == records_of(tmp_path / "whole.vrs")
 
 
+def test_an_index_in_the_first_chunk_of_which_nothing_is_whole(tmp_path: Path) -> None:
+    path = kit.split_file(tmp_path, closed=False, frames=1)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert records_of(path) == records_of(tmp_path / "whole.vrs")
+
+
 # --- cut and damaged files
 
 
