@@ -7,6 +7,7 @@ the session on the calendar.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import threading
@@ -67,7 +68,9 @@ class SignalEvent(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         if not self._set:
-            select.select([self._fd], [], [], timeout)
+            poll = select.poll()  # unlike select(2), takes descriptors of any number
+            poll.register(self._fd, select.POLLIN)
+            poll.poll(None if timeout is None else math.ceil(1e3 * timeout))
         return self._set
 
     def __del__(self) -> None:

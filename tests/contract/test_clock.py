@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 
 import pytest
@@ -28,3 +30,21 @@ def test_a_signal_event_waits_no_longer_than_told_and_stays_set() -> None:
     assert event.wait() and event.wait()
     with pytest.raises(NotImplementedError):
         event.clear()
+
+
+def test_a_signal_wakes_in_a_process_of_many_descriptors() -> None:
+    """select(2) takes none above 1023."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 2048:
+        pytest.skip(f"a process may have {limits[1]} descriptors at most")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(2048, limits[0]), limits[1]))
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        event = SignalEvent()
+        assert not event.wait(0.001)
+        event.set()
+        assert event.wait(10.0)
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from recorder.contract.clock import ManualClock
 from recorder.contract.wire import Kind, Message
+from recorder.formats.digests import DigestedFile
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.session.layout import SessionPlan
 from recorder.writer.session_writer import SessionWriter
@@ -77,6 +79,15 @@ class Drive:
             end.t_mono_ns, end.values = self.clock.monotonic_ns(), {"reason": "stopped"}
             self.writer.append(end)
         self.writer.close("clean")
+
+    def die(self) -> None:
+        """As a kill: nothing that waits in this process reaches the kernel."""
+        for file in [*self.writer._files(), self.writer._session_log.journal.file]:
+            inner: Any = file.inner if isinstance(file, DigestedFile) else file
+            inner._failed = True  # so that closing flushes nothing
+            inner.close()
+        self.writer._close_files = lambda: None  # type: ignore[method-assign]
+        self.writer.abandon()
 
     def flush(self) -> None:
         """Hand to the kernel what was appended, as a commit does before it syncs."""

@@ -29,8 +29,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Drive:
     drive = Drive(tmp_path_factory.mktemp("left"))
     for commits in (5, 5, 5, 5, 2):
         drive.second(commits)
-    drive.writer._close_files = lambda: None  # type: ignore[method-assign]
-    drive.writer.abandon()
+    drive.die()
     return drive
 
 

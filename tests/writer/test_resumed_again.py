@@ -16,11 +16,6 @@ from tests.writer.digested import SPECS, Drive
 from tests.writer.test_digested_session import counts
 
 
-def die(drive: Drive) -> None:
-    drive.writer._close_files = lambda: None  # type: ignore[method-assign]
-    drive.writer.abandon()
-
-
 def go_on(drive: Drive) -> None:
     drive.writer = SessionWriter.resume(PosixDisk(), drive.path, drive.clock)
     for spec in SPECS.values():
@@ -38,7 +33,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Drive:
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(layout, "write_session_json", interrupt)
         drive.writer.close("clean")
-    die(drive)
+    drive.die()
     return drive
 
 
@@ -58,7 +53,7 @@ def test_a_successor_dies_before_its_first_commit(finished: Drive, flushed: bool
         finished.send("camera", 30)
         finished.send("lidar", 30)
         finished.flush()
-    die(finished)
+    finished.die()
     if not flushed:
         assert not wrong(finished.path)
     go_on(finished)
@@ -74,7 +69,7 @@ def test_recovery_after_a_successor_that_died(finished: Drive) -> None:
     finished.send("camera", 30)
     finished.send("lidar", 30)
     finished.flush()
-    die(finished)
+    finished.die()
     recover(finished.path, PosixDisk(), ManualClock(99_000_000_000))
     assert counts(finished.path) == finished.sent
     report = validate(finished.path, deep=True)
