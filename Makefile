@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 # The formats' own software lives apart: its pins are not ours.
 CVENV := .venv-conformance
 CSTAMP := $(CVENV)/.installed
+# What the site needs comes into .venv when the site is built for the first time.
+DSTAMP := $(VENV)/.installed-docs
 # roverd is in no registry.  ROVERD=/path/to/red-rover/format/src holds the recorder against it too.
 ROVERD ?=
 DEMO_S ?= 5
@@ -15,7 +17,8 @@ JOBS ?= 2
 # The tests of a file share what they only read.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-campaign test-long lint conformance bench soak mutants clean install environment uninstall
+.PHONY: demo test test-campaign test-long lint conformance bench soak mutants \
+    site pictures clean install environment uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
 define make_venv
@@ -28,6 +31,10 @@ endef
 $(STAMP): pyproject.toml constraints.txt
 	$(call make_venv,$(VENV))
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives,radar]'
+	@touch $@
+
+$(DSTAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 $(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
@@ -70,8 +77,16 @@ conformance: $(CSTAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.rig
 
+# The documents as a site, in site/index.html; fails at a link that leads nowhere.
+site: $(DSTAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# docs/pictures/, from a recording of simulated sensors.
+pictures: $(STAMP)
+	$(BIN)/python -m docs.pictures
+
 clean:
-	rm -rf $(VENV) $(CVENV) .mutants build *.egg-info
+	rm -rf $(VENV) $(CVENV) .mutants build site *.egg-info
 	find recorder drivers tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.
