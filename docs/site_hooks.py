@@ -28,10 +28,10 @@ LOADS = re.compile(
 
 def on_config(config: Any) -> Any:
     """Add the reference to the navigation."""
-    section = [{"Overview": "reference/index.md"}]
+    section: list[dict[str, Any]] = [{"Overview": "reference/index.md"}]
     for package in PUBLIC:
-        pages: list[Any] = [{name: page_of(name)} for name in modules(package)]
-        section.append({package: pages})  # type: ignore[dict-item]
+        pages = [{name.removeprefix(f"{package}."): page_of(name)} for name in modules(package)]
+        section.append({package: pages})
     config.nav.append({"Reference": section})
     return config
 
@@ -48,6 +48,11 @@ def on_files(files: Files, config: Any) -> Files:
         overview.append("")
     files.append(File.generated(config, "reference/index.md", content="\n".join(overview)))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Docstrings announce an example by two colons; one is shown."""
+    return html.replace("::</p>", ":</p>")
 
 
 def on_post_build(config: Any) -> None:

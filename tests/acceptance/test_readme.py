@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""What the README and the guides show works as it is printed there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import reduce
 from operator import xor
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -21,12 +22,12 @@ from recorder.session.reader import Session
 from tests.acceptance.command import RECORDER
 
 PROJECT = Path(__file__).resolve().parents[2]
-README = (PROJECT / "README.md").read_text()
 
 
-def block(language: str, holds: str) -> str:
-    """The README's code block of that language with that text in it."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def block(document: str, language: str, holds: str) -> str:
+    """The document's code block of that language with that text in it."""
+    text = (PROJECT / document).read_text()
+    blocks = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
     (found,) = [text for text in blocks if holds in text]
     return str(found)
 
@@ -35,13 +36,13 @@ def sentence(body: str) -> str:
     return f"${body}*{reduce(xor, body.encode(), 0):02X}\r\n"
 
 
-def test_the_driver_in_the_readme_records(tmp_path: Path) -> None:
+def test_the_documented_driver_records(tmp_path: Path) -> None:
     package = tmp_path / "my_sensors"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "nmea.py").write_text(block("python", "NmeaDriver"))
-    config = block("yaml", "my_sensors.nmea").replace("rate: 1", "rate: 1, pace: max")
-    (tmp_path / "gnss.yaml").write_text(config)
+    (package / "nmea.py").write_text(block("docs/writing-a-driver.md", "python", "NmeaDriver"))
+    config = block("docs/writing-a-driver.md", "yaml", "my_sensors.nmea")
+    (tmp_path / "gnss.yaml").write_text(config.replace("rate: 1", "rate: 1, pace: max"))
     fixes = [
         sentence(f"GNGGA,23595{s}.50,4807.{s}38,N,01131.000,W,1,08,0.9,545.4,M,46.9,M,,")
         for s in range(8)
@@ -74,9 +75,9 @@ def test_the_driver_in_the_readme_records(tmp_path: Path) -> None:
     assert steps.tolist() == [1_000_000_000] * 7 + [3_000_000_000]
 
 
-def test_the_config_in_the_readme_is_understood(tmp_path: Path) -> None:
+def test_the_documented_config_is_understood(tmp_path: Path) -> None:
     path = tmp_path / "rig.yaml"
-    path.write_text(block("yaml", "rig-1"))
+    path.write_text(block("docs/configuration.md", "yaml", "rig-1"))
     with pytest.raises(ConfigError, match=r"sensors\.camera\.source: no such file"):
         load_config(path, driver_schema)
     for name in ("drive.mp4", "sweeps.pcap", "sweeps.json", "adc_data.bin", "mti.bin"):
@@ -86,8 +87,9 @@ def test_the_config_in_the_readme_is_understood(tmp_path: Path) -> None:
     assert not config.of_daemon()
 
 
-def test_every_verb_of_the_readme_exists() -> None:
-    table = README[README.index("| verb |") : README.index("All that print results")]
+def test_every_documented_verb_exists() -> None:
+    text = (PROJECT / "docs/commands.md").read_text()
+    table = text[text.index("| verb |") : text.index("All verbs that print results")]
     first = [line.split(" | ")[0] for line in table.splitlines()]
     verbs = {verb for cell in first for verb in re.findall(r"`([a-z]+)[ `]", cell)} - {"verb"}
     done = subprocess.run(
@@ -107,9 +109,35 @@ def test_a_driver_prints_its_options() -> None:
     assert {"width", "height", "fps", "quality"} <= json.loads(done.stdout)["options"].keys()
 
 
-def test_the_emulation_in_the_readme_as_pasted(tmp_path: Path) -> None:
-    """Pasted as it stands, also where an emulation that was killed has left its file."""
-    pasted = block("sh", "recorder emulate").replace("--duration 10", "--duration 3")
+def test_the_readme_records_a_file_as_pasted(tmp_path: Path) -> None:
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/recorder").symlink_to(RECORDER)
+    video = cv2.VideoWriter(
+        str(tmp_path / "drive.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 30, (64, 48)
+    )
+    for shade in range(0, 200, 20):
+        video.write(np.full((48, 64, 3), shade, np.uint8))
+    video.release()
+    pasted = block("README.md", "sh", "drive.mp4")
+    done = subprocess.run(
+        ["bash", "-c", pasted], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "sessions").glob("[!.]*")
+    with Session(path) as session:
+        assert {name: len(stream) for name, stream in session.streams.items()} == {"camera": 10}
+
+
+def test_the_first_config_of_the_guide_is_that_of_the_readme() -> None:
+    config = block("docs/getting-started.md", "yaml", "drive.mp4")
+    assert config in block("README.md", "sh", "drive.mp4")
+
+
+def test_the_documented_emulation_as_pasted(tmp_path: Path) -> None:
+    """Pasted as printed, also if an emulation that was killed has left its file."""
+    pasted = block("docs/emulation.md", "sh", "--duration 10").replace(
+        "--duration 10", "--duration 3"
+    )
     shutil.copytree(PROJECT / "configs", tmp_path / "configs")
     config = tmp_path / "configs/demo.yaml"
     config.write_text(config.read_text().replace("finalize: [", "finalize: []  # ["))

@@ -1,0 +1,58 @@
+"""The README is short, and no link in README or docs leads nowhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+PICTURES = PROJECT / "docs" / "pictures"
+README_LINES = 200
+PICTURE_BYTES = 150_000
+
+
+def prose(path: Path) -> str:
+    """A document without its code blocks."""
+    return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(path: Path) -> set[str]:
+    """What a link may name behind ``#``: headings as the forges and mkdocs name them."""
+    headings = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    words = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {re.sub(r"[ \-]+", "-", text.strip()) for text in words}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((PROJECT / "README.md").read_text().splitlines()) <= README_LINES
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", prose(path))
+    relative = [link for link in links if not re.match(r"[a-z]+:", link)]
+    for link in relative:
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.is_relative_to(PROJECT) and target.exists(), f"{path.name}: {link}"
+        assert not anchor or anchor in anchors(target), f"{path.name}: {link}"
+
+
+def test_every_guide_is_in_the_site_and_linked() -> None:
+    navigation = (PROJECT / "mkdocs.yml").read_text()
+    linked = "".join(prose(path) for path in DOCUMENTS)
+    for path in DOCUMENTS[1:]:
+        assert f" {path.name}\n" in navigation, path.name
+        assert path.name == "index.md" or f"{path.name})" in linked, path.name
+
+
+def test_pictures_are_small_and_need_no_internet() -> None:
+    pictures = sorted(PICTURES.iterdir())
+    assert {"camera.jpg", "lidar.jpg", "radar.jpg", "live-table.svg"} <= {p.name for p in pictures}
+    for path in pictures:
+        assert path.stat().st_size < PICTURE_BYTES, path.name
+        if path.suffix == ".svg":
+            assert "@font-face" not in path.read_text() and "url(http" not in path.read_text()
