@@ -1,4 +1,4 @@
-"""The README is short, and no link in README or docs leads nowhere."""
+"""The README is short; links and names of modules in README and docs lead somewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 PICTURES = PROJECT / "docs" / "pictures"
 README_LINES = 200
 PICTURE_BYTES = 150_000
+MODULE = re.compile(r"(?<![\w./-])(?:recorder|drivers|benchmarks|tests)(?:\.[a-z_]\w*)+")
+NO_MODULES = {  # what looks like one in a guide
+    "recorder.log", "recorder.start", "recorder.status", "recorder.stop", "drivers._NAME",
+}  # fmt: skip
 
 
 def prose(path: Path) -> str:
@@ -39,6 +43,18 @@ def test_relative_links_lead_somewhere(path: Path) -> None:
         target = (path.parent / name).resolve() if name else path
         assert target.is_relative_to(PROJECT) and target.exists(), f"{path.name}: {link}"
         assert not anchor or anchor in anchors(target), f"{path.name}: {link}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_modules_that_are_named_exist(path: Path) -> None:
+    for name in sorted(set(MODULE.findall(path.read_text())) - NO_MODULES):
+        if not name.endswith(".md"):
+            assert is_module(name), f"{path.name}: there is no module {name}"
+
+
+def is_module(name: str) -> bool:
+    place = PROJECT / name.replace(".", "/")
+    return place.is_dir() or place.with_name(f"{place.name}.py").is_file()
 
 
 def test_every_guide_is_in_the_site_and_linked() -> None:
