@@ -87,7 +87,7 @@ pictures: $(STAMP)
 
 clean:
 	rm -rf $(VENV) $(CVENV) .mutants build site *.egg-info
-	find recorder drivers tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find recorder drivers tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.
 PREFIX ?= /opt/recorder

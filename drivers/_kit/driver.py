@@ -1,6 +1,6 @@
 """A driver is three methods; the process around it owns the loop, the signals and the bus.
 
-See `drivers._kit.runner` for that process, and the README for a whole driver in about 100 lines.
+See `drivers._kit.runner` for that process, and docs/writing-a-driver.md for a whole driver.
 """
 
 from __future__ import annotations
