@@ -6,6 +6,7 @@ is built, so that a module that is added or renamed needs no change here.
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ PUBLIC = {
     "drivers._kit": "what a driver is made of",
 }
 LOADS = re.compile(
-    rb"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
+    rb"""url\(["']?(?:https?:)?//"""
+    rb"""|<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
     rb"""|<link\b[^>]*\brel=["']?(?:stylesheet|preconnect|icon|preload)[^>]*\bhref=["']?(?:https?:)?//"""
 )
 
@@ -42,7 +44,7 @@ def on_files(files: Files, config: Any) -> Files:
     for package, holds in PUBLIC.items():
         overview += [f"## `{package}`", "", f"{holds[0].upper()}{holds[1:]}.", ""]
         for name in modules(package):
-            overview.append(f"- [`{name}`]({name}.md)")
+            overview.append(f"- [`{name}`]({name}.md): {summary(name)}")
             content = f"# {name}\n\n::: {name}\n    options: {{show_root_heading: false}}\n"
             files.append(File.generated(config, page_of(name), content=content))
         overview.append("")
@@ -57,7 +59,9 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def on_post_build(config: Any) -> None:
     """Fail where a page loads something from the internet."""
-    for page in Path(config.site_dir).rglob("*.html"):
+    for page in Path(config.site_dir).rglob("*.*"):
+        if page.suffix not in (".html", ".css", ".svg"):
+            continue
         if found := LOADS.search(page.read_bytes()):
             raise PluginError(f"{page}: loads from the internet: {found[0].decode()}")
 
@@ -65,6 +69,14 @@ def on_post_build(config: Any) -> None:
 def page_of(module: str) -> str:
     """The path of a module's page."""
     return f"reference/{module}.md"
+
+
+def summary(module: str) -> str:
+    """The first line of a module's docstring."""
+    path = PROJECT / module.replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_name(f"{path.name}.py")
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return text.partition("\n")[0]
 
 
 def modules(package: str) -> list[str]:
