@@ -1,13 +1,18 @@
-"""Hooks of mkdocs: the pages of the API reference, and a check that the site needs no internet.
+"""Hooks of mkdocs: the pages of the reference, and a check that the site needs no internet.
 
-The reference has a page for each module of the public packages.  The pages are made when the site
-is built, so that a module that is added or renamed needs no change here.
+The reference has a page with the options of all drivers, and a page for each module of the public
+packages.  The pages are made when the site is built, so that an option that is added and a module
+that is renamed need no change here.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +35,10 @@ LOADS = re.compile(
 
 def on_config(config: Any) -> Any:
     """Add the reference to the navigation."""
-    section: list[dict[str, Any]] = [{"Overview": "reference/index.md"}]
+    section: list[dict[str, Any]] = [
+        {"Overview": "reference/index.md"},
+        {"Options of the drivers": "reference/options.md"},
+    ]
     for package in PUBLIC:
         pages = [{name.removeprefix(f"{package}."): page_of(name)} for name in modules(package)]
         section.append({package: pages})
@@ -40,7 +48,8 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages of the reference."""
-    overview = ["# API reference", ""]
+    files.append(File.generated(config, "reference/options.md", content=options_page()))
+    overview = ["# Reference", "", "[Options of the drivers](options.md)", ""]
     for package, holds in PUBLIC.items():
         overview += [f"## `{package}`", "", f"{holds[0].upper()}{holds[1:]}.", ""]
         for name in modules(package):
@@ -64,6 +73,48 @@ def on_post_build(config: Any) -> None:
             continue
         if found := LOADS.search(page.read_bytes()):
             raise PluginError(f"{page}: loads from the internet: {found[0].decode()}")
+
+
+def options_page() -> str:
+    """Schemes and options of each driver, as ``python -m drivers.NAME schema`` prints them."""
+    lines = ["# Options of the drivers", ""]
+    for path in sorted((PROJECT / "drivers").glob("[a-z]*.py")):
+        command = [sys.executable, "-m", f"drivers.{path.stem}", "schema"]
+        printed = subprocess.run(command, cwd=PROJECT, capture_output=True, check=True).stdout
+        schema = json.loads(printed)
+        lines += [
+            f"## `{path.stem}`",
+            "",
+            schema["description"],
+            "",
+            "| source | |",
+            "| --- | --- |",
+        ]
+        for scheme, text in schema["schemes"].items():
+            lines.append(f"| `{scheme}:` | {cell(text)} |")
+        lines += ["", "| option | default | meaning |", "| --- | --- | --- |"]
+        lines += options_rows(schema["options"])
+        lines.append("")
+    return "\n".join(lines)
+
+
+def options_rows(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """A row per option, with the options inside a mapping after it."""
+    for name, option in options.items():
+        default = option["default"]
+        shown = "" if default in (None, "") else f"`{json.dumps(default)}`"
+        text = option.get("description", "")
+        if choices := option.get("choices"):
+            text += ": " + ", ".join(f"`{choice}`" for choice in choices)
+        elif "minimum" in option and "maximum" in option:
+            text += f" ({option['minimum']:g} to {option['maximum']:g})"
+        yield f"| `{prefix}{name}` | {shown} | {cell(text)} |"
+        yield from options_rows(option.get("keys", {}), f"{prefix}{name}.")
+
+
+def cell(text: str) -> str:
+    """A text in a cell of a table."""
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
 def page_of(module: str) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from recorder.contract.options import OptionTable
+from recorder.contract.settings import SECTIONS, SENSOR_KEYS
 
 PROJECT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
@@ -55,6 +59,22 @@ def test_modules_that_are_named_exist(path: Path) -> None:
 def is_module(name: str) -> bool:
     place = PROJECT / name.replace(".", "/")
     return place.is_dir() or place.with_name(f"{place.name}.py").is_file()
+
+
+def test_every_key_of_the_config_is_documented() -> None:
+    text = (PROJECT / "docs/configuration.md").read_text()
+    documented = set(re.findall(r"`([a-z_A-Z.]+)`", text))
+    keys = {f"sensors.NAME.{key}" for key in SENSOR_KEYS} | set(leaves(SECTIONS))
+    assert keys - documented == {"sensors"}
+
+
+def leaves(options: OptionTable, prefix: str = "") -> Iterator[str]:
+    """Key paths; the settings of a process are documented together."""
+    for name, option in options.items():
+        if option.keys is None or name == "process":
+            yield f"{prefix}{name}"
+        else:
+            yield from leaves(option.keys, f"{prefix}{name}.")
 
 
 def test_every_guide_is_in_the_site_and_linked() -> None:
