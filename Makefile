@@ -83,7 +83,7 @@ site: $(DSTAMP)
 
 # docs/pictures/, from a recording of simulated sensors.
 pictures: $(STAMP)
-	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m docs.make_pictures
 
 clean:
 	rm -rf $(VENV) $(CVENV) .mutants build site *.egg-info
@@ -114,7 +114,9 @@ install:
 	install -D -m 644 systemd/recorder.tmpfiles $(DESTDIR)/etc/tmpfiles.d/recorder.conf
 	install -D -m 644 systemd/60-recorder.conf $(DESTDIR)/etc/sysctl.d/60-recorder.conf
 	install -D -m 644 systemd/60-recorder.rules $(DESTDIR)/etc/udev/rules.d/60-recorder.rules
-	install -d $(DESTDIR)$(PREFIX)/share/doc && install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc
+	install -d $(DESTDIR)$(PREFIX)/share/doc/pictures
+	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc
+	install -m 644 docs/pictures/* $(DESTDIR)$(PREFIX)/share/doc/pictures
 	[ -e $(DESTDIR)/etc/recorder/recorder.yaml ] \
 	    || install -D -m 640 configs/vehicle.yaml $(DESTDIR)/etc/recorder/recorder.yaml
 	install -d $(DESTDIR)/usr/local/bin && ln -sf $(PREFIX)/bin/recorder $(DESTDIR)/usr/local/bin/

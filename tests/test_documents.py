@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.options import OptionTable
-from recorder.contract.settings import SECTIONS, SENSOR_KEYS
+from recorder.contract.config.options import OptionTable
+from recorder.contract.config.settings import SECTIONS, SENSOR_KEYS
 
 PROJECT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]

@@ -1,4 +1,4 @@
-"""Makes docs/pictures/ from a simulated recording: ``make pictures`` (``python -m docs.pictures``).
+"""Makes docs/pictures/ from a simulated recording: ``make pictures``.
 
 `recorder run` records ``configs/demo.yaml`` for some seconds in a pseudo-terminal.  The pictures of
 the sensors are made from samples of that session, the picture of the live table from what the
@@ -99,6 +99,8 @@ def record(root: Path) -> str:
         raise SystemExit(f"recording failed:\n{output.decode()}")
     screens = screens_of(output.decode())
     at = [screen for screen in screens if seconds_shown(screen) <= TABLE_S]
+    if not at:
+        raise SystemExit(f"no table of the session in what the terminal showed:\n{output.decode()}")
     first = next(number for number, line in enumerate(at[-1]) if line.startswith("drive"))
     return "\n".join(["$ recorder run configs/demo.yaml", *at[-1][first:]])
 
@@ -114,13 +116,17 @@ def screens_of(output: str) -> list[list[str]]:
 
     Understands what the recorder writes: lines, "cursor up" and "erase".  Colours stay.
     """
-    lines, row = [""], 0
+    lines, row, shown = [""], 0, True
     screens: list[list[str]] = []
     for text, up, erase, end in re.findall(
-        r"((?:[^\x1b\r\n]|\x1b\[[\d;]*m)+)|\x1b\[(\d*)A|\x1b\[([02]?[JK])|(\r?\n|\r)", output
+        r"((?:[^\x1b\r\n]|\x1b\[[\d;]*m)+)"
+        r"|\x1b\[(\d*)A|\x1b\[([02]?[JK])|(\r?\n|\r)|\x1b\[\?\d+[hl]",
+        output,
     ):
-        if up:
+        if (up or end == "\r") and not shown:  # the next update begins
             screens.append([line for line in lines if line])
+            shown = True
+        if up:
             row = max(0, row - int(up))
         elif erase.endswith("J"):
             del lines[row + 1 :]
@@ -132,6 +138,7 @@ def screens_of(output: str) -> list[list[str]]:
             lines += [""] * (row + 1 - len(lines))
         elif text:
             lines[row] += text
+            shown = False
     return [*screens, [line for line in lines if line]]
 
 
@@ -152,7 +159,7 @@ def live_table(shown: str) -> str:
 def camera(session: Session, t_ns: int) -> Picture:
     """The camera's frame, reduced."""
     stream = session.streams["camera"]
-    jpeg = stream.channels["video.avi"].encoded(stream.at(t_ns))  # type: ignore[attr-defined]
+    jpeg = stream.channels["video.avi"].encoded(stream.at(t_ns))
     frame = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     return np.asarray(cv2.resize(frame, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA))
 
