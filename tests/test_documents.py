@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +56,21 @@ def test_modules_that_are_named_exist(path: Path) -> None:
     for name in sorted(set(MODULE.findall(path.read_text())) - NO_MODULES):
         if not name.endswith(".md"):
             assert is_module(name), f"{path.name}: there is no module {name}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_names_that_examples_import_exist(path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    for block in blocks:
+        if block.startswith(">>>"):
+            continue  # run as a doctest
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and re.match(
+                r"recorder|drivers", node.module or ""
+            ):
+                module = importlib.import_module(node.module or "")
+                for name in node.names:
+                    assert hasattr(module, name.name), f"{path.name}: {node.module}: {name.name}"
 
 
 def is_module(name: str) -> bool:
