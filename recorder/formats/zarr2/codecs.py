@@ -69,12 +69,13 @@ def _blosc(spec: Blosc) -> Any:
 
 
 def require_numcodecs() -> Any:
-    """The package numcodecs; UsageError, naming the extra that brings it, where it is missing."""
+    """The package numcodecs; UsageError, naming the extra, where it or cbor2 is missing."""
     try:
+        importlib.import_module("cbor2")  # of the same extra; indexes and metadata need it
         return importlib.import_module("numcodecs")
     except ImportError as error:
         raise UsageError(
-            "packing archives needs the package numcodecs, which is not installed;"
+            f"packing archives needs the package {error.name}, which is not installed;"
             f" pip install 'vehicle-recorder[archives]' brings it ({error})"
         ) from None
 

@@ -177,12 +177,9 @@ class _Index:
         self._spools = [Spool(folder) for _ in range(3)]  # items, offset_datas, sizes
 
     def add(self, key: str, offset: int, size: int) -> None:
-        text = key.encode()
         self._count += 1
-        items, offsets, sizes = self._spools
-        items.write(cbor.head(cbor.TEXT, len(text)) + text)
-        offsets.write(cbor.head(cbor.UNSIGNED, offset))
-        sizes.write(cbor.head(cbor.UNSIGNED, size))
+        for spool, value in zip(self._spools, (key, offset, size), strict=True):
+            spool.write(cbor.dump_cbor(value))
 
     def encode(self) -> Iterator[bytes]:
         """The index as an xz stream, in parts."""

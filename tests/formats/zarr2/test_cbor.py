@@ -75,6 +75,12 @@ def test_arrays_are_lists(dtype: str, shape: tuple[int, ...]) -> None:
     assert load_cbor(dump_cbor({"a": array})) == {"a": array.tolist()}
 
 
+@pytest.mark.parametrize("shape", [(0,), (3,), (30, 2), (5000, 4, 4)])
+def test_arrays_of_doubles_are_encoded_as_their_lists(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(1).random(shape)
+    assert dump_cbor(array) == dump_cbor(array.tolist())
+
+
 def test_long_things_come_in_parts() -> None:
     rows = LazyRows(3, lambda: iter([{"a": 1}, [], None]))
     parts = ArrayParts(4, lambda: iter([np.arange(3.0), np.arange(1.0)]))
@@ -93,6 +99,26 @@ def test_bytes_are_a_document_or_an_error(data: bytes) -> None:
         assert str(error)
     else:
         assert load_cbor(dump_cbor(value)) == value or "nan" in repr(value)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        "c11a514b67b0",  # tag 1, a time
+        "c24101",  # tag 2, a large integer
+        "d81c80",  # tag 28, a shared list
+        "d9d9f700",  # tag 55799, CBOR itself
+        "81f7",  # undefined
+        "f0",  # a simple value without a meaning
+        "1f",  # an integer of unknown length
+        "a18000",  # a list as a key
+        "a1a000",  # a map as a key
+        "81" * 101 + "00",  # nested too deep
+    ],
+)
+def test_what_no_document_holds_is_not_read(encoded: str) -> None:
+    with pytest.raises(FormatError, match="CBOR is damaged"):
+        load_cbor(bytes.fromhex(encoded))
 
 
 def test_every_cut_is_noticed() -> None:

@@ -1,4 +1,4 @@
-"""Compressors, and what is said where numcodecs is missing."""
+"""Compressors, and what is reported where a package is missing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from recorder.contract.errors import UsageError
 from recorder.formats.zarr2 import ArraySpec, Blosc, EncodedArray, require_numcodecs
 
 
-def test_without_numcodecs_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "numcodecs", None)
-    with pytest.raises(UsageError, match=r"vehicle-recorder\[archives\]"):
+@pytest.mark.parametrize("package", ["numcodecs", "cbor2"])
+def test_without_a_package_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=rf"{package}.*vehicle-recorder\[archives\]"):
         require_numcodecs()
 
 
