@@ -28,6 +28,25 @@ def test_a_plain_body(size: int, end: bytes) -> None:
     assert parser.head.headers["content-type"].endswith("boundary=x")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Tue, 12 Jun 2012 01:56:34 GMT",  # a GoaHead server: a date without its name
+        b"X-Frame-Options : SAMEORIGIN",  # an ONVIF camera: a space before the colon
+        b"no colon at all",
+        b"Transfer-Encoding: identity",
+        b"Content-Length: 0",  # of a stream that has no end
+    ],
+)
+def test_header_lines_that_cameras_send_against_the_rfc(line: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\nServer: a\r\n" + line + b"\r\nContent-Type:image/jpeg\r\n\r\n"
+    parser, body = feed(head + b"abc", 10)
+    assert body == b"abc"
+    assert parser.head is not None
+    assert parser.head.headers["server"] == "a"
+    assert parser.head.headers["content-type"] == "image/jpeg"
+
+
 @given(st.lists(st.binary(min_size=1, max_size=60), max_size=6), st.integers(1, 80))
 def test_a_chunked_body(chunks: list[bytes], size: int) -> None:
     coded = b"".join(b"%x;ext=1\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
