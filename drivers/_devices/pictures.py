@@ -131,6 +131,20 @@ def same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> N
         )
 
 
+def trimmed(where: str, data: bytes, declared: tuple[int, int]) -> bytes | Missing:
+    """A JPEG that is to be recorded as it is, without what is padded behind it.
+
+    Raises:
+        StreamChangedError: its (width, height) is not the one that was declared.
+    """
+    try:
+        header = passable(data)
+    except ProtocolError as error:
+        return Missing(str(error))
+    same_size(where, (header.width, header.height), declared)
+    return data[: header.length]
+
+
 def wanted_size(options: Mapping[str, Any], source: tuple[int, int]) -> tuple[int, int] | None:
     """(width, height) to resize to; None where the source has it already."""
     width, height = options["width"], options["height"]

@@ -28,6 +28,7 @@ from drivers._devices.pictures import (
     passable,
     quiet_opencv,
     same_size,
+    trimmed,
 )
 from recorder.contract.errors import (
     DeviceError,
@@ -236,13 +237,7 @@ class _Player:
             self._refused = 0
         picture: Picture = raw
         if stream.jpegs:
-            data = raw.tobytes()
-            try:
-                header = passable(data)
-                same_size(self._where, (header.width, header.height), stream.size)
-                picture = data[: header.length]
-            except ProtocolError as error:
-                picture = Missing(str(error))
+            picture = trimmed(self._where, raw.tobytes(), stream.size)
         else:
             same_size(self._where, (raw.shape[1], raw.shape[0]), stream.size)
         self.shots.put(Shot(t_ns, picture))

@@ -24,12 +24,11 @@ from drivers._devices.pictures import (
     Missing,
     Note,
     Shot,
-    passable,
-    same_size,
+    trimmed,
 )
 from drivers._devices.v4l2_controls import list_controls, read_controls, set_controls
 from drivers._devices.v4l2_pixels import JPEG_FORMATS, PIXEL_FORMATS, decoded, layout_of
-from recorder.contract.errors import DeviceError, ProtocolError, SourceError, StreamChangedError
+from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 
 _BUFFERS = 6
 _OPEN_S = 4.0  # for a first picture
@@ -367,11 +366,7 @@ class V4l2Camera(LiveCamera):
             picture = Missing("the device says that the picture is damaged")
         elif self.jpegs:
             try:
-                header = passable(data)
-                same_size(self.where, (header.width, header.height), self.size)
-                picture = data[: header.length]
-            except ProtocolError as error:
-                picture = Missing(str(error))
+                picture = trimmed(self.where, data, self.size)
             except StreamChangedError as error:
                 self._changed = error
                 return
