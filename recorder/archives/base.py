@@ -33,6 +33,7 @@ from recorder.archives import ArchiveError
 from recorder.contract.config.options import OptionTable, check_options, suggest
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.processing.calibration import Calibration
+from recorder.processing.losses import stream_losses
 from recorder.session.reader import Session
 
 
@@ -79,6 +80,27 @@ class Job:
     notes: Notes = field(default_factory=Notes)
     advance: Callable[[float], None] = lambda _: None
     at_fault: bool = False
+
+    def note_absent(self, unreadable: str = "cannot be read, left out") -> None:
+        """Note the streams that cannot be read, and those of which no sample was recorded."""
+        session = self.session
+        for name, fault in session.broken.items():
+            self.notes.say(f"{unreadable}: {fault}", name)
+        for name in sorted(
+            session.declared.keys() - session.streams.keys() - session.broken.keys()
+        ):
+            self.notes.say("no sample was recorded", name)
+
+    def note_losses(self) -> dict[str, Any]:
+        """Note what each stream lost; returns it for the archive, by stream."""
+        lost: dict[str, Any] = {}
+        for found in stream_losses(self.session):
+            lost[found.stream] = {
+                "counted": dict(found.counted),
+                "uncounted_intervals": found.intervals,
+            }
+            self.notes.say(found.sentence, found.stream)
+        return lost
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

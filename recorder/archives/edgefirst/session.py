@@ -80,12 +80,7 @@ class SessionPacker:
     def _look(self) -> list[CameraFiles]:
         """Find what there is to pack."""
         job, session = self._job, self._job.session
-        for name, fault in session.broken.items():
-            job.notes.say(f"cannot be read, left out: {fault}", name)
-        for name in sorted(
-            session.declared.keys() - session.streams.keys() - session.broken.keys()
-        ):
-            job.notes.say("no sample was recorded", name)
+        job.note_absent()
         found: dict[str, list[Stream]] = {"camera": [], "lidar": [], "radar": []}
         for name, stream in session.streams.items():
             if name.startswith("_") or kind_of(stream) not in found:

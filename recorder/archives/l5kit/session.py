@@ -20,7 +20,6 @@ from recorder.processing.frames import NS_PER_US, kind_of
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_files
 from recorder.processing.lidar import OusterOptics
-from recorder.processing.losses import stream_losses
 from recorder.processing.odometry import LidarOdometry
 from recorder.processing.poses import Cover, PoseSource, find_poses
 from recorder.session.layout import RECOVERED
@@ -252,13 +251,7 @@ class SessionPacker:
     def _entry(self, times: FrameTimes) -> dict[str, Any]:
         """What is known of the session, for the attributes of the dataset."""
         session, calibration = self._job.session, self._job.calibration
-        lost: dict[str, Any] = {}
-        for found in stream_losses(session):
-            lost[found.stream] = {
-                "counted": dict(found.counted),
-                "uncounted_intervals": found.intervals,
-            }
-            self._job.notes.say(found.sentence, found.stream)
+        lost = self._job.note_losses()
         return {
             "name": session.name,
             "start_ns": session.start_ns,

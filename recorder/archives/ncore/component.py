@@ -102,10 +102,12 @@ class ComponentWriter:
         ArchiveError where a name is taken, or a dtype cannot be stored.
         """
         self._check_metadata(metadata)
-        encoded = self._encode_generic(data)
+        self._put_generic(self._encode_generic(data))
+        self.metadata.update(metadata or {})
+
+    def _put_generic(self, encoded: Mapping[str, EncodedArray]) -> None:
         for name, array in encoded.items():
             self._generic_group().array(name, array)
-        self.metadata.update(metadata or {})
 
     def generic_rows(
         self,
@@ -119,12 +121,16 @@ class ComponentWriter:
 
         It is closed with the sequence.
         """
+        self._check_started(name)
         check_name(name, f"generic data of {self.full_name}")
         spec = RowsSpec(np.dtype(dtype), row_shape, chunk_rows)
         encode_dtype(spec.dtype)
         rows = self._generic_group().rows(name, spec)
         self._streams.append(rows)
         return rows
+
+    def _check_started(self, name: str) -> None:
+        """Refuse generic rows where nothing of the instance may be in the store yet."""
 
     def _generic_group(self) -> Group:
         if self._generic is None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from recorder.archives.ncore.component import GENERIC_DATA, Arrays, ComponentWriter, Metadata
-from recorder.formats.zarr2 import EncodedArray, Group, RowsWriter
+from recorder.archives.ncore.component import GENERIC_DATA, ComponentWriter, Metadata
+from recorder.formats.zarr2 import EncodedArray, Group
 
 
 class FrameWriter(ComponentWriter):
@@ -26,28 +26,17 @@ class FrameWriter(ComponentWriter):
         """Frames stored."""
         return len(self._times) // 2
 
-    def set_generic_data(self, data: Arrays, metadata: Metadata | None = None) -> None:
+    def _put_generic(self, encoded: Mapping[str, EncodedArray]) -> None:
         if self.frame_count:
-            super().set_generic_data(data, metadata)
+            super()._put_generic(encoded)
             return
-        self._check_metadata(metadata)
-        encoded = self._encode_generic(data)
         for name in encoded.keys() & self._waiting.keys():
             self._refuse(f"it has generic data {name!r} already")
         self._waiting.update(encoded)
-        self.metadata.update(metadata or {})
 
-    def generic_rows(
-        self,
-        name: str,
-        dtype: npt.DTypeLike,
-        row_shape: tuple[int, ...] = (),
-        *,
-        chunk_rows: int = 65_536,
-    ) -> RowsWriter:
+    def _check_started(self, name: str) -> None:
         if not self.frame_count:
             self._refuse(f"generic data {name!r} needs a frame before it")
-        return super().generic_rows(name, dtype, row_shape, chunk_rows=chunk_rows)
 
     def _frame_times(self, t_start_ns: int, t_end_ns: int) -> tuple[int, int]:
         """Start and end in microseconds; both lie behind those of the frame before."""
@@ -73,8 +62,7 @@ class FrameWriter(ComponentWriter):
         """Make a frame's group, with its generic data; everything has been checked."""
         if self._frames is None:
             self._frames = self.group.group("frames", distinct=True)
-            for name, values in self._waiting.items():
-                self._generic_group().array(name, values)
+            super()._put_generic(self._waiting)
         self._times.extend(times)
         frame = self._frames.group(str(times[1]))
         generic = frame.group(GENERIC_DATA, metadata)

@@ -39,7 +39,6 @@ from recorder.contract.errors import FormatError, SessionError
 from recorder.formats.zarr2 import require_numcodecs
 from recorder.processing.frames import kind_of, last_stamp_ns
 from recorder.processing.labels import box_files
-from recorder.processing.losses import stream_losses
 from recorder.processing.odometry import LidarOdometry, require_odometry
 from recorder.processing.poses import Cover, PoseSource, find_poses
 from recorder.processing.tuning import tune_for_packing
@@ -132,12 +131,7 @@ class _SessionPacker:
     def _look(self) -> None:
         """Find what there is to pack."""
         job, session = self._job, self._job.session
-        for name, fault in session.broken.items():
-            job.notes.say(f"cannot be read, left out: {fault}", name)
-        for name in sorted(
-            session.declared.keys() - session.streams.keys() - session.broken.keys()
-        ):
-            job.notes.say("no sample was recorded", name)
+        job.note_absent()
         boxes = box_files(session.path)
         for name, stream in session.streams.items():
             if name.startswith("_"):
@@ -203,13 +197,7 @@ class _SessionPacker:
         """
         session = self._job.session
         header = session.header or {}
-        lost: dict[str, Any] = {}
-        for found in stream_losses(session):
-            lost[found.stream] = {
-                "counted": dict(found.counted),
-                "uncounted_intervals": found.intervals,
-            }
-            self._job.notes.say(found.sentence, found.stream)
+        lost = self._job.note_losses()
         if session.state == RECOVERED:
             self._job.notes.say("recovered: its writer died, or its disk failed", "session")
         return {

@@ -36,7 +36,6 @@ from recorder.formats.vrs import (
 )
 from recorder.formats.vrs.tags import StreamTags
 from recorder.formats.vrs.writer import free_id
-from recorder.processing.losses import stream_losses
 from recorder.session.layout import RECOVERED, VRS
 from recorder.session.playback import SMALL_BYTES
 from recorder.session.stream import Stream
@@ -109,13 +108,8 @@ class _SessionPacker:
     def _look(self) -> None:
         """Find what there is to pack, and say what there is not."""
         job, session = self._job, self._job.session
-        for name, fault in session.broken.items():
-            job.notes.say(f"cannot be read, its data are left out: {fault}", name)
+        job.note_absent("cannot be read, its data are left out")
         self._specs.update(session.declared)
-        for name in sorted(
-            session.declared.keys() - session.streams.keys() - session.broken.keys()
-        ):
-            job.notes.say("no sample was recorded", name)
         for name, stream in session.streams.items():
             if name.startswith("_"):
                 continue  # processed output, which is in no record format
@@ -134,8 +128,7 @@ class _SessionPacker:
                 self._samples[name] = Samples(job, stream, spec)
         if not self._specs:
             raise SessionError(f"{session.path}: has no stream to pack")
-        for lost in stream_losses(session):
-            job.notes.say(lost.sentence, lost.stream)
+        job.note_losses()
         if session.state == RECOVERED:
             job.notes.say("recovered: its writer died, or its disk failed", "session")
 
