@@ -16,7 +16,8 @@ from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
 from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.projection import in_steps
-from recorder.archives.edgefirst.sensors import RIG, Made, read_text, xyz
+from recorder.archives.edgefirst.sensors import RIG, Made, xyz
+from recorder.archives.sensor_files import lidar_optics
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import apply
 from recorder.processing.lidar import OusterOptics
@@ -47,14 +48,9 @@ class LidarFiles:
     def __init__(self, job: Job, stream: Stream, *, project: bool) -> None:
         self.name, self.stream = stream.name, stream
         self._job = job
-        text, where = read_text(stream, "lidar.json")
-        self._optics = OusterOptics.of_metadata(text, where)
-        shape = (self._optics.beams, self._optics.columns)
-        found = tuple(stream.meta["rng"]["shape"])
-        if found != shape:
-            raise FormatError(f"{where}: has {shape} beams and columns, the channel rng {found}")
+        self._optics, text, where = lidar_optics(stream)
         self._beam, self._start = _lines(self._optics)
-        self._shifts = _pixel_shifts(text, shape[0], where)
+        self._shifts = _pixel_shifts(text, self._optics.beams, where)
         self.pose = job.calibration.of(stream.name).pose
         self.projects = project and self.pose is not None
         self._in_rig = job.options["points_frame"] == RIG

@@ -15,9 +15,10 @@ from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.pcd import RADAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_picture, encode_png, stored_png
 from recorder.archives.edgefirst.radar_cube import cropped, quantized
-from recorder.archives.edgefirst.sensors import RIG, Made, read_text, xyz
+from recorder.archives.edgefirst.sensors import RIG, Made, xyz
+from recorder.archives.sensor_files import radar_geometry
 from recorder.processing.geometry import apply
-from recorder.processing.radar import Detections, RadarGeometry, RadarProcessor
+from recorder.processing.radar import Detections, RadarProcessor
 from recorder.processing.radar_spectra import Complex64
 from recorder.session.stream import Stream
 
@@ -36,9 +37,7 @@ class RadarFiles:
     def __init__(self, job: Job, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream
         self._job, self._lock = job, threading.Lock()
-        text, where = read_text(stream, "radar.json")
-        raw_shape = tuple(stream.meta["iq"]["shape"])
-        self.geometry = RadarGeometry.of_metadata(text, where, raw_shape)
+        self.geometry = radar_geometry(stream)
         if self.geometry.tx_m is None:
             job.notes.say("radar.json has no antennas: points lie straight ahead", stream.name)
         self.pose = job.calibration.of(stream.name).pose

@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.edgefirst.container import Payload
-from recorder.contract.errors import FormatError
-from recorder.session.stream import Stream
 
 SENSOR, RIG = "sensor", "rig"
 
@@ -26,15 +24,6 @@ class Made:
 
     files: dict[str, Payload]
     points: npt.NDArray[Any] | None = None
-
-
-def read_text(stream: Stream, name: str) -> tuple[str, str]:
-    """Text and path of an intrinsics file; FormatError where there is none."""
-    path = stream.path / name
-    try:
-        return path.read_text("utf-8"), str(path)
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: cannot be read: {error}") from None
 
 
 def xyz(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

@@ -15,6 +15,7 @@ from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
 from recorder.archives.l5kit.frames import FrameTimes, choose_frames, tell_ends
 from recorder.archives.l5kit.labels import label_of
 from recorder.archives.l5kit.trajectory import RollingTrajectory
+from recorder.archives.sensor_files import read_text
 from recorder.contract.errors import ConfigError, FormatError, SessionError
 from recorder.processing.frames import NS_PER_US, kind_of
 from recorder.processing.geometry import Floats
@@ -109,12 +110,7 @@ class SessionPacker:
         stream = times.stream
         if stream is None or kind_of(stream) != "lidar":
             raise SessionError(f"{self._job.session.path}: has no lidar for odometry")
-        path = stream.path / "lidar.json"
-        try:
-            metadata = path.read_text("utf-8")
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{path}: cannot be read: {error}") from None
-        optics = OusterOptics.of_metadata(metadata, str(path))
+        optics = OusterOptics.of_metadata(*read_text(stream, "lidar.json"))
         pose = self._job.calibration.of(stream.name).pose
         return LidarOdometry(stream, optics, np.eye(4) if pose is None else pose, self._job.advance)
 

@@ -15,6 +15,7 @@ from recorder.archives.ncore.models import CameraModel
 from recorder.archives.ncore.packer_models import camera_model, lidar_model
 from recorder.archives.ncore.rays import LidarWriter
 from recorder.archives.ncore.sequence import SequenceWriter
+from recorder.archives.sensor_files import lidar_optics, radar_geometry
 from recorder.contract.errors import FormatError
 from recorder.formats.zarr2 import EncodedArray
 from recorder.processing.frames import (
@@ -26,8 +27,7 @@ from recorder.processing.frames import (
     sweep_times,
 )
 from recorder.processing.labels import LabelFile
-from recorder.processing.lidar import OusterOptics
-from recorder.processing.radar import Detections, RadarGeometry, RadarProcessor
+from recorder.processing.radar import Detections, RadarProcessor
 from recorder.processing.read_ahead import ReadAhead
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
@@ -128,14 +128,6 @@ class Sensor:
     def frame_metadata(self, index: int) -> dict[str, Any]:
         """Of one frame: where it stands in the session."""
         return {"sample": index} if self.seq is None else {"sample": index, "seq": self.seq}
-
-    def read_text(self, name: str) -> tuple[str, str]:
-        """Path and text of an intrinsics file; FormatError where there is none."""
-        path = self.stream.path / name
-        try:
-            return str(path), path.read_text("utf-8")
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{path}: cannot be read: {error}") from None
 
 
 @dataclass
@@ -248,12 +240,7 @@ class Lidar(Sensor):
     """Ouster sweeps as rays, both returns."""
 
     def __post_init__(self) -> None:
-        where, text = self.read_text("lidar.json")
-        self.optics = OusterOptics.of_metadata(text, where)
-        shape = (self.optics.beams, self.optics.columns)
-        found = tuple(self.stream.meta["rng"]["shape"])
-        if found != shape:
-            raise FormatError(f"{where}: has {shape} beams and columns, the channel rng {found}")
+        self.optics, _, _ = lidar_optics(self.stream)
         self._period_ns = mean_period_ns(self.stream, self.optics.frequency_hz or self.nominal_hz)
         self._returns = [
             (number, rfl)
@@ -368,9 +355,7 @@ class Radar(Sensor):
     """Detections made of the raw samples."""
 
     def __post_init__(self) -> None:
-        where, text = self.read_text("radar.json")
-        raw_shape = tuple(self.stream.meta["iq"]["shape"])
-        self.geometry = RadarGeometry.of_metadata(text, where, raw_shape)
+        self.geometry = radar_geometry(self.stream)
         options = self.job.options
         self._processor = RadarProcessor(
             self.geometry, options["radar_threshold_db"], options["radar_limit"]

@@ -1,0 +1,34 @@
+"""What recorded sensors say of themselves in files beside their samples."""
+
+from __future__ import annotations
+
+from recorder.contract.errors import FormatError
+from recorder.processing.lidar import OusterOptics
+from recorder.processing.radar import RadarGeometry
+from recorder.session.stream import Stream
+
+
+def read_text(stream: Stream, name: str) -> tuple[str, str]:
+    """Text and path of such a file; FormatError where there is none."""
+    path = stream.path / name
+    try:
+        return path.read_text("utf-8"), str(path)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: cannot be read: {error}") from None
+
+
+def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
+    """The optics of a lidar, and text and path of their file; FormatError where they do not fit."""
+    text, where = read_text(stream, "lidar.json")
+    optics = OusterOptics.of_metadata(text, where)
+    shape = (optics.beams, optics.columns)
+    found = tuple(stream.meta["rng"]["shape"])
+    if found != shape:
+        raise FormatError(f"{where}: has {shape} beams and columns, the channel rng {found}")
+    return optics, text, where
+
+
+def radar_geometry(stream: Stream) -> RadarGeometry:
+    """The chirps and antennas of a radar; FormatError where they do not fit its samples."""
+    text, where = read_text(stream, "radar.json")
+    return RadarGeometry.of_metadata(text, where, tuple(stream.meta["iq"]["shape"]))
