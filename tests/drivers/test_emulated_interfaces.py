@@ -140,9 +140,9 @@ def test_what_an_mti_sends_without_a_port_is_lost() -> None:
     emulator = XsensEmulator(mti_entry(), (), seed=1)
     link = Path(emulator.start().source.partition(":")[2])
     try:
-        emulator._pull()
+        emulator._port.pull()
         emulator._write(b"nobody hears it")
         assert not link.is_symlink()
-        emulator._pull()  # it is away already
+        emulator._port.pull()  # it is away already
     finally:
         emulator.stop()

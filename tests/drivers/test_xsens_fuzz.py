@@ -102,8 +102,8 @@ def test_the_drivers_port() -> None:
         rig.read(10)
         rig._stop.set()
         rig._thread.join()
-        assert rig.emulator._ends is not None
-        master = rig.emulator._ends[0]
+        assert rig.emulator._port.ends is not None
+        master = rig.emulator._port.ends[0]
         os.set_blocking(master, True)
         good = ImuPackets(SimulatedImu(1000.0), wanted_outputs(1000, ["euler_angles"]))
 

@@ -8,12 +8,6 @@ card cuts them into packets and sends each when the chirps that it holds have be
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pty
-import shutil
-import tempfile
-import tty
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,6 +24,7 @@ from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.dca1000_card import CARD, HOST, CaptureCard
 from drivers.sim.emulators.faults import PACKET_KINDS, Fault, PacketFaults
 from drivers.sim.emulators.radar_firmware import DemoFirmware
+from drivers.sim.emulators.serial_port import SerialPort
 from drivers.sim.radar import SIM_CHIRP, simulated_radar
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import (
@@ -85,8 +80,7 @@ class MmwaveEmulator(Emulator):
         self._stalled = False
         self._back_ns: int | None = None  # when it has power, or is plugged in, again
         self._card = CaptureCard(sensor.name)
-        self._folder: Path | None = None
-        self._master = self._slave = -1
+        self._port = SerialPort(sensor.name, "cli")
 
     def start(self) -> EmulatedSource:
         if self.sensor.scheme == "file":
@@ -95,13 +89,12 @@ class MmwaveEmulator(Emulator):
         self._made_for = self._chirp, "qqii"
         self._frame = self._source(*self._made_for)
         self._ready = self._frame(0)
-        self._folder = Path(tempfile.mkdtemp(prefix="emulated-radar-"))
         self._card.open()
-        self._plug_in()
+        link = self._port.plug_in()
         self._firmware.power_on(0)
         options = {
             "iq_order": "qqii",
-            "radar": asdict(self._chirp) | {"port": str(self._folder / "cli")},
+            "radar": asdict(self._chirp) | {"port": str(link)},
             "capture": {
                 "sys_ip": HOST,
                 "fpga_ip": CARD,
@@ -128,13 +121,10 @@ class MmwaveEmulator(Emulator):
         return min(self._send(now_ns), now_ns + _POLL_NS)
 
     def stop(self) -> None:
-        self._unplug()
+        self._port.remove()
         self._card.close()
         if self._recording is not None:
             self._recording.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder = None
 
     # Faults of the device
 
@@ -156,46 +146,24 @@ class MmwaveEmulator(Emulator):
             self._follow_sensor(now_ns)
             self._card.power_off()
             if fault.kind == "unplug":
-                self._unplug()
+                self._port.pull()
                 self._card.close()
             self._back_ns = end_ns
 
     def _come_back(self, now_ns: int) -> None:
         self._back_ns = None
-        if self._master < 0:
+        if self._port.ends is None:
             self._card.open()
-            self._plug_in()
+            self._port.plug_in()
         self._card.discard()
         self._firmware.power_on(now_ns)
-
-    def _plug_in(self) -> None:
-        if self._folder is None:
-            return
-        self._master, self._slave = pty.openpty()
-        tty.setraw(self._slave)
-        os.set_blocking(self._master, False)
-        (self._folder / "cli").symlink_to(os.ttyname(self._slave))
-
-    def _unplug(self) -> None:
-        if self._master >= 0:
-            os.close(self._slave)
-            os.close(self._master)
-        self._master = self._slave = -1
-        if self._folder is not None:
-            (self._folder / "cli").unlink(missing_ok=True)
 
     # The radar
 
     def _serve_serial(self, now_ns: int) -> None:
-        received = b""
-        with contextlib.suppress(BlockingIOError):
-            received = os.read(self._master, 4096)
-        if now_ns < self._silent_until_ns:
-            return  # it hangs
-        answer = self._firmware.step(received, now_ns)
-        with contextlib.suppress(BlockingIOError):  # nobody reads: a UART does not wait either
-            while answer:
-                answer = answer[os.write(self._master, answer) :]
+        received = self._port.read()
+        if now_ns >= self._silent_until_ns:  # else it hangs
+            self._port.write(self._firmware.step(received, now_ns))
 
     def _follow_sensor(self, now_ns: int) -> None:
         """Begin to chirp, or end it, as the firmware was told."""

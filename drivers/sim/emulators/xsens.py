@@ -14,13 +14,7 @@ All are counted in messages; a reboot and an unplugging with those up to the nex
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pty
-import shutil
-import tempfile
 import termios
-import tty
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -42,11 +36,12 @@ from drivers._protocols.xbus_commands import (
 )
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
+from drivers.sim.emulators.serial_port import SerialPort
 from drivers.sim.mti_device import MtiDevice, MtiState
 from drivers.sim.mti_packets import ImuPackets, encode, taken_outputs
 from drivers.sim.rig import simulated_imu
 from recorder.contract.config.settings import SensorEntry
-from recorder.contract.errors import DeviceError, SourceError
+from recorder.contract.errors import SourceError
 
 _BLOCK = 64  # messages made at a time
 _CHUNK = 1 << 16
@@ -210,8 +205,7 @@ class XsensEmulator(Emulator):
                 key=lambda fault: fault.at_s,
             )
         )
-        self._folder: Path | None = None
-        self._ends: tuple[int, int] | None = None
+        self._port = SerialPort(sensor.name, "ttyMTi")
         self._feed: Feed | None = None
         self._fed: Outputs = ()
         self._line: deque[tuple[int, bytes]] = deque()
@@ -247,14 +241,10 @@ class XsensEmulator(Emulator):
             baudrate = min(fit, default=max(USUAL_BAUDRATES))
         reported["baudrate"] = baudrate  # it would be found, in a second or so
         self._device = MtiDevice(baudrate, stored, self._taken)
-        self._folder = Path(tempfile.mkdtemp(prefix="mti-"))
-        return EmulatedSource(f"serial:{self._plug(self._folder)}", reported)
+        return EmulatedSource(f"serial:{self._port.plug_in()}", reported)
 
     def stop(self) -> None:
-        self._pull()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        self._port.remove()
 
     def step(self, now_ns: int) -> int:
         if self._epoch_ns is None:
@@ -290,46 +280,23 @@ class XsensEmulator(Emulator):
 
     # --- the port -----------------------------------------------------------------------------
 
-    def _plug(self, folder: Path) -> Path:
-        try:
-            self._ends = pty.openpty()
-        except OSError as error:
-            raise DeviceError(f"{self.sensor.name}: no pseudo-terminal: {error}") from None
-        master, slave = self._ends
-        tty.setraw(slave)
-        os.set_blocking(master, False)
-        link = folder / "ttyMTi"
-        link.unlink(missing_ok=True)
-        link.symlink_to(os.ttyname(slave))
-        return link
-
-    def _pull(self) -> None:
-        if self._folder is not None:
-            (self._folder / "ttyMTi").unlink(missing_ok=True)
-        for end in self._ends or ():
-            os.close(end)
-        self._ends = None
-
     def _write(self, data: bytes) -> None:
-        """To the line, which has no flow control: what nobody fetches is lost."""
-        if self._ends is None or not data:
-            return
-        if not self._understood(self._ends[1]):
-            data = data.translate(_GARBAGE)
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._ends[0], data)
+        """To the line, as the host understands it."""
+        if data:
+            self._port.write(data if self._understood() else data.translate(_GARBAGE))
 
-    def _understood(self, slave: int) -> bool:
+    def _understood(self) -> bool:
         """Whether host and device have set the same baud rate."""
-        return _SPEEDS.get(termios.tcgetattr(slave)[5]) == self._device.baudrate
+        ends = self._port.ends
+        return (
+            ends is not None and _SPEEDS.get(termios.tcgetattr(ends[1])[5]) == self._device.baudrate
+        )
 
     def _answer(self, now_ns: int) -> None:
-        if self._ends is None:
+        if self._port.ends is None:
             return
-        data = b""
-        with contextlib.suppress(BlockingIOError):
-            data = os.read(self._ends[0], _CHUNK)
-        if data and self._understood(self._ends[1]):
+        data = self._port.read()
+        if data and self._understood():
             was_config = self._device.state is MtiState.CONFIG
             reply = self._device.receive(data, now_ns)
             if was_config and self._device.state is MtiState.MEASURING and self._first_ns is None:
@@ -406,8 +373,8 @@ class XsensEmulator(Emulator):
     def _fail(self, now_ns: int) -> None:
         """Begin and end what is wrong with the device as a whole."""
         if self._absence and now_ns >= self._absent_until_ns:
-            if self._ends is None and self._folder is not None:
-                self._plug(self._folder)
+            if self._port.ends is None:
+                self._port.plug_in()
             self._absence = ""
             self._device.power_on(now_ns)
         while self._events and self._first_ns is not None and not self._absence:
@@ -426,4 +393,4 @@ class XsensEmulator(Emulator):
             self._line.clear()
             self._measuring = False
             if fault.kind == "unplug":
-                self._pull()
+                self._port.pull()
