@@ -13,7 +13,8 @@ from recorder.archives import ArchiveError
 from recorder.archives.base import Job, Packed, Packer
 from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
 from recorder.archives.l5kit.frames import choose_frames
-from recorder.archives.l5kit.session import ODOMETRY, SessionPacker, read_classes
+from recorder.archives.l5kit.session import SessionPacker, read_classes
+from recorder.archives.pose_source import ODOMETRY
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import RecorderError
 from recorder.formats.zarr2 import require_numcodecs

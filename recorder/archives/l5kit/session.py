@@ -15,19 +15,16 @@ from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
 from recorder.archives.l5kit.frames import FrameTimes, choose_frames, tell_ends
 from recorder.archives.l5kit.labels import label_of
 from recorder.archives.l5kit.trajectory import RollingTrajectory
+from recorder.archives.pose_source import ODOMETRY, note_poses, odometry
 from recorder.archives.sensor_files import read_text
 from recorder.contract.errors import ConfigError, FormatError, SessionError
 from recorder.processing.frames import NS_PER_US, kind_of
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_files
 from recorder.processing.lidar import OusterOptics
-from recorder.processing.odometry import LidarOdometry
 from recorder.processing.poses import Cover, PoseSource, find_poses
 from recorder.session.layout import RECOVERED
 
-ODOMETRY = "kiss-icp"
-_HELD_NS = 100_000_000  # poses held for longer than this are worth a word
-_GAP_NS = 1_000_000_000
 _CLASSES_TOLD = 10
 
 
@@ -69,14 +66,14 @@ class SessionPacker:
         self._pack_frames(times, trajectory, labels)
         with job.at(f"poses from {self._source.name}"):
             trajectory.drain()
-        text = self._tell_poses()
+        text, held = note_poses(job, self._source, self._cover, self._margins_ns)
         if labels.agents is not None and labels.file is not None:
             with job.at(f"_cuboids/{labels.file.path.name}"):
                 labels.agents.finish()
             self._tell_labels(labels.agents, labels.file)
         self._tell_times(times)
         tell_ends(job, times)
-        entry = self._entry(times) | {"trajectory": text}
+        entry = self._entry(times) | {"trajectory": text | held}
         if labels.file is not None:
             entry["cuboids"] = {"name": labels.file.name, **labels.file.header}
         self._dataset.session(entry | {"notes": list(job.notes.lines)})
@@ -109,28 +106,9 @@ class SessionPacker:
     def _odometry(self, times: FrameTimes) -> PoseSource:
         stream = times.stream
         if stream is None or kind_of(stream) != "lidar":
-            raise SessionError(f"{self._job.session.path}: has no lidar for odometry")
+            return odometry(self._job, None)
         optics = OusterOptics.of_metadata(*read_text(stream, "lidar.json"))
-        pose = self._job.calibration.of(stream.name).pose
-        return LidarOdometry(stream, optics, np.eye(4) if pose is None else pose, self._job.advance)
-
-    def _tell_poses(self) -> dict[str, Any]:
-        """Say where poses come from; returns it for the archive."""
-        cover, notes = self._cover, self._job.notes
-        text: dict[str, Any] = self._source.describe()
-        if not text["measured"]:
-            notes.say(text.get("note", text["source"]), "poses")
-        before_ns = max(0, cover.held_before_ns - self._margins_ns[0])
-        after_ns = max(0, cover.held_after_ns - self._margins_ns[1])
-        held = {"held_before_s": before_ns, "held_after_s": after_ns}
-        for ns, where in ((before_ns, "before the first"), (after_ns, "after the last")):
-            if ns > _HELD_NS:
-                notes.say(f"held for {ns / 1e9:.3f} s {where} of {self._source.name}", "poses")
-        if cover.longest_gap_ns > _GAP_NS:
-            notes.say(f"{cover.longest_gap_ns / 1e9:.3f} s without one are interpolated", "poses")
-        if left_out := text.get("poses_left_out"):
-            notes.say(f"{left_out} left out: no rotations, or times that go back", "poses")
-        return text | {name: ns / 1e9 for name, ns in held.items() if ns}
+        return odometry(self._job, (stream, optics))
 
     # Labels
 

@@ -34,21 +34,19 @@ from recorder.archives.ncore.packer_sensors import (
 )
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.archives.ncore.times import Interval
+from recorder.archives.pose_source import ODOMETRY, note_poses, odometry
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError, SessionError
 from recorder.formats.zarr2 import require_numcodecs
 from recorder.processing.frames import kind_of, last_stamp_ns
 from recorder.processing.labels import box_files
-from recorder.processing.odometry import LidarOdometry, require_odometry
+from recorder.processing.odometry import require_odometry
 from recorder.processing.poses import Cover, PoseSource, find_poses
 from recorder.processing.tuning import tune_for_packing
 from recorder.session.layout import RECOVERED
 from recorder.session.stream import Stream
 
 _KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar": Radar}
-_ODOMETRY = "kiss-icp"
-_HELD_NS = 100_000_000  # poses held for longer than this are worth a word
-_GAP_NS = 1_000_000_000
 
 
 class NcorePacker(Packer):
@@ -57,7 +55,7 @@ class NcorePacker(Packer):
     name: ClassVar[str] = "ncore"
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
-        "poses": Option("str", "auto", f"auto, imu, identity, {_ODOMETRY}, or a sensor's name"),
+        "poses": Option("str", "auto", f"auto, imu, identity, {ODOMETRY}, or a sensor's name"),
         "second_returns": Option(
             "str", "shared", "on the first return's ray, or on their own", choices=("shared", "own")
         ),
@@ -68,14 +66,14 @@ class NcorePacker(Packer):
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
         checked = super().check(options)
         require_numcodecs()
-        if checked["poses"] == _ODOMETRY:
+        if checked["poses"] == ODOMETRY:
             require_odometry()
         return checked
 
     def ticks(self, job: Job) -> float:
         streams = [s for s in job.session.streams.values() if not s.name.startswith("_")]
         total = sum(ticks_of(stream) for stream in streams)
-        if job.options["poses"] == _ODOMETRY:
+        if job.options["poses"] == ODOMETRY:
             total += sum(len(s) for s in streams if kind_of(s) == "lidar")
         return total
 
@@ -241,36 +239,17 @@ class _SessionPacker:
         with job.at(f"poses from {source.name}"):
             for t_ns, matrices in cover.blocks():
                 trajectory.append(t_ns, matrices)
-        text = source.describe()
+        text, _ = note_poses(job, source, cover)
         sequence.poses().metadata["trajectory"] = text | cover.describe()
         self._pose_text = text["source"]
-        if not text["measured"]:
-            job.notes.say(text.get("note", text["source"]), "poses")
-        for held_ns, where in (
-            (cover.held_before_ns, "before the first"),
-            (cover.held_after_ns, "after the last"),
-        ):
-            if held_ns > _HELD_NS:
-                job.notes.say(f"held for {held_ns / 1e9:.3f} s {where} of {source.name}", "poses")
-        if cover.longest_gap_ns > _GAP_NS:
-            job.notes.say(
-                f"{cover.longest_gap_ns / 1e9:.3f} s without one are interpolated", "poses"
-            )
-        if left_out := text.get("poses_left_out"):
-            job.notes.say(f"{left_out} left out: no rotations, or times that go back", "poses")
 
     def _pose_source(self) -> PoseSource:
         job = self._job
         wanted = job.options["poses"]
-        if wanted != _ODOMETRY:
+        if wanted != ODOMETRY:
             return find_poses(job.session, job.calibration, wanted)
-        for sensor in self._sensors:
-            if isinstance(sensor, Lidar):
-                pose = job.calibration.of(sensor.name).pose
-                return LidarOdometry(
-                    sensor.stream, sensor.optics, np.eye(4) if pose is None else pose, job.advance
-                )
-        raise SessionError(f"{job.session.path}: has no lidar for odometry")
+        lidars = ((s.stream, s.optics) for s in self._sensors if isinstance(s, Lidar))
+        return odometry(job, next(lidars, None))
 
     def _pack_sensors(self, sequence: SequenceWriter) -> None:
         job = self._job
