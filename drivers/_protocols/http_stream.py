@@ -1,10 +1,14 @@
 """The client's side of an endless HTTP answer (RFC 9112), as far as cameras need it.
 
-h11 0.16 and http.client do not serve here.  Cameras send header lines that the RFC does not allow:
-h11 refuses the whole answer, and http.client drops every header from such a line on.  h11 waits
-without an end for the head of what is no HTTP, and bounds neither a chunk nor the line of its size.
-http.client cannot read on after a timeout.  h11 copies a body that ours hands through (6.8 GB/s at
-256 KiB a piece, 0.3 GB/s at 1460 bytes), and takes chunks at a fifth of our speed at 1460 bytes.
+Neither h11 0.16 nor http.client serves here:
+
+- Cameras send header lines that the RFC does not allow (``tests/protocols/test_http_stream.py`` has
+  two).  h11 refuses the whole answer; http.client drops that header and all behind it.
+- h11 waits without a limit for the head of what is no HTTP, and limits neither a chunk's size nor
+  the length of the line that holds the size.
+- http.client cannot read on after a timeout, and an endless stream is read in short turns.
+- In pieces of 1460 bytes h11 takes 0.3 GB/s of a plain body, which this parser does not copy, and
+  0.28 GB/s of chunks, where this parser takes 1.5 GB/s.
 """
 
 from __future__ import annotations
