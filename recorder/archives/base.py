@@ -34,6 +34,7 @@ from recorder.contract.config.options import OptionTable, check_options, suggest
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.processing.calibration import Calibration
 from recorder.processing.losses import stream_losses
+from recorder.session.layout import RECOVERED
 from recorder.session.reader import Session
 
 
@@ -90,6 +91,11 @@ class Job:
             session.declared.keys() - session.streams.keys() - session.broken.keys()
         ):
             self.notes.say("no sample was recorded", name)
+
+    def note_recovery(self) -> None:
+        """Note that the session was not closed by its writer."""
+        if self.session.state == RECOVERED:
+            self.notes.say("recovered: its writer died, or its disk failed", "session")
 
     def note_losses(self) -> dict[str, Any]:
         """Note what each stream lost; returns it for the archive, by stream."""

@@ -22,7 +22,6 @@ from recorder.archives.edgefirst.table import Existing, Table
 from recorder.processing.frames import kind_of
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Identity, find_poses
-from recorder.session.layout import RECOVERED
 from recorder.session.loss_accounts import losses, lost_events
 from recorder.session.stream import Stream
 
@@ -150,8 +149,7 @@ class SessionPacker:
             if intervals:
                 parts.append(f"{len(intervals)} intervals that nobody counted")
             self._job.notes.say("lost samples: " + ", ".join(parts), name)
-        if session.state == RECOVERED:
-            self._job.notes.say("recovered: its writer died, or its disk failed", "session")
+        self._job.note_recovery()
         self._entry.facts["lost"] = lost
 
     def _pack_camera(self, camera: CameraFiles, pool: ThreadPoolExecutor) -> int:

@@ -23,7 +23,6 @@ from recorder.processing.geometry import Floats
 from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_files
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.poses import Cover, PoseSource, find_poses
-from recorder.session.layout import RECOVERED
 
 _CLASSES_TOLD = 10
 
@@ -88,8 +87,7 @@ class SessionPacker:
         }
         for name in sorted((session.declared.keys() - known) | empty):
             notes.say("no sample was recorded", name)
-        if session.state == RECOVERED:
-            notes.say("recovered: its writer died, or its disk failed", "session")
+        self._job.note_recovery()
 
     # Poses
 

@@ -43,7 +43,6 @@ from recorder.processing.labels import box_files
 from recorder.processing.odometry import require_odometry
 from recorder.processing.poses import Cover, PoseSource, find_poses
 from recorder.processing.tuning import tune_for_packing
-from recorder.session.layout import RECOVERED
 from recorder.session.stream import Stream
 
 _KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar": Radar}
@@ -196,8 +195,7 @@ class _SessionPacker:
         session = self._job.session
         header = session.header or {}
         lost = self._job.note_losses()
-        if session.state == RECOVERED:
-            self._job.notes.say("recovered: its writer died, or its disk failed", "session")
+        self._job.note_recovery()
         return {
             "session": session.name,
             "session_state": session.state,

@@ -36,7 +36,7 @@ from recorder.formats.vrs import (
 )
 from recorder.formats.vrs.tags import StreamTags
 from recorder.formats.vrs.writer import free_id
-from recorder.session.layout import RECOVERED, VRS
+from recorder.session.layout import VRS
 from recorder.session.playback import SMALL_BYTES
 from recorder.session.stream import Stream
 from recorder.session.vrs.data_records import DATA, metadata_only
@@ -129,8 +129,7 @@ class _SessionPacker:
         if not self._specs:
             raise SessionError(f"{session.path}: has no stream to pack")
         job.note_losses()
-        if session.state == RECOVERED:
-            job.notes.say("recovered: its writer died, or its disk failed", "session")
+        job.note_recovery()
 
     def _metadata_records(self) -> MetadataRecords:
         session = self._job.session
