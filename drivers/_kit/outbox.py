@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from recorder.contract.channel_formats.base import Framing
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
@@ -93,7 +94,7 @@ class Outbox:
         self._unmergeable = {
             name
             for name, stream in self._streams.items()
-            if any(channel.format != "raw" for channel in stream.spec.channels)
+            if any(c.framing is not Framing.PLAIN for c in stream.spec.channels)
         }
 
     def fits(self, size: int) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Driver, Encoded, EndOfSource, Item, Lost, Sample, SensorConfig
-from drivers._protocols.jpeg import jpeg_size
+from recorder.contract.channel_formats.jpeg import jpeg_size
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.vrs import (

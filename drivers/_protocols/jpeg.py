@@ -1,13 +1,9 @@
-"""What a JPEG's markers say (ITU-T T.81, annex B), without decoding it; and how one is made."""
+"""What a JPEG's markers say (ITU-T T.81, annex B), without decoding it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from recorder.contract.errors import ProtocolError
 
@@ -68,38 +64,3 @@ def parse_jpeg(data: bytes) -> JpegHeader:
                 break
             at = after.start()
     raise ProtocolError(f"a JPEG cut off after {len(data)} bytes: no end-of-image marker")
-
-
-def jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """(height, width) from a JPEG's frame header (ITU T.81, B.2.2); None where there is none."""
-    if data[:2] != b"\xff\xd8":
-        return None
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker == 0xFF:  # fill byte
-            at += 1
-            continue
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(data[at + 5 : at + 7]), int.from_bytes(data[at + 7 : at + 9])
-        at += 2 + int.from_bytes(data[at + 2 : at + 4])
-    return None
-
-
-def encode_jpeg(image: npt.NDArray[np.uint8], quality: int) -> memoryview | None:
-    """An image as the JPEG that the recorder makes of it; None where OpenCV cannot.
-
-    Emulated cameras and the kit's encoder both make their JPEGs here, so that the same picture is
-    the same bytes wherever it was encoded.
-
-    Args:
-        image: [height, width, 3], BGR.
-        quality: 1 to 100.
-    """
-    import cv2
-
-    done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not done:
-        return None
-    encoded: npt.NDArray[Any] = data
-    return encoded.reshape(-1).data  # its own memory, nobody else's: no copy

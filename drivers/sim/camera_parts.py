@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from drivers._protocols.jpeg import encode_jpeg
 from drivers._protocols.multipart import MultipartParser, Part
 from drivers.sim.camera import Image, SimulatedCamera
+from recorder.contract.channel_formats.jpeg import encode_jpeg
 
 BOUNDARY: Final = "recorder-frame"
 NUMBER_HEADER: Final = "X-Frame-Number"

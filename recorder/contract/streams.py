@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from recorder.contract.channel_formats import CHANNEL_FORMATS, RECORDED_FORMATS
+from recorder.contract.channel_formats.base import Framing
 from recorder.contract.errors import ProtocolError
-
-RECORDED_FORMATS = ("raw", "lzma", "lzmaf", "mjpg")
-VARIABLE_FORMATS = ("lzmaf", "mjpg")
-"""Formats whose frames differ in length: a data message carries one size per sample."""
 
 TIME_CHANNELS: Mapping[str, str] = {"ts": "f8", "seq": "u8", "t_mono": "u8", "t_dev": "u8"}
 """Channels that the writer adds from a message's header (`t_dev` with `device_clock` only)."""
@@ -46,7 +44,7 @@ class ChannelSpec:
 
     Attributes:
         name: file name, such as ``rng`` or ``video.avi``.
-        format: ``raw``, ``lzma``, ``lzmaf`` or ``mjpg``.
+        format: one of `recorder.contract.channel_formats.RECORDED_FORMATS`.
         dtype: little-endian numpy type in roverd's size notation, such as ``u2`` or ``f4``.
         shape: shape of one sample without the time axis; ``()`` for a scalar.
         description: one line for people.
@@ -73,10 +71,9 @@ class ChannelSpec:
             raise ProtocolError(f"channel {self.name!r}: dtype {self.dtype!r} is unknown")
         if any(not isinstance(n, int) or n < 1 for n in self.shape):
             raise ProtocolError(f"channel {self.name!r}: shape {self.shape} needs whole sizes > 0")
-        if self.format == "mjpg" and not (
-            self.dtype == "u1" and len(self.shape) == 3 and self.shape[2] == 3
-        ):
-            raise ProtocolError(f"channel {self.name!r}: mjpg holds u1 [height, width, 3]")
+        found = CHANNEL_FORMATS[self.format]
+        if not found.fits(self.np_dtype, self.shape):
+            raise ProtocolError(f"channel {self.name!r}: {self.format} holds {found.holds}")
 
     @property
     def np_dtype(self) -> np.dtype[Any]:
@@ -89,9 +86,14 @@ class ChannelSpec:
         return _sample_bytes(self.dtype, self.shape)
 
     @property
+    def framing(self) -> Framing:
+        """How a data message carries its samples."""
+        return CHANNEL_FORMATS[self.format].framing
+
+    @property
     def variable(self) -> bool:
         """Whether encoded samples differ in length."""
-        return self.format in VARIABLE_FORMATS
+        return CHANNEL_FORMATS[self.format].framing is Framing.EACH
 
     def meta(self) -> dict[str, Any]:
         """The channel's entry in ``meta.json``: only the keys that roverd's readers take."""
@@ -131,11 +133,8 @@ class StreamSpec:
         if not self.channels:
             raise ProtocolError(f"stream {self.name!r}: declares no channel")
         taken = set(TIME_CHANNELS) | {"meta.json"}
-        for name in (
-            *(c.name for c in self.channels),
-            *(c.name + "_i" for c in self.channels if c.format == "lzmaf"),
-            *self.files,
-        ):
+        files = [name for c in self.channels for name in CHANNEL_FORMATS[c.format].files(c.name)]
+        for name in (*files, *self.files):
             if name in taken:
                 raise ProtocolError(f"stream {self.name!r}: two files would be named {name!r}")
             if not re.fullmatch(r"[a-z][a-z0-9_.]{0,70}", name):

@@ -36,10 +36,11 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.channel_formats.base import Buffer as Buffer
+from recorder.contract.channel_formats.base import Framing
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 
-Buffer = bytes | bytearray | memoryview
 TimeArray = npt.NDArray[np.int64]
 
 
@@ -210,7 +211,7 @@ def check_data(message: Message, spec: StreamSpec) -> None:
             size = next(sizes, None)
             if size is None or sum(size.tolist()) != length or not size.all():
                 raise ProtocolError(f"{where}: sizes of {channel.name} do not add up to {length}")
-        elif channel.format == "raw" and length != message.count * channel.sample_bytes:
+        elif channel.framing is Framing.PLAIN and length != message.count * channel.sample_bytes:
             raise ProtocolError(
                 f"{where}: {channel.name} has {length} bytes, not {message.count} x "
                 f"{channel.sample_bytes}"

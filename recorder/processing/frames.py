@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.channel_formats import PICTURE_FORMATS
 from recorder.session.stream import Stream
 
 Kind = Literal["camera", "lidar", "radar", "imu", "other"]
@@ -38,7 +39,7 @@ def kind_of(stream: Stream) -> Kind:
 def image_channel(stream: Stream) -> str | None:
     """The channel that holds a camera's JPEGs; None where there is none."""
     for name, entry in stream.meta.items():
-        if entry["format"] in ("mjpg", "jpg"):
+        if entry["format"] in PICTURE_FORMATS:
             return name
     return None
 

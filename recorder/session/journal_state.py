@@ -12,6 +12,7 @@ import msgpack
 
 from recorder.contract.streams import TIME_CHANNELS, StreamSpec
 from recorder.formats.digests import Digested, Leaf, Range, digest
+from recorder.formats.roverd import known_lengths
 from recorder.session import layout
 from recorder.session.journal_frames import FIRST, MAX_BODY, Frame
 from recorder.session.merkle import MerkleTree, leaf_digest
@@ -409,10 +410,8 @@ def _derived(
             if time != "t_dev" or spec.device_clock:
                 lengths[f"{name}/{time}"] = samples * int(dtype[1:])
         for channel in spec.channels:
-            if channel.format == "raw":
-                lengths[f"{name}/{channel.name}"] = samples * channel.sample_bytes
-            elif channel.format == "lzmaf":
-                lengths[f"{name}/{channel.name}_i"] = 8 * (samples + 1)
+            for file, length in known_lengths(channel, samples).items():
+                lengths[f"{name}/{file}"] = length
     return lengths
 
 

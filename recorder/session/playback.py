@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files
 from recorder.contract.errors import FormatError, ProtocolError
 from recorder.contract.streams import TIME_CHANNELS, ChannelSpec, StreamSpec
 from recorder.session.loss_accounts import Gap, Run, gaps, losses_beyond_gaps, lost_events, scan
@@ -30,9 +31,6 @@ SMALL_BYTES = 4096
 _WINDOW = 1024  # samples whose times are read at once
 _MAX_FILE = 16 << 20  # bytes of an intrinsics file
 
-_RECORDED_AS = {"npz": "lzmaf", "jpg": "mjpg"}
-"""What channels of formats that are not recorded become when they are replayed."""
-
 Values = npt.NDArray[Any] | list[bytes]
 
 
@@ -46,8 +44,7 @@ class Chunk:
         seq: its recorded number (its index where numbers are not recorded).
         t_ns: int64 [n], epoch ns.
         t_dev_ns: int64 [n], or None without a device clock.
-        data: per channel encoded frames where each is its own (``lzmaf``, ``mjpg``, ``jpg``), or
-            an array [n, *shape].
+        data: per channel encoded frames where each is a sample's own, or an array [n, *shape].
     """
 
     stream: str
@@ -159,7 +156,7 @@ def _chunk(stream: Stream, start: int, seq: int, times: npt.NDArray[np.int64]) -
     data: dict[str, Values] = {}
     for name in stream.data_channels:
         reader = stream.channels[name]
-        if stream.meta[name]["format"] in ("lzmaf", "mjpg", "jpg"):
+        if CHANNEL_FORMATS[reader.format].variable:
             data[name] = [reader.encoded(i) for i in range(start, stop)]
         else:
             data[name] = reader.read(start, stop)
@@ -219,11 +216,12 @@ def recorded_spec(stream: Stream) -> StreamSpec:
 
 def _channel_spec(stream: Stream, name: str) -> ChannelSpec:
     entry = stream.meta[name]
+    found = CHANNEL_FORMATS.get(entry["format"])
     text = entry.get("desc") or entry.get("description") or ""
     unit = re.fullmatch(r"(.*?) ?\[([^\[\]]+)\]", text)
     return ChannelSpec(
         name=name,
-        format=_RECORDED_AS.get(entry["format"], entry["format"]),
+        format=entry["format"] if found is None else found.recorded_as,
         dtype=np.dtype(entry["type"]).str[1:],
         shape=tuple(entry["shape"]),
         description=unit[1] if unit else text,
@@ -234,7 +232,9 @@ def _channel_spec(stream: Stream, name: str) -> ChannelSpec:
 
 def _intrinsics(stream: Stream) -> dict[str, str]:
     """Files beside the channels, such as ``lidar.json``, by name."""
-    known = {"meta.json", *TIME_CHANNELS, *stream.meta, *(n + "_i" for n in stream.meta)}
+    known = {"meta.json", *TIME_CHANNELS}
+    for name, entry in stream.meta.items():
+        known.update(channel_files(name, entry["format"]))
     declared = () if stream.spec is None else stream.spec.files
     names = {p.name for p in stream.path.glob("*.json") if not p.name.startswith(".")}
     files = {}

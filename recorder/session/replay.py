@@ -6,14 +6,13 @@ same declarations, the same encoded frames, ``t_mono`` on this machine's monoton
 
 from __future__ import annotations
 
-import lzma
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from recorder.contract.channel_formats import CHANNEL_FORMATS, payload
 from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
@@ -130,18 +129,15 @@ class Replay:
                 t_mono_ns=item.t_ns + shift_ns,
                 values=values,
             )
-        frames: list[Buffer] = []
-        sizes = []
-        for channel in self.specs[item.stream].channels:
+        channels = self.specs[item.stream].channels
+        encoded: list[Sequence[Buffer]] = []
+        for channel in channels:
             samples = item.data[channel.name]
-            if channel.variable:
-                encoded = [v if isinstance(v, bytes) else _xz(v) for v in samples]
-                frames.append(encoded[0] if len(encoded) == 1 else b"".join(encoded))
-                sizes.append(np.array([len(v) for v in encoded], np.uint32))
-            elif channel.format == "lzma":
-                frames.append(_xz(np.asarray(samples)))
+            if isinstance(samples, np.ndarray):
+                encoded.append(CHANNEL_FORMATS[channel.format].encode(samples))
             else:
-                frames.append(np.asarray(samples).tobytes())
+                encoded.append(samples)
+        frames, sizes = payload(channels, encoded)
         return Message(
             Kind.DATA,
             stream=item.stream,
@@ -149,13 +145,9 @@ class Replay:
             count=len(item.t_ns),
             t_mono_ns=item.t_ns + shift_ns,
             t_dev_ns=item.t_dev_ns,
-            sizes=tuple(sizes),
+            sizes=sizes,
             frames=frames,
         )
-
-
-def _xz(values: npt.NDArray[Any]) -> bytes:
-    return lzma.compress(values.tobytes(), preset=0)
 
 
 def _samples(item: Chunk | Hole) -> int:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.channel_formats import CHANNEL_FORMATS
+from recorder.contract.channel_formats.base import Framing
 from recorder.contract.errors import FormatError, RecorderError
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.formats.roverd import ChannelReader, open_channel
@@ -174,22 +176,12 @@ class StreamCheck:
                     min(length, lengths[reported]),
                 )
         if self.stream.spec is not None:
-            for name, entry in self.stream.meta.items():
-                if entry["format"] == "mjpg" and name in self._readers:
-                    self._check_finished(name)
+            for name, reader in self._readers.items():
+                try:
+                    reader.check_finished()
+                except FormatError as error:
+                    self._error("finished", str(error), name)
         return whole
-
-    def _check_finished(self, name: str) -> None:
-        from recorder.formats.roverd.avi_scan import scan_avi
-
-        path = self.stream.path / name
-        try:
-            if not scan_avi(path).finished:
-                self._error(
-                    "avi", f"{path}: frames are not all indexed and counted: seeking fails", name
-                )
-        except FormatError as error:
-            self._error("avi", str(error), name)
 
     # Times and numbers
 
@@ -320,7 +312,7 @@ class StreamCheck:
             blocks = [(i, i + 1) for i in spots]
         else:
             # Samples that are not each a frame of their own are read by the block.
-            joint = reader.format in ("raw", "lzma")
+            joint = CHANNEL_FORMATS[reader.format].framing in (Framing.PLAIN, Framing.JOINT)
             step = max(1, _BLOCK_BYTES // reader.sample_bytes) if joint else 1
             blocks = [(i, min(i + step, length)) for i in range(0, length, step)]
         for start, stop in blocks:
@@ -347,23 +339,18 @@ class StreamCheck:
                 self._error("payload", text, reader.name, index)
             else:
                 continue
-            if reader.format == "lzma":  # what follows in the damaged stream is lost with it
-                return False
+            if CHANNEL_FORMATS[reader.format].framing is Framing.JOINT:
+                return False  # what follows in the damaged frame is lost with it
         return True
 
     def _check_sample(self, reader: ChannelReader, index: int) -> None:
-        value = reader[index]
+        value = reader.check(index)
         entry = self.stream.meta[reader.name]
         if list(value.shape) != entry["shape"] or value.dtype != np.dtype(entry["type"]):
             raise FormatError(
                 f"{reader.path}: sample {index}: {value.dtype} {list(value.shape)}, where "
                 f"meta.json says {entry['type']} {entry['shape']}"
             )
-        # A JPEG that was cut decodes all the same, its lower part grey.
-        if entry["format"] in ("mjpg", "jpg"):
-            jpeg = reader.encoded(index).rstrip(b"\0")
-            if not jpeg.endswith(b"\xff\xd9"):
-                raise FormatError(f"{reader.path}: sample {index}: the JPEG is cut short")
 
 
 _INTRINSICS = {"iq": "radar.json", "rng": "lidar.json"}

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from recorder.contract.channel_formats import channel_files
 from recorder.contract.errors import FormatError, SessionError
 from recorder.session.absence import reported_losses
 from recorder.session.digest_check import check_digests, digest_ticks
@@ -196,6 +197,7 @@ def _check_leftovers(session: Session, report: Report) -> None:
 
 
 def _files_of(stream: Stream) -> set[str]:
-    indexes = {name + "_i" for name, entry in stream.meta.items() if entry["format"] == "lzmaf"}
     files = set() if stream.spec is None else set(stream.spec.files)
-    return {"meta.json", *stream.meta, *indexes, *files}
+    for name, entry in stream.meta.items():
+        files.update(channel_files(name, entry["format"]))
+    return {"meta.json", *files}

@@ -28,7 +28,7 @@ from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.streams import TIME_CHANNELS, StreamSpec
 from recorder.formats import page_cache
 from recorder.formats.disk import Disk
-from recorder.formats.roverd.channel_extent import Extent, PlainExtent, measure
+from recorder.formats.roverd import Extent, PlainExtent, measure
 from recorder.session import layout
 from recorder.session.events import make_event
 from recorder.session.journal import JournalWriter, ReadRange, read_journal, read_range

@@ -6,17 +6,16 @@ boot, is put into it anew: so it has a record for every sample that was kept, an
 
 from __future__ import annotations
 
-import lzma
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.channel_formats import CHANNEL_FORMATS, payload
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
@@ -163,13 +162,10 @@ def _messages(
     cuts |= {first + 1 + int(at) for at in np.flatnonzero(np.diff(seqs) != 1)}
     edges = sorted(cuts)
     for start, end in pairwise(edges):
-        frames: list[Buffer] = []
-        sizes: list[npt.NDArray[np.uint32]] = []
-        for channel, reader in zip(spec.channels, readers, strict=True):
-            data = _encoded(channel, reader, start, end)
-            if channel.variable:
-                sizes.append(np.array([len(d) for d in data], np.uint32))
-            frames.append(b"".join(data))
+        frames, sizes = payload(
+            spec.channels,
+            [_encoded(c, r, start, end) for c, r in zip(spec.channels, readers, strict=True)],
+        )
         yield Message(
             Kind.DATA,
             spec.name,
@@ -177,18 +173,16 @@ def _messages(
             count=end - start,
             t_mono_ns=_times(folder, "t_mono", start, end),
             t_dev_ns=_times(folder, "t_dev", start, end) if spec.device_clock else None,
-            sizes=tuple(sizes),
+            sizes=sizes,
             frames=frames,
         )
 
 
-def _encoded(channel: ChannelSpec, reader: ChannelReader, start: int, end: int) -> list[bytes]:
+def _encoded(channel: ChannelSpec, reader: ChannelReader, start: int, end: int) -> Sequence[Buffer]:
     """As a driver sends it."""
     if channel.variable:
-        return [bytes(reader.encoded(at)) for at in range(start, end)]
-    values: npt.NDArray[Any] = reader.read(start, end)
-    data = values.astype(channel.np_dtype, copy=False).tobytes()
-    return [lzma.compress(data, preset=0) if channel.format == "lzma" else data]
+        return [reader.encoded(at) for at in range(start, end)]
+    return CHANNEL_FORMATS[channel.format].encode(reader.read(start, end))
 
 
 def _times(folder: Path, name: str, first: int, stop: int) -> npt.NDArray[np.int64]:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recorder.contract.channel_formats import RECORDED_FORMATS
 from recorder.contract.errors import ProtocolError
-from recorder.contract.streams import RECORDED_FORMATS, ChannelSpec, StreamSpec
+from recorder.contract.streams import ChannelSpec, StreamSpec
 
 DTYPES = ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16"]
 

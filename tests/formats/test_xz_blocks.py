@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers._kit.xz import XzCompressor
-from recorder.formats.roverd.xz_blocks import BlockUnpacker
+from recorder.contract.channel_formats.xz import BlockUnpacker, XzCompressor
 
 ROWS, COLUMNS = 96, 256
 _LZMA2 = {"id": lzma.FILTER_LZMA2, "preset": 0}

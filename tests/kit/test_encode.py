@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 
 from drivers._kit.driver import Sample
 from drivers._kit.encode import Encoder
-from drivers._kit.xz import JUDGE_EVERY, XzCompressor
-from drivers._protocols.jpeg import jpeg_size
+from recorder.contract.channel_formats.jpeg import jpeg_size
+from recorder.contract.channel_formats.xz import JUDGE_EVERY, XzCompressor
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, check_data

@@ -9,6 +9,7 @@ from pathlib import Path
 BESIDE = {
     "recorder/": ("tests/test_publishers.py",),
     "recorder/contract/": ("tests/kit/test_link.py", "tests/kit/test_outbox.py"),
+    "recorder/contract/channel_formats/": ("tests/formats", "tests/kit/test_encode.py"),
     "recorder/contract/config": ("tests/daemon", "tests/cli", "tests/drivers"),
     "recorder/contract/redaction": ("tests/acceptance/test_bad_input.py", "tests/session"),
     "recorder/contract/config/yaml_lines": ("tests/cli", "tests/acceptance/test_bad_input.py"),

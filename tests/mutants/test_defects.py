@@ -136,7 +136,7 @@ def test_the_map_names_what_is_there() -> None:
         ("recorder/archives/vrs/packer.py", "tests/archives/vrs/test_contract.py"),
         ("recorder/processing/poses.py", "tests/archives/ncore/test_packer.py"),
         ("drivers/sim/fmcw.py", "tests/processing/test_radar.py"),  # since it imports it
-        ("drivers/_kit/xz.py", "tests/formats/test_xz_blocks.py"),
+        ("recorder/contract/channel_formats/xz.py", "tests/formats/test_xz_blocks.py"),
     ],
 )
 def test_a_mirror_is_found(suites: Suites, module: str, test: str) -> None:

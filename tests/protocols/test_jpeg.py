@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers._protocols.jpeg import encode_jpeg, parse_jpeg
+from drivers._protocols.jpeg import parse_jpeg
+from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import ProtocolError
 from tests.drivers.camera_rig import (
     HEIGHT,

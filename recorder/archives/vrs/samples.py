@@ -11,13 +11,19 @@ import numpy.typing as npt
 
 from recorder.archives.base import Job
 from recorder.archives.vrs.metadata_records import clock_offset_ns
+from recorder.contract.channel_formats import CHANNEL_FORMATS
+from recorder.contract.channel_formats.base import Framing
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
 from recorder.session.playback import Chunk, play, recorded_spec
 from recorder.session.stream import Stream
 from recorder.session.vrs.data_records import DataRecords
 
-TOGETHER = ("lzma", "npz")
+TOGETHER = tuple(
+    name
+    for name, found in CHANNEL_FORMATS.items()
+    if found.framing in (Framing.JOINT, Framing.NONE)
+)
 """Formats whose samples are stored decoded: they are compressed together, or are files."""
 
 

@@ -14,52 +14,48 @@ format     on disk                                         recorded    random ac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.errors import FormatError, StorageError
+from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
-from recorder.formats.roverd.avi import AviLayout
-from recorder.formats.roverd.avi_writer import AviWriter, repair_avi
-from recorder.formats.roverd.blobs import BlobReader, export_blobs
-from recorder.formats.roverd.channel import (
-    ChannelReader,
-    ChannelWriter,
-    Layout,
-    committed_length,
-    reopen,
-)
-from recorder.formats.roverd.mjpg import MjpgReader
-from recorder.formats.roverd.raw import PlainWriter, RawReader, resume_raw
-from recorder.formats.roverd.xz import (
-    LzmafReader,
-    LzmafWriter,
-    LzmaReader,
-    index_path,
-    resume_lzmaf,
-)
+from recorder.formats.roverd.avi_writer import repair_avi
+from recorder.formats.roverd.blobs import BlobStorage, export_blobs
+from recorder.formats.roverd.channel import ChannelReader, ChannelWriter, Layout
+from recorder.formats.roverd.lzmaf import LzmafStorage
+from recorder.formats.roverd.mjpg import AviStorage
+from recorder.formats.roverd.raw import PlainExtent, PlainWriter, RawStorage
+from recorder.formats.roverd.storage import ChannelStorage, Extent, NoExtent
+from recorder.formats.roverd.xz import LzmaStorage
 
 __all__ = [
+    "CHANNEL_STORAGE",
     "ChannelReader",
+    "ChannelStorage",
     "ChannelWriter",
+    "Extent",
+    "PlainExtent",
     "PlainWriter",
     "create_writer",
     "export_blobs",
+    "known_lengths",
+    "measure",
     "open_channel",
     "repair_avi",
     "resume_writer",
 ]
 
-_READERS: Mapping[str, Callable[[Path, Layout, bool], ChannelReader]] = {
-    "raw": RawReader,
-    "lzma": LzmaReader,
-    "lzmaf": LzmafReader,
-    "mjpg": MjpgReader,
-    "npz": BlobReader,
-    "jpg": BlobReader,
+CHANNEL_STORAGE: Mapping[str, type[ChannelStorage]] = {
+    "raw": RawStorage,
+    "lzma": LzmaStorage,
+    "lzmaf": LzmafStorage,
+    "mjpg": AviStorage,
+    "npz": BlobStorage,
+    "jpg": BlobStorage,
 }
+"""By the name in ``meta.json``, which is the key of `CHANNEL_FORMATS` too."""
 
 
 def create_writer(
@@ -76,17 +72,7 @@ def create_writer(
     Raises:
         FileExistsError: a file of that name is there.
     """
-    path = folder / spec.name
-    if spec.format == "mjpg":
-        return AviWriter.create(path, disk, _avi_layout(spec, rate_hz))
-    data = disk.create(path)
-    if spec.format != "lzmaf":
-        return PlainWriter(data)
-    try:
-        return LzmafWriter(data, disk.create(index_path(path)))
-    except BaseException:
-        data.close()
-        raise
+    return CHANNEL_STORAGE[spec.format](folder / spec.name, spec, rate_hz).create(disk)
 
 
 def resume_writer(
@@ -110,17 +96,32 @@ def resume_writer(
             file has.
         FormatError: a file is missing, or is not what its format demands.
     """
+    storage = CHANNEL_STORAGE[spec.format](folder / spec.name, spec, rate_hz)
+    return storage.resume(disk, lengths)
+
+
+def known_lengths(spec: ChannelSpec, samples: int) -> dict[str, int]:
+    """Bytes of those of a channel's files whose length follows from the number of samples."""
+    return CHANNEL_STORAGE[spec.format](Path(spec.name), spec).known_lengths(samples)
+
+
+def measure(folder: Path, spec: ChannelSpec, committed: int) -> Extent:
+    """Measure how many whole samples a channel's files hold, wherever they end.
+
+    What was committed is trusted; what follows is looked at sample by sample, so that the cost
+    goes by the tail and not by the recording.  A file that is missing, or is not of its format,
+    holds nothing.
+
+    Args:
+        folder: the stream's folder.
+        spec: the channel.
+        committed: samples that the journal vouches for.
+    """
     path = folder / spec.name
-    length = committed_length(lengths, path)
-    match spec.format:
-        case "mjpg":
-            return AviWriter.resume(path, disk, length, _avi_layout(spec, rate_hz))
-        case "lzmaf":
-            return resume_lzmaf(path, disk, length, committed_length(lengths, index_path(path)))
-        case "raw":
-            return resume_raw(path, disk, length, spec.sample_bytes)
-        case _:
-            return PlainWriter(reopen(disk, path, length))
+    try:
+        return CHANNEL_STORAGE[spec.format](path, spec).measure(committed)
+    except (FormatError, OSError):
+        return NoExtent(path, spec)
 
 
 def open_channel(
@@ -143,16 +144,9 @@ def open_channel(
     if "/" in name or name in ("", ".", ".."):
         raise FormatError(f"{folder / 'meta.json'}: {name!r} cannot name a channel")
     layout = Layout.from_meta(f"{folder / 'meta.json'}: channel {name!r}", meta)
-    if (reader := _READERS.get(layout.format)) is None:
+    if (storage := CHANNEL_STORAGE.get(layout.format)) is None:
         raise FormatError(
             f"{folder / 'meta.json'}: channel {name!r}: format {layout.format!r} is none of "
-            + ", ".join(_READERS)
+            + ", ".join(CHANNEL_STORAGE)
         )
-    return reader(path, layout, partial)
-
-
-def _avi_layout(spec: ChannelSpec, rate_hz: float | None) -> AviLayout:
-    height, width, _ = spec.shape
-    if max(width, height) > 0x7FFFFFFF:
-        raise StorageError(f"{spec.name}: an AVI cannot hold frames of {width} x {height}")
-    return AviLayout.of(width, height, rate_hz)
+    return storage.reader(path, layout, partial)

@@ -7,7 +7,6 @@ more than its bytes.
 from __future__ import annotations
 
 import shutil
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.channel_formats.arrays import pack_npz
+from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import FormatError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty
-from recorder.formats.roverd.channel import ChannelReader, Layout
-from recorder.formats.roverd.mjpg import check_image_layout, decode_jpeg
-
-KEY = "data"
-"""Name of the array in an ``npz`` file."""
+from recorder.formats.roverd.channel import FramedReader, Layout
+from recorder.formats.roverd.storage import ChannelStorage
 
 
-class BlobReader(ChannelReader):
+class BlobReader(FramedReader):
     """Reads ``npz`` and ``jpg`` folders, one file at a time."""
 
     def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
         super().__init__(path, layout)
         self._suffix = "." + layout.format
-        if layout.format == "jpg":
-            check_image_layout(path, layout)
         if not path.is_dir():
             raise FormatError(f"{path}: no such folder")
         names = {p.name for p in path.iterdir()}
@@ -48,29 +44,8 @@ class BlobReader(ChannelReader):
     def __len__(self) -> int:
         return self._length
 
-    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        block = np.empty((stop - start, *self.shape), self.dtype)
-        for index in range(start, stop):
-            if self.format == "jpg":
-                where = str(self.path / blob_name(index, "jpg"))
-                decode_jpeg(self.encoded(index), block[index - start], where)
-            else:
-                block[index - start] = self._load(index)
-        return block
-
-    def _load(self, index: int) -> npt.NDArray[Any]:
-        path = self.path / blob_name(index, "npz")
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                values = np.asarray(arrays[KEY])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise FormatError(f"{path}: not an npz with an array {KEY!r}: {error}") from None
-        if values.dtype != self.dtype or values.shape != self.shape:
-            raise FormatError(
-                f"{path}: holds {values.dtype} {list(values.shape)}, the channel's are "
-                f"{self.dtype} {list(self.shape)}"
-            )
-        return values
+    def _where(self, index: int) -> str:
+        return str(self.path / blob_name(index, self.format))
 
     def encoded(self, index: int) -> bytes:
         path = self.path / blob_name(self._index(index), self.format)
@@ -81,6 +56,12 @@ class BlobReader(ChannelReader):
 
     def close(self) -> None:
         pass
+
+
+class BlobStorage(ChannelStorage):
+    """A folder, which is exported and not recorded."""
+
+    reader = BlobReader
 
 
 def blob_name(index: int, format_: str) -> str:
@@ -144,10 +125,7 @@ def export_blobs(
             else:
                 values = np.ascontiguousarray(sample, sample.dtype.newbyteorder("<"))
                 values = values.reshape(sample.shape)  # ascontiguousarray gives a scalar an axis
-                if compress:
-                    np.savez_compressed(target, data=values)
-                else:
-                    np.savez(target, data=values)
+                target.write_bytes(pack_npz(values, compress))
                 found = (values.dtype, values.shape)
             if kind is not None and found != kind:
                 raise FormatError(f"{where}: is {found}, those before it are {kind}")
@@ -179,7 +157,7 @@ def _jpeg(
     if sample.dtype != np.uint8 or sample.ndim != 3 or sample.shape[2] != 3:
         raise FormatError(f"{where}: {sample.dtype} {list(sample.shape)} is no RGB image")
     image = cv2.cvtColor(sample, cv2.COLOR_RGB2BGR)
-    good, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not good:
+    data = encode_jpeg(image.astype(np.uint8, copy=False), quality)
+    if data is None:
         raise FormatError(f"{where}: OpenCV does not encode it as JPEG")
-    return data.tobytes(), (sample.dtype, sample.shape)
+    return bytes(data), (sample.dtype, sample.shape)

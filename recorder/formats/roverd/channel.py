@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.channel_formats import CHANNEL_FORMATS
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.wire import Buffer
@@ -56,7 +57,7 @@ class ChannelWriter(ABC):
         Args:
             frame: the encoded samples one after another; ``lzma``: one xz stream of them all.
             count: number of samples in it.
-            sizes: u4 [count], bytes of each sample; needed by ``lzmaf`` and ``mjpg`` only.
+            sizes: u4 [count], bytes of each sample; needed by variable formats only.
 
         Raises:
             StorageError: the format cannot hold what is to be appended.
@@ -91,7 +92,7 @@ class ChannelReader(Closing, ABC):
 
     tail_bytes: int = 0
 
-    def __init__(self, path: Path, layout: Layout) -> None:
+    def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:  # noqa: ARG002
         self.name = path.name
         self.path = path
         self.format = layout.format
@@ -118,6 +119,13 @@ class ChannelReader(Closing, ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the files; may be called twice."""
+
+    def check(self, index: int) -> npt.NDArray[Any]:
+        """One sample, [*shape]; FormatError also for damage that decoding does not notice."""
+        return self[index]
+
+    def check_finished(self) -> None:
+        """FormatError where a closed session's file lacks the end that its format wants."""
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Samples `start` to `stop` (not included).
@@ -169,6 +177,41 @@ class ChannelReader(Closing, ABC):
         if tail_bytes and not partial:
             fault = text or f"{tail_bytes} bytes after the last whole sample"
             raise FormatError(f"{self.path}: {fault} ({len(self)} whole samples before)")
+
+
+class FramedReader(ChannelReader):
+    """A channel whose samples are each encoded by themselves; holds one of them at a time.
+
+    Raises:
+        FormatError: the layout is not one that the format can have.
+    """
+
+    def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
+        super().__init__(path, layout, partial)
+        self._codec = CHANNEL_FORMATS[layout.format]
+        if not self._codec.fits(layout.dtype, layout.shape):
+            raise FormatError(
+                f"{path}: {layout.format} holds {self._codec.holds}, "
+                f"not {layout.dtype} {list(layout.shape)}"
+            )
+        self._decode = self._codec.decoder()
+
+    def _where(self, index: int) -> str:
+        """What messages about a sample start with."""
+        return f"{self.path}: sample {index}"
+
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
+        block = np.empty((stop - start, *self.shape), self.dtype)
+        for index in range(start, stop):
+            self._decode(self.encoded(index), block[index - start, ...], self._where(index))
+        return block
+
+    def check(self, index: int) -> npt.NDArray[Any]:
+        frame, value = self.encoded(index), np.empty(self.shape, self.dtype)
+        self._decode(frame, value, self._where(index))
+        if fault := self._codec.hidden_fault(frame):
+            raise FormatError(f"{self.path}: sample {index}: {fault}")
+        return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``mjpg``: reading the JPEG frames of an AVI file.
+"""``mjpg``: the JPEG frames of an AVI file.
 
 Frames decode to RGB, as roverd's ``VideoChannel`` gives them (u1 [height, width, 3]).  Pixel
 values are libjpeg-turbo's; FFmpeg, which roverd uses through OpenCV, differs from it by a few
@@ -7,24 +7,24 @@ counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from recorder.contract.errors import FormatError
-from recorder.formats.roverd.avi import CHUNK
+from recorder.contract.errors import FormatError, StorageError
+from recorder.formats.disk import Disk
+from recorder.formats.roverd.avi import CHUNK, AviLayout
 from recorder.formats.roverd.avi_demux import chunk_id_fits, find_frames
-from recorder.formats.roverd.channel import ChannelReader, Layout, ReadFile
+from recorder.formats.roverd.avi_scan import frame_offset, scan_avi
+from recorder.formats.roverd.avi_writer import AviWriter
+from recorder.formats.roverd.channel import FramedReader, Layout, ReadFile, committed_length
+from recorder.formats.roverd.storage import ChannelStorage, Extent
 
 
-class MjpgReader(ChannelReader):
+class MjpgReader(FramedReader):
     """Reads ``mjpg``; holds 12 bytes a frame and the frame that is decoded."""
 
     def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
         super().__init__(path, layout)
-        check_image_layout(path, layout)
         self._file = ReadFile(path)
         try:
             self._frames = find_frames(self._file)
@@ -41,11 +41,8 @@ class MjpgReader(ChannelReader):
     def __len__(self) -> int:
         return len(self._frames.sizes)
 
-    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        block = np.empty((stop - start, *self.shape), self.dtype)
-        for index in range(start, stop):
-            decode_jpeg(self.encoded(index), block[index - start], f"{self.path}: frame {index}")
-        return block
+    def _where(self, index: int) -> str:
+        return f"{self.path}: frame {index}"
 
     def encoded(self, index: int) -> bytes:
         at = self._index(index)
@@ -56,37 +53,57 @@ class MjpgReader(ChannelReader):
             raise FormatError(f"{self.path}: frame {at}: no frame where the index says, {offset}")
         return data[CHUNK.size :]
 
+    def check_finished(self) -> None:
+        if not scan_avi(self.path).finished:
+            raise FormatError(f"{self.path}: frames are not all indexed and counted: seeking fails")
+
     def close(self) -> None:
         self._file.close()
 
 
-def check_image_layout(path: Path, layout: Layout) -> None:
-    """FormatError unless the layout is that of RGB images, u1 [height, width, 3]."""
-    if layout.dtype != np.uint8 or len(layout.shape) != 3 or layout.shape[2] != 3:
-        raise FormatError(
-            f"{path}: {layout.format} holds u1 [height, width, 3], "
-            f"not {layout.dtype} {list(layout.shape)}"
-        )
+class AviExtent(Extent):
+    """Frames of a file, finished or cut anywhere."""
+
+    def __init__(self, path: Path) -> None:
+        self._scan = scan_avi(path)
+        self.samples = self._scan.total
+
+    def cut(self, samples: int) -> tuple[int, dict[str, int]]:
+        return samples, {self._scan.path.name: self._length(samples)}
+
+    def _length(self, samples: int) -> int:
+        """Where the frames before that one end; a segment's headers belong to its first frame."""
+        segments = self._scan.segments
+        for number, segment in enumerate(segments):
+            if samples > segment.count:
+                samples -= segment.count
+                continue
+            if samples == segment.count:
+                return min(segment.frames_end, self._scan.end)
+            if number == len(segments) - 1 and self._scan.end < segment.end:
+                return segment.movi + int(self._scan.entries[samples][0])
+            # An index may be garbage between its ends, where it was written after the commit.
+            return frame_offset(self._scan.path, segment, samples)
+        return self._scan.frames_end
 
 
-def decode_jpeg(data: bytes, out: npt.NDArray[Any], where: str) -> None:
-    """Decode a JPEG into RGB.
+class AviStorage(ChannelStorage):
+    """An AVI file."""
 
-    Args:
-        data: the JPEG.
-        out: u1 [height, width, 3], filled.
-        where: what messages start with.
+    reader = MjpgReader
 
-    Raises:
-        FormatError: it does not decode, or its size is not that of `out`.
-    """
-    import cv2
+    def create(self, disk: Disk) -> AviWriter:
+        return AviWriter.create(self.path, disk, self._layout())
 
-    # A stored orientation is not applied: video players do not, and shapes must hold.
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if data else None
-    if image is None:
-        raise FormatError(f"{where}: {len(data)} bytes that do not decode as JPEG")
-    if image.shape != out.shape:
-        raise FormatError(f"{where}: is {image.shape}, the channel's shape is {out.shape}")
-    cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=out)
+    def resume(self, disk: Disk, lengths: Mapping[str, int]) -> AviWriter:
+        length = committed_length(lengths, self.path)
+        return AviWriter.resume(self.path, disk, length, self._layout())
+
+    def measure(self, committed: int) -> AviExtent:  # noqa: ARG002
+        return AviExtent(self.path)
+
+    def _layout(self) -> AviLayout:
+        height, width, _ = self.spec.shape
+        if max(width, height) > 0x7FFFFFFF:
+            raise StorageError(f"{self.spec.name}: an AVI cannot hold frames of {width} x {height}")
+        return AviLayout.of(width, height, self.rate_hz)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ import numpy.typing as npt
 from recorder.contract.errors import StorageError
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
-from recorder.formats.roverd.channel import ChannelReader, ChannelWriter, Layout, ReadFile, reopen
+from recorder.formats.roverd.channel import (
+    ChannelReader,
+    ChannelWriter,
+    Layout,
+    ReadFile,
+    committed_length,
+    reopen,
+)
+from recorder.formats.roverd.storage import ChannelStorage, Extent
 
 
 class PlainWriter(ChannelWriter):
@@ -28,17 +37,6 @@ class PlainWriter(ChannelWriter):
         sizes: npt.NDArray[np.uint32] | None,  # noqa: ARG002
     ) -> None:
         self._append(frame)
-
-
-def resume_raw(path: Path, disk: Disk, length: int, sample_bytes: int) -> PlainWriter:
-    """Go on with a raw file at a committed length.
-
-    Raises:
-        StorageError: the length is not one of whole samples, or the file is shorter.
-    """
-    if length % sample_bytes:
-        raise StorageError(f"{path}: committed length {length} is not whole {sample_bytes} bytes")
-    return PlainWriter(reopen(disk, path, length))
 
 
 class RawReader(ChannelReader):
@@ -69,3 +67,35 @@ class RawReader(ChannelReader):
 
     def close(self) -> None:
         self._file.close()
+
+
+class PlainExtent(Extent):
+    """Samples of one length, one after another (``raw``, and the time files)."""
+
+    def __init__(self, path: Path, sample_bytes: int) -> None:
+        self._name, self._sample_bytes = path.name, sample_bytes
+        self.samples = path.stat().st_size // sample_bytes
+
+    def cut(self, samples: int) -> tuple[int, dict[str, int]]:
+        return samples, {self._name: samples * self._sample_bytes}
+
+
+class RawStorage(ChannelStorage):
+    """One file of samples."""
+
+    reader = RawReader
+
+    def create(self, disk: Disk) -> PlainWriter:
+        return PlainWriter(disk.create(self.path))
+
+    def resume(self, disk: Disk, lengths: Mapping[str, int]) -> PlainWriter:
+        length, size = committed_length(lengths, self.path), self.spec.sample_bytes
+        if length % size:
+            raise StorageError(f"{self.path}: committed length {length} is not whole {size} bytes")
+        return PlainWriter(reopen(disk, self.path, length))
+
+    def measure(self, committed: int) -> PlainExtent:  # noqa: ARG002
+        return PlainExtent(self.path, self.spec.sample_bytes)
+
+    def known_lengths(self, samples: int) -> dict[str, int]:
+        return {self.path.name: samples * self.spec.sample_bytes}

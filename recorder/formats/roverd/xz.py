@@ -1,11 +1,6 @@
-"""``lzmaf`` and ``lzma``: samples compressed with xz, one by one or together.
+"""``lzma``: one file of concatenated xz streams; their contents, together, are what ``raw`` holds.
 
-``lzmaf``: every sample is an xz stream of its own; the index file ``NAME_i`` holds u8 offsets into
-the data file, first 0, then the end of every sample, n + 1 entries in all.  Any filter chain may
-be used: readers call ``lzma.decompress`` on each sample.
-
-``lzma``: one file of concatenated xz streams, whose contents, put together, are what ``raw``
-would hold.  xz format: https://tukaani.org/xz/xz-file-format.txt, version 1.2.
+xz format: https://tukaani.org/xz/xz-file-format.txt, version 1.2.
 """
 
 from __future__ import annotations
@@ -13,158 +8,36 @@ from __future__ import annotations
 import lzma
 import threading
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import FormatError, StorageError
-from recorder.contract.wire import Buffer
-from recorder.formats.disk import AppendFile, Disk
-from recorder.formats.roverd.channel import ChannelReader, ChannelWriter, Layout, ReadFile, reopen
-from recorder.formats.roverd.xz_blocks import (
+from recorder.contract.channel_formats.xz import (
     FOOTER_BYTES,
     FOOTER_MAGIC,
     HEADER_BYTES,
     HEADER_MAGIC,
-    BlockUnpacker,
-    varint,
+    read_varint,
 )
+from recorder.contract.errors import FormatError
+from recorder.contract.streams import ChannelSpec
+from recorder.formats.disk import Disk
+from recorder.formats.roverd.channel import (
+    ChannelReader,
+    Layout,
+    ReadFile,
+    committed_length,
+    reopen,
+)
+from recorder.formats.roverd.raw import PlainWriter
+from recorder.formats.roverd.storage import ChannelStorage, Extent
 
-_INDEX = np.dtype("<u8")
 _READ_BYTES = 64 * 1024
 _SKIP_BYTES = 1 << 20
 _TAIL_WINDOW = 64  # holds footer and index of a stream with one block
-
-
-class LzmafWriter(ChannelWriter):
-    """Concatenates xz streams and keeps their index file; `files` is data, index."""
-
-    def __init__(self, data: AppendFile, index: AppendFile) -> None:
-        self.files = [data, index]
-        self._data = data
-        self._index = index
-        if not index.length:
-            index.append(bytes(_INDEX.itemsize))
-
-    def append(
-        self,
-        frame: Buffer,
-        count: int,  # noqa: ARG002  (the sizes tell)
-        sizes: npt.NDArray[np.uint32] | None,
-    ) -> None:
-        if sizes is None:
-            raise ValueError(f"{self._data.path}: lzmaf needs the size of every sample")
-        ends = np.cumsum(sizes, dtype=_INDEX)
-        ends += np.uint64(self._data.length)
-        self._data.append(frame)
-        self._index.append(ends.tobytes())
-
-
-def index_path(path: Path) -> Path:
-    """The index file of an ``lzmaf`` data file."""
-    return path.with_name(path.name + "_i")
-
-
-def resume_lzmaf(path: Path, disk: Disk, data_length: int, index_length: int) -> LzmafWriter:
-    """Go on with an ``lzmaf`` channel at its committed lengths.
-
-    Raises:
-        StorageError: the lengths do not belong together, or a file is shorter.
-    """
-    if index_length:
-        file = ReadFile(index_path(path))
-        try:
-            last = file.peek(index_length - _INDEX.itemsize, _INDEX.itemsize)
-        finally:
-            file.close()
-        if index_length % _INDEX.itemsize or last != data_length.to_bytes(8, "little"):
-            raise StorageError(
-                f"{path}: committed lengths {data_length} and {index_length} (index) do not "
-                "belong to one sample"
-            )
-    elif data_length:
-        raise StorageError(f"{path}: {data_length} bytes were committed without an index")
-    data = reopen(disk, path, data_length)
-    try:
-        return LzmafWriter(data, reopen(disk, index_path(path), index_length))
-    except BaseException:
-        data.close()
-        raise
-
-
-class LzmafReader(ChannelReader):
-    """Reads ``lzmaf``; holds the index (8 bytes a sample) and one sample."""
-
-    def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
-        super().__init__(path, layout)
-        self._file = ReadFile(path)
-        self._blocks = BlockUnpacker()
-        try:
-            self._ends = self._load_index(index_path(path), partial)
-        except BaseException:
-            self.close()
-            raise
-
-    def _load_index(self, path: Path, partial: bool) -> npt.NDArray[np.uint64]:
-        file = ReadFile(path)
-        try:
-            raw = file.peek(0, file.size)
-        finally:
-            file.close()
-        torn = len(raw) % _INDEX.itemsize
-        if (torn or not raw) and not partial:
-            raise FormatError(f"{path}: {len(raw)} bytes are not u8 offsets, one more than samples")
-        ends = np.frombuffer(raw[: len(raw) - torn], _INDEX)
-        if not len(ends):
-            ends = np.zeros(1, _INDEX)
-        rising = ends[1:] > ends[:-1]
-        if ends[0] != 0 or not rising.all():
-            at = 0 if ends[0] != 0 else int(np.argmin(rising)) + 1
-            raise FormatError(f"{path}: entry {at} is {ends[at]}, offsets start at 0 and rise")
-        whole = int(np.searchsorted(ends, self._file.size, side="right"))
-        if whole < len(ends) and not partial:
-            raise FormatError(
-                f"{self.path}: has {self._file.size} bytes, its index ends at {ends[-1]}"
-            )
-        ends = ends[:whole]
-        self._ends = ends
-        self._take_tail(self._file.size - int(ends[-1]), partial)
-        return ends
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        block = np.empty((stop - start, *self.shape), self.dtype)
-        flat = block.reshape(-1).view(np.uint8).reshape(stop - start, self.sample_bytes)
-        for index, out in zip(range(start, stop), flat, strict=True):
-            stream = self.encoded(index)
-            if not self._blocks.unpack(stream, out):
-                out[:] = np.frombuffer(self._decode(stream, index), np.uint8)
-        return block
-
-    def _decode(self, stream: bytes, index: int) -> bytes:
-        decoder = lzma.LZMADecompressor()
-        try:
-            # Bounded: a damaged stream must not unpack to more than a sample.
-            values = decoder.decompress(stream, self.sample_bytes + 1)
-        except lzma.LZMAError as error:
-            raise FormatError(f"{self.path}: sample {index}: {error}") from None
-        if not decoder.eof or decoder.unused_data or len(values) != self.sample_bytes:
-            raise FormatError(
-                f"{self.path}: sample {index} is not one xz stream of {self.sample_bytes} bytes"
-            )
-        return values
-
-    def encoded(self, index: int) -> bytes:
-        at = self._index(index)
-        start, stop = int(self._ends[at]), int(self._ends[at + 1])
-        return self._file.read(start, stop - start)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class LzmaReader(ChannelReader):
@@ -303,6 +176,36 @@ class LzmaReader(ChannelReader):
         self._file.close()
 
 
+class LzmaExtent(Extent):
+    """Samples in whole xz streams, after which alone the file can be cut."""
+
+    def __init__(self, path: Path, spec: ChannelSpec) -> None:
+        self._name = path.name
+        meta = Layout.from_meta(str(path), spec.meta())
+        self._reader = LzmaReader(path, meta, partial=True)
+        self._reader.close()
+        self.samples = self._reader.boundary(len(self._reader))[0]
+
+    def cut(self, samples: int) -> tuple[int, dict[str, int]]:
+        samples, length = self._reader.boundary(samples)
+        return samples, {self._name: length}
+
+
+class LzmaStorage(ChannelStorage):
+    """One file of xz streams, each of one message's samples."""
+
+    reader = LzmaReader
+
+    def create(self, disk: Disk) -> PlainWriter:
+        return PlainWriter(disk.create(self.path))
+
+    def resume(self, disk: Disk, lengths: Mapping[str, int]) -> PlainWriter:
+        return PlainWriter(reopen(disk, self.path, committed_length(lengths, self.path)))
+
+    def measure(self, committed: int) -> LzmaExtent:  # noqa: ARG002
+        return LzmaExtent(self.path, self.spec)
+
+
 def _stream_before(file: ReadFile, end: int) -> tuple[int, int] | None:
     """Start and unpacked size of the xz stream that ends at `end`; None where none does.
 
@@ -326,11 +229,11 @@ def _stream_before(file: ReadFile, end: int) -> tuple[int, int] | None:
     if index[0] != 0 or zlib.crc32(index[:-4]) != int.from_bytes(index[-4:], "little"):
         return None
     packed = unpacked = 0
-    records, at = varint(index, 1)
+    records, at = read_varint(index, 1)
     for _ in range(min(records, len(index))):  # a record takes two bytes at least
-        size, at = varint(index, at)
+        size, at = read_varint(index, at)
         packed += (size + 3) & ~3
-        size, at = varint(index, at)
+        size, at = read_varint(index, at)
         unpacked += size
     start = index_start - packed - HEADER_BYTES
     if start < 0 or file.peek(start, len(HEADER_MAGIC)) != HEADER_MAGIC:

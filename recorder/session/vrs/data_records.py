@@ -9,14 +9,14 @@ has its size in the layout right before it (``next_content_block_size``).
 
 from __future__ import annotations
 
-import lzma
 import struct
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import FormatError
+from recorder.contract.channel_formats import CHANNEL_FORMATS, PICTURE_FORMATS
+from recorder.contract.channel_formats.base import Framing
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer, Message
 from recorder.formats.vrs import (
@@ -77,7 +77,6 @@ _ELEMENTS: Mapping[str, tuple[ElementType, int]] = {
     "c8": (float32, 2),  # real, imaginary
     "c16": (float64, 2),
 }
-_PIXELS = {"u1": PixelFormat.GREY8, "u2": PixelFormat.GREY16}
 _SIZE = struct.Struct("<I")
 
 
@@ -160,7 +159,7 @@ def _stream(
 def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
     """The class of a stream: by its formats, and by the channels that roverd's sensors have."""
     names = {channel.name for channel in spec.channels}
-    if any(channel.format == "mjpg" for channel in spec.channels):
+    if any(channel.format in PICTURE_FORMATS for channel in spec.channels):
         return RecordableType.RGB_CAMERA, "camera"
     if "iq" in names:
         return RecordableType.RADAR_DATA, "radar"
@@ -273,32 +272,22 @@ def _piece(channel: ChannelSpec) -> Piece:
 
 
 def _content(channel: ChannelSpec) -> Content:
-    if channel.format == "mjpg":
-        return ImageContent(format="jpg", width=channel.shape[1], height=channel.shape[0])
-    if channel.format == "lzmaf":
-        return CustomContent(format=f"{channel.name}.xz")
-    pixel = _PIXELS.get(channel.dtype) if len(channel.shape) == 2 else None
-    if channel.dtype == "u1" and len(channel.shape) == 3 and channel.shape[2] == 3:
-        pixel = PixelFormat.RGB8
-    if pixel is None:
-        return CustomContent(channel.sample_bytes, f"{channel.name}.{channel.dtype}")
-    height, width = channel.shape[:2]
-    return ImageContent(format="raw", width=width, height=height, pixel_format=pixel)
+    block = CHANNEL_FORMATS[channel.format].content(channel)
+    if block.kind == "custom":
+        return CustomContent(block.size, block.format)
+    pixel = PixelFormat[block.pixel_format or "UNDEFINED"]
+    return ImageContent(
+        format=block.format, width=block.width, height=block.height, pixel_format=pixel
+    )
 
 
 def _decoded(spec: StreamSpec, message: Message) -> list[Buffer]:
     """A message's frames; those that hold several samples in one, decompressed."""
-    if all(channel.format != "lzma" for channel in spec.channels):
-        return list(message.frames)
-    frames = []
-    for channel, frame in zip(spec.channels, message.frames, strict=True):
-        if channel.format == "lzma":
+    frames = list(message.frames)
+    for at, channel in enumerate(spec.channels):
+        if channel.framing is Framing.JOINT:
+            values = np.empty((message.count or 0, *channel.shape), channel.np_dtype)
             where = f"{spec.name}: {channel.name}: data message {message.number}"
-            try:
-                frame = lzma.decompress(frame)
-            except lzma.LZMAError as error:
-                raise FormatError(f"{where}: {error}") from None
-            if len(frame) != (message.count or 0) * channel.sample_bytes:
-                raise FormatError(f"{where}: {len(frame)} bytes of {message.count} samples")
-        frames.append(frame)
+            CHANNEL_FORMATS[channel.format].decoder()(frames[at], values, where)
+            frames[at] = values.tobytes()
     return frames
