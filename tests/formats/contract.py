@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,13 +19,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files, payload
+from recorder.contract.channel_formats.base import Framing
 from recorder.contract.errors import FormatError, StorageError
-from recorder.contract.streams import ChannelSpec
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Kind, check_data
+from recorder.contract.wire import Message as WireMessage
 from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd import (
     ChannelReader,
     ChannelWriter,
     create_writer,
+    known_lengths,
+    measure,
     open_channel,
     resume_writer,
 )
@@ -45,7 +52,7 @@ class Message:
 
 
 class ChannelContract(ABC):
-    """The suite.  Hooks: `spec`, `message`, `oracle`, `whole_samples`, and perhaps `cuts`."""
+    """The suite.  Hooks: `spec`, `message`, `oracle`, `whole_samples`; `cuts`, `assert_decoded`."""
 
     spec: ClassVar[ChannelSpec]
     rate_hz: ClassVar[float | None] = 20.0
@@ -113,7 +120,79 @@ class ChannelContract(ABC):
     def content(self, folder: Path) -> dict[str, bytes]:
         return {p.name: p.read_bytes() for p in folder.iterdir()}
 
-    # --- tests
+    # --- tests of the codec
+
+    @pytest.mark.parametrize("by_stream", [False, True])
+    def test_codec_and_storage_agree(self, tmp_path: Path, by_stream: bool) -> None:
+        """What the codec encodes, by settings or without, the storage reads and the codec too."""
+        codec = CHANNEL_FORMATS[self.spec.format]
+        encode = codec.encode
+        if by_stream:
+            encode = codec.encoder(StreamSpec("s", (self.spec,)), self.spec)
+        decode = codec.decoder()
+        messages, decoded = [], []
+        for values in (m.values for m in self.messages()):
+            encoded = encode(values)
+            assert len(encoded) == (len(values) if codec.framing is Framing.EACH else 1)
+            (frame,), sizes = payload((self.spec,), (encoded,))
+            assert len(sizes) == self.spec.variable
+            out = np.empty_like(values)
+            for part, target in zip(encoded, out if self.spec.variable else [out], strict=True):
+                decode(part, target, "here")
+            decoded.append(out)
+            messages.append(Message(bytes(frame), sizes[0] if sizes else None, values, []))
+            wire = WireMessage(
+                Kind.DATA, "s", count=len(values), t_mono_ns=np.arange(len(values)),
+                sizes=sizes, frames=[frame],
+            )  # fmt: skip
+            check_data(wire, StreamSpec("s", (self.spec,)))
+        self.write(tmp_path, messages)
+        with self.open(tmp_path) as channel:
+            np.testing.assert_array_equal(channel.read(0, len(channel)), np.concatenate(decoded))
+            for index in range(len(channel)):
+                np.testing.assert_array_equal(channel.check(index), channel[index])
+            channel.check_finished()
+        self.assert_decoded(np.concatenate(decoded), self.values(messages))
+
+    def assert_decoded(self, decoded: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+        """What the codec gave back is what it was given."""
+        np.testing.assert_array_equal(decoded, values)
+
+    def test_codec_names_the_frame_that_does_not_decode(self) -> None:
+        decode = CHANNEL_FORMATS[self.spec.format].decoder()
+        for wrong in (b"no frame", b""):
+            with pytest.raises(FormatError, match="here"):
+                decode(wrong, np.empty((1, *self.spec.shape), self.spec.np_dtype), "here")
+
+    # --- tests of the storage
+
+    def test_files_are_those_of_the_description(self, tmp_path: Path) -> None:
+        writer = self.create(tmp_path)
+        self.extend(writer, self.messages())
+        lengths = self.close(writer)
+        assert set(lengths) == set(channel_files(self.spec.name, self.spec.format))
+        known = known_lengths(self.spec, sum(self.counts))
+        assert known.items() <= lengths.items()
+
+    def test_measure_and_cut_before_every_sample(self, tmp_path: Path) -> None:
+        messages = self.messages()
+        self.write(tmp_path / "whole", messages, finish=False)
+        values = self.values(messages)
+        extent = measure(tmp_path / "whole", self.spec, 0)
+        assert extent.samples == len(values)
+        for samples in range(len(values) + 1):
+            kept, lengths = extent.cut(samples)
+            assert kept <= samples
+            folder = tmp_path / str(samples)
+            shutil.copytree(tmp_path / "whole", folder)
+            for name, length in lengths.items():
+                os.truncate(folder / name, length)
+            with self.open(folder, partial=True) as channel:
+                np.testing.assert_array_equal(channel.read(0, len(channel)), values[:kept])
+            assert measure(folder, self.spec, kept).samples == kept
+        for name in self.content(tmp_path / "whole"):
+            (tmp_path / "whole" / name).unlink()
+            assert measure(tmp_path / "whole", self.spec, 0).samples == 0
 
     def test_round_trip(self, tmp_path: Path) -> None:
         messages = self.messages()

@@ -15,10 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.errors import FormatError, StorageError
+from recorder.contract.channel_formats import CHANNEL_FORMATS, RECORDED_FORMATS
+from recorder.contract.channel_formats.base import Framing
+from recorder.contract.errors import FormatError, ProtocolError, StorageError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import PosixDisk
-from recorder.formats.roverd import create_writer, open_channel, resume_writer
+from recorder.formats.roverd import (
+    CHANNEL_STORAGE,
+    create_writer,
+    open_channel,
+    resume_writer,
+)
 from recorder.formats.roverd.avi import AviLayout
 from tests.formats.contract import ChannelContract, Message
 
@@ -129,6 +136,10 @@ class TestMjpg(ChannelContract):
         sizes = np.array([len(e) for e in encoded], np.uint32)
         return Message(b"".join(encoded), sizes, np.stack(values), encoded)
 
+    def assert_decoded(self, decoded: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+        """JPEG loses a little; pictures are encoded from BGR and decoded to RGB."""
+        assert np.abs(decoded[..., ::-1].astype(int) - values).mean() < 6
+
     def oracle(self, folder: Path) -> npt.NDArray[Any]:
         """FFmpeg finds the frames, imdecode gives their pixels."""
         video = cv2.VideoCapture(
@@ -154,6 +165,57 @@ class TestMjpg(ChannelContract):
             *range(300, HEADER_BYTES - 50, 997),
             *range(HEADER_BYTES - 50, size),
         ]
+
+
+# --- the registries
+
+
+def test_every_format_has_a_codec_and_a_storage() -> None:
+    assert CHANNEL_FORMATS.keys() == CHANNEL_STORAGE.keys()
+    assert all(found.name == name for name, found in CHANNEL_FORMATS.items())
+
+
+def test_every_recorded_format_is_in_this_suite() -> None:
+    suites = [TestRaw, TestLzma, TestLzmaf, TestMjpg]
+    assert {suite.spec.format for suite in suites} == set(RECORDED_FORMATS)
+    assert {found.recorded_as for found in CHANNEL_FORMATS.values()} == set(RECORDED_FORMATS)
+
+
+@pytest.mark.parametrize("name", CHANNEL_FORMATS)
+def test_what_a_format_encodes_it_decodes(name: str) -> None:
+    """Also of formats that are not recorded, whose frames are files."""
+    codec, rng = CHANNEL_FORMATS[name], np.random.default_rng(2)
+    values = cv2.resize(rng.integers(0, 256, (3, 5, 3)).astype(np.uint8), (40, 24))[None]
+    assert codec.fits(values.dtype, values.shape[1:])
+    out = np.empty_like(values)
+    together = codec.framing in (Framing.PLAIN, Framing.JOINT)
+    (frame,) = codec.encode(values)
+    codec.decoder()(frame, out if together else out[0], "here")
+    if codec.picture:
+        assert np.abs(out[..., ::-1].astype(int) - values).mean() < 6
+        assert codec.shape_fault(bytes(frame), (24, 40, 3)) is None
+        assert "a frame of (40, 24)" in str(codec.shape_fault(bytes(frame), (24, 41, 3)))
+        assert codec.hidden_fault(bytes(frame)) is None
+        assert codec.hidden_fault(bytes(frame[:-2])) == "the JPEG is cut short"
+    else:
+        np.testing.assert_array_equal(out, values)
+    with pytest.raises(FormatError, match="here"):
+        codec.decoder()(b"none of its frames", out, "here")
+
+
+@pytest.mark.parametrize("name", ["zip", "", "RAW", "mjpeg"])
+def test_an_unknown_format_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ProtocolError, match=f"channel 'acc': format '{name}' is not recorded"):
+        ChannelSpec("acc", name, "u1")
+    known = ", ".join(CHANNEL_FORMATS)
+    with pytest.raises(FormatError, match=f"channel 'acc': format '{name}' is none of {known}"):
+        open_channel(tmp_path, "acc", {"format": name, "type": "u1", "shape": []})
+
+
+@pytest.mark.parametrize("name", sorted(CHANNEL_FORMATS.keys() - set(RECORDED_FORMATS)))
+def test_a_format_that_is_only_read_cannot_be_declared(name: str) -> None:
+    with pytest.raises(ProtocolError, match=f"format '{name}' is not recorded"):
+        ChannelSpec("acc", name, "u1", (4, 4, 3))
 
 
 # --- special to one format
@@ -259,7 +321,7 @@ def test_lzmaf_resume_wants_lengths_of_one_sample(tmp_path: Path) -> None:
             suite.resume(tmp_path, wrong)
 
 
-@pytest.mark.parametrize("fmt", ["raw", "lzma", "lzmaf", "mjpg"])
+@pytest.mark.parametrize("fmt", RECORDED_FORMATS)
 def test_resume_at_nothing(tmp_path: Path, fmt: str) -> None:
     """A commit may come before a file's first bytes reached the kernel."""
     spec = ChannelSpec("c", fmt, "u1", (8, 8, 3))
