@@ -207,11 +207,12 @@ def check_data(message: Message, spec: StreamSpec) -> None:
     sizes = iter(message.sizes)
     for channel, frame in zip(spec.channels, message.frames, strict=True):
         length = buffer_size(frame)
-        if channel.variable:
+        framing = channel.framing
+        if framing is Framing.EACH:
             size = next(sizes, None)
             if size is None or sum(size.tolist()) != length or not size.all():
                 raise ProtocolError(f"{where}: sizes of {channel.name} do not add up to {length}")
-        elif channel.framing is Framing.PLAIN and length != message.count * channel.sample_bytes:
+        elif framing is Framing.PLAIN and length != message.count * channel.sample_bytes:
             raise ProtocolError(
                 f"{where}: {channel.name} has {length} bytes, not {message.count} x "
                 f"{channel.sample_bytes}"

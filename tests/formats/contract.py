@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pytest
 
 from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files, payload
-from recorder.contract.channel_formats.base import Framing
+from recorder.contract.channel_formats.base import Encode, Framing
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, check_data
@@ -126,7 +126,7 @@ class ChannelContract(ABC):
     def test_codec_and_storage_agree(self, tmp_path: Path, by_stream: bool) -> None:
         """What the codec encodes, by settings or without, the storage reads and the codec too."""
         codec = CHANNEL_FORMATS[self.spec.format]
-        encode = codec.encode
+        encode: Encode = codec.encode
         if by_stream:
             encode = codec.encoder(StreamSpec("s", (self.spec,)), self.spec)
         decode = codec.decoder()

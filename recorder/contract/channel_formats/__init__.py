@@ -54,10 +54,9 @@ def payload(
         channels: the stream's, in the order of its declaration.
         encoded: the frames that each channel's codec gave.
     """
-    frames = [parts[0] if len(parts) == 1 else b"".join(parts) for parts in encoded]
-    sizes = tuple(
-        np.array([len(part) for part in parts], np.uint32)
-        for channel, parts in zip(channels, encoded, strict=True)
-        if channel.variable
-    )
-    return frames, sizes
+    frames, sizes = [], []
+    for channel, parts in zip(channels, encoded, strict=True):
+        if channel.variable:
+            sizes.append(np.array([len(part) for part in parts], np.uint32))
+        frames.append(parts[0] if len(parts) == 1 else b"".join(parts))
+    return frames, tuple(sizes)
