@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Sample
-from recorder.contract.channel_formats import CHANNEL_FORMATS, payload
-from recorder.contract.channel_formats.base import Encode, Framing
+from recorder.contract.channel_formats import CHANNEL_FORMATS, Encode, Framing, payload
 from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.contract.channel_formats.base import Framing
+from recorder.contract.channel_formats import Framing
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, RECORDED_FORMATS
-from recorder.contract.channel_formats.base import Framing
+from recorder.contract.channel_formats import CHANNEL_FORMATS, RECORDED_FORMATS, Framing
 from recorder.contract.errors import ProtocolError
 
 TIME_CHANNELS: Mapping[str, str] = {"ts": "f8", "seq": "u8", "t_mono": "u8", "t_dev": "u8"}

@@ -36,8 +36,8 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats.base import Buffer as Buffer
-from recorder.contract.channel_formats.base import Framing
+from recorder.contract.channel_formats import Buffer as Buffer
+from recorder.contract.channel_formats import Framing
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS
-from recorder.contract.channel_formats.base import Framing
+from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.errors import FormatError, RecorderError
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.formats.roverd import ChannelReader, open_channel

@@ -25,8 +25,8 @@ import numpy as np
 from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.formats import roverd
 from recorder.formats.disk import Disk
+from recorder.formats.roverd import mjpg
 from recorder.formats.roverd.avi import AviLayout
 from recorder.formats.roverd.avi_writer import AviWriter
 from recorder.session.layout import SessionPlan
@@ -144,8 +144,8 @@ def small_layout(spec: ChannelSpec, rate_hz: float | None) -> AviLayout:
 def small_videos() -> Iterator[None]:
     """Videos get short segments and headers, so that few frames make several of them."""
     with (
-        mock.patch.object(roverd, "AviWriter", SmallAvi),
-        mock.patch.object(roverd, "_avi_layout", small_layout),
+        mock.patch.object(mjpg, "AviWriter", SmallAvi),
+        mock.patch.object(mjpg, "_avi_layout", small_layout),
     ):
         yield
 

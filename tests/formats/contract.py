@@ -19,8 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, channel_files, payload
-from recorder.contract.channel_formats.base import Encode, Framing
+from recorder.contract.channel_formats import (
+    CHANNEL_FORMATS,
+    Encode,
+    Framing,
+    channel_files,
+    payload,
+)
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, check_data

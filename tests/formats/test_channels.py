@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, RECORDED_FORMATS
-from recorder.contract.channel_formats.base import Framing
+from recorder.contract.channel_formats import CHANNEL_FORMATS, RECORDED_FORMATS, Framing
 from recorder.contract.errors import FormatError, ProtocolError, StorageError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import PosixDisk

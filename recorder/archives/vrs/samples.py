@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from recorder.archives.base import Job
 from recorder.archives.vrs.metadata_records import clock_offset_ns
-from recorder.contract.channel_formats import CHANNEL_FORMATS
-from recorder.contract.channel_formats.base import Framing
+from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
 from recorder.session.playback import Chunk, play, recorded_spec

@@ -7,18 +7,264 @@ traces of roverd hold besides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import io
+import lzma
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats.arrays import Npz, Raw, Xz, XzFrames
-from recorder.contract.channel_formats.base import Buffer, ChannelFormat
-from recorder.contract.channel_formats.jpeg import Jpeg
+from recorder.contract.channel_formats.jpeg import decode_jpeg, encode_jpeg, jpeg_size
+from recorder.contract.channel_formats.xz import WORTH, BlockUnpacker, XzCompressor, decompress
+from recorder.contract.errors import FormatError, StreamChangedError
 
 if TYPE_CHECKING:
-    from recorder.contract.streams import ChannelSpec
+    from recorder.contract.streams import ChannelSpec, StreamSpec
+
+DEFAULT_JPEG_QUALITY = 90
+
+Buffer = bytes | bytearray | memoryview
+Encode = Callable[[npt.NDArray[Any]], Sequence[Buffer]]
+"""From samples, [n, *shape], to frames: n of them, or one, as the format's framing has it."""
+Decode = Callable[[Buffer, npt.NDArray[Any], str], None]
+"""From a frame to the array that it fills; the text names the frame in errors."""
+
+_COPIED_BYTES = 4096  # up to here a copy is cheaper than a view
+_NPZ_KEY = "data"
+_PIXELS = {"u1": "GREY8", "u2": "GREY16"}
+
+
+class Framing(Enum):
+    """How a data message carries samples of a channel."""
+
+    PLAIN = "values"
+    """One frame: the samples' values, one after another."""
+    JOINT = "all"
+    """One frame: all samples encoded together; the frame cannot be cut."""
+    EACH = "each"
+    """One frame, joined from an encoded sample each; the header has their sizes."""
+    NONE = "none"
+    """Not at all: each sample is a file of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContentBlock:
+    """A sample as one content block of a VRS record.
+
+    Attributes:
+        kind: ``image`` or ``custom``.
+        format: the image's format, such as ``jpg``, or the name of a custom format.
+        size: bytes of a custom block; None where samples differ in length.
+        width, height: pixels of an image.
+        pixel_format: name of VRS's pixel format; empty where the image's own bytes have it.
+    """
+
+    kind: str
+    format: str
+    size: int | None = None
+    width: int = 0
+    height: int = 0
+    pixel_format: str = ""
+
+
+class ChannelFormat(ABC):
+    """The description and the codec of one format.
+
+    ::
+
+        encode = found.encoder(stream, channel)          # stateful: one for each channel
+        frames = encode(values)                          # [n, *shape] -> frames
+        decode = found.decoder()
+        decode(frames[0], out, "lidar/rng: sample 7")    # out [*shape], or [n, *shape]
+
+    A frame holds one sample where the framing is `EACH` or `NONE`, else all samples of a message.
+
+    Attributes:
+        name: the key in both registries, and the format's name in ``meta.json``.
+        recorded_as: the format that a new recording has of such a channel; its own name where
+            drivers may declare it.
+        framing: how a data message carries its samples.
+        holds: dtype and shape that it is limited to, for people; empty where it takes any.
+        picture: samples are pictures.
+    """
+
+    framing: ClassVar[Framing]
+    holds: ClassVar[str] = ""
+    picture: ClassVar[bool] = False
+
+    def __init__(self, name: str, recorded_as: str | None = None) -> None:
+        self.name = name
+        self.recorded_as = recorded_as or name
+
+    @property
+    def variable(self) -> bool:
+        """Whether encoded samples differ in length, so that a data message has their sizes."""
+        return self.framing is Framing.EACH
+
+    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:  # noqa: ARG002
+        """Whether a channel of that dtype and sample shape can have the format."""
+        return True
+
+    def files(self, channel: str) -> tuple[str, ...]:
+        """Names of a channel's files (or of its folder); the first is the channel's own."""
+        return (channel,)
+
+    def content(self, channel: ChannelSpec) -> ContentBlock:
+        """The block of VRS that a sample is, where it is a block of its own."""
+        dtype, shape = channel.dtype, channel.shape
+        pixel = _PIXELS.get(dtype, "") if len(shape) == 2 else ""
+        if dtype == "u1" and len(shape) == 3 and shape[2] == 3:
+            pixel = "RGB8"
+        if not pixel:
+            return ContentBlock("custom", f"{channel.name}.{dtype}", channel.sample_bytes)
+        return ContentBlock("image", "raw", None, shape[1], shape[0], pixel)
+
+    @abstractmethod
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
+        """Frames of samples [n, *shape], by the format's general way and without settings."""
+
+    def encoder(self, stream: StreamSpec, channel: ChannelSpec) -> Encode:  # noqa: ARG002
+        """The codec of a driver, which knows the stream's settings; any reader reads its frames.
+
+        Raises:
+            StreamChangedError: when it is called: values cannot be encoded.
+        """
+        return self.encode
+
+    @abstractmethod
+    def decoder(self) -> Decode:
+        """A function that fills an array from a frame; several threads may use it.
+
+        Raises:
+            FormatError: when it is called: the frame does not hold what the array is to hold.
+        """
+
+    def shape_fault(self, frame: bytes, shape: tuple[int, ...]) -> str | None:  # noqa: ARG002
+        """Why an encoded sample is not of that shape, where its header says so; else None."""
+        return None
+
+    def hidden_fault(self, frame: bytes) -> str | None:  # noqa: ARG002
+        """What is wrong with an encoded sample that decodes all the same; else None."""
+        return None
+
+
+class Raw(ChannelFormat):
+    """Values one after another, little-endian, without any header."""
+
+    framing = Framing.PLAIN
+
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
+        if values.nbytes <= _COPIED_BYTES:
+            return [values.tobytes()]
+        return [np.ascontiguousarray(values).reshape(-1).view(np.uint8).data]
+
+    def decoder(self) -> Decode:
+        return _fill
+
+
+class Xz(ChannelFormat):
+    """All samples of a message in one xz stream."""
+
+    framing = Framing.JOINT
+
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
+        return [lzma.compress(values.tobytes(), preset=0)]
+
+    def encoder(self, stream: StreamSpec, channel: ChannelSpec) -> Encode:
+        compress = _compressor(stream, channel).compress
+        return lambda values: [compress(values)]
+
+    def decoder(self) -> Decode:
+        def decode(frame: Buffer, out: npt.NDArray[Any], where: str) -> None:
+            try:
+                data = lzma.decompress(frame)
+            except lzma.LZMAError as error:
+                raise FormatError(f"{where}: {error}") from None
+            _fill(data, out, where)
+
+        return decode
+
+
+class XzFrames(ChannelFormat):
+    """Every sample an xz stream of its own; an index file has their ends."""
+
+    framing = Framing.EACH
+
+    def files(self, channel: str) -> tuple[str, ...]:
+        return channel, channel + "_i"
+
+    def content(self, channel: ChannelSpec) -> ContentBlock:
+        return ContentBlock("custom", f"{channel.name}.xz")
+
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
+        return [lzma.compress(value.tobytes(), preset=0) for value in values]
+
+    def encoder(self, stream: StreamSpec, channel: ChannelSpec) -> Encode:
+        compress = _compressor(stream, channel).compress
+        return lambda values: [compress(value) for value in values]
+
+    def decoder(self) -> Decode:
+        unpack = BlockUnpacker().unpack
+
+        def decode(frame: Buffer, out: npt.NDArray[Any], where: str) -> None:
+            stream, flat = bytes(frame), out.reshape(-1).view(np.uint8)
+            if not unpack(stream, flat):
+                flat[:] = np.frombuffer(decompress(stream, len(flat), where), np.uint8)
+
+        return decode
+
+
+class Npz(ChannelFormat):
+    """Every sample a file: a zip with one array in it (numpy, ``numpy.lib.format``)."""
+
+    framing = Framing.NONE
+
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
+        return [pack_npz(value) for value in values]
+
+    def decoder(self) -> Decode:
+        return _load
+
+
+class Jpeg(ChannelFormat):
+    """Every picture a JPEG, u1 [height, width, 3]: encoded from BGR, decoded to RGB."""
+
+    framing = Framing.EACH
+    holds = "u1 [height, width, 3]"
+    picture = True
+
+    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+        return dtype == np.uint8 and len(shape) == 3 and shape[2] == 3
+
+    def content(self, channel: ChannelSpec) -> ContentBlock:
+        height, width, _ = channel.shape
+        return ContentBlock("image", "jpg", None, width, height)
+
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
+        return _encode_jpegs(values, DEFAULT_JPEG_QUALITY, self.name)
+
+    def encoder(self, stream: StreamSpec, channel: ChannelSpec) -> Encode:  # noqa: ARG002
+        quality = int(stream.settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
+        return lambda values: _encode_jpegs(values, quality, stream.name)
+
+    def decoder(self) -> Decode:
+        return decode_jpeg
+
+    def shape_fault(self, frame: bytes, shape: tuple[int, ...]) -> str | None:
+        size = jpeg_size(frame)
+        if size == shape[:2]:
+            return None
+        return f"a frame of {size and size[::-1]} where {shape[1::-1]} is declared"
+
+    def hidden_fault(self, frame: bytes) -> str | None:
+        # A JPEG that was cut decodes all the same, its lower part grey.
+        return None if frame.rstrip(b"\0").endswith(b"\xff\xd9") else "the JPEG is cut short"
+
 
 CHANNEL_FORMATS: Mapping[str, ChannelFormat] = {
     found.name: found
@@ -60,3 +306,47 @@ def payload(
             sizes.append(np.array([len(part) for part in parts], np.uint32))
         frames.append(parts[0] if len(parts) == 1 else b"".join(parts))
     return frames, tuple(sizes)
+
+
+def pack_npz(value: npt.NDArray[Any], compress: bool = False) -> bytes:
+    """An array as a file; deflated where asked for."""
+    file = io.BytesIO()
+    save = np.savez_compressed if compress else np.savez
+    save(file, data=value)
+    return file.getvalue()
+
+
+def _compressor(stream: StreamSpec, channel: ChannelSpec) -> XzCompressor:
+    worth = float(stream.settings.get("xz_worth", WORTH))
+    return XzCompressor(channel.np_dtype.itemsize, channel.delta, worth)
+
+
+def _fill(data: Buffer, out: npt.NDArray[Any], where: str) -> None:
+    flat, values = out.reshape(-1).view(np.uint8), np.frombuffer(data, np.uint8)
+    if len(values) != len(flat):
+        raise FormatError(f"{where}: {len(values)} bytes of {len(out)} samples")
+    flat[:] = values
+
+
+def _load(frame: Buffer, out: npt.NDArray[Any], where: str) -> None:
+    try:
+        with np.load(io.BytesIO(frame), allow_pickle=False) as arrays:
+            values = np.asarray(arrays[_NPZ_KEY])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise FormatError(f"{where}: not an npz with an array {_NPZ_KEY!r}: {error}") from None
+    if values.dtype != out.dtype or values.shape != out.shape:
+        raise FormatError(
+            f"{where}: holds {values.dtype} {list(values.shape)}, the channel's are "
+            f"{out.dtype} {list(out.shape)}"
+        )
+    out[...] = values
+
+
+def _encode_jpegs(images: npt.NDArray[Any], quality: int, where: str) -> list[Buffer]:
+    frames: list[Buffer] = []
+    for image in images:
+        frame = encode_jpeg(image, quality)
+        if frame is None:
+            raise StreamChangedError(f"{where}: OpenCV cannot encode a frame as JPEG")
+        frames.append(frame)
+    return frames

@@ -1,72 +1,13 @@
-"""``mjpg`` and ``jpg``: pictures as JPEGs (ITU-T T.81)."""
+"""Pictures as JPEGs (ITU-T T.81)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats.base import (
-    Buffer,
-    ChannelFormat,
-    ContentBlock,
-    Decode,
-    Encode,
-    Framing,
-)
-from recorder.contract.errors import FormatError, StreamChangedError
-
-if TYPE_CHECKING:
-    from recorder.contract.streams import ChannelSpec, StreamSpec
-
-DEFAULT_JPEG_QUALITY = 90
-
-
-class Jpeg(ChannelFormat):
-    """Every picture a JPEG, u1 [height, width, 3]: encoded from BGR, decoded to RGB."""
-
-    framing = Framing.EACH
-    holds = "u1 [height, width, 3]"
-    picture = True
-
-    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-        return dtype == np.uint8 and len(shape) == 3 and shape[2] == 3
-
-    def content(self, channel: ChannelSpec) -> ContentBlock:
-        height, width, _ = channel.shape
-        return ContentBlock("image", "jpg", None, width, height)
-
-    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
-        return _encode(values, DEFAULT_JPEG_QUALITY, self.name)
-
-    def encoder(self, stream: StreamSpec, channel: ChannelSpec) -> Encode:  # noqa: ARG002
-        quality = int(stream.settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
-        return lambda values: _encode(values, quality, stream.name)
-
-    def decoder(self) -> Decode:
-        return decode_jpeg
-
-    def shape_fault(self, frame: bytes, shape: tuple[int, ...]) -> str | None:
-        size = jpeg_size(frame)
-        if size == shape[:2]:
-            return None
-        return f"a frame of {size and size[::-1]} where {shape[1::-1]} is declared"
-
-    def hidden_fault(self, frame: bytes) -> str | None:
-        # A JPEG that was cut decodes all the same, its lower part grey.
-        return None if frame.rstrip(b"\0").endswith(b"\xff\xd9") else "the JPEG is cut short"
-
-
-def _encode(images: npt.NDArray[Any], quality: int, where: str) -> list[Buffer]:
-    frames: list[Buffer] = []
-    for image in images:
-        frame = encode_jpeg(image, quality)
-        if frame is None:
-            raise StreamChangedError(f"{where}: OpenCV cannot encode a frame as JPEG")
-        frames.append(frame)
-    return frames
+from recorder.contract.errors import FormatError
 
 
 def encode_jpeg(image: npt.NDArray[np.uint8], quality: int) -> memoryview | None:
@@ -88,7 +29,7 @@ def encode_jpeg(image: npt.NDArray[np.uint8], quality: int) -> memoryview | None
     return encoded.reshape(-1).data  # its own memory, nobody else's: no copy
 
 
-def decode_jpeg(data: Buffer, out: npt.NDArray[Any], where: str) -> None:
+def decode_jpeg(data: bytes | bytearray | memoryview, out: npt.NDArray[Any], where: str) -> None:
     """Decode a JPEG into RGB.
 
     Args:

@@ -28,6 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.errors import FormatError
+
 HEADER_BYTES = FOOTER_BYTES = 12
 HEADER_MAGIC, FOOTER_MAGIC = b"\xfd7zXZ\0", b"YZ"
 _CHECK = lzma.CHECK_CRC32
@@ -211,6 +213,19 @@ def _join(blocks: list[_Block]) -> bytes:
     tail = (len(index) // 4 - 1).to_bytes(4, "little") + _FLAGS
     footer = _crc(tail) + tail + FOOTER_MAGIC
     return b"".join([_HEADER, *(block.data for block in blocks), index, footer])
+
+
+def decompress(stream: bytes, size: int, where: str) -> bytes:
+    """The bytes of a stream that holds so many, by liblzma; FormatError starts with `where`."""
+    decoder = lzma.LZMADecompressor()
+    try:
+        # Bounded: a damaged stream must not unpack to more than a sample.
+        values = decoder.decompress(stream, size + 1)
+    except lzma.LZMAError as error:
+        raise FormatError(f"{where}: {error}") from None
+    if not decoder.eof or decoder.unused_data or len(values) != size:
+        raise FormatError(f"{where} is not one xz stream of {size} bytes")
+    return values
 
 
 class BlockUnpacker:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats.arrays import pack_npz
+from recorder.contract.channel_formats import pack_npz
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import FormatError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recorder.contract.errors import FormatError, StorageError
+from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
 from recorder.formats.roverd.avi import CHUNK, AviLayout
 from recorder.formats.roverd.avi_demux import chunk_id_fits, find_frames
@@ -93,17 +94,18 @@ class AviStorage(ChannelStorage):
     reader = MjpgReader
 
     def create(self, disk: Disk) -> AviWriter:
-        return AviWriter.create(self.path, disk, self._layout())
+        return AviWriter.create(self.path, disk, _avi_layout(self.spec, self.rate_hz))
 
     def resume(self, disk: Disk, lengths: Mapping[str, int]) -> AviWriter:
-        length = committed_length(lengths, self.path)
-        return AviWriter.resume(self.path, disk, length, self._layout())
+        layout = _avi_layout(self.spec, self.rate_hz)
+        return AviWriter.resume(self.path, disk, committed_length(lengths, self.path), layout)
 
     def measure(self, committed: int) -> AviExtent:  # noqa: ARG002
         return AviExtent(self.path)
 
-    def _layout(self) -> AviLayout:
-        height, width, _ = self.spec.shape
-        if max(width, height) > 0x7FFFFFFF:
-            raise StorageError(f"{self.spec.name}: an AVI cannot hold frames of {width} x {height}")
-        return AviLayout.of(width, height, self.rate_hz)
+
+def _avi_layout(spec: ChannelSpec, rate_hz: float | None) -> AviLayout:
+    height, width, _ = spec.shape
+    if max(width, height) > 0x7FFFFFFF:
+        raise StorageError(f"{spec.name}: an AVI cannot hold frames of {width} x {height}")
+    return AviLayout.of(width, height, rate_hz)

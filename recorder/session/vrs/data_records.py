@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, PICTURE_FORMATS
-from recorder.contract.channel_formats.base import Framing
+from recorder.contract.channel_formats import CHANNEL_FORMATS, PICTURE_FORMATS, Framing
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer, Message
 from recorder.formats.vrs import (
