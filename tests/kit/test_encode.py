@@ -70,6 +70,15 @@ def test_arrays_that_are_not_contiguous() -> None:
     assert [lzma.decompress(p) for p in parts(frames[1], sizes[0])] == [b"\0\0", b"\2\0"]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_large_raw_array_is_sent_without_a_copy(dtype: str) -> None:
+    values = np.arange(2 * 5000).reshape(2, 5000).astype("<" + dtype)
+    spec = StreamSpec("s", (ChannelSpec("a", "raw", dtype, (5000,)),))
+    frames, _ = Encoder(spec).encode(Sample("s", np.arange(2), {"a": values}))
+    assert bytes(frames[0]) == values.tobytes() and len(frames[0]) == values.nbytes
+    assert np.shares_memory(np.frombuffer(frames[0], np.uint8), values)
+
+
 @given(st.data())
 def test_rows_are_packed_or_stored_and_come_back(data: st.DataObject) -> None:
     """Arrays of many rows: noise, ramps and zeros in bands that move from frame to frame."""

@@ -10,6 +10,8 @@ format     on disk                                         recorded    random ac
 ``npz``    a folder, an array file a sample                exported    file name
 ``jpg``    a folder, a JPEG a sample                       exported    file name
 =========  ==============================================  ==========  ==========================
+
+A new format is a row of `CHANNEL_STORAGE`, and one of `recorder.contract.channel_formats`.
 """
 
 from __future__ import annotations
