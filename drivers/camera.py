@@ -1,9 +1,9 @@
 """Camera driver: V4L2 devices, RTSP and HTTP streams, video files, and a simulated camera.
 
-One stream with the sensor's name, one channel ``video.avi`` (mjpg, u1 [height, width, 3], BGR).
-Where the source holds JPEGs already (a camera's own MJPEG, MJPEG in any container, a JPEG
-sequence) they are passed through byte for byte, without what is padded after the end of an image;
-everything else is decoded here and encoded by the kit.
+The driver has one stream with the sensor's name and one channel ``video.avi`` (mjpg, u1 [height,
+width, 3], BGR).  JPEGs of the source (a camera's own MJPEG, MJPEG in any container, a JPEG
+sequence) are recorded byte for byte, without the padding after the end of an image.  Other
+formats are decoded here and encoded by the kit.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from recorder.contract.errors import RecorderError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 CHANNEL: Final = "video.avi"
-_BYTES_PER_PIXEL = 0.35  # of a JPEG at quality 90 of a street scene, from above
+_BYTES_PER_PIXEL = 0.35  # upper bound for a JPEG of a street scene at quality 90
 _TURN_S = 0.2
 
 _LIVE_OPTIONS: Final[OptionTable] = {
     "timeout_s": Option(
-        "float", 5.0, "live: without a picture for so long, a device is gone",
+        "float", 5.0, "live: time without a picture after which the device is lost [s]",
         minimum=0.5, maximum=60,
     ),
     "controls": Option(
-        "map", None, "v4l2: controls to set, by the names of `v4l2-ctl --list-ctrls`",
+        "map", None, "v4l2: controls to set, named as in `v4l2-ctl --list-ctrls`",
     ),
     "pixel_format": Option(
-        "str", None, "v4l2: what the device gives (default: MJPG where it can, else decoded)",
+        "str", None, "v4l2: the device's format (default: MJPG if offered, else a decodable one)",
         choices=PIXEL_FORMATS,
     ),
     "frame_number_header": Option(
-        "str", "X-Frame-Number", "http: a part's header with its picture's number",
+        "str", "X-Frame-Number", "http: header of a part that holds the picture's number",
     ),
 }  # fmt: skip
 
@@ -63,12 +63,12 @@ _LIVE_OPTIONS: Final[OptionTable] = {
 class CameraDriver(Driver):
     """Records a camera, plays a video file, or draws the simulated world.
 
-    Stamps of files are the container's presentation times of the frames' starts, in ns from the
-    first frame; where a container gives none, or one that does not increase, they go on by 1/fps.
-    Stamps of V4L2 are the kernel's; those of streams are the arrival here (see the modules of
-    `drivers._devices`).  A picture that does not decode is a counted loss, and so is a gap in a
-    device's own count; a file that ends before the number of frames that it declares is a
-    `SourceError`, after its last whole frame.
+    A file's stamps are the container's presentation times of the frames' starts, in ns from the
+    first frame.  Where a container has no stamp, or a stamp that does not increase, the next stamp
+    is 1/fps later.  V4L2 stamps are the kernel's; stamps of network streams are the arrival on this
+    machine (see the modules of `drivers._devices`).  A picture that cannot be decoded and a gap in
+    the device's own frame numbers are counted losses.  A file that ends before its declared number
+    of frames raises `SourceError` after its last complete frame.
 
     >>> driver = CameraDriver(sensor)
     >>> (spec,) = driver.open()
@@ -80,21 +80,21 @@ class CameraDriver(Driver):
     options: ClassVar = {
         "width": Option(
             "int", None,
-            "pixels; asked of a V4L2 device, others' frames are resized (default: the source's; "
-            "sim: 1280)",
+            "pixels; requested from a V4L2 device, frames of other sources are resized "
+            "(default: the source's width; sim: 1280)",
             minimum=32, maximum=16384,
         ),
         "height": Option(
-            "int", None, "pixels; one of width and height alone keeps the proportions",
+            "int", None, "pixels; with only one of width and height, the proportions are kept",
             minimum=32, maximum=16384,
         ),
         "fps": Option(
             "float", None,
-            "Hz; asked of a V4L2 device; a file is played at it (default: its own; sim: 30)",
+            "Hz; requested from a V4L2 device; playing rate of a file (default: its own; sim: 30)",
             minimum=0.01, maximum=1000,
         ),
         "quality": Option(
-            "int", 90, "JPEG quality of frames that are encoded here, not of JPEG sources",
+            "int", 90, "JPEG quality of frames encoded here; JPEGs of the source are not encoded",
             minimum=1, maximum=100,
         ),
         **_LIVE_OPTIONS,
@@ -102,13 +102,13 @@ class CameraDriver(Driver):
     }  # fmt: skip
     vrs_kind = "camera"
     schemes: ClassVar = {
-        "vrs": "PATH[#STREAM]: a camera's stream of a VRS file",
+        "vrs": "PATH[#STREAM]: a camera's stream in a VRS file",
         "sim": "the simulated world, with the frame's number in the picture",
         "file": "a video that OpenCV opens, or a pattern of numbered images (img_%04d.jpg)",
-        "v4l2": "/dev/videoN, better /dev/v4l/by-id/...: a camera of this machine",
+        "v4l2": "/dev/videoN, preferably /dev/v4l/by-id/...: a camera of this machine",
         "http": "//[USER:PASSWORD@]HOST[:PORT]/PATH: MJPEG (multipart/x-mixed-replace)",
         "https": "as http, over TLS",
-        "rtsp": "//[USER:PASSWORD@]HOST[:PORT]/PATH: what FFmpeg plays",
+        "rtsp": "//[USER:PASSWORD@]HOST[:PORT]/PATH: a stream that FFmpeg plays",
     }
     live_schemes: ClassVar = frozenset({"v4l2", "http", "https", "rtsp"})
 
@@ -120,16 +120,16 @@ class CameraDriver(Driver):
         self._video: VideoFile | None = None
         self._live: LiveCamera | None = None
         self._came: deque[Shot | Note] = deque()
-        self._device_clock: bool | None = None  # as first declared
+        self._device_clock: bool | None = None  # as declared at the first opening
         self._size: tuple[int, int] | None = None  # to resize to
 
     def open(self) -> Sequence[StreamSpec]:
-        """Open the source; its first picture is read, so that the declared size is true.
+        """Open the source and read its first picture to declare the true size.
 
         Raises:
-            SourceError: there is no such file, or no frame in it that decodes; a device cannot do
-                what the options ask for.
-            DeviceError: a device is not there, or gives no picture.
+            SourceError: the file does not exist or holds no frame that can be decoded; a device
+                does not support the options.
+            DeviceError: a device is absent or gives no picture.
         """
         if self.sensor.scheme in self.live_schemes:
             return [self._open_live()]
@@ -211,13 +211,13 @@ class CameraDriver(Driver):
         )
 
     def read(self) -> Item | None:
-        """The next frame, or the loss of one that does not decode.
+        """Return the next frame, or the loss of a frame that cannot be decoded.
 
         Raises:
-            EndOfSource: the file's last frame was given.
-            SourceError: the file ends before the frames that it declares.
-            DeviceError: the device went away.
-            StreamChangedError: a device's pictures have another size than at first.
+            EndOfSource: the file's last frame was already returned.
+            SourceError: the file ends before its declared number of frames.
+            DeviceError: the device is lost.
+            StreamChangedError: the size of a device's pictures has changed.
         """
         if self._simulated is not None:
             return self._draw(self._simulated)

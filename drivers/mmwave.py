@@ -1,9 +1,9 @@
-"""Radar driver: TI mmWave devices behind a DCA1000EVM, raw captures of them, and simulated ones.
+"""Radar driver: TI mmWave devices behind a DCA1000EVM, raw captures and simulated radars.
 
-One stream with the sensor's name: ``iq`` (i2 [chirps, tx, rx, values], as it comes from the
-DCA1000: two lanes interleaved) and ``valid`` (u1, 1 where nothing of the frame is missing), with
-``radar.json`` beside them.  The recorder never reorders IQ; ``iq_order`` only says what the order
-is, so a wrong setting can be put right later in ``radar.json``.
+The driver has one stream with the sensor's name.  Its channels are ``iq`` (i2 [chirps, tx, rx,
+values], in the DCA1000's order: two interleaved lanes) and ``valid`` (u1, 1 where the frame is
+complete); ``radar.json`` is stored beside them.  The recorder never reorders IQ; ``iq_order`` only
+names the order, so a wrong setting can be corrected later in ``radar.json``.
 """
 
 from __future__ import annotations
@@ -44,50 +44,63 @@ __all__ = ["SIM_CHIRP", "MmwaveDriver"]
 
 Frame = npt.NDArray[np.int16]
 
-_TELL_NS = 1_000_000_000  # counts of packets are told at most so often
+_TELL_NS = 1_000_000_000  # shortest interval between two reports of packet counts
 
 _CHIRP_OPTIONS = {
     "device": Option("str", None, "TI's name of the device", choices=tuple(DEVICES)),
-    "frequency": Option("float", None, "start of the ramp, GHz", minimum=57, maximum=81),
-    "idle_time": Option("float", None, "ramp's end to next ramp, us", minimum=0, maximum=5300),
+    "frequency": Option("float", None, "start frequency of the ramp, GHz", minimum=57, maximum=81),
+    "idle_time": Option(
+        "float", None, "end of a ramp to start of the next, us", minimum=0, maximum=5300
+    ),
     "adc_start_time": Option(
-        "float", None, "ramp's start to first sample, us", minimum=0, maximum=4096
+        "float", None, "start of the ramp to the first sample, us", minimum=0, maximum=4096
     ),
     "ramp_end_time": Option("float", None, "length of the ramp, us", minimum=0.1, maximum=5300),
     "tx_start_time": Option(
-        "float", 1.0, "ramp's start to transmitter's, us", minimum=-4096, maximum=4096
+        "float",
+        1.0,
+        "start of the ramp to start of the transmitter, us",
+        minimum=-4096,
+        maximum=4096,
     ),
-    "freq_slope": Option("float", None, "MHz/us", minimum=0.01, maximum=1000),
+    "freq_slope": Option("float", None, "slope of the ramp, MHz/us", minimum=0.01, maximum=1000),
     "adc_samples": Option("int", None, "samples per chirp, even", minimum=2, maximum=4096),
-    "sample_rate": Option("int", None, "ksps", minimum=100, maximum=50_000),
+    "sample_rate": Option("int", None, "ADC sample rate, ksps", minimum=100, maximum=50_000),
     "frame_length": Option(
-        "int", None, "chirps per frame of each transmitter", minimum=1, maximum=4096
+        "int", None, "chirps of each transmitter per frame", minimum=1, maximum=4096
     ),
-    "frame_period": Option("float", None, "frame to frame, ms", minimum=1, maximum=60_000),
-    "port": Option("str", None, "serial control port of the device; found by itself if absent"),
+    "frame_period": Option(
+        "float", None, "start of a frame to start of the next, ms", minimum=1, maximum=60_000
+    ),
+    "port": Option("str", None, "serial control port of the device; default: search for it"),
 }
 _CAPTURE_OPTIONS = {
-    "sys_ip": Option("str", "192.168.33.30", "this machine's address, as the card is set to"),
+    "sys_ip": Option("str", "192.168.33.30", "this machine's address, as configured on the card"),
     "fpga_ip": Option("str", "192.168.33.180", "the capture card's address"),
     "data_port": Option("int", 4098, "UDP port of the data", minimum=1, maximum=65535),
     "config_port": Option("int", 4096, "UDP port of the commands", minimum=1, maximum=65535),
-    "timeout": Option("float", 1.0, "for an answer or data, s", minimum=0.01, maximum=60),
+    "timeout": Option(
+        "float", 1.0, "longest wait for an answer or for data, s", minimum=0.01, maximum=60
+    ),
     "socket_buffer": Option(
         "int", 6_291_456, "receive buffer, bytes", minimum=65_536, maximum=2**31 - 1
     ),
-    "delay": Option("float", 5.0, "between packets of the card, us", minimum=0, maximum=524),
+    "delay": Option(
+        "float", 5.0, "pause between two packets of the card, us", minimum=0, maximum=524
+    ),
 }
 
 
 class MmwaveDriver(Driver):
-    """Records a radar, plays a raw capture of one, or simulates one.
+    """Records a radar, plays a raw capture, or simulates a radar.
 
-    A device's frame is stamped with the arrival of its last packet (see `AssembledFrame`), frame k
-    of a file with k * frame_period, that of the simulation by the end of its chirps, which is the
-    frame's time later.  A device's frame of which packets are lost has zeros there, ``valid`` 0,
-    and a state record that says how many; frames of which nothing came are counted as lost.  A
-    file's last frame that is not whole is counted as one lost sample; it is not recorded, since its
-    missing values would be made up.
+    The stamp of a device's frame is the arrival of its last packet (see `AssembledFrame`).  The
+    stamp of frame k of a file is k * frame_period.  The stamp of a simulated frame is the end of
+    its chirps, so it is later by the duration of the chirps.  Where a device's frame lacks packets,
+    the missing values are zero, ``valid`` is 0, and a state record holds the number of missing
+    packets and bytes.  Frames without any packet are counted as lost.  An incomplete last frame of
+    a file is counted as one lost sample and is not recorded, because its missing values would be
+    invented.
 
     >>> driver = MmwaveDriver(sensor)
     >>> (spec,) = driver.open()
@@ -100,25 +113,25 @@ class MmwaveDriver(Driver):
         "iq_order": Option(
             "str",
             "qqii",
-            "order of I and Q in a capture: qqii as red-rover's and xwr's setting of the radar "
-            "makes it (I in the upper half of a word), iiqq as mmWave Studio's",
+            "order of I and Q in a capture: qqii is the order of red-rover's and xwr's radar "
+            "settings (I in the upper half of a word), iiqq the order of mmWave Studio",
             choices=IQ_ORDERS,
         ),
         "radar": Option("map", None, "the chirp configuration", keys=_CHIRP_OPTIONS),
         "capture": Option("map", None, "the capture card", keys=_CAPTURE_OPTIONS),
-        "seed": Option("int", 0, "sim: of the world and the noise", minimum=0),
+        "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
         "scene": SCENE_OPTION,
         "noise": Option(
-            "float", 1.0, "sim: scale of the thermal noise; 0: none", minimum=0, maximum=1000
+            "float", 1.0, "sim: scale of the thermal noise; 0: no noise", minimum=0, maximum=1000
         ),
         "mount": MOUNT_OPTION,
     }
     schemes: ClassVar = {
         "sim": "a drive past houses, vehicles, people and poles",
-        "file": "raw IQ as a DCA1000 writes it: frames of int16 back to back, in one file or in "
+        "file": "raw IQ as written by a DCA1000: consecutive frames of int16, in one file or in "
         "the numbered .bin files of a folder; needs the chirp configuration",
-        "dca1000": "a radar behind a DCA1000EVM; //ADDRESS is the card's, else capture.fpga_ip; "
-        "needs the chirp configuration",
+        "dca1000": "a radar behind a DCA1000EVM; //ADDRESS is the card's address (default: "
+        "capture.fpga_ip); needs the chirp configuration",
     }
     live_schemes: ClassVar = frozenset({"dca1000"})
 
@@ -132,16 +145,16 @@ class MmwaveDriver(Driver):
 
     @property
     def origin_ns(self) -> int | None:
-        """Simulated: the start of the world, where the first frame begins."""
+        """Start of the first simulated frame; None for other sources."""
         return 0 if self.sensor.scheme == "sim" else None
 
     def open(self) -> Sequence[StreamSpec]:
-        """Open the source; a device is reset, set up, and measures when this returns.
+        """Open the source.  A device is reset, configured and started.
 
         Raises:
-            ConfigError: the chirp configuration lacks a key, or cannot be.
-            SourceError: there is no such file, or not one whole frame in it.
-            DeviceError: radar or capture card do not answer.
+            ConfigError: the chirp configuration lacks a key or is impossible.
+            SourceError: the file does not exist or holds no complete frame.
+            DeviceError: the radar or the capture card does not answer.
         """
         sensor, options = self.sensor, self.sensor.options
         usual = SIM_CHIRP if sensor.scheme == "sim" else None
@@ -158,12 +171,12 @@ class MmwaveDriver(Driver):
         return [self._spec(chirp)]
 
     def read(self) -> Item | None:
-        """The next frame, or the loss of one that is not whole; a device: None after 0.2 s.
+        """Return the next frame or the loss of an incomplete one; None after 0.2 s without data.
 
         Raises:
-            EndOfSource: the last frame was given.
-            SourceError: the file cannot be read any further.
-            DeviceError: the device is silent, or something else sends to its port.
+            EndOfSource: the last frame was already returned.
+            SourceError: the rest of the file cannot be read.
+            DeviceError: the device is silent, or another sender uses its port.
         """
         if self._live is not None:
             return self._live.read()
@@ -223,10 +236,10 @@ def _data(frame: Frame, valid: bool = True) -> dict[str, npt.NDArray[Any]]:
 
 
 class SimulatedFrames:
-    """Frames of a simulated radar by way of the packets of a simulated capture card.
+    """Converts a simulated radar's frames to packets of a simulated capture card and back.
 
     Args:
-        radar: makes the frames.
+        radar: generates the frames.
     """
 
     def __init__(self, radar: SimulatedRadar) -> None:
@@ -235,27 +248,27 @@ class SimulatedFrames:
         self._packets = FramePackets(radar.frame, self._size)
 
     def data(self, index: int) -> dict[str, npt.NDArray[Any]]:
-        """Data of frame `index`."""
+        """Return the data of frame `index`."""
         packets = self._packets.holding(index)
         sizes = np.full(len(packets), packets.shape[1], np.int64)
         assembler = FrameAssembler(self._size, first=index)
         frames = assembler.take(packets, sizes, np.zeros(len(packets), np.int64))
         frame = (frames or assembler.flush())[0]
         if not isinstance(frame, AssembledFrame):
-            raise AssertionError(f"frame {index} did not come back from its own packets")
+            raise AssertionError(f"frame {index} was not assembled from its own packets")
         return _data(_shaped(frame, self.radar.chirp), not frame.bytes_missing)
 
 
 class LiveFrames:
-    """What a device sends, as items for the kit.
+    """Converts a device's packets to items for the kit.
 
     Args:
-        sensor: whose address is that of the capture card, ``//ADDRESS`` or nothing.
-        chirp: what the radar is set to.
+        sensor: its address is the capture card's, ``//ADDRESS``, or empty.
+        chirp: the radar's chirp configuration.
 
     Raises:
-        ConfigError: radar or xwr cannot do it.
-        DeviceError: radar or card do not answer.
+        ConfigError: the radar or xwr does not support the configuration.
+        DeviceError: the radar or the card does not answer.
     """
 
     def __init__(self, sensor: SensorConfig, chirp: ChirpConfig) -> None:
@@ -286,10 +299,10 @@ class LiveFrames:
         self._items.append(State(self._name, self._heard_ns, opened, lasting=True))
 
     def read(self) -> Item | None:
-        """The next item; None after 0.2 s without any.
+        """Return the next item; None after 0.2 s without one.
 
         Raises:
-            DeviceError: nothing came for `capture.timeout`, or what came is no capture.
+            DeviceError: no data for `capture.timeout`, or the data are not a capture.
         """
         if not self._items:
             if self._failure is not None:
@@ -298,7 +311,7 @@ class LiveFrames:
         return self._items.popleft() if self._items else None
 
     def close(self) -> None:
-        """Stop radar and card."""
+        """Stop the radar and the card."""
         self._capture.close()
 
     def _receive(self) -> None:
@@ -316,7 +329,7 @@ class LiveFrames:
             self._tell(now_ns)
 
     def _fail(self, now_ns: int, reason: str) -> None:
-        """Give what is there; the kit closes, and opens again, which resets the radar."""
+        """Flush the assembler, then fail: the kit reopens the device, which resets the radar."""
         self._take(self._assembler.flush())
         self._tell(now_ns)
         self._failure = DeviceError(f"{self._where}: {reason}")
@@ -342,7 +355,7 @@ class LiveFrames:
                 self._items.append(State(self._name, t_ns, missing))
 
     def _tell(self, now_ns: int) -> None:
-        """What was counted since the last time, and what the card said on its own."""
+        """Report the changes of the counts and the card's unsolicited messages."""
         self._reported_ns = now_ns
         assembler = self._assembler
         counts = {

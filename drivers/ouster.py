@@ -1,8 +1,8 @@
-"""Ouster lidars and their built-in IMUs: on the network, in captures and OSF files, simulated.
+"""Ouster lidars and their built-in IMUs: network sensors, captures, OSF files, simulated sensors.
 
-ouster-sdk 1.0 does all decoding, of every lidar and IMU profile that it knows; what is recorded
-equals its fields to the last value, staggered (as measured).  Around it, this module sees to what
-a recording needs: host stamps, order of time, and the accounts of what is missing.
+ouster-sdk 1.0 decodes all lidar and IMU profiles that it supports.  The recorded values equal
+ouster-sdk's fields exactly and are staggered (as measured).  This module adds what a recording
+needs: host stamps, order of time, and counts of missing data.
 """
 
 from __future__ import annotations
@@ -24,53 +24,54 @@ from recorder.contract.streams import StreamSpec
 
 
 class OusterDriver(Driver):
-    """An Ouster lidar as the stream NAME and its IMU as NAME_imu, on one time base.
+    """Records an Ouster lidar as the stream NAME and its IMU as NAME_imu, on one time base.
 
-    NAME, one sample a sweep, arrays [beams, columns]: ``rng`` u2 mm (saturates at 65535),
-    ``rng_far`` u4 mm (range minus ``rng``), ``rfl`` u1, ``nir`` u2, of dual returns also ``rng2``,
-    ``rng2_far``, ``rfl2``; ``t_col`` u8 ns [columns], the device time of each column.  ``t_ns`` is
-    the host stamp of the sweep's last packet, ``t_dev`` the device time of its last column.
-    Columns that are missing hold zeros, in ``t_col`` too, and are counted in a `State`
-    ``{"columns_missing": n, "frame_id": f}``; sweeps that are missing are `Lost`, cause
-    ``device``, told by the gap in the frame ids.  A first or last sweep that the capture has
-    only in part is kept.
+    NAME has one sample per sweep, with arrays [beams, columns]: ``rng`` u2 mm (saturates at 65535),
+    ``rng_far`` u4 mm (range minus ``rng``), ``rfl`` u1, ``nir`` u2; dual returns add ``rng2``,
+    ``rng2_far``, ``rfl2``.  ``t_col`` u8 ns [columns] is the device time of each column.  ``t_ns``
+    is the host stamp of the sweep's last packet, ``t_dev`` the device time of its last column.
+    Missing columns hold zeros, in ``t_col`` too, and a `State`
+    ``{"columns_missing": n, "frame_id": f}`` counts them.  Missing sweeps are detected by the gap
+    in the frame ids and are `Lost`, cause ``device``.  A first or last sweep that the capture holds
+    only in part is recorded.
 
-    NAME_imu: ``acc`` f4[3] m/s^2, ``avel`` f4[3] rad/s, in the IMU's axes, with the stamp of its
-    packet.  A packet of several measurements is one batch; items come in order of their last
-    stamps.  OSF files hold IMU data of the profile ACCEL32_GYRO32_NMEA only.
+    NAME_imu has ``acc`` f4[3] m/s^2 and ``avel`` f4[3] rad/s, in the IMU's axes, with the stamp of
+    the packet.  A packet of several measurements is one batch.  Items are ordered by their last
+    stamps.  From OSF files, only IMU data of the profile ACCEL32_GYRO32_NMEA is recorded.
 
-    A source without host stamps is timed by the device's clock.  Told as `State` are also a
-    restart of the sensor (``sensor_restarted``) and a host clock that went back while the capture
-    ran (``host_clock_step_ns``); packets of another size than the metadata says are `Lost`, cause
-    ``corrupt``, uncounted.
+    A source without host stamps is timed by the device's clock.  A `State` also reports a restart
+    of the sensor (``sensor_restarted``) and a backward step of the host's clock during the capture
+    (``host_clock_step_ns``).  Packets whose size differs from the metadata's are `Lost`, cause
+    ``corrupt``, without a count.
 
-    A sensor on the network (``ouster:``) is set up over its HTTP API: what the options say, and
-    that it sends to this machine; it is reinitialized only where its settings differ.  ``udp:``
-    takes the packets alone.  There `t_ns` is the arrival of the packets as the kernel stamped it,
-    and a sweep that is missing was lost in the ``network``.  Told as `State` are its settings, the
-    metadata's SHA-256, ``time_sync`` (the clock's source and locks, whenever they change),
-    ``alert_flags`` and ``alerts``, ``device_clock_step_ns``, the packets of a sweep that came twice
-    (``packets_repeated``), damaged (``packets_corrupt``; where its firmware sends a checksum), or
-    that the kernel threw away (``packets_dropped_by_kernel``), and, after a restart, the new
-    ``metadata``.  If these are of another form, or nothing comes for ``timeout_s``, `read` raises
-    DeviceError.  A capped socket buffer is told with the command that raises the limit.
+    A sensor on the network (``ouster:``) is configured over its HTTP API: it gets the settings of
+    the options and this machine as its destination.  It is reinitialized only where its settings
+    differ.  ``udp:`` only receives packets.  With both, `t_ns` is the kernel's stamp of the
+    packets' arrival, and a missing sweep is `Lost`, cause ``network``.  A `State` reports the
+    settings, the metadata's SHA-256, ``time_sync`` (the clock's source and locks, at every change),
+    ``alert_flags`` and ``alerts``, ``device_clock_step_ns``, a sweep's duplicate packets
+    (``packets_repeated``), its damaged packets (``packets_corrupt``; needs firmware that sends a
+    checksum), the packets that the kernel dropped (``packets_dropped_by_kernel``) and, after a
+    restart, the new ``metadata``.  If the new metadata has another form, or no data arrives for
+    ``timeout_s``, `read` raises DeviceError.  Where the kernel limits the socket buffer, a warning
+    names the command that raises the limit.
 
-    Of all sources, ``packets_missing`` in a sweep's `State`, and in the detail of a `Lost`, counts
-    packets that did not come (or came damaged), and gaps of the IMU are `Lost` of NAME_imu, counted
-    by the device's time.
+    With all sources, ``packets_missing`` in a sweep's `State` and in the detail of a `Lost` counts
+    the packets that are missing or damaged.  Gaps of the IMU are `Lost` of NAME_imu, counted by the
+    device's time.
 
     >>> options = check_options(OusterDriver.options, {"metadata": "a.json"})
     >>> driver = OusterDriver(SensorConfig("lidar", "pcap", "a.pcap", options))
     >>> specs = driver.open()   # SourceError names the file and its fault
     >>> item = driver.read()    # Sample, State or Lost; EndOfSource at the end of a file
-    >>> driver.close()          # and open() again, as often as needed
+    >>> driver.close()          # open() may be called again
 
-    A file that breaks off, or is damaged, gives what is whole in it and then a SourceError.
+    A truncated or damaged file gives its complete items and then raises SourceError.
     """
 
     options = {
         "metadata": Option(
-            "path", None, "the sensor's JSON; udp: needed; pcap: PATH.json unless given"
+            "path", None, "the sensor's metadata (JSON); required for udp; pcap default: PATH.json"
         ),
         "compression": Option(
             "str", "lzmaf", "format of the image channels", choices=("lzmaf", "lzma", "raw")
@@ -78,40 +79,46 @@ class OusterDriver(Driver):
         "packing": Option(
             "float",
             0.42,
-            "xz packs rows that it brings to this share of their size and stores the rest: 1 packs "
-            "all, for two thirds of the bytes and twice the CPU time",
+            "xz compresses a row that shrinks at least to this share of its size and stores other "
+            "rows; 1 compresses all rows: two thirds of the bytes, twice the CPU time",
             minimum=0.0,
             maximum=1.0,
         ),
         "imu": Option("bool", True, "record the built-in IMU as NAME_imu"),
         "extra": Option(
-            "list", [], "more fields of ouster-sdk to record, such as SIGNAL, WINDOW", items="str"
+            "list",
+            [],
+            "further fields of ouster-sdk to record, such as SIGNAL, WINDOW",
+            items="str",
         ),
         "lidar_port": Option(
             "int",
             None,
-            "UDP port of the lidar; ouster: the sensor is set to it, and else keeps its own; pcap: "
-            "from the metadata unless given",
+            "UDP port of the lidar; ouster: set on the sensor (default: the sensor's own); pcap: "
+            "default from the metadata",
             minimum=1,
             maximum=65535,
         ),
-        "imu_port": Option("int", None, "as lidar_port, of the IMU", minimum=1, maximum=65535),
+        "imu_port": Option(
+            "int", None, "UDP port of the IMU, as lidar_port", minimum=1, maximum=65535
+        ),
         "udp_dest": Option(
             "str",
             None,
-            "ouster: where the sensor sends to, such as a multicast group; else to this machine",
+            "ouster: destination of the sensor's packets, such as a multicast group (default: this "
+            "machine)",
         ),
-        "profile": Option("str", None, "ouster: the lidar's profile, such as RNG15_RFL8_NIR8"),
+        "profile": Option("str", None, "ouster: the lidar profile, such as RNG15_RFL8_NIR8"),
         "timestamp_mode": Option(
             "str",
             None,
-            "ouster: where the device's time comes from; kept as it is unless given",
+            "ouster: source of the device's time (default: the sensor's present setting)",
             choices=("TIME_FROM_INTERNAL_OSC", "TIME_FROM_SYNC_PULSE_IN", "TIME_FROM_PTP_1588"),
         ),
         "multipurpose_io_mode": Option(
             "str",
             None,
-            "ouster: use of the pin MULTIPURPOSE_IO; kept as it is unless given",
+            "ouster: use of the pin MULTIPURPOSE_IO (default: the sensor's present setting)",
             choices=(
                 "OFF",
                 "INPUT_NMEA_UART",
@@ -122,35 +129,37 @@ class OusterDriver(Driver):
             ),
         ),
         "settings": Option(
-            "map", {}, "ouster: further settings of the sensor by Ouster's names (azimuth_window)"
+            "map", {}, "ouster: further sensor settings, by Ouster's names (azimuth_window)"
         ),
         "socket_buffer_mb": Option(
             "float", 32.0, "ouster, udp: receive buffer of each socket [MB]", minimum=0.1
         ),
         "timeout_s": Option(
-            "float", 5.0, "ouster, udp: silence after which it is gone [s]", minimum=0.5
+            "float", 5.0, "ouster, udp: silence after which the sensor is lost [s]", minimum=0.5
         ),
-        "serial": Option("int", None, "osf: which sensor, where the file holds several"),
+        "serial": Option("int", None, "osf: serial number, where the file holds several sensors"),
         "mode": Option(
             "str",
             None,
-            "columns x Hz; sim without metadata: 1024x10 unless given",
+            "columns x Hz; default of sim without metadata: 1024x10",
             choices=("512x10", "512x20", "1024x10", "1024x20", "2048x10", "4096x5"),
         ),
         "beams": Option("int", 128, "sim without metadata: number of beams", choices=(32, 64, 128)),
-        "seed": Option("int", 0, "sim: of the world and the noise", minimum=0),
+        "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
         "scene": SCENE_OPTION,
-        "noise": Option("float", 1.0, "sim: scale of all noise; 0: none", minimum=0, maximum=100),
+        "noise": Option(
+            "float", 1.0, "sim: scale of all noise; 0: no noise", minimum=0, maximum=100
+        ),
         "mount": MOUNT_OPTION,
     }
     stream_suffixes = ("_imu",)
     live_schemes = frozenset({"ouster", "udp"})
     schemes = {
-        "ouster": "a sensor on the network, //HOST: set up over its HTTP API",
-        "udp": "its packets alone, //ADDRESS:PORT of this machine or a multicast group",
+        "ouster": "a sensor on the network, //HOST: configured over its HTTP API",
+        "udp": "a sensor's packets only, //ADDRESS:PORT of this machine or of a multicast group",
         "sim": "a drive past houses, vehicles, people and poles",
         "pcap": "a network capture, pcap or pcapng",
-        "osf": "a file of ouster-sdk",
+        "osf": "an OSF file of ouster-sdk",
     }
 
     def __init__(self, sensor: SensorConfig) -> None:
@@ -161,11 +170,11 @@ class OusterDriver(Driver):
 
     @property
     def origin_ns(self) -> int | None:
-        """Simulated: the start of the world, which is not the end of any sweep."""
+        """Start of the simulated world, which is not the end of a sweep; None for other sources."""
         return START_NS if self.sensor.scheme == "sim" else None
 
     def open(self) -> Sequence[StreamSpec]:
-        """Open the source; SourceError names the file and what is wrong with it."""
+        """Open the source; a SourceError names the file and its fault."""
         kinds: dict[str, Callable[[SensorConfig], _Source]] = {
             "pcap": PcapSource,
             "osf": OsfSource,

@@ -1,8 +1,8 @@
-"""Xsens MTi inertial measurement units: at a serial port, as logs of its bytes, simulated.
+"""Xsens MTi inertial measurement units: serial devices, logs of their bytes, simulated devices.
 
-The stream has the sensor's name and roverd's three IMU channels, ``acc``, ``avel`` and ``rot``;
-where the device gives them, ``quat`` (the orientation as the device gave it, without the
-singularity of Euler angles) and ``mag`` come with them.
+The stream has the sensor's name and roverd's three IMU channels ``acc``, ``avel`` and ``rot``.
+``quat`` (the device's own quaternion, without the singularity of Euler angles) and ``mag`` are
+added where the device sends them.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from recorder.contract.streams import StreamSpec
 
 
 class XsensDriver(Driver):
-    """Xsens MTi inertial measurement units (MTData2).
+    """Records Xsens MTi inertial measurement units (MTData2).
 
-    A sample is an MTData2 message with acceleration and rate of turn and, where the source has an
-    orientation in every such message, an orientation (a device that has just started sends a
-    message without one: it is told in a `State`).  Where it has orientations in some of them
-    only, or none, ``rot`` is NaN where there is none.  All other messages, those of the GNSS
-    receiver for instance, are no samples.
+    A sample is an MTData2 message with acceleration and rate of turn.  Where every such message of
+    the source has an orientation, the sample must have one too; a `State` reports a message
+    without an orientation, as a device sends just after its start.  Where only some messages have
+    an orientation, or none, ``rot`` is NaN in samples without one.  Other messages, such as those
+    of the GNSS receiver, are not recorded.
 
-    ``t_dev`` is SampleTimeFine, unwrapped; without it, samples follow each other at `rate`, gaps
-    of the packet counter included.  A gap of the packet counter is `Lost`: cause ``corrupt`` where
-    there are broken bytes in it, else ``device``.  A log's stamps are ``t_dev``; a device's are
-    ``t_dev`` on the host's clock, with what the serial port adds taken out again (see
-    `drivers._protocols.serial_time` for how, and for the error that is left).
+    ``t_dev`` is the unwrapped SampleTimeFine.  Without it, samples are spaced by `rate`, with gaps
+    of the packet counter included.  A gap of the packet counter is `Lost`, cause ``corrupt`` where
+    it contains broken bytes, else ``device``.  A log's stamps are ``t_dev``.  A device's stamps are
+    ``t_dev`` on the host's clock, corrected for the delay of the serial port (see
+    `drivers._protocols.serial_time` for the method and the remaining error).
 
-    A device is made to send what `rate`, `outputs` and `coordinates` say unless it already does.
+    The device is configured to send `rate`, `outputs` and `coordinates` unless it already does.
     """
 
     options: ClassVar[OptionTable] = {
@@ -49,7 +49,8 @@ class XsensDriver(Driver):
         "outputs": Option(
             "list",
             ["euler_angles"],
-            "serial, sim: beside acceleration and rate of turn: " + ", ".join(OPTIONAL_OUTPUTS),
+            "serial, sim: outputs besides acceleration and rate of turn: "
+            + ", ".join(OPTIONAL_OUTPUTS),
             items="str",
         ),
         "coordinates": Option(
@@ -59,27 +60,27 @@ class XsensDriver(Driver):
             choices=tuple(frame.name for frame in Coordinates),
         ),
         "configure": Option(
-            "bool", True, "serial: false takes the device's output configuration as it is"
+            "bool", True, "serial: false keeps the device's present output configuration"
         ),
         "baudrate": Option(
             "int",
             None,
-            "serial: the device's baud rate (default: looked for)",
+            "serial: the device's baud rate (default: search for it)",
             choices=tuple(sorted(set(BAUDRATES.values()))),
         ),
-        "low_latency": Option("bool", True, "serial: tell the port not to hold bytes back"),
+        "low_latency": Option("bool", True, "serial: request that the port does not buffer bytes"),
         "latency_ms": Option(
             "float",
             0.0,
-            "serial: from a measurement to its message's first byte, which nobody can see from "
-            "outside; an MTi's is up to 2 ms",
+            "serial: delay from a measurement to the first byte of its message; it cannot be "
+            "measured from outside; an MTi's is up to 2 ms",
             minimum=0.0,
             maximum=100.0,
         ),
         "timeout_s": Option(
             "float",
             5.0,
-            "serial: without a sample for so long, it is gone",
+            "serial: time without a sample after which the device is lost, in s",
             minimum=1.0,
             maximum=60,
         ),
@@ -87,7 +88,7 @@ class XsensDriver(Driver):
     }
     vrs_kind = "imu"
     schemes: ClassVar[dict[str, str]] = {
-        "vrs": "PATH[#STREAM]: an IMU's stream of a VRS file",
+        "vrs": "PATH[#STREAM]: an IMU's stream in a VRS file",
         "file": "a log of an MTi's serial byte stream, with MTData2 messages",
         "sim": "an IMU on the vehicle of the simulated world, endless",
         "serial": "an MTi at a serial port, such as /dev/ttyUSB0",
@@ -123,7 +124,7 @@ class XsensDriver(Driver):
         self._source = None
 
     def _warn(self, text: str) -> None:
-        """To people, once, however often the device comes back."""
+        """Print a warning once, even if the device is opened again."""
         if text not in self._reported:
             self._reported.add(text)
             print(f"{self.sensor.name}: {text}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""The life of a device: absent, there, gone, back.
+"""Opens a device, and reopens it after it was lost.
 
-An absent device is a state that is reported, never the end of its driver: the driver opens the
-device again and again, each time a little later.
+The absence of a device is reported and never ends its driver: the driver retries with increasing
+pauses.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Report = Callable[..., None]
 
 
 class Device:
-    """Opens a driver's device, as often as it takes.
+    """Opens a driver's device, with retries.
 
     Args:
         driver: of a live source.
         clock: injectable.
         stop: set when the process is to end.
-        report: tells the parent: ``device`` with ``state`` (absent, lost, present) and
+        report: reports to the parent: ``device`` with ``state`` (absent, lost, present) and
             ``message``.
 
     Attributes:
         absent: the driver is not open.
-        absent_since_ns: when it was first found absent, CLOCK_MONOTONIC; None where it was not.
+        absent_since_ns: CLOCK_MONOTONIC of the first failed opening; None: no opening has failed.
     """
 
     def __init__(self, driver: Driver, clock: Clock, stop: SignalEvent, report: Report) -> None:
@@ -43,13 +43,13 @@ class Device:
         self.absent_since_ns: int | None = None
 
     def find(self, lost: str = "") -> Sequence[StreamSpec] | None:
-        """Open the device; returns when it is there, or None when the process is to end.
+        """Open the device.  Returns when it is open, or None when the process is to end.
 
         Args:
-            lost: why it has gone; empty at the driver's start.
+            lost: why the device was lost; empty at the driver's start.
 
         Raises:
-            SourceError, ConfigError: no device can be at fault for that.
+            SourceError, ConfigError: errors that no device causes; they are not retried.
         """
         self.absent = True
         reported, tries = lost, 0

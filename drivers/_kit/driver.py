@@ -1,6 +1,6 @@
-"""A driver is three methods; the process around it owns the loop, the signals and the bus.
+"""The base class of drivers: three methods; the process owns the loop, the signals and the bus.
 
-See `drivers._kit.runner` for that process, and docs/writing-a-driver.md for a whole driver.
+`drivers._kit.runner` is that process.  docs/writing-a-driver.md shows a complete driver.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
 
 Encoded = Sequence[bytes]
-"""Samples that are encoded already, one bytes object each (camera JPEGs, replayed xz frames)."""
+"""Encoded samples, one bytes object each (camera JPEGs, replayed xz frames)."""
 
 
 class EndOfSource(Exception):  # noqa: N818  not an error, like StopIteration
-    """The source has ended as it should; `read` raises it instead of returning."""
+    """The source has ended normally; `read` raises it instead of returning an item."""
 
 
 @dataclass(slots=True)
 class Sample:
-    """One sample, or a batch of consecutive ones, of one stream.
+    """One sample or a batch of consecutive samples of one stream.
 
     Attributes:
         stream: name of the stream, as declared.
-        t_ns: int64 [n], ends of the measurements.  Of a played source: the source's own stamps
-            in ns, on any time base that is one for all streams of the driver.  Of a device:
-            host CLOCK_MONOTONIC.
-        data: for every channel an array [n, *shape] of the declared dtype, or `Encoded` frames
-            where the channel's format is ``lzmaf`` or ``mjpg``, or one whole xz stream where it
-            is ``lzma``.  The kit takes the arrays over: a driver must not write to them again.
-        t_dev_ns: int64 [n], the device's own times; needed where the stream has a device clock.
+        t_ns: int64 [n], ends of the measurements.  Played source: the source's own stamps in ns,
+            on any time base that all streams of the driver share.  Device: host CLOCK_MONOTONIC.
+        data: for every channel an array [n, *shape] of the declared dtype; or `Encoded` frames
+            where the channel's format is ``lzmaf`` or ``mjpg``; or one complete xz stream where
+            the format is ``lzma``.  The kit takes ownership of the arrays: a driver must not write
+            to them afterwards.
+        t_dev_ns: int64 [n], the device's own times; required where the stream has a device clock.
     """
 
     stream: str
@@ -53,14 +53,14 @@ class Sample:
 
 @dataclass(slots=True)
 class State:
-    """A change of the device or driver worth a record: temperatures, settings, clock state.
+    """A change of the device or driver that is recorded: temperatures, settings, clock state.
 
     Attributes:
         stream: name of the stream.
         t_ns: on the time base of `Sample.t_ns`.
-        values: what there is to say, as JSON can hold it.
-        lasting: it holds until it is said anew; of a device, the kit says it again at the start
-            of every session.
+        values: the content, in JSON types.
+        lasting: the values are valid until a later state replaces them; for a device, the kit
+            repeats them at the start of every session.
     """
 
     stream: str
@@ -71,14 +71,14 @@ class State:
 
 @dataclass(slots=True)
 class Lost:
-    """Samples that the device or source lost before the driver could have them.
+    """Samples that the device or source lost before the driver received them.
 
     Attributes:
         stream: name of the stream.
-        t_ns: when it was noticed, on the time base of `Sample.t_ns`.
-        cause: a short word for the accounts: ``device``, ``corrupt``, ...
-        count: number of samples; None where nobody can count, and then `estimate` may help.
-        detail: what exactly, for people and for later analysis.
+        t_ns: time of detection, on the time base of `Sample.t_ns`.
+        cause: a short word for the loss counts: ``device``, ``corrupt``, ...
+        count: number of samples; None where the number is unknown; `estimate` may then hold one.
+        detail: details for people and for later analysis.
     """
 
     stream: str
@@ -94,15 +94,15 @@ Item = Sample | State | Lost
 
 @dataclass(frozen=True, slots=True)
 class SensorConfig:
-    """One entry of the config's ``sensors``, as a driver is handed it.
+    """One entry of the config's ``sensors``, as passed to a driver.
 
     Attributes:
         name: the sensor's name.
         scheme: the source's scheme, without the colon (``file``, ``sim``).
-        address: the source after the colon; of a file-like scheme an absolute path, of
-            ``session`` that path and perhaps ``#SENSOR``.
-        options: the driver's options, checked, defaults filled in, paths absolute.
-        pace: ``realtime`` or ``max``; how fast a played source plays.
+        address: the source after the colon; an absolute path for file-like schemes; a path with an
+            optional ``#SENSOR`` for ``session``.
+        options: the driver's options, checked, with defaults and absolute paths.
+        pace: ``realtime`` or ``max``: the speed of a played source.
         loop: a played source starts again at its end.
     """
 
@@ -115,7 +115,7 @@ class SensorConfig:
 
     @property
     def path(self) -> Path:
-        """The address of a file-like source as a path; SourceError where there is no file."""
+        """Return a file-like source's address as a path; SourceError if the file does not exist."""
         path = Path(self.address)
         if not path.exists():
             raise SourceError(f"{self.name}: {self.scheme}:{self.address}: no such file")
@@ -125,27 +125,28 @@ class SensorConfig:
 class Driver(ABC):
     """Base of all drivers.
 
-    Subclasses say what they offer in class attributes and implement `open`, `read`, `close`.
-    Heavy libraries are imported in `open`, so that ``schema`` stays instant.  The loop around a
-    driver, in short::
+    Subclasses declare options and sources in class attributes and implement `open`, `read`,
+    `close`.  Heavy libraries are imported in `open`, so that ``schema`` starts quickly.  The loop
+    around a driver, in short::
 
         driver = MyDriver(sensor)
-        specs = driver.open()            # declares its streams; may be called again after close()
+        specs = driver.open()            # declares the streams; may be called again after close()
         try:
             while True:
-                item = driver.read()     # Sample, State, Lost, or None: not ready yet
+                item = driver.read()     # Sample, State, Lost, or None: no item yet
         except EndOfSource:
-            ...                          # with loop: true, close() and open() again
+            ...                          # with loop: true: close() and open() again
         finally:
             driver.close()
 
     Attributes:
         options: table of the driver's own config keys.
-        schemes: source schemes that it takes, with one line each for people.
-        live_schemes: those of devices; all others are played: paced by the kit on the session's
-            timeline.
-        vrs_kind: what a source ``vrs:`` may be for it (see `drivers._kit.vrs_source`); "" for none.
-        stream_suffixes: what further streams add to the sensor's name (``_imu``).
+        schemes: supported source schemes, with a one-line description each.
+        live_schemes: schemes of devices.  Sources of all other schemes are played: the kit paces
+            them on the session's timeline.
+        vrs_kind: what a ``vrs:`` source provides for the driver (see `drivers._kit.vrs_source`);
+            "": the driver does not support ``vrs:``.
+        stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
     """
 
     options: ClassVar[OptionTable] = {}
@@ -164,32 +165,32 @@ class Driver(ABC):
 
     @property
     def origin_ns(self) -> int | None:
-        """The source stamp that plays at the session's start; None: that of the first item."""
+        """Source stamp that is played at the session's start; None: the first item's stamp."""
         return None
 
     @abstractmethod
     def open(self) -> Sequence[StreamSpec]:
-        """Open the source and declare its streams; every stream that it may ever give.
+        """Open the source and declare every stream that it may give.
 
-        What fails here has released what it held: `close` is called after success alone.  Of a
-        device it takes no longer than about five seconds.
+        An `open` that fails must release its resources: `close` is only called after success.
+        Opening a device takes at most about five seconds.
 
         Raises:
-            SourceError: a played source is missing or is not what it should be.
-            DeviceError: a device does not answer; it is tried again later.
+            SourceError: a played source is missing or invalid.
+            DeviceError: a device does not answer; the kit retries later.
         """
 
     @abstractmethod
     def read(self) -> Item | None:
-        """The next item in order of time; None where there is none yet (after a short wait).
+        """Return the next item in order of time; None after a short wait without an item.
 
         Raises:
             EndOfSource: a played source has ended.
-            SourceError: the source broke in the middle.
-            DeviceError: the device has gone: it is closed and opened again until it is back, and
-                the kit puts down the interval of loss.
+            SourceError: the rest of the source cannot be read.
+            DeviceError: the device is lost; the kit closes the device, reopens it until it is back,
+                and records the interval of loss.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release the source.  Called once per `open` that succeeded, also after errors."""
+        """Release the source.  Called once per successful `open`, also after errors."""

@@ -1,6 +1,6 @@
-"""The ring of unacknowledged messages: what the driver's side of the data plane knows.
+"""The ring of unacknowledged messages, the driver's side of the data plane.
 
-A pure state machine: no sockets, no threads, no clock; its caller holds a lock around it.  The
+A pure state machine: no sockets, no threads, no clock.  The caller protects it with a lock.  The
 writer's counterpart is `recorder.writer.sequencing`.
 """
 
@@ -20,12 +20,12 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
 Position = tuple[int, int, int]
-"""(epoch, number of the message expected next, number through which all is appended)."""
+"""(epoch, number of the next expected message, number before which all messages are appended)."""
 
 
 @dataclass(slots=True)
 class _Refused:
-    """A run of refused samples that the writer has not been told of yet."""
+    """A run of refused samples that is not yet reported to the writer."""
 
     seq: int
     count: int
@@ -39,20 +39,20 @@ class _Stream:
     number: int = 0  # of the next message
     seq: int = 0  # of the next sample
     first: int | None = None  # number of its first data message
-    base: int = 0  # number of ring[0]: everything before it is durable
+    base: int = 0  # number of ring[0]: all earlier messages are durable
     sent: int = 0  # number of the next message to send
     touched: int = 0  # number of the first message that was never sent
-    received: int = 0  # the writer has taken everything before this number
+    received: int = 0  # the writer has received all messages before this number
     ring: deque[Message] = field(default_factory=deque)
     refused: _Refused | None = None
     ended: bool = False
 
 
 class Outbox:
-    """Numbers a driver's messages and keeps them until the writer has them durable.
+    """Numbers a driver's messages and stores them until they are durable at the writer.
 
-    One budget of bytes holds for all streams of the driver together (the ring), and one window
-    of bytes for what may be under way to the writer (the credit)::
+    All streams of the driver share one budget of bytes (the ring) and one window of bytes for
+    messages in transit to the writer (the credit)::
 
         outbox = Outbox(specs, epoch=clock.realtime_ns())
         outbox.hello({}, buffer_bytes=..., window_bytes=...)
@@ -65,16 +65,16 @@ class Outbox:
     Args:
         specs: the driver's streams.
         epoch: see below.
-        merge_bytes: up to so many bytes, samples of raw channels join the message before them
-            that was not sent yet.
-        session: key of the session, for the first message of every stream.
+        merge_bytes: samples of raw channels are merged into the previous message, if that is still
+            unsent, up to this size.
+        session: key of the session, stored in the first message of every stream.
 
     Attributes:
-        epoch: names this start of the driver in this session.
+        epoch: identifies this start of the driver in this session.
         bytes_held: bytes in the ring.
-        buffer_bytes: what the ring takes now.
-        ring_bytes: what it takes when nothing is held elsewhere; a larger message never fits.
-        refused: samples refused so far, by stream.
+        buffer_bytes: present capacity of the ring.
+        ring_bytes: capacity when no part is in use elsewhere; a larger message never fits.
+        refused: number of refused samples, by stream.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Outbox:
         self.bytes_held = 0
         self.buffer_bytes = self.ring_bytes = 0
         self.refused: dict[str, int] = {}
-        self._budgeted = 0  # bytes of data in the ring, but for the first of every stream
+        self._budgeted = 0  # bytes of data in the ring, without the first message of every stream
         self._window_bytes = 0
         self._in_flight = 0
         self._streams = {spec.name: _Stream(spec) for spec in specs}
@@ -98,15 +98,15 @@ class Outbox:
         }
 
     def fits(self, size: int) -> bool:
-        """Whether a data message of that many payload bytes can ever be taken."""
+        """Whether the ring can ever accept a data message of that many payload bytes."""
         return size <= self.ring_bytes
 
     def room_for(self, stream: str, size: int) -> bool:
-        """Whether a data message of that many payload bytes would be taken.
+        """Whether the ring accepts a data message of that many payload bytes now.
 
-        An empty ring takes every message that fits, although a part of it may be in use elsewhere.
-        A stream's first uses no budget, since the writer makes it durable only when the second is
-        there: a ring that waited for that would not drain.
+        An empty ring accepts every message that fits, even if a part of the ring is in use
+        elsewhere.  A stream's first message uses no budget: the writer makes it durable only after
+        the second message has arrived, so a ring that waited for this would never drain.
         """
         return self.fits(size) and (
             self._budgeted + size <= self.buffer_bytes
@@ -115,12 +115,12 @@ class Outbox:
         )
 
     def offer(self, message: Message) -> bool:
-        """Number a data, state or lost message and keep it.
+        """Number a data, state or lost message and store it.
 
         Returns:
             False where a data message was refused because the ring is full, or smaller than the
-            message; its samples are counted, and a ``lost`` message tells the writer as soon as
-            there is room.
+            message.  Its samples are counted, and a ``lost`` message reports them to the writer as
+            soon as there is room.
 
         Raises:
             ProtocolError: the stream has ended or was never declared.
@@ -130,10 +130,10 @@ class Outbox:
             raise ProtocolError(f"{message.stream}: a message after the stream's end")
         if message.kind is Kind.DATA and not self.room_for(message.stream, message.nbytes):
             self._refuse(stream, message)
-            if not self.fits(message.nbytes):  # nothing that is acknowledged makes room for it
+            if not self.fits(message.nbytes):  # no acknowledgement makes room for it
                 self._tell_refused(stream)
             return False
-        self._tell_refused(stream)  # before whatever takes the numbers behind it
+        self._tell_refused(stream)  # before a message takes the next numbers
         if not self._merge(stream, message):
             self._append(stream, message)
         return True
@@ -156,11 +156,11 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
-        """Whether the writer has everything durable."""
+        """Whether all messages are durable at the writer."""
         return not any(s.ring or s.refused for s in self._streams.values())
 
     def next_to_send(self) -> Message | None:
-        """The next message within the credit; None where all is sent or the credit is used up."""
+        """Return the next message within the credit; None if all are sent or no credit is left."""
         if self._in_flight and self._in_flight >= self._window_bytes:
             return None
         for stream in self._streams.values():
@@ -173,7 +173,7 @@ class Outbox:
         return None
 
     def mark_sent(self, message: Message) -> None:
-        """The message that `next_to_send` gave was handed to the socket."""
+        """Record that the message from `next_to_send` was passed to the socket."""
         stream = self._streams[message.stream]
         stream.sent += 1
         stream.touched = max(stream.touched, stream.sent)
@@ -182,17 +182,17 @@ class Outbox:
     def hello(
         self, positions: dict[str, Position], *, buffer_bytes: int, window_bytes: int
     ) -> None:
-        """The writer's answer: go back to the message that it expects next of every stream.
+        """Process the writer's answer: continue with the next message that it expects per stream.
 
         Args:
-            positions: by stream, which message the writer expects next, and how much of what it
-                has is appended (the rest still uses credit); a stream that is missing, or of
-                another epoch, is expected from its first message.
+            positions: by stream, the next message that the writer expects, and the number before
+                which its messages are appended (later messages still use credit).  A stream that
+                is missing, or has another epoch, is expected from its first message.
             buffer_bytes: budget of the ring.
             window_bytes: credit.
 
         Raises:
-            ProtocolError: the writer expects what it had acknowledged before.
+            ProtocolError: the writer expects a message that it had already acknowledged.
         """
         self.buffer_bytes = self.ring_bytes = buffer_bytes
         self._window_bytes = window_bytes
@@ -202,19 +202,19 @@ class Outbox:
                 number = appended = 0
             if not stream.base <= number <= stream.number:
                 raise ProtocolError(
-                    f"{name}: the writer expects message {number} of epoch {self.epoch}, but "
-                    f"{stream.base} to {stream.number} are held"
+                    f"{name}: the writer expects message {number} of epoch {self.epoch}, but the "
+                    f"driver holds messages {stream.base} to {stream.number}"
                 )
             stream.sent = number
             stream.received = min(max(appended, stream.base), number)
         self._count_in_flight()
 
     def acknowledge(self, positions: dict[str, tuple[int, int, int]]) -> None:
-        """Release what is durable and renew the credit.
+        """Release durable messages and renew the credit.
 
         Args:
-            positions: by stream: epoch, number through which all is durable (excluded), number
-                through which all is received (excluded).  Of another epoch: ignored.
+            positions: by stream: epoch, number before which all messages are durable, number
+                before which all messages are received.  Other epochs are ignored.
         """
         for name, (epoch, durable, received) in positions.items():
             stream = self._streams.get(name)
@@ -245,7 +245,7 @@ class Outbox:
             message.session = self._session
         message.seq = stream.seq
         stream.number += 1
-        # State and end take no samples; a lost message of unknown count takes no numbers either.
+        # State and end have no samples; a lost message of unknown count takes no sample numbers.
         if message.kind in (Kind.DATA, Kind.LOST):
             stream.seq = message.next_seq
         else:
@@ -259,10 +259,10 @@ class Outbox:
                 self._budgeted += message.nbytes
 
     def _merge(self, stream: _Stream, message: Message) -> bool:
-        """Put few bytes of samples into the message before, where that was not sent yet.
+        """Append a small message's samples to the previous message, unless that was already sent.
 
-        A sensor of small, frequent samples would otherwise pay for a message each.  What was sent
-        once, even to a writer that is gone, must stay as it was.
+        This saves a message per sample for a sensor with small, frequent samples.  A message that
+        was ever sent, even to a writer that has ended, must not change.
         """
         last = stream.ring[-1] if stream.ring else None
         if (
@@ -303,7 +303,7 @@ class Outbox:
             and last.number >= stream.touched
             and last.values.get("cause") == "refused"
             and last.count is not None
-        ):  # the same run, of which the writer has heard nothing
+        ):  # the same run, not yet reported to the writer
             assert isinstance(last.t_mono_ns, int)
             last.values["duration_ns"] += run.last_ns - last.t_mono_ns
             last.count, last.t_mono_ns = last.count + run.count, run.last_ns

@@ -1,6 +1,6 @@
-"""Whether a driver still gives anything: a `read()` that hangs, as another thread sees it.
+"""Detects from another thread that a driver's `read()` hangs or gives no items.
 
-The main thread says when it enters and leaves a call of its driver; the link's thread looks::
+The main thread marks the start and end of each call of its driver; the link's thread checks::
 
     stall.enter("read")                     # the main thread
     item = driver.read()
@@ -9,9 +9,9 @@ The main thread says when it enters and leaves a call of its driver; the link's 
     if news := stall.look(clock.monotonic_ns()):        # the link's thread, a few times a second
         report("stall", **news)
 
-Only time between looks counts, half a second a look at most: a process that was stopped as a whole
-is not a driver that hangs.  Time in which the process uses the processor counts a sixth: a driver
-that works on a busy machine is slow, and only one that never comes to an end hangs.
+Only time between checks counts, at most half a second per check: a process that was stopped as a
+whole does not count as hanging.  Time in which the process uses the processor counts a sixth: a
+driver on a busy machine is slow, and only a driver whose call never ends hangs.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ import time
 from collections.abc import Callable
 
 STALLED_NS = 2_000_000_000
-"""Without an item for so long, a session that ends holds an interval of loss."""
+"""After this time without an item, a session that ends records an interval of loss."""
 HUNG_NS = 10_000_000_000
-"""A call that takes so long hangs: the supervisor ends the process and starts another."""
+"""A call of this duration hangs: the supervisor ends the process and starts another."""
 _LOOK_NS = 500_000_000
 _BUSY = 0.02  # of the time
 _BUSY_SHARE = 6
 _WAITING = "waiting"
 
 HUNG, SILENT, LATE = "hung", "silent", "late"
-"""Causes of losses: a call that does not return; calls that return, without an item; a source that
-plays slower than time, and had not come to the session's end."""
+"""Causes of losses: a call that does not return; calls that return without an item; a source that
+plays too slowly and has not reached the session's end."""
 
 
 class ReadWatchdog:
-    """See the module.  Each method belongs to one thread; what they share is set in one step.
+    """See the module.  Each method belongs to one thread; shared values are set in one step.
 
     Args:
-        used_ns: time of the processor that this process has used.
+        used_ns: processor time that this process has used.
 
     Attributes:
-        stalled: the driver has given nothing for `STALLED_NS`, though it was asked.
-        hung_in: the call that has not returned for `HUNG_NS`; empty if all calls return.
+        stalled: the driver has given no item for `STALLED_NS`, although `read` was called.
+        hung_in: the call that has not returned for `HUNG_NS`; empty if no call hangs.
     """
 
     def __init__(self, used_ns: Callable[[], int] = time.process_time_ns) -> None:
@@ -58,18 +58,18 @@ class ReadWatchdog:
         self._hung_ns = 0
 
     def enter(self, call: str) -> None:
-        """The main thread calls its driver."""
+        """Record that the main thread calls its driver."""
         self._call = call
 
     def leave(self, *, waiting: bool = False) -> None:
-        """The call is over; `waiting`: it gave nothing, though a played source always could."""
+        """Record that the call returned; `waiting`: a played source returned no item."""
         self._calls += 1
         if not waiting:
             self._items += 1
         self._call = _WAITING if waiting else ""
 
     def cause_of_loss(self, *, late: bool) -> str | None:
-        """What the loss of the rest of a session is called that ends now; None where none is.
+        """Return the cause of the loss of the rest of a session that ends now; None without loss.
 
         Args:
             late: the session's duration is over.
@@ -80,11 +80,11 @@ class ReadWatchdog:
 
     @property
     def stalled_ns(self) -> int:
-        """For how long the driver has given nothing."""
+        """How long the driver has given no item."""
         return self._stalled_ns
 
     def look(self, now_ns: int) -> dict[str, bool | str]:
-        """Take in how the main thread is doing; what has changed by that, for a report.
+        """Check the main thread's calls; return the changes since the last check, for a report.
 
         Args:
             now_ns: CLOCK_MONOTONIC.

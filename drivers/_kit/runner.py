@@ -2,11 +2,11 @@
 
 - ``schema`` prints the driver's options and source schemes as JSON.
 - ``check`` reads one sensor's entry as JSON from stdin, opens its source, prints its streams.
-- ``run`` does the same and then records for as long as its parent lives: the main thread reads,
-  encodes and offers samples; a second thread (`drivers._kit.link`) owns the sockets.
+- ``run`` does the same and then records until its parent ends: the main thread reads, encodes and
+  offers samples; a second thread (`drivers._kit.link`) owns the sockets.
 
-What the parent should know goes to stdout, a JSON object a line: ``armed``, ``session``,
-``ended``, ``fault``, ``stats``.  People's messages go to stderr.
+Reports to the parent go to stdout, one JSON object per line: ``armed``, ``session``, ``ended``,
+``fault``, ``stats``.  Messages for people go to stderr.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from recorder.contract.process import die_with_parent, settle
 from recorder.contract.wire import Kind, Message
 
 _IDLE_S = 0.2
-_ARMED_S = 2.0  # kernel buffers hold what a device gives meanwhile
-_LATEST_NS = 1_000_000_000  # a device's items come no later behind their measurement
-_DRAIN_S = 5.0  # a driver told to end in mid-session hands over what it holds
+_ARMED_S = 2.0  # kernel buffers hold a device's data during this wait
+_LATEST_NS = 1_000_000_000  # longest delay from a measurement to a device's item
+_DRAIN_S = 5.0  # time for a driver that is stopped during a session to send its messages
 
 
 def main(driver_class: type[Driver], argv: list[str] | None = None) -> None:
-    """Run a driver module's command line; the last line of every driver."""
+    """Run a driver module's command line; every driver module calls it on its last line."""
     sys.exit(_main(driver_class, sys.argv[1:] if argv is None else argv))
 
 
@@ -56,7 +56,7 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
     verbs.add_parser("check", help="open the source given on stdin, print its streams")
     run = verbs.add_parser("run", help="record the source given on stdin")
     run.add_argument("--bus", type=Path, required=True, help="the run's folder")
-    run.add_argument("--parent", type=int, required=True, help="process to die with")
+    run.add_argument("--parent", type=int, required=True, help="parent process to exit with")
     args = parser.parse_args(argv)
     name = ""
     try:
@@ -85,13 +85,13 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
         return error.exit_code
     except Exception as error:
         if args.verb == "run":
-            text = f"{name}: its driver failed: {type(error).__name__}: {error}"
+            text = f"{name}: the driver failed: {type(error).__name__}: {error}"
             report("fault", message=text, exit_code=RecorderError.exit_code)
-        raise  # its traceback goes to stderr
+        raise  # the traceback goes to stderr
 
 
 def driver_name(driver_class: type[Driver]) -> str:
-    """The driver's name in a config: its module, without ``drivers.``."""
+    """Return the driver's name in a config: its module without ``drivers.``."""
     module = driver_class.__module__
     if module == "__main__" and (spec := sys.modules["__main__"].__spec__) is not None:
         module = spec.name
@@ -99,15 +99,15 @@ def driver_name(driver_class: type[Driver]) -> str:
 
 
 def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
-    """The driver of one sensor's entry, its options checked once more.
+    """Make the driver for a sensor's entry and check the entry's options again.
 
     Raises:
-        ConfigError: the entry is not of its form, or names a scheme that the driver lacks.
+        ConfigError: the entry is malformed, or the driver does not support its scheme.
     """
     try:
         sensor = SensorConfig(**entry)
     except TypeError as error:
-        raise ConfigError(f"not a sensor's entry: {error}") from None
+        raise ConfigError(f"malformed entry of a sensor: {error}") from None
     if sensor.scheme == "session":
         from drivers._kit.session_source import SessionSource
 
@@ -119,15 +119,15 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
         return VrsSource(SensorConfig(**{**entry, "options": checked}), driver_class.vrs_kind)
     if sensor.scheme not in driver_class.schemes:
         known = ", ".join(f"{s}:" for s in (*driver_class.schemes, "session"))
-        raise ConfigError(f"no source {sensor.scheme!r}; there are {known}", key=sensor.name)
+        raise ConfigError(f"no source {sensor.scheme!r}; the sources are {known}", key=sensor.name)
     checked = check_options(driver_class.options, dict(sensor.options), sensor.name)
     return driver_class(SensorConfig(**{**entry, "options": checked}))
 
 
 def report(event: str, **values: Any) -> None:
-    """Tell the parent, in one write, so that lines of two threads never mix.
+    """Report to the parent with a single write, so that lines of two threads never mix.
 
-    A parent that is gone is reported nothing: the kernel ends this process, too.
+    Nothing is reported after the parent has ended: the kernel then ends this process too.
     """
     line = json.dumps({"event": event, **values}, separators=(",", ":")) + "\n"
     with _stdout_lock, contextlib.suppress(BrokenPipeError):
@@ -139,11 +139,11 @@ _stdout_lock = threading.Lock()
 
 
 class Runner:
-    """The loop around one driver, for as long as its process lives.
+    """The loop around one driver, for the lifetime of its process.
 
     Args:
         driver: not yet opened.
-        run_folder: where the writer's socket is and the tap will be.
+        run_folder: the folder of the writer's socket and of the tap.
         clock: injectable.
     """
 
@@ -156,11 +156,11 @@ class Runner:
         self._stall = ReadWatchdog()
         self._loop_empty = True
         self._lasting: dict[str, dict[str, Any]] = {}
-        self._reported = ""  # the session that knows what lasts
+        self._reported = ""  # key of the session that has the lasting states
         self._exit_code = 0
 
     def run(self) -> int:
-        """Open, arm, and record every session until the process is told to end."""
+        """Open, arm, and record every session until the process is asked to end."""
         device = Device(self._driver, self._clock, self._stop, report)
         declared = self._driver.open() if self._driver.played else device.find()
         if declared is None:
@@ -175,7 +175,7 @@ class Runner:
         opened = True
         try:
             if not self._driver.played:
-                # What a device gives before the session is known would be nobody's.
+                # Before the session is known, no session could take a device's samples.
                 link.wait_until_armed(_ARMED_S)
                 if device.absent_since_ns is not None:
                     link.device_late(device.absent_since_ns)
@@ -205,14 +205,14 @@ class Runner:
         return self._exit_code
 
     def stop(self) -> None:
-        """End `run` after handing over what is held; safe in a signal handler."""
+        """End `run` after the pending messages are sent; safe in a signal handler."""
         self._stop.set()
         self._link.interrupt()
 
     def _play(self, session: Session) -> None:
-        """Play a source once through a session and those that continue it, or round and round."""
+        """Play a source through a session and its continuations, once or in a loop."""
         timeline = Timeline(self._specs, session.start_ns, self._driver.origin_ns)
-        # A driver that came back in mid-session goes on now, as a device would.
+        # A driver restarted during a session resumes at the present time, as a device does.
         resume_ns = session.last_ns + 1 if session.last_ns is not None else session.seam_ns or 0
         if resume_ns and self._sensor.pace == "realtime":
             resume_ns = max(resume_ns, self._clock.monotonic_ns())
@@ -246,11 +246,11 @@ class Runner:
         except RecorderError as error:
             reason, detail = "fault", str(error)
         finally:
-            self._stall.leave()  # nobody waits for an item any more
+            self._stall.leave()  # no item is expected any more
         self._finish(session, reason, detail, kind)
 
     def _play_item(self, item: Item, session: Session, resume_ns: int) -> bool:
-        """Publish an item when it is due; False where the session's duration is over by then."""
+        """Publish an item when it is due; return False after the end of the session's duration."""
         last_ns = _last_ns(item)
         if session.until_ns is not None and last_ns >= session.until_ns:
             if not isinstance(item, Sample):
@@ -268,12 +268,12 @@ class Runner:
         return True
 
     def _tell_step(self, stream: str, step_ns: int, text: str) -> None:
-        """The source's clock has stepped: an event of the session, and a fault."""
+        """Report a step of the source's clock as an event of the session."""
         detail = f"{stream}: {text}"
         report("event", kind="time", stream=stream, cause="step", detail=detail, step_ns=step_ns)
 
     def _read(self) -> Item | None:
-        """The driver's next item; the link's thread sees where that does not return."""
+        """Return the driver's next item; the link's thread detects a call that does not return."""
         waiting = False
         self._stall.enter("read")
         try:
@@ -291,7 +291,7 @@ class Runner:
             self._stall.leave()
 
     def _follow(self, device: Device) -> None:
-        """Read a device, session or none, until the process ends."""
+        """Read a device, with or without a session, until the process ends."""
         stamps = Stamps(self._specs, self._tell_step, self._clock.monotonic_ns)
         while not self._stop.is_set():
             try:
@@ -301,12 +301,12 @@ class Runner:
             except DeviceError as error:
                 if not self._await(device, error):
                     return
-            except StreamChangedError as error:  # as the driver or the encoder sees it
+            except StreamChangedError as error:  # raised by the driver or the encoder
                 self._changed(str(error))
                 return
 
     def _take(self, item: Item | None) -> None:
-        """Give what a device has given to the session, if there is one."""
+        """Publish a device's item to the session, if there is one."""
         session = self._link.wait_for_session(0)
         if session is not None and session.key != self._reported:
             self._reported = session.key
@@ -319,7 +319,7 @@ class Runner:
         if isinstance(item, State) and item.lasting:
             self._lasting.setdefault(item.stream, {}).update(item.values)
         if session is not None and session.seam_ns is None and not isinstance(item, State):
-            # What was measured, or lost, before a session began is none of its samples.
+            # Measurements and losses before a session's start do not belong to the session.
             if _last_ns(item) < session.start_ns:
                 session = None
             elif isinstance(item, Sample):
@@ -334,12 +334,12 @@ class Runner:
         self._finish(session, "duration", "")
 
     def _is_past(self, session: Session) -> bool:
-        """Whether nothing of before the session's end can still come of a device."""
+        """Whether a device can no longer give items from before the session's end."""
         until_ns = session.until_ns
         return until_ns is not None and self._clock.monotonic_ns() > until_ns + _LATEST_NS
 
     def _await(self, device: Device, error: DeviceError) -> bool:
-        """The device has gone: open it again; False where the process is to end."""
+        """Reopen a lost device; return False if the process is to end."""
         self._link.device_lost()  # before closing, which may take a second or two
         self._driver.close()
         self._tell_all({"device": "lost", "reason": str(error)})
@@ -361,7 +361,7 @@ class Runner:
             self._publish(State(stream, self._clock.monotonic_ns(), dict(values)), session)
 
     def _changed(self, detail: str) -> None:
-        """The device's streams are others now: they end here, and a new process declares them."""
+        """End the streams after the device has changed them; a new process declares new streams."""
         self._exit_code = StreamChangedError.exit_code
         session = self._link.wait_for_session(0)
         report("fault", message=detail, exit_code=self._exit_code, kind="changed")
@@ -381,7 +381,7 @@ class Runner:
             self._clock.wait(self._stop, min(wait / 1e9, _IDLE_S))
 
     def _publish(self, item: Item, session: Session | None) -> None:
-        """Offer an item; what lies behind a seam goes to the session that begins there."""
+        """Offer an item; items after a seam belong to the session that begins there."""
         seam_ns = self._link.seam_ns() if session is not None else None
         if seam_ns is not None and _last_ns(item) >= seam_ns:
             if isinstance(item, Sample) and int(item.t_ns[0]) < seam_ns:
@@ -403,7 +403,7 @@ class Runner:
                 self._offer(half, session)
             return
         if session is not None and self._driver.played and self._sensor.pace == "max":
-            # A file can wait, a sensor cannot: at full pace the ring is never overrun.
+            # A file can wait, unlike a device: at full pace the ring never refuses a sample.
             while not self._link.wait_for_room(item.stream, message.nbytes, _IDLE_S):
                 if not self._session_open(session):
                     return
@@ -444,7 +444,7 @@ def _last_ns(item: Item) -> int:
 
 
 def _keep(sample: Sample, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
-    """Keep a batch's samples where the mask is set (a batch across a session's edge)."""
+    """Keep the samples of a batch where the mask is set (a batch can span a session's edge)."""
     if mask.all():
         return
     indices = np.flatnonzero(mask)

@@ -1,4 +1,4 @@
-"""A session as a driver knows it, and what it lost of one."""
+"""A session as announced to a driver, and intervals of loss in it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Session:
     """A session as the writer announces it to drivers.
 
     Attributes:
-        key: names the session on the bus.
+        key: identifies the session on the bus.
         start_ns: its start, CLOCK_MONOTONIC.
-        until_ns: samples at or after this time are not wanted; None: no end is set.
-        last_ns: latest ``t_mono`` that the session, or one that it continues, already holds of
-            this sensor's streams; None: nothing of them is recorded yet.
-        seam_ns: of a session that continues another: its own start, while `start_ns` is that of
-            the first; samples from then on are wanted.
+        until_ns: samples from this time on are not recorded; None: the session has no set end.
+        last_ns: latest ``t_mono`` of this sensor's streams in the session, or in the session that
+            it continues; None: no sample of them is recorded yet.
+        seam_ns: own start of a session that continues another; `start_ns` is then the start of the
+            first session, and samples from the seam on are recorded.
     """
 
     key: str
@@ -31,11 +31,11 @@ class Session:
 
     @property
     def begin_ns(self) -> int:
-        """Its own start, CLOCK_MONOTONIC."""
+        """The session's own start, CLOCK_MONOTONIC."""
         return self.start_ns if self.seam_ns is None else self.seam_ns
 
     def goes_on_from(self, other: Session) -> bool:
-        """Whether it is the other, or a later part of the same recording."""
+        """Whether this is the other session or a later part of the same recording."""
         same = self.seam_ns is not None and self.start_ns == other.start_ns
         return same or self.key == other.key
 
@@ -47,14 +47,15 @@ def interval_of_loss(
     span_ns: tuple[int, int],
     at_least_ns: int | None = None,
 ) -> Message | None:
-    """A loss that nobody can count, as far as it lies in a session; None where none of it does.
+    """Make a message for an uncounted loss within a session; None if the loss is outside it.
 
     Args:
-        session: the present one.
+        session: the present session.
         spec: the stream.
         cause: of the loss.
-        span_ns: CLOCK_MONOTONIC since when, and of now.
-        at_least_ns: its length where the span has none; it then ends with the session's duration.
+        span_ns: CLOCK_MONOTONIC of the start of the loss, and of now.
+        at_least_ns: length of the loss where the span is empty; the loss then ends with the
+            session's duration.
     """
     since_ns, now_ns = span_ns
     if at_least_ns is not None and session.until_ns is not None:

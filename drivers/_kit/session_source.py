@@ -1,8 +1,7 @@
-"""The source ``session:DIR[#SENSOR]``, which every driver has: a recorded sensor, played again.
+"""The source ``session:DIR[#SENSOR]`` of every driver: plays a recorded sensor.
 
-The kit puts `SessionSource` in the place of the driver.  Payloads go on as they were stored, so
-that the new session has identical payload bytes; this is the one place of the kit that reads
-sessions.
+The kit replaces the driver by `SessionSource`.  Payloads are passed on as stored, so that the new
+session has identical payload bytes.  No other module of the kit reads sessions.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from recorder.session.reader import Session
 class SessionSource(Driver):
     """Plays a recorded sensor, with all its streams, under this sensor's name.
 
-    ``session:DIR`` plays the sensor of the same name, ``session:DIR#SENSOR`` another: its streams
-    ``SENSOR`` and ``SENSOR_imu`` become ``NAME`` and ``NAME_imu``.  Stamps count from the earliest
-    stamp of the whole session, so that several sensors played from it keep their relative times.
-    What the recorded session lost comes as `Lost` of cause ``recorded``.
+    ``session:DIR`` plays the sensor of the same name, ``session:DIR#SENSOR`` another sensor: its
+    streams ``SENSOR`` and ``SENSOR_imu`` become ``NAME`` and ``NAME_imu``.  Stamps count from the
+    earliest stamp of the whole session, so that several sensors played from it keep their relative
+    times.  Losses of the recorded session become `Lost`, cause ``recorded``.
     """
 
     schemes = {"session": "DIR[#SENSOR]: a recorded sensor of a session or a roverd trace"}
@@ -44,10 +43,10 @@ class SessionSource(Driver):
         return self._origin_ns
 
     def open(self) -> Sequence[StreamSpec]:
-        """Open the session and declare the recorded streams, renamed.
+        """Open the session and declare the recorded streams under their new names.
 
         Raises:
-            SourceError: there is no such session, no such sensor in it, or it cannot be read.
+            SourceError: the session does not exist, lacks the sensor, or cannot be read.
         """
         try:
             return self._open()
@@ -61,7 +60,7 @@ class SessionSource(Driver):
         sensors = session.sensors()
         if recorded not in sensors:
             known = ", ".join(sensors) or "none"
-            raise SessionError(f"no sensor {recorded!r} was recorded; there are: {known}")
+            raise SessionError(f"no sensor {recorded!r} was recorded; the sensors are: {known}")
         streams = [n for n in sensors[recorded] if n in session.streams or n in session.broken]
         self._names = {name: self._renamed(name, recorded) for name in streams}
         specs = []
@@ -72,7 +71,7 @@ class SessionSource(Driver):
                 specs.append(replace(spec, name=self._names[name]))
             except ProtocolError as error:
                 raise SessionError(str(error)) from None
-            # A loop moves device times on by its period, which it cannot in compressed frames.
+            # A loop shifts device times by its period, which is impossible in compressed frames.
             decoded[name] = [c.name for c in spec.channels if c.device_time and self.sensor.loop]
         if not any(len(session.streams[name]) for name in streams):
             raise SessionError(f"sensor {recorded!r} has no sample")
@@ -82,7 +81,7 @@ class SessionSource(Driver):
         return specs
 
     def _address(self) -> tuple[Path, str]:
-        """The session's folder and the recorded sensor's name."""
+        """Return the session's folder and the recorded sensor's name."""
         whole = Path(self.sensor.address)
         if whole.is_dir():  # a folder may have a # in its name
             return whole, self.sensor.name
@@ -97,11 +96,11 @@ class SessionSource(Driver):
         return f"{own}_{suffix}" if suffix != stream else f"{own}_{stream}"
 
     def read(self) -> Item:
-        """The next samples, or the next loss, in order of time.
+        """Return the next samples, or the next loss, in order of time.
 
         Raises:
-            EndOfSource: the session's last sample was read.
-            SourceError: a channel's bytes are not what its format demands.
+            EndOfSource: the session's last sample was already returned.
+            SourceError: a channel's bytes violate its format.
         """
         try:
             item = next(self._items, None)
@@ -123,14 +122,14 @@ class SessionSource(Driver):
 
     def _fault(self, error: Exception) -> SourceError:
         folder = self.sensor.address.partition("#")[0]
-        text = str(error).removeprefix(f"{folder}: ")  # the address says it
+        text = str(error).removeprefix(f"{folder}: ")  # the address names the folder
         return SourceError(f"{self.sensor.name}: session:{self.sensor.address}: {text}")
 
     def _sample(self, chunk: Chunk) -> Sample:
         data: dict[str, npt.NDArray[Any] | Encoded] = dict(chunk.data)
         for name in self._decoded[chunk.stream]:
             data[name] = self._decode(chunk, name)
-        times: npt.NDArray[np.int64] = chunk.t_ns.copy()  # the session keeps its own
+        times: npt.NDArray[np.int64] = chunk.t_ns.copy()  # the session keeps its own array
         return Sample(self._names[chunk.stream], times, data, chunk.t_dev_ns)
 
     def _decode(self, chunk: Chunk, name: str) -> npt.NDArray[Any]:

@@ -1,18 +1,19 @@
-"""Stamps that cannot be: a source's clock that steps, a single stamp far from its neighbours.
+"""Checks of stamps: steps of a source's clock, and single stamps far from their neighbours.
 
-What can be placed is kept: behind a step of the clock, samples go on where they were, and that is
-told.  What cannot be placed, since one stamp fits neither the one before nor the one after, is
-counted as lost, with the cause ``time``::
+Samples that can be placed are kept: after a step of the clock, samples continue on the previous
+time base, and the step is reported.  A sample cannot be placed if its stamp fits neither the stamp
+before nor the stamp after; it is counted as lost, cause ``time``::
 
-    stamps = Stamps(specs, told)                 # of a played source; a device gives its clock
-    for item in stamps.take(driver.read()):      # none, one, or what was held back before it
+    stamps = Stamps(specs, reported)             # of a played source; a device passes its clock
+    for item in stamps.take(driver.read()):      # none, one, or several that were held back
         ...
     for item in stamps.flush():                  # at the source's end
         ...
 
-Of a played source, a sample that jumps is held until the next of its stream shows whether the
-source has paused (a gap, which stays), its clock has stepped, or that one stamp is wrong.  A
-device's sample is not held: the first one behind a step is counted as lost, the others are kept.
+A played source's sample that jumps is held until the next sample of its stream.  That sample shows
+whether the source has paused (a gap, which is kept), its clock has stepped, or only one stamp is
+wrong.  A device's sample is not held: the first sample after a step is counted as lost, the later
+samples are kept.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from recorder.contract.streams import StreamSpec
 CAUSE = "time"
 """Cause of the loss of samples that cannot be placed, and type of the event of a step."""
 STEP_NS = 1800 * 1_000_000_000
-"""A played source that jumps ahead by no more than this has paused; else its clock has stepped."""
-_TOLERANCE_NS = 1_000_000  # back by so little: the writer moves it behind the one before
-_AHEAD_NS = 1_000_000_000  # a device measures nothing that lies so far in the future
-_BEHIND_NS = 60_000_000_000  # its first sample is not older than this
-_PERIODS = 10  # a jump by no more is nothing unusual
+"""A longer jump ahead of a played source is a step of its clock, a shorter jump a pause."""
+_TOLERANCE_NS = 1_000_000  # backward steps up to this: the writer moves the stamp forward
+_AHEAD_NS = 1_000_000_000  # a device's stamp is never further in the future
+_BEHIND_NS = 60_000_000_000  # a device's first sample is never older
+_PERIODS = 10  # shorter jumps are usual
 
 Told = Callable[[str, int, str], None]
 """Reports a step: the stream, the size of the step, and how it was handled."""
@@ -41,22 +42,22 @@ Told = Callable[[str, int, str], None]
 
 @dataclass(slots=True)
 class _Track:
-    usual_ns: int  # a jump by no more than this is nothing unusual
+    usual_ns: int  # longest usual jump
     interval_ns: int
     last_ns: int | None = None  # of the latest sample that was placed
-    shift_ns: int = 0  # is added to what the source says
-    held: Sample | None = None  # of a played source, as the source stamped it
-    suspect_ns: int | None = None  # of a device, the latest stamp that was not placed
+    shift_ns: int = 0  # added to the source's stamps
+    held: Sample | None = None  # played source: with the source's own stamp
+    suspect_ns: int | None = None  # device: the latest stamp that was not placed
     waiting: list[State | Lost] = field(default_factory=list)
 
 
 class Stamps:
-    """See the module.
+    """Checks and corrects the stamps of a source's items; see the module.
 
     Args:
         specs: the source's streams by name.
         reported: see `Told`.
-        now_ns: CLOCK_MONOTONIC, of a device; None: the source is played.
+        now_ns: CLOCK_MONOTONIC, for a device; None: the source is played.
     """
 
     def __init__(
@@ -72,14 +73,14 @@ class Stamps:
         self.reset()
 
     def reset(self) -> None:
-        """The source begins anew."""
+        """Forget all stamps: the source starts again."""
         for name, spec in self._specs.items():
             interval_ns = round(1e9 / spec.rate_hz) if spec.rate_hz else 0
             usual_ns = max(_AHEAD_NS, _PERIODS * interval_ns) if interval_ns else STEP_NS
             self._tracks[name] = _Track(usual_ns, interval_ns or _TOLERANCE_NS)
 
     def take(self, item: Item) -> Sequence[Item]:
-        """The items to go on with, in order; times are on one time base without steps."""
+        """Return the items to continue with, in order, on one time base without steps."""
         track = self._tracks[item.stream]
         if not isinstance(item, Sample):
             return self._take_report(item, track)
@@ -97,7 +98,7 @@ class Stamps:
         return items
 
     def flush(self) -> Sequence[Item]:
-        """What was held back, at the end of a played source."""
+        """Return the held items at the end of a played source."""
         items: list[Item] = []
         for track in self._tracks.values():
             held, track.held = track.held, None
@@ -119,7 +120,7 @@ class Stamps:
         return self._fits(first, track) and (len(times) == 1 or self._is_past(last))
 
     def _fits(self, t_ns: int, track: _Track) -> bool:
-        """Whether a stamp follows on the one before."""
+        """Whether a stamp continues from the stamp before."""
         if track.last_ns is None:
             recent = self._now_ns is None or t_ns >= self._now_ns() - _BEHIND_NS
             return recent and self._is_past(t_ns)
@@ -160,7 +161,7 @@ class Stamps:
         return [state, *self._place(sample, track)]
 
     def _step(self, track: _Track, stream: str, raw_ns: int, at_ns: int) -> None:
-        """From a stamp of the source on, all lies elsewhere."""
+        """Shift the samples from a stamp of the source on, and report the step."""
         step_ns = raw_ns + track.shift_ns - at_ns
         track.shift_ns = at_ns - raw_ns
         self._reported(
@@ -174,7 +175,7 @@ class Stamps:
         return [*self._release(track, track.last_ns), sample]
 
     def _lose(self, sample: Sample, track: _Track, keep: Sample | None = None) -> list[Item]:
-        """Count a sample that has no place."""
+        """Count a sample that cannot be placed."""
         track.held = keep
         t_ns = track.last_ns
         if t_ns is None or self._now_ns is not None:
@@ -183,7 +184,7 @@ class Stamps:
         return [Lost(sample.stream, t_ns, CAUSE, 1, detail=detail)]
 
     def _take_report(self, item: State | Lost, track: _Track) -> Sequence[Item]:
-        """What is no sample has the time that it says, or that of the sample behind it."""
+        """A state or loss keeps its own time, or gets the time of the next sample."""
         item.t_ns += track.shift_ns
         if self._now_ns is not None:
             item.t_ns = min(item.t_ns, self._now_ns() + _AHEAD_NS)
@@ -203,7 +204,7 @@ class Stamps:
 
 
 def _singles(sample: Sample) -> list[Sample]:
-    """A batch's samples, one by one."""
+    """Split a batch into single samples."""
     if sample.count == 1:
         return [sample]
     return [

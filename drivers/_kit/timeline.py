@@ -1,7 +1,7 @@
-"""Where the stamps of a played source lie in a session.
+"""Maps the stamps of a played source to a session's timeline.
 
-``t_mono`` = session start + (source stamp - the source's first stamp), whatever the pace; each
-loop lies one period later than the one before, in device times too.
+``t_mono`` = session start + (source stamp - the source's first stamp), whatever the pace.  Each
+loop is shifted by one period, and so are its device times.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from recorder.contract.streams import StreamSpec
 
 
 class Timeline:
-    """Maps a played source's items onto the host's monotonic clock, in place.
+    """Maps a played source's items to the host's monotonic clock, in place.
 
     Args:
         specs: the source's streams.
         start_ns: CLOCK_MONOTONIC of the session's start.
-        origin_ns: source stamp that plays at the start; None: that of the first item.
+        origin_ns: source stamp that is played at the start; None: the first item's stamp.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Timeline:
         self._start_ns = start_ns
         self._origin_ns = origin_ns
         self._loop_ns = 0
-        self._end_ns = 0  # where the next loop may begin, relative to the origin, without loops
+        self._end_ns = 0  # earliest start of the next loop, relative to the origin, without loops
 
     def place(self, item: Item) -> None:
         """Move an item's times from the source's time base to the session's."""
@@ -54,9 +54,9 @@ class Timeline:
             for c in spec.channels
             if c.device_time and isinstance(values := item.data[c.name], np.ndarray)
         }
-        if moved:  # a device time of 0 says "not measured" and stays
+        if moved:  # a device time of 0 means "not measured" and is not shifted
             item.data = {**item.data, **moved}
 
     def loop(self) -> None:
-        """The source starts again: what follows lies one period later."""
+        """Shift all following items by one period: the source starts again."""
         self._loop_ns += self._end_ns

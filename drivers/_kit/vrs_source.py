@@ -1,8 +1,8 @@
-"""The source ``vrs:PATH[#STREAM]``: a camera's or an IMU's stream of any VRS file, played.
+"""The source ``vrs:PATH[#STREAM]``: plays a camera's or an IMU's stream of any VRS file.
 
-The kit puts `VrsSource` in the place of drivers that say what they are (`Driver.vrs_kind`).
-JPEGs go on as they lie in the file; raw and PNG images are encoded by the kit.  An IMU's values
-are found by the names that layouts usually give them, those of Project Aria among them.
+The kit replaces a driver by `VrsSource` if the driver declares its kind (`Driver.vrs_kind`).
+JPEGs are passed on unchanged; raw and PNG images are encoded by the kit.  An IMU's values are
+found by the usual names in data layouts, including Project Aria's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from recorder.formats.vrs import (
 )
 
 CAMERA, IMU = "camera", "imu"
-"""What a driver may take from a VRS file."""
+"""Kinds of streams that a driver may play from a VRS file."""
 
 _PIECES: Mapping[str, tuple[str, ...]] = {
     "acc": ("acc", "accelerometer", "acceleration", "accel", "accels_msec2", "linear_acceleration"),
@@ -39,7 +39,7 @@ _PIECES: Mapping[str, tuple[str, ...]] = {
     "rot": ("rot",),
     "mag": ("mag", "magnetometer", "magnetic_field", "mag_tesla"),
 }
-"""Labels under which layouts have an IMU's values, three numbers each."""
+"""Labels of an IMU's values in data layouts, three numbers each."""
 _VALID = {"acc": "accelerometer_valid", "avel": "gyroscope_valid", "mag": "magnetometer_valid"}
 _ABOUT = {
     "acc": ("acceleration, gravity included", "m/s^2"),
@@ -61,11 +61,11 @@ _BATCH_NS = 8_000_000
 class VrsSource(Driver):
     """Plays one stream of a VRS file.
 
-    Which one is said by its id (``#214-1``), its type's number, its flavor or its name; where
-    nothing is said, the file must have one that fits, or one of the plain class.  Stamps count
-    from the earliest data of the whole file, so that several streams played from it keep their
-    relative times.  What does not decode is `Lost` of cause ``corrupt``; a file that was cut
-    ends with an interval of cause ``truncated``.
+    The stream is selected by its id (``#214-1``), its type's number, its flavor or its name.
+    Without a selection, the file must have exactly one stream of the kind, or one of the plain
+    class.  Stamps count from the earliest data of the whole file, so that several streams played
+    from the file keep their relative times.  A record that cannot be decoded is `Lost`, cause
+    ``corrupt``; a truncated file ends with an interval of loss, cause ``truncated``.
     """
 
     _vrs: VrsReader | None = None
@@ -74,7 +74,7 @@ class VrsSource(Driver):
     _origin_ns: int | None = None
 
     def __init__(self, sensor: SensorConfig, kind: str) -> None:
-        """A source for a driver of that kind, `CAMERA` or `IMU`."""
+        """Make a source for a driver of this kind, `CAMERA` or `IMU`."""
         super().__init__(sensor)
         self._kind = kind
         self._channels: tuple[ChannelSpec, ...] = ()
@@ -86,10 +86,11 @@ class VrsSource(Driver):
         return self._origin_ns
 
     def open(self) -> Sequence[StreamSpec]:
-        """Open the file, choose the stream, declare it by its first record.
+        """Open the file, choose the stream, and declare it from its first record.
 
         Raises:
-            SourceError: no such file, no VRS file, no such stream, or none that this driver takes.
+            SourceError: the file does not exist or is not a VRS file, or it has no such stream, or
+                no stream that this driver can play.
         """
         self.close()
         try:
@@ -137,7 +138,7 @@ class VrsSource(Driver):
         )
 
     def _address(self) -> tuple[Path, str]:
-        """The file, and what stands behind the ``#``."""
+        """Return the file and the text after the ``#``."""
         whole = Path(self.sensor.address)
         if whole.is_file():  # a file may have a # in its name
             return whole, ""
@@ -156,13 +157,11 @@ class VrsSource(Driver):
         if len(found) > 1 and not wanted:
             found = [s for s in found if s.type_id == _USUAL[self._kind]]
         if not found and wanted:
-            raise FormatError(f"{vrs.path}: no {self._kind} stream is {wanted!r}; {there}")
+            raise FormatError(f"{vrs.path}: no {self._kind} stream matches {wanted!r}; {there}")
         if not fitting:
-            raise FormatError(f"{vrs.path}: has no stream that a {self._kind} could be")
+            raise FormatError(f"{vrs.path}: has no {self._kind} stream")
         if len(found) != 1:
-            raise FormatError(
-                f"{vrs.path}: say which stream, as in #{next(iter(fitting))}; {there}"
-            )
+            raise FormatError(f"{vrs.path}: select a stream, as in #{next(iter(fitting))}; {there}")
         return vrs.streams[found[0]], fitting[found[0]]
 
     def _fits(self, record: VrsRecord) -> bool:
@@ -177,14 +176,14 @@ class VrsSource(Driver):
         picture = _picture(blocks, first)
         size = jpeg_size(picture) if isinstance(picture, bytes) else picture.shape[:2]
         if size is None:
-            raise FormatError(f"{self.sensor.address}: its first picture is no JPEG")
+            raise FormatError(f"{self.sensor.address}: the first picture is not a JPEG")
         return ChannelSpec("video.avi", "mjpg", "u1", (*size, 3), "pictures", "")
 
     def read(self) -> Item:
-        """The next picture, or the IMU's values of the next few ms.
+        """Return the next picture, or the IMU's values of the next few ms.
 
         Raises:
-            EndOfSource: the stream's last record was read.
+            EndOfSource: the stream's last record was already returned.
         """
         if self._vrs is None:
             raise SourceError(f"{self.sensor.name}: read before open")
@@ -242,7 +241,7 @@ class VrsSource(Driver):
         return Sample(self.sensor.name, np.array(times, np.int64), data, t_dev_ns)
 
     def _times(self, record: VrsRecord, layout: LayoutBlock | None) -> tuple[int, int]:
-        """A record's own time and the device's, in ns."""
+        """Return a record's own time and the device's time, in ns."""
         t_ns, t_dev_ns = round(record.timestamp_s * 1e9), 0
         values = layout.as_dict() if layout is not None else {}
         if self._clock_offset_ns is not None and "t_mono_ns" in values:
@@ -264,7 +263,7 @@ class VrsSource(Driver):
 
     def _fault(self, text: str) -> SourceError:
         file = self.sensor.address.partition("#")[0]
-        text = text.removeprefix(f"{file}: ")  # the address says it
+        text = text.removeprefix(f"{file}: ")  # the address names the file
         return SourceError(f"{self.sensor.name}: vrs:{self.sensor.address}: {text}")
 
     def close(self) -> None:
@@ -294,7 +293,7 @@ def _image(blocks: Sequence[LayoutBlock | DataBlock]) -> DataBlock | None:
 def _picture(
     blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord
 ) -> bytes | npt.NDArray[np.uint8]:
-    """A JPEG as it is, or the pixels: u1 [height, width, 3], BGR."""
+    """Return the stored JPEG, or the pixels: u1 [height, width, 3], BGR."""
     block = _image(blocks)
     if block is None:
         raise FormatError(f"{record.reader.where(record)}: has no image")
@@ -307,7 +306,9 @@ def _picture(
 
         decoded = cv2.imdecode(np.frombuffer(block.data, np.uint8), cv2.IMREAD_COLOR)
         if decoded is None:
-            raise FormatError(f"{record.reader.where(record)}: its {content.format} is damaged")
+            raise FormatError(
+                f"{record.reader.where(record)}: the {content.format} image is damaged"
+            )
         return np.asarray(decoded, np.uint8)
     if content.format != "raw":
         raise FormatError(f"{record.reader.where(record)}: cannot decode images '{content}'")
@@ -326,11 +327,11 @@ def _bgr(
         case PixelFormat.RGB8 | PixelFormat.RGBA8:
             return np.ascontiguousarray(pixels[..., 2::-1])
     where = record.reader.where(record)
-    raise FormatError(f"{where}: pixels of format {pixel_format.text} are no picture to encode")
+    raise FormatError(f"{where}: cannot encode pixels of format {pixel_format.text} as a picture")
 
 
 def _values(layout: LayoutBlock | None) -> dict[str, npt.NDArray[np.float32]]:
-    """What an IMU has measured, f4 [3] each; NaN where the record says that it is not valid."""
+    """Return an IMU's values, f4 [3] each; NaN where the record marks them as invalid."""
     there = layout.as_dict() if layout is not None else {}
     found = {}
     for name, labels in _PIECES.items():
@@ -348,7 +349,7 @@ def _values(layout: LayoutBlock | None) -> dict[str, npt.NDArray[np.float32]]:
 
 
 def _rate_hz(vrs: VrsReader, stream: StreamId, times: npt.NDArray[np.float64]) -> float | None:
-    """What the configuration says, else what the stamps say."""
+    """Return the rate from the configuration, or else from the stamps."""
     for record in vrs.records(stream, RecordType.CONFIGURATION):
         try:
             layout = _layout(record.blocks())

@@ -147,7 +147,7 @@ def test_a_driver_that_fails_in_open_stops_nobody_else(
     ran = bench.run(moody("bad", mood), IMU, duration_s=1)
     assert ran.code == 3, ran.err
     said = {
-        "raises": "bad: its driver failed: RuntimeError: no mood for that",
+        "raises": "bad: the driver failed: RuntimeError: no mood for that",
         "exits": "bad: driver ended with code 7",
         "hangs in open": "bad: did not open within 20 s",
     }[mood]

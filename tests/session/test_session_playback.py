@@ -348,7 +348,7 @@ def test_recorded_losses_are_told_once_each(tmp_path: Path) -> None:
     [
         ("nothing", "no such session folder"),
         (".", "is no session"),
-        ("rig#gnss", "no sensor 'gnss' was recorded; there are: camera, lidar, radar, imu"),
+        ("rig#gnss", "no sensor 'gnss' was recorded; the sensors are: camera, lidar, radar, imu"),
         ("rig#lidar_imu", "no sensor 'lidar_imu'"),
         ("broken#imu", r"meta\.json: not JSON"),
         ("empty#imu", "has no sample"),
