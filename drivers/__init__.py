@@ -1,1 +1,1 @@
-"""Sensor drivers: one file a sensor, found by module name."""
+"""Sensor drivers: one file per sensor, found by module name."""

@@ -1,1 +1,1 @@
-"""Connections to devices: sockets, serial ports, V4L2.  What comes in is parsed elsewhere."""
+"""Connections to devices: sockets, serial ports, V4L2.  Other modules parse the received bytes."""

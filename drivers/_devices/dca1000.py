@@ -1,9 +1,9 @@
-"""A TI mmWave radar with a DCA1000EVM capture card: set up, started, received from, stopped.
+"""A TI mmWave radar with a DCA1000EVM capture card: setup, start, reception, stop.
 
-The card's commands and the radar's (which parameters make which lines of its command line)
-are xwr's.  Ours is how answers are waited for, since xwr waits up to ten seconds for each, in a
-busy loop, and takes any datagram for the answer; and the way of the data, since xwr drops late
-packets and counts none.
+The commands of the card and of the radar (the mapping from parameters to lines of the radar's
+command line) are xwr's.  This module replaces how answers are awaited: xwr waits up to ten seconds
+for each answer in a busy loop, and accepts any datagram as the answer.  It also replaces the
+reception of data: xwr drops late packets and does not count losses.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from drivers._protocols.dca1000 import PACKET_BYTES, SYSTEM_ALIVENESS, SYSTEM_ER
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError, SourceError
 
 SETUP_S: Final = 5.0
-"""How long radar and card together may take to be set up."""
+"""Longest setup of radar and card together."""
 
 _PROMPT: Final = b"mmwDemo:/>"
 _BOOT_S: Final = 2.0  # from the reset to the first prompt
-_NUDGE_S: Final = 0.5  # without a prompt: an empty line may bring one
-_QUIET_S: Final = 0.05  # after which no more of an answer comes
-_PING_S: Final = 0.1  # the card hears nothing for a moment after it was configured
-_ANSWER_LIMIT: Final = 65_536  # bytes without a prompt: not a radar
+_NUDGE_S: Final = 0.5  # without a prompt for this time, an empty line may trigger one
+_QUIET_S: Final = 0.05  # silence that ends an answer
+_PING_S: Final = 0.1  # the card ignores commands for a moment after its configuration
+_ANSWER_LIMIT: Final = 65_536  # more bytes without a prompt: not a radar
 _BATCH: Final = 512
-_GATHER_S: Final = 0.01  # 600 packets at the card's highest rate; a socket has room for thousands
-_ROW_BYTES: Final = 1536  # of a packet's place; a multiple of a cache line
+_GATHER_S: Final = 0.01  # 600 packets at the card's highest rate; a socket holds thousands
+_ROW_BYTES: Final = 1536  # row length per packet; a multiple of a cache line
 
 _FLAGS: Final = (
     "no LVDS data", "no header", "EEPROM failed", "SD card detected", "SD card removed",
@@ -47,13 +47,13 @@ _RADAR_KEYS: Final = (
 
 
 class CardReceiver(UdpReceiver):
-    """Receives a capture card's packets, some hundred at a time.
+    """Receives a capture card's packets, several hundred per call.
 
-    What costs is the call, not the packet, so it lets packets gather for 10 ms where fewer came
-    than it can take.  The kernel's stamps say when each came.
+    The cost is per call, not per packet, so the receiver waits 10 ms for more packets where fewer
+    than a full batch have arrived.  The kernel's stamps hold each packet's arrival.
 
     Args:
-        address, port: see `UdpReceiver`; as are the attributes.
+        address, port: see `UdpReceiver`, as for the attributes.
         buffer_bytes: see there.
         force: see there.
     """
@@ -74,26 +74,26 @@ class CardReceiver(UdpReceiver):
 
 
 class RadarCapture:
-    """A radar that measures from here on, and the packets of it.
+    """Starts a radar with its capture card, receives its packets, and stops both.
 
     >>> capture = RadarCapture("radar: dca1000:", chirp, port, card)
-    >>> batch = capture.receive(0.2)     # packets, none where nothing came
+    >>> batch = capture.receive(0.2)     # packets; empty without data
     >>> capture.close()                  # stops card and radar
 
     Args:
-        where: what messages begin with.
-        chirp: what the radar is to do.
-        port: its serial port; None: looked for among the USB ports.
+        where: prefix of messages.
+        chirp: the radar's chirp configuration.
+        port: its serial port; None: search the USB ports.
         card: ``sys_ip``, ``fpga_ip``, ``config_port``, ``data_port``, ``timeout``,
             ``socket_buffer``, ``delay``, as in red-rover's configs.
 
     Attributes:
-        warnings: what the radar, the card or the kernel said about the configuration.
+        warnings: warnings of the radar, the card or the kernel about the configuration.
         version: of the card's logic.
 
     Raises:
-        DeviceError: card or radar do not answer, or refuse.
-        ConfigError: xwr knows that the radar cannot do that.
+        DeviceError: the card or the radar does not answer, or rejects a command.
+        ConfigError: xwr rejects the configuration as impossible for the radar.
         SourceError: xwr is not installed.
     """
 
@@ -105,7 +105,7 @@ class RadarCapture:
         self.version = ""
         self._closers: list[Callable[[], None]] = []
         try:
-            import xwr  # noqa: F401  takes a second or so, which is not the devices'
+            import xwr  # noqa: F401  takes about a second, not counted in the devices' time
         except ImportError as error:
             raise SourceError(f"{where}: needs xwr, which cannot be imported: {error}") from None
         self._deadline = time.monotonic() + SETUP_S
@@ -118,16 +118,16 @@ class RadarCapture:
             raise
 
     def receive(self, timeout_s: float) -> Batch:
-        """Packets as they came; empty where none came for `timeout_s`."""
+        """Return packets in the order of arrival; empty if none arrived within `timeout_s`."""
         return self._receiver.receive(timeout_s)
 
     @property
     def overflow(self) -> int:
-        """Packets so far that the kernel threw away, the socket's buffer being full."""
+        """Packets that the kernel has dropped because the socket's buffer was full."""
         return self._receiver.overflow
 
     def notices(self) -> list[str]:
-        """What the card said on its own since the last call."""
+        """Return the card's unsolicited messages since the last call."""
         said: list[str] = []
         self._card.config_socket.settimeout(0)
         with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
@@ -139,7 +139,7 @@ class RadarCapture:
         return said
 
     def close(self) -> None:
-        """Stop what runs, as far as it answers, and let go of sockets and port."""
+        """Stop card and radar as far as they answer, and release the sockets and the port."""
         while self._closers:
             with contextlib.suppress(Exception):
                 self._closers.pop()()
@@ -163,9 +163,9 @@ class RadarCapture:
         from xwr.capture import DCA1000EVM
 
         where = f"{card['sys_ip']}:{card['config_port']}"
-        logging.getLogger("xwr/DCA1000EVM").disabled = True  # its complaints are raised, too
+        logging.getLogger("xwr/DCA1000EVM").disabled = True  # its messages are also raised
         try:
-            # xwr binds a data socket of its own; any port does, it is closed at once.
+            # xwr binds a data socket of its own; any port will do, because it is closed at once.
             made = DCA1000EVM(
                 sys_ip=card["sys_ip"],
                 fpga_ip=card["fpga_ip"],
@@ -181,11 +181,11 @@ class RadarCapture:
         return made
 
     def _ask(self, card: Any, timeout_s: float, request: Any, desc: str | None = None) -> Any:
-        """Stands in for xwr's function of that name: send a request, wait for its own answer.
+        """Replace xwr's function of this name: send a request and wait for its own answer.
 
         Raises:
-            TimeoutError: no answer; where the card was asked whether it is alive, soon.
-            DeviceError: it refuses.
+            TimeoutError: no answer; raised early for a request for the card's aliveness.
+            DeviceError: the card rejects the request.
         """
         from xwr.capture.types import Response
 
@@ -209,11 +209,11 @@ class RadarCapture:
                 f"the capture card does not answer at {card.fpga_ip}:{card.config_port}"
             ) from None
         if desc is not None and answer.status:
-            raise DeviceError(f"the capture card refuses: {desc} (status {answer.status})")
+            raise DeviceError(f"the capture card rejects: {desc} (status {answer.status})")
         return Response(cmd=answer.code, status=answer.status)
 
     def _start(self, chirp: ChirpConfig, port: str | None, card: Mapping[str, Any]) -> None:
-        """The order is xwr's: the card records from the radar's first chirp on."""
+        """Start card and radar in xwr's order: the card records from the radar's first chirp on."""
         try:
             self._await_card(card["timeout"])
             major, minor, _ = self._card.read_fpga_version()
@@ -224,25 +224,25 @@ class RadarCapture:
             radar.port.reset_input_buffer()
             self._card.reset_ar_device()
             self._await_boot(radar)
-            while len(self._receiver.receive(0.0)):  # of a capture before this one
+            while len(self._receiver.receive(0.0)):  # packets of an earlier capture
                 pass
             self._card.start()
             self._closers += [self._card.reset_ar_device, self._card.stop, self._hurry]
             radar.setup(**{key: getattr(chirp, key) for key in _RADAR_KEYS})
             radar.start()
         except (DeviceError, TimeoutError, OSError) as error:
-            # pyserial's errors are OSErrors, too, some without a strerror.
+            # pyserial's errors are OSErrors too, some without a strerror.
             reason = getattr(error, "strerror", None) or str(error)
             raise DeviceError(_after(self._where, reason)) from None
         except AssertionError:
             raise ConfigError(
-                f"xwr does not set a {chirp.device} to {chirp.frequency:g} GHz with "
+                f"xwr cannot set a {chirp.device} to {chirp.frequency:g} GHz with "
                 f"{card['delay']:g} us between packets",
                 key=f"{self._where.partition(':')[0]}.radar",
             ) from None
 
     def _await_card(self, timeout_s: float) -> None:
-        """Ask until it answers: it may be busy, and no datagram is sure to arrive."""
+        """Repeat the request until the card answers: it may be busy, and datagrams can be lost."""
         end = min(time.monotonic() + timeout_s, self._deadline)
         while True:
             try:
@@ -253,7 +253,7 @@ class RadarCapture:
                     raise
 
     def _hurry(self) -> None:
-        """Closing waits for no device that is gone."""
+        """Limit the time that closing waits for a lost device."""
         self._deadline = time.monotonic() + 1.0
 
     # The radar
@@ -267,17 +267,17 @@ class RadarCapture:
         try:
             made = family(port=port, name=device)
         except radar.XWRError as error:
-            raise DeviceError(f"no radar is found among the serial ports: {error}") from None
+            raise DeviceError(f"no radar found among the serial ports: {error}") from None
         self._closers.append(made.port.close)
         made._wait_for_response = partial(self._answer, made)
         return _Refusals(made, radar.XWRError)
 
     def _answer(self, radar: Any, timeout: float = 10.0) -> bytearray:
-        """Stands in for xwr's function of that name: all up to the prompt.
+        """Replace xwr's function of this name: read up to and including the prompt.
 
         Raises:
-            TimeoutError: there is none in time.
-            DeviceError: endless talk without one.
+            TimeoutError: no prompt in time.
+            DeviceError: too many bytes without a prompt.
         """
         deadline = min(time.monotonic() + timeout, self._deadline)
         said = bytearray()
@@ -286,13 +286,13 @@ class RadarCapture:
             if left <= 0:
                 raise TimeoutError(f"the radar does not answer at {radar.port.port}")
             if len(said) > _ANSWER_LIMIT:
-                raise DeviceError(f"what is at {radar.port.port} is not a radar's command line")
+                raise DeviceError(f"the device at {radar.port.port} has no radar's command line")
             radar.port.timeout = left
             said += radar.port.read(max(1, radar.port.in_waiting))
         return said
 
     def _await_boot(self, radar: Any) -> None:
-        """Wait for the first prompt after the reset, and until nothing comes any more."""
+        """Wait for the first prompt after the reset, and then for silence."""
         wire = radar.port
         end = min(time.monotonic() + _BOOT_S, self._deadline)
         said = b""
@@ -311,7 +311,7 @@ class RadarCapture:
 
 
 class _Refusals:
-    """A radar of xwr's whose refusals are device errors that name the command."""
+    """Wraps xwr's radar: rejected commands raise device errors that name the command."""
 
     def __init__(self, radar: Any, error: type[Exception]) -> None:
         self._radar, self._error = radar, error
@@ -337,11 +337,11 @@ class _Refusals:
             action()
         except self._error as error:
             said = " ".join(str(error).split())
-            raise DeviceError(f"the radar refuses {self._command!r}: {said}") from None
+            raise DeviceError(f"the radar rejects {self._command!r}: {said}") from None
 
 
 class _Collector(logging.Handler):
-    """Keeps what xwr warns of."""
+    """Collects xwr's warnings."""
 
     def __init__(self, into: list[str]) -> None:
         super().__init__(logging.WARNING)
@@ -349,7 +349,7 @@ class _Collector(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        # Each start stops a sensor that does not run; a pty has no low latency.
+        # Each start also stops a sensor that is not running; a pty has no low latency.
         if record.levelno == logging.WARNING and not text.startswith(("Ignored", "Low latency")):
             self._into.append(text)
 

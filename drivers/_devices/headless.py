@@ -1,9 +1,9 @@
-"""Lets libraries load that are linked against a desktop's libraries and never use them here.
+"""Loads libraries that are linked against desktop libraries without using them here.
 
-ouster-sdk keeps its viewer in the same library as its decoder, so that it asks for ``libGL.so.1``
-although no function of it is referred to before a window is opened.  A computer in a vehicle, or a
-container, has no such file.  The dynamic linker is content with any loaded object of that name: an
-empty one, made here in memory (System V ABI, ELF-64, chapter 5, "Dynamic Linking").
+ouster-sdk keeps its viewer in the same library as its decoder, so it requires ``libGL.so.1``
+although it calls no function of it before a window is opened.  A computer in a vehicle, or a
+container, does not have this file.  The dynamic linker accepts any loaded object of that name, so
+this module makes an empty one in memory (System V ABI, ELF-64, chapter 5, "Dynamic Linking").
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ _MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine
 _PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
 _READ_WRITE = 6
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SYMENT, _DT_SONAME = 4, 5, 6, 10, 11, 14
-_PAGE = 0x10000  # the largest of all kernels
+_PAGE = 0x10000  # largest page size of all kernels
 
 _kept: list[ctypes.CDLL] = []
 
 
 def provide_library(name: str) -> bool:
-    """Load the shared library `name`, or an empty one of that name where there is none.
+    """Load the shared library `name`, or an empty library of that name where it is missing.
 
-    Call it before the import that needs the library.  A machine of another architecture is left
-    as it is.
+    Call it before the import that needs the library.  On other architectures, nothing is loaded.
 
     Returns:
-        Whether an empty one took its place.
+        Whether an empty library was loaded.
     """
     try:
         _kept.append(ctypes.CDLL(name))
         return False
     except OSError:
-        pass  # not installed, as expected; the import tells where an empty one does not help
+        pass  # not installed, as expected; the import fails if an empty library is not enough
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return False
@@ -49,10 +48,10 @@ def provide_library(name: str) -> bool:
 
 
 def empty_library(name: str, machine: int) -> bytes:
-    """An ELF-64 shared object, little endian, with a name (DT_SONAME) and nothing in it."""
+    """Make an ELF-64 shared object, little endian, with a name (DT_SONAME) and no content."""
     strings = b"\0" + name.encode() + b"\0"
     headers = 64 + 3 * 56
-    symbols = headers  # the one symbol that every table begins with, all zeros
+    symbols = headers  # the first symbol of every table, all zeros
     hashes = symbols + 24  # one bucket, one chain, both empty
     dynamic = hashes + 16
     entries = [

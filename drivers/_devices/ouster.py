@@ -1,8 +1,9 @@
 """An Ouster's HTTP API: its settings, its metadata, its clock.
 
-ouster-sdk 1.0 has a client of its own, but each of its requests holds Python's global lock until
-the sensor answers or the request has timed out, which stops the whole process, and it sleeps and
-tries again out of sight.  The API is documented (HTTP API Reference Guide, ``/api/v1``), and small.
+ouster-sdk 1.0 has its own client, but its requests have two faults.  Each request holds Python's
+global lock until the sensor answers or the request times out, which stops the whole process.  The
+client also sleeps and retries without any report.  The API is documented (HTTP API Reference Guide,
+``/api/v1``) and small.
 """
 
 from __future__ import annotations
@@ -22,27 +23,26 @@ from typing import Any, Final
 from recorder.contract.errors import DeviceError, SourceError
 
 _ANSWER_LIMIT: Final = 1 << 24  # bytes
-_STAGING_VERSION: Final = (3, 1)  # from here on settings go through /sensor/config
+_STAGING_VERSION: Final = (3, 1)  # from this firmware on, settings are set with /sensor/config
 _STARTING: Final = ("INITIALIZING", "WARMUP", "UPDATING", "RESTARTING")
 _POLL_S: Final = 0.2
 _CLOCK_S: Final = 10.0
 
 
 class OusterHttp:
-    """Requests to one sensor, each on a connection of its own.
+    """Requests to one sensor, each on its own connection.
 
     Args:
-        host: name or address, with ``:PORT`` behind it where that is not 80.
+        host: name or address, with ``:PORT`` where the port is not 80.
         timeout_s: of a request.
 
     Attributes:
-        local_address: this machine's address as the sensor's network has it; "" before the first
-            request.
-        until_s: time.monotonic() at which all requests are to be over; None: no such time.
+        local_address: this machine's address in the sensor's network; "" before the first request.
+        until_s: time.monotonic() that limits all requests; None: no limit.
 
     Raises:
-        DeviceError: of all requests: no answer, or none that can be read.
-        SourceError: the sensor refuses what was asked of it (HTTP 400 and the like).
+        DeviceError: any request: no answer, or an unreadable answer.
+        SourceError: the sensor rejects the request (HTTP 400 and similar).
     """
 
     def __init__(self, host: str, timeout_s: float = 2.0) -> None:
@@ -51,21 +51,21 @@ class OusterHttp:
         self.until_s: float | None = None
 
     def sensor_info(self) -> dict[str, Any]:
-        """Serial number, firmware, status, initialization id."""
+        """Return serial number, firmware, status, initialization id."""
         return self._mapping("sensor/metadata/sensor_info")
 
     def metadata(self) -> str:
-        """The sensor's metadata, as JSON."""
+        """Return the sensor's metadata as JSON."""
         return self._ask("GET", "sensor/metadata")
 
     def settings(self, version: tuple[int, ...]) -> dict[str, Any]:
-        """The settings in force."""
+        """Return the active settings."""
         if version >= _STAGING_VERSION:
             return self._mapping("sensor/config")
         return self._mapping("sensor/cmd/get_config_param?args=active")
 
     def configure(self, settings: Mapping[str, Any], version: tuple[int, ...]) -> None:
-        """Set all settings, and reinitialize the sensor, so that they are in force."""
+        """Set all settings and reinitialize the sensor to activate them."""
         text = json.dumps(settings)
         if version >= _STAGING_VERSION:
             self._ask("POST", "sensor/config?staging=true&reinit=false&persist=false", text)
@@ -76,11 +76,11 @@ class OusterHttp:
         self._ask("GET", "sensor/cmd/reinitialize")
 
     def clock(self) -> dict[str, Any]:
-        """What is known of the clock's synchronization, without figures that never stand still."""
+        """Return the clock's synchronization, without values that change all the time."""
         return clock_state(self._mapping("time"))
 
     def alerts(self) -> list[Any]:
-        """The alerts that are active."""
+        """Return the active alerts."""
         active = self._mapping("sensor/alerts").get("active")
         return active if isinstance(active, list) else []
 
@@ -91,7 +91,7 @@ class OusterHttp:
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise DeviceError(f"HTTP API, {path}: answers with {text[:60]!r}, which is no object")
+            raise DeviceError(f"HTTP API, {path}: the answer is not an object: {text[:60]!r}")
         return value
 
     def _ask(self, method: str, path: str, body: str | None = None) -> str:
@@ -101,7 +101,7 @@ class OusterHttp:
         try:
             connection = http.client.HTTPConnection(self._host, timeout=timeout_s)
         except http.client.InvalidURL as error:
-            raise SourceError(f"{self._host!r} is no host: {error}") from None
+            raise SourceError(f"{self._host!r} is not a host: {error}") from None
         try:
             connection.connect()
             self.local_address = str(connection.sock.getsockname()[0])
@@ -120,7 +120,7 @@ class OusterHttp:
         if 200 <= answer.status < 300:
             return text
         reported = f"HTTP API, {name}: {answer.status} {' '.join(text.split())[:200]}"
-        # 404: of what is asked for while the sensor starts; 5xx: it cannot just now.
+        # 404: not available while the sensor starts; 5xx: temporarily not possible.
         raise (SourceError if answer.status in (400, 403, 405, 422) else DeviceError)(reported)
 
 
@@ -131,19 +131,19 @@ def _read(answer: http.client.HTTPResponse, timeout_s: float) -> bytes:
         if time.monotonic() > deadline:
             raise TimeoutError
         if len(data) > _ANSWER_LIMIT:
-            raise http.client.HTTPException("the answer has no end")
+            raise http.client.HTTPException("the answer is too long")
     return data
 
 
 def firmware_version(info: Mapping[str, Any]) -> tuple[int, ...]:
-    """Major and minor number of the firmware, (0, 0) where it cannot be told."""
+    """Return the firmware's major and minor number, (0, 0) if they are unknown."""
     text = str(info.get("image_rev") or info.get("build_rev") or "")
     match = re.search(r"v?(\d+)\.(\d+)(?:\.\d+)?", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def clock_state(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``/api/v1/time`` says of the clock's source and whether it is locked to it."""
+    """Return the clock's source and its locks from the answer of ``/api/v1/time``."""
 
     def at(*keys: str) -> Any:
         value: Any = answer
@@ -164,12 +164,13 @@ def clock_state(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Wanted:
-    """What a sensor is to be set to.
+    """The wanted settings of a sensor.
 
     Attributes:
-        settings: by Ouster's names; others stay as they are.
-        udp_dest: where it sends to; None: to this machine, unless it sends to a multicast group.
-        refused: settings that it did not take when they were set, by what it has instead.
+        settings: by Ouster's names; other settings are not changed.
+        udp_dest: destination of the packets; None: this machine, unless the present destination is
+            a multicast group.
+        refused: settings that the sensor did not accept, with the sensor's own values.
     """
 
     settings: Mapping[str, Any]
@@ -177,7 +178,7 @@ class Wanted:
     refused: dict[str, Any] = field(default_factory=dict)
 
     def changes(self, active: Mapping[str, Any], here: str) -> dict[str, Any]:
-        """What must be set; `here` is this machine's address."""
+        """Return the settings to change; `here` is this machine's address."""
         wanted = dict(self.settings)
         destination = str(active.get("udp_dest") or "")
         if self.udp_dest is not None:
@@ -188,7 +189,7 @@ class Wanted:
             wanted.setdefault("operating_mode", "NORMAL")
         if "auto_start_flag" in active:
             wanted.setdefault("auto_start_flag", 1)
-        if "udp_ip" in active and "udp_dest" in wanted:  # older firmware's name for it
+        if "udp_ip" in active and "udp_dest" in wanted:  # the name in older firmware
             wanted["udp_ip"] = wanted["udp_dest"]
         if active.get("udp_dest_zm") and "udp_dest" in wanted:
             wanted.setdefault("udp_dest_zm", wanted["udp_dest"])
@@ -206,17 +207,17 @@ def is_multicast(address: str) -> bool:
 def bring_up(
     sensor: OusterHttp, wanted: Wanted, deadline_s: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Set the sensor as wanted, and wait until it runs; its settings and sensor_info.
+    """Configure the sensor and wait until it runs; return its settings and sensor_info.
 
-    It is reinitialized only where its settings differ.  A setting that it does not take all the
-    same is put down in ``wanted.refused``, and not set again.
+    The sensor is reinitialized only where its settings differ.  A setting that it does not accept
+    is stored in ``wanted.refused`` and not set again.
 
     Args:
         deadline_s: time.monotonic() until which to wait for the sensor to run.
 
     Raises:
-        DeviceError: it does not answer or does not run yet; it goes on starting by itself.
-        SourceError: it refuses the settings.
+        DeviceError: the sensor does not answer or is not running yet; it continues to start.
+        SourceError: the sensor rejects the settings.
     """
     info = _running(sensor, deadline_s, ("STANDBY", "UNCONFIGURED"))
     version = firmware_version(info)
@@ -238,7 +239,7 @@ _NEVER: Final = object()
 
 
 def _running(sensor: OusterHttp, deadline_s: float, others: tuple[str, ...]) -> dict[str, Any]:
-    """sensor_info, once the sensor runs, or has a status of `others`."""
+    """Return sensor_info once the sensor runs or has one of the statuses `others`."""
     while True:
         info = sensor.sensor_info()
         status = str(info.get("status"))
@@ -253,21 +254,21 @@ def _running(sensor: OusterHttp, deadline_s: float, others: tuple[str, ...]) -> 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An answer of the `Watch`: `kind` is ``metadata`` (a str), ``clock`` or ``alerts``."""
+    """An answer for the `Watch`: `kind` is ``metadata`` (a str), ``clock`` or ``alerts``."""
 
     kind: str
     value: Any
 
 
 class Watch:
-    """Asks the sensor in a thread of its own, so that its packets are never kept waiting.
+    """Sends requests to the sensor in its own thread, so that no packet waits for an answer.
 
     >>> watch = Watch(sensor)
-    >>> watch.ask("metadata")                # this one until there is an answer
-    >>> for news in watch.news(): ...        # what has come
+    >>> watch.ask("metadata")                # repeated until there is an answer
+    >>> for news in watch.news(): ...        # the answers since the last call
     >>> watch.close()
 
-    The clock's state is asked for every ten seconds, and told where it has changed.
+    The clock's state is requested every ten seconds and reported when it has changed.
     """
 
     def __init__(self, sensor: OusterHttp) -> None:
@@ -280,19 +281,19 @@ class Watch:
         self._thread.start()
 
     def ask(self, kind: str) -> None:
-        """Ask for ``metadata`` or ``alerts``."""
+        """Request ``metadata`` or ``alerts``."""
         self._asked.put(kind)
         self._wake.set()
 
     def news(self) -> list[News]:
-        """Answers that have come since the last call."""
+        """Return the answers since the last call."""
         found = []
         while not self._news.empty():
             found.append(self._news.get())
         return found
 
     def close(self) -> None:
-        """End the thread; a request that hangs ends by itself."""
+        """End the thread; a request that hangs ends at its timeout."""
         self._stop.set()
         self._wake.set()
         self._thread.join(0.1)

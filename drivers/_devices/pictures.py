@@ -1,4 +1,4 @@
-"""Pictures on their way from a source to a recording, whatever the source is."""
+"""Pictures between a source of any kind and the recording."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from drivers._protocols.jpeg import JpegHeader, parse_jpeg
 from recorder.contract.errors import ProtocolError, StreamChangedError
 
 Image = npt.NDArray[np.uint8]
-"""Decoded: [height, width, 3], BGR."""
+"""A decoded picture: [height, width, 3], BGR."""
 
-_PASSED_PROCESSES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive: any reader shows them
+_PASSED_PROCESSES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive: supported by all readers
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Takes the place of `count` pictures that the source had and that cannot be had.
+    """Stands for `count` pictures of the source that cannot be recorded.
 
-    `cause` is ``corrupt`` where they are damaged, ``undecoded`` where the decoder leaves them out
-    of an undamaged file (an edit list that cuts its ends off), ``device`` where a camera's own
-    counter says that it did not give them.
+    `cause` is ``corrupt`` for damaged pictures, ``undecoded`` for pictures of an undamaged file
+    that the decoder omits (an edit list that cuts the file's ends), and ``device`` for pictures
+    that the camera did not deliver according to its own counter.
     """
 
     reason: str
@@ -39,12 +39,12 @@ Picture = Image | bytes | Missing
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A live picture, or what is missing in its place.
+    """A live picture, or a `Missing` in its place.
 
     Attributes:
-        t_ns: CLOCK_MONOTONIC; what it stands for is said by the camera's `settings`.
-        picture: JPEG bytes as they came, a decoded image, or `Missing`.
-        t_device_ns: the camera's own time, where it has one.
+        t_ns: CLOCK_MONOTONIC; the camera's `settings` define its meaning.
+        picture: unchanged JPEG bytes, a decoded image, or `Missing`.
+        t_device_ns: the camera's own time, if the camera has a clock.
     """
 
     t_ns: int
@@ -54,26 +54,26 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something about a live camera that is worth a record of its state."""
+    """A change of a live camera's state to record."""
 
     t_ns: int
     values: dict[str, Any] = field(default_factory=dict)
 
 
 class LiveCamera(ABC):
-    """A camera that gives pictures when they come.
+    """A camera that delivers pictures at its own pace.
 
     >>> camera.open()
-    >>> for event in camera.read(timeout_s=0.2):     # empty where none came in time
+    >>> for event in camera.read(timeout_s=0.2):     # empty where none arrived in time
     ...     ...                                      # Shot or Note
     >>> camera.close()
 
     Attributes (after `open`):
         size: (width, height) in pixels.
-        fps: nominal pictures a second; None where nobody knows.
-        jpegs: pictures are the JPEGs that the camera made, unchanged.
+        fps: nominal pictures per second; None where the rate is unknown.
+        jpegs: pictures are the camera's own JPEGs, unchanged.
         device_clock: shots have `t_device_ns`.
-        settings: what the device says about itself and does not change between two starts.
+        settings: properties of the device that are constant between two starts.
     """
 
     size: tuple[int, int] = (0, 0)
@@ -85,32 +85,32 @@ class LiveCamera(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Connect, and wait for a first picture; takes 5 s at the most.
+        """Connect and wait for a first picture; takes at most 5 s.
 
         Raises:
-            DeviceError: it is not there, or gives no picture.
-            SourceError: it is there, but cannot do what the options ask for.
+            DeviceError: the camera is absent or delivers no picture.
+            SourceError: the camera is present but does not support the options.
         """
 
     @abstractmethod
     def read(self, timeout_s: float) -> list[Shot | Note]:
-        """What came since the last call, waiting for it up to `timeout_s`.
+        """Return the events since the last call; wait for them up to `timeout_s`.
 
         Raises:
-            DeviceError: it went away.
-            StreamChangedError: its pictures have another size than at first.
+            DeviceError: the camera is lost.
+            StreamChangedError: the size of the camera's pictures has changed.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release it; may be called twice."""
+        """Release the camera; may be called twice."""
 
 
 def passable(data: bytes) -> JpegHeader:
-    """Look at a JPEG that is to be recorded as it is.
+    """Check a JPEG that is to be recorded unchanged.
 
     Raises:
-        ProtocolError: it is damaged, or of a kind that many readers do not show.
+        ProtocolError: the JPEG is damaged, or many readers do not support its kind.
     """
     header = parse_jpeg(data)
     if header.process not in _PASSED_PROCESSES or header.components not in (1, 3):
@@ -123,11 +123,11 @@ def passable(data: bytes) -> JpegHeader:
 
 
 def same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> None:
-    """StreamChangedError where a picture's (width, height) is not the one that was declared."""
+    """Raise StreamChangedError if a picture's (width, height) differs from the declared size."""
     if size != declared:
         raise StreamChangedError(
-            f"{where}: a picture of {size[0]} x {size[1]} pixels came where "
-            f"{declared[0]} x {declared[1]} was declared; the stream ends"
+            f"{where}: a picture has {size[0]} x {size[1]} pixels, not the declared "
+            f"{declared[0]} x {declared[1]}; the stream ends"
         )
 
 
@@ -146,7 +146,7 @@ def trimmed(where: str, data: bytes, declared: tuple[int, int]) -> bytes | Missi
 
 
 def wanted_size(options: Mapping[str, Any], source: tuple[int, int]) -> tuple[int, int] | None:
-    """(width, height) to resize to; None where the source has it already."""
+    """Return (width, height) to resize to; None where the source already has the size."""
     width, height = options["width"], options["height"]
     if width is None and height is None:
         return None
@@ -156,7 +156,7 @@ def wanted_size(options: Mapping[str, Any], source: tuple[int, int]) -> tuple[in
 
 
 def resized(picture: Image | bytes, size: tuple[int, int]) -> Image | Missing:
-    """The picture, decoded, with (width, height) pixels."""
+    """Decode the picture and resize it to (width, height) pixels."""
     import cv2
 
     if isinstance(picture, bytes):
@@ -170,14 +170,14 @@ def resized(picture: Image | bytes, size: tuple[int, int]) -> Image | Missing:
 
 
 def quiet_opencv() -> Any:
-    """OpenCV with one thread and no lines on stderr.
+    """Import OpenCV with one thread and without output on stderr.
 
-    What goes wrong becomes an exception or a counted loss in the driver.
+    The driver turns failures into exceptions or counted losses.
     """
     import cv2
 
     cv2.setNumThreads(1)
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-    # OpenCV offers no other way to FFmpeg's own log level (-8 is AV_LOG_QUIET).
+    # Only this variable sets FFmpeg's own log level in OpenCV (-8 is AV_LOG_QUIET).
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     return cv2

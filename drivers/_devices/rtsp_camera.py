@@ -1,10 +1,10 @@
 """Cameras that stream over RTSP, through OpenCV's FFmpeg, over TCP.
 
-A picture's time is that at which it was decoded here: exposure, the camera's encoder, the network
-and the decoder lie before it, and a decoder that reorders adds whole pictures.  Where a camera also
-offers MJPEG over HTTP, that is nearer to the sensor.  RTP's own numbers stay inside FFmpeg, so that
-gaps cannot be counted; TCP loses nothing on the way.  MJPEG in RTP is passed on as FFmpeg puts it
-together (RTP leaves out a JPEG's tables, RFC 2435).
+A picture's stamp is the time of its decoding on this machine.  It is later than the exposure by
+the delays of the camera's encoder, the network and the decoder; a decoder that reorders adds the
+time of whole pictures.  A camera's MJPEG over HTTP has stamps nearer to the exposure.  RTP's own
+numbers stay inside FFmpeg, so gaps cannot be counted; TCP loses no data in transit.  MJPEG in RTP
+is passed on as FFmpeg reassembles it (RTP omits a JPEG's tables, RFC 2435).
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from recorder.contract.errors import (
 from recorder.contract.redaction import mask_value
 
 _CONNECT_S = 2.5
-_OPEN_S = 4.8  # for a first picture, all in all
-_WAITING = 16  # pictures that may wait for whoever encodes them
+_OPEN_S = 4.8  # longest wait for a first picture in all
+_WAITING = 16  # pictures that may wait for the encoder
 _MOST_FPS = 1000.0
-_BACKLOG_S = 1.5  # for what gathered while FFmpeg looked at the stream
-_FRESH = 0.3  # of a period: a picture that had to be waited for so long is no backlog
+_BACKLOG_S = 1.5  # longest time for pictures that gathered while FFmpeg probed the stream
+_FRESH = 0.3  # share of a period: a picture with a longer wait is not from the backlog
 _ASSUMED_FPS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """What is known of a stream with its first picture."""
+    """Properties of a stream, with its first picture."""
 
     size: tuple[int, int]
     fps: float | None
@@ -61,10 +61,10 @@ class RtspCamera(LiveCamera):
     """A stream that FFmpeg plays.
 
     Args:
-        name: the sensor's.
-        address: what stands behind ``rtsp:``.
-        fps: nominal rate; None: what the stream says.
-        timeout_s: without a picture for so long the camera is gone.
+        name: the sensor's name.
+        address: the text after ``rtsp:``.
+        fps: nominal rate; None: the stream's declared rate.
+        timeout_s: time without a picture after which the camera is lost.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RtspCamera(LiveCamera):
             parts = urlsplit(self._url)
             good = bool(parts.hostname) and address.startswith("//") and parts.port != 0
         except ValueError as error:
-            raise SourceError(f"{self.where}: no address: {error}") from None
+            raise SourceError(f"{self.where}: is not an address: {error}") from None
         if not good:
             raise SourceError(f"{self.where}: needs the form rtsp://HOST[:PORT]/PATH")
 
@@ -108,7 +108,7 @@ class RtspCamera(LiveCamera):
             except queue.Empty:
                 return events
             if isinstance(item, Exception):
-                self._failure = item  # what came before it is given first
+                self._failure = item  # raised after the earlier pictures were returned
             else:
                 events.append(item)
         if not events:
@@ -116,18 +116,18 @@ class RtspCamera(LiveCamera):
         return events
 
     def close(self) -> None:
-        """Let the stream go; a call that FFmpeg is in ends by its own time limit."""
+        """Release the stream; a running call of FFmpeg ends at its own time limit."""
         if self._player is not None:
             self._player.stop()
         self._player = None
 
 
 class _Player:
-    """One connection, read by a thread of its own: FFmpeg's calls block, for a limited time.
+    """One connection, read by its own thread: FFmpeg's calls block, for a limited time.
 
     Attributes:
-        opened: what the stream is, or why there is none; once.
-        shots: pictures as they come; at the end, why there are no more.
+        opened: the stream's properties, or the reason why there is no stream; once.
+        shots: pictures in order of arrival; at the end, the reason of the end.
     """
 
     def __init__(self, where: str, url: str, timeout_s: float) -> None:
@@ -143,7 +143,7 @@ class _Player:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to end; it does so after the call that it is in."""
+        """Ask the thread to end; it ends after its present call."""
         self._stopping.set()
         self._thread.join(0.2)
 
@@ -160,7 +160,7 @@ class _Player:
                 picture = self._next(capture)
         except RecorderError as error:
             tell.put(error)
-        except Exception as error:  # noqa: BLE001  the reading thread raises it on
+        except Exception as error:  # noqa: BLE001  the reading thread raises it again
             tell.put(DeviceError(f"{self._where}: {error}"))
         finally:
             if capture is not None:
@@ -172,13 +172,13 @@ class _Player:
         parameters = [
             *(cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, round(_CONNECT_S * 1e3)),
             *(cv2.CAP_PROP_READ_TIMEOUT_MSEC, round(self._timeout_s * 1e3)),
-            # One thread: it adds no delay of its own, and the other cores are the other sensors'.
+            # One thread: it adds no delay, and the other cores are for the other sensors.
             *(cv2.CAP_PROP_N_THREADS, 1),
         ]
         capture = cv2.VideoCapture(self._url, cv2.CAP_FFMPEG, parameters)
         if not capture.isOpened():
             capture.release()
-            raise DeviceError(f"{self._where}: no stream (FFmpeg says no more than that)")
+            raise DeviceError(f"{self._where}: no stream (FFmpeg gives no reason)")
         return capture
 
     def _first(self, capture: Any) -> tuple[_Stream, npt.NDArray[np.uint8]]:
@@ -203,10 +203,10 @@ class _Player:
     def _fresh(
         self, capture: Any, stream: _Stream, picture: npt.NDArray[np.uint8]
     ) -> npt.NDArray[np.uint8]:
-        """The first picture that comes when it is read.
+        """Return the first picture that arrives while it is awaited.
 
-        FFmpeg looks at a stream for a second or so before it gives the first picture.  Those that
-        came meanwhile follow at once: their times would be wrong by that second.
+        FFmpeg probes a stream for about a second before it returns the first picture.  Pictures
+        that arrived during that time follow at once: their stamps would be wrong by that second.
         """
         wait_s = _FRESH / (stream.fps or _ASSUMED_FPS)
         start_s = time.monotonic()
@@ -221,12 +221,12 @@ class _Player:
         done, picture = capture.read()
         if not done:
             raise DeviceError(
-                f"{self._where}: the stream ended, or gave nothing for {self._timeout_s:g} s"
+                f"{self._where}: the stream ended, or no data arrived for {self._timeout_s:g} s"
             )
         return np.asarray(picture, np.uint8)
 
     def _add(self, raw: npt.NDArray[np.uint8], stream: _Stream) -> None:
-        """Hand a picture over, or count it where too many wait already."""
+        """Pass a picture on, or count it where too many pictures wait already."""
         t_ns = self._last_ns = max(time.monotonic_ns(), self._last_ns + 2)
         if self.shots.qsize() >= _WAITING:
             self._refused += 1

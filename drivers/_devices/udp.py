@@ -1,10 +1,11 @@
-"""Datagrams of a device, received many at a time, each with the time at which it came.
+"""Receives a device's datagrams in batches, each with its arrival time.
 
-A lidar sends some thousand packets a second, a radar's capture card some ten thousand.  One system
-call a packet, and an object for each, would cost more than all that is done with them, so this
-takes what has gathered in the socket with one ``recvmmsg`` (Linux) into one array.  The kernel's
-own stamps (``SO_TIMESTAMPNS``) say when each came, however late this process was to fetch it; its
-count of what it threw away because the buffer was full (``SO_RXQ_OVFL``) is told too.
+A lidar sends several thousand packets a second, a radar's capture card about ten thousand.  One
+system call and one object per packet would cost more than all further processing.  This module
+therefore reads all waiting packets of the socket into one array with one ``recvmmsg`` (Linux).  The
+kernel's stamps (``SO_TIMESTAMPNS``) are the arrival times, however late this process reads.  The
+kernel's count of packets that it dropped because the buffer was full (``SO_RXQ_OVFL``) is reported
+too.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _SO_TIMESTAMPNS: Final = 35
 _SO_RXQ_OVFL: Final = 40
 
 _POINTER: Final = np.dtype("=u8")
-# struct mmsghdr of 64-bit Linux, the same on all its machines, and what the kernel puts into the
-# control buffer: first the stamp, then, once something was thrown away, the count.
+# struct mmsghdr of 64-bit Linux, identical on all its machines.  The kernel writes two values into
+# the control buffer: first the stamp, then, once packets were dropped, the count.
 _HEADER: Final = np.dtype(
     {
         "names": ["name", "name_size", "iov", "iov_count", "control", "control_size", "flags",
@@ -51,10 +52,10 @@ _CONTROL: Final = np.dtype(
     ]
 )  # fmt: skip
 _ADDRESS_BYTES: Final = 28  # of a sockaddr_in6
-_BEFORE_NS: Final = 60_000_000_000  # no packet waits longer in a socket
-_READ_NS: Final = 20_000  # that reading the clocks takes at most, undisturbed
+_BEFORE_NS: Final = 60_000_000_000  # longest time that a packet waits in a socket
+_READ_NS: Final = 20_000  # longest undisturbed reading of the clocks
 _READS: Final = 20
-_STEP_NS: Final = 1_000_000  # more than the two clocks drift apart between two calls
+_STEP_NS: Final = 1_000_000  # more than the clocks' relative drift between two calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,15 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Datagrams in the order in which they came.
+    """Datagrams in the order of arrival.
 
     Attributes:
         data: u1 [n, packet_bytes]; row k holds datagram k in its first ``sizes[k]`` bytes.  A view
-            of the receiver's own memory: good until its next `receive`.
-        sizes: int64 [n], bytes; of a longer datagram the first ``packet_bytes``.
+            of the receiver's own memory: valid until its next `receive`.
+        sizes: int64 [n], bytes; a longer datagram is cut to its first ``packet_bytes`` bytes.
         t_ns: int64 [n], arrival, CLOCK_MONOTONIC.
         addresses: u1 [n, 28], the senders' ``sockaddr``; see `source`.
-        more: there may be more in the socket.
+        more: the socket may hold more datagrams.
     """
 
     data: npt.NDArray[np.uint8]
@@ -89,14 +90,14 @@ class Batch:
         return len(self.sizes)
 
     def source(self, k: int) -> bytes:
-        """Address of the sender of datagram k: 4 bytes of IPv4, or 16 of IPv6."""
+        """Return the address of the sender of datagram k: 4 bytes of IPv4, or 16 of IPv6."""
         raw = bytes(self.addresses[k])
         if int.from_bytes(raw[:2], sys.byteorder) != socket.AF_INET6:
             return raw[4:8]
         return raw[20:24] if raw[8:20] == _MAPPED else raw[8:24]
 
     def packet(self, k: int) -> Packet:
-        """A copy of datagram k."""
+        """Return a copy of datagram k."""
         data = self.data[k, : int(self.sizes[k])].tobytes()
         return Packet(int(self.t_ns[k]), data, self.source(k))
 
@@ -105,28 +106,28 @@ _MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
 class UdpReceiver:
-    """A bound UDP socket with a big buffer.
+    """A bound UDP socket with a large receive buffer.
 
     >>> with UdpReceiver("127.0.0.1", 0, 32 << 20, 0.2) as receiver:
-    ...     for packet in receiver.drain():     # empty after 0.2 s without any
+    ...     for packet in receiver.drain():     # empty after 0.2 s without data
     ...         use(packet.t_ns, packet.data)
 
     Args:
-        address: to bind to: ``""`` for all of this machine's, a name, or a multicast group, which
-            is then joined.
-        port: to bind to; 0 for any that is free.
-        buffer_bytes: of the socket, to be asked of the kernel; see `granted_bytes`.
+        address: to bind to: ``""`` for all addresses of this machine, a name, or a multicast group,
+            which the socket joins.
+        port: to bind to; 0 for any free port.
+        buffer_bytes: requested receive buffer; see `granted_bytes`.
         timeout_s: how long `receive` waits for a first datagram.
-        packet_bytes: the longest datagram that is of use; of longer ones the rest is cut off.
-        batch: datagrams that are taken with one call.
-        interface: IPv4 address of this machine at which a group is joined; "": the route's.
-        force: go beyond ``net.core.rmem_max`` where this process may (CAP_NET_ADMIN).
+        packet_bytes: length of the longest useful datagram; longer datagrams are cut.
+        batch: largest number of datagrams per call.
+        interface: IPv4 address of this machine for joining a group; "": the route decides.
+        force: exceed ``net.core.rmem_max`` where this process may (CAP_NET_ADMIN).
 
     Attributes:
-        port: the port that it is bound to.
-        asked_bytes, granted_bytes: of the socket's buffer.
-        overflow: datagrams that the kernel threw away so far because the buffer was full.  It is
-            told with the next datagram that comes.
+        port: the bound port.
+        asked_bytes, granted_bytes: requested and granted size of the socket's buffer.
+        overflow: number of datagrams that the kernel has dropped because the buffer was full.  It
+            is updated by the next datagram that arrives.
 
     Raises:
         DeviceError: the address or port cannot be bound; the message names them.
@@ -179,7 +180,7 @@ class UdpReceiver:
         self._headers["name"] = places(self._addresses)
         self._headers["iov"], self._headers["iov_count"] = places(self._iov), 1
         self._headers["control"] = places(self._control)
-        # What the kernel writes over is set anew before each call.
+        # The kernel overwrites these fields, so they are set again before each call.
         self._headers["name_size"] = _ADDRESS_BYTES
         self._headers["control_size"] = _CONTROL.itemsize
         self._call = _recvmmsg()
@@ -189,10 +190,10 @@ class UdpReceiver:
         return self._fd
 
     def receive(self, timeout_s: float | None = None) -> Batch:
-        """What has gathered, up to a batch; empty where nothing came for `timeout_s`.
+        """Return waiting datagrams, up to a batch; empty if none arrived within `timeout_s`.
 
         Raises:
-            DeviceError: the socket is of no more use.
+            DeviceError: the socket has failed.
         """
         count = self._take()
         if not count:
@@ -209,7 +210,7 @@ class UdpReceiver:
         )
 
     def drain(self, timeout_s: float | None = None, limit: int = 4096) -> list[Packet]:
-        """Copies of all that has gathered, at most about `limit`; else as `receive`."""
+        """Return copies of all waiting datagrams, at most about `limit`; else as `receive`."""
         packets: list[Packet] = []
         while True:
             batch = self.receive(0.0 if packets else timeout_s)
@@ -232,7 +233,7 @@ class UdpReceiver:
             raise DeviceError(f"UDP port {self.port}: {error.strerror}") from None
 
     def _stamps(self, count: int) -> npt.NDArray[np.int64]:
-        """Arrivals of the datagrams just taken, and the account of what was thrown away."""
+        """Return the arrivals of the latest datagrams, and update the count of dropped ones."""
         control = self._control[:count]
         now_ns, before_ns = time.monotonic_ns(), self._offset_ns
         self._offset_ns = _monotonic_offset_ns()
@@ -246,12 +247,12 @@ class UdpReceiver:
             kernel = control["s"] * 1_000_000_000 + control["ns"] + self._offset_ns
             fits = stamped & (kernel <= now_ns) & (kernel > now_ns - _BEFORE_NS)
             np.copyto(stamps, kernel, where=fits)
-            # One that is not stamped came no earlier than those before it.
+            # A datagram without a stamp arrived no earlier than the datagrams before it.
             stamps = np.maximum.accumulate(np.where(fits, stamps, stamps[fits].min(initial=now_ns)))
         counted = stamped & (got >= 52) & (control["lost_kind"] == _SO_RXQ_OVFL)
         if counted.any():
             lost = int(control["lost"][counted][-1])
-            self.overflow += (lost - self.overflow) & 0xFFFFFFFF  # the kernel's has 32 bits
+            self.overflow += (lost - self.overflow) & 0xFFFFFFFF  # the kernel's count has 32 bits
         return stamps
 
     def close(self) -> None:
@@ -265,7 +266,7 @@ class UdpReceiver:
 
 
 def cap_warning(receiver: UdpReceiver, name: str) -> str | None:
-    """What to tell the user where the kernel granted a smaller buffer than was asked for."""
+    """Return a warning for the user where the kernel granted a smaller buffer than requested."""
     if receiver.granted_bytes >= receiver.asked_bytes:
         return None
     return (
@@ -314,13 +315,13 @@ def _join(made: socket.socket, family: int, address: str, interface: str) -> Non
 
 
 def _enlarge(made: socket.socket, wanted: int, force: bool) -> int:
-    """Ask for a receive buffer; the bytes that the kernel grants."""
+    """Request a receive buffer; return the bytes that the kernel grants."""
     options = [socket.SO_RCVBUF, *([_SO_RCVBUFFORCE] if force else [])]
     granted = 0
     for option in options:
         with contextlib.suppress(OSError):
             made.setsockopt(socket.SOL_SOCKET, option, min(wanted, 0x7FFFFFFF))
-        # The kernel doubles what is asked for, to have room for its own book-keeping.
+        # The kernel doubles the requested size to have room for its own book-keeping.
         granted = made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         if granted >= wanted:
             break
@@ -328,9 +329,9 @@ def _enlarge(made: socket.socket, wanted: int, force: bool) -> int:
 
 
 def _monotonic_offset_ns() -> int:
-    """What to add to a stamp of CLOCK_REALTIME to have it on CLOCK_MONOTONIC; to 1 us or so.
+    """Return the offset from CLOCK_REALTIME to CLOCK_MONOTONIC, accurate to about 1 us.
 
-    A thread that loses the processor between two of the clocks reads them again.
+    A thread that loses the processor between the readings of the clocks repeats them.
     """
     took_ns, offset_ns = _READ_NS + 1, 0
     for _ in range(_READS):

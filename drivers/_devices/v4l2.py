@@ -1,10 +1,10 @@
 """Cameras at this machine's own ports, through V4L2 (memory-mapped streaming).
 
-A picture's time is the kernel's, on CLOCK_MONOTONIC: of the end of the frame's arrival in memory,
-or, where a driver says so (USB cameras), of the start of its exposure or transfer; the state
-``stamps`` says which.  Where a driver stamps with another clock it is the time of dequeuing.  The
-kernel numbers frames: a gap is a counted loss.  A device's own MJPEG is passed on as it is, without
-what is padded behind the end of an image; other formats are decoded.
+A picture's stamp is the kernel's, on CLOCK_MONOTONIC.  It is the end of the frame's arrival in
+memory, or, where the kernel's driver declares this (USB cameras), the start of its exposure or
+transfer; the state ``stamps`` records which.  If the kernel's driver uses another clock, the stamp
+is the time of dequeuing.  The kernel numbers frames: a gap is a counted loss.  A device's own MJPEG
+is passed on unchanged, without the padding after the end of an image; other formats are decoded.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from drivers._devices.v4l2_pixels import JPEG_FORMATS, PIXEL_FORMATS, decoded, l
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 
 _BUFFERS = 6
-_OPEN_S = 4.0  # for a first picture
-_IO_ERRORS = 8  # in a row, of a device that is there still
-_STAMP_SLACK_NS = 10_000_000_000  # a stamp on CLOCK_MONOTONIC is no older than that
+_OPEN_S = 4.0  # longest wait for a first picture
+_IO_ERRORS = 8  # consecutive errors that a present device may report
+_STAMP_SLACK_NS = 10_000_000_000  # a stamp on CLOCK_MONOTONIC is never older
 _SEQUENCES = 1 << 32
 _LONGEST_GAP = 1 << 20
 _RATE_SLACK = 0.01
@@ -45,8 +45,8 @@ _REASONS = {
     errno.ENODEV: "no such device",
     errno.EACCES: "may not be opened by this user; members of the group 'video' may",
     errno.EBUSY: "is in use by another program",
-    errno.ENOTTY: "is no V4L2 device",
-    errno.ENOSPC: "the bus has no bandwidth left for it; use another USB port, size or rate",
+    errno.ENOTTY: "is not a V4L2 device",
+    errno.ENOSPC: "the bus has no bandwidth left; use another USB port, size or rate",
 }
 
 
@@ -54,13 +54,13 @@ class V4l2Camera(LiveCamera):
     """One capture device.
 
     Args:
-        name: the sensor's.
+        name: the sensor's name.
         path: ``/dev/videoN``, or a link to it.
-        size: (width, height) to ask for; None: as it is set.
-        fps: rate to ask for; None: as it is set.
-        pixel_format: one of `PIXEL_FORMATS`; None: the first that it offers.
+        size: requested (width, height); None: the device's present setting.
+        fps: requested rate; None: the device's present setting.
+        pixel_format: one of `PIXEL_FORMATS`; None: the first that the device offers.
         controls: values by the names that ``v4l2-ctl --list-ctrls`` shows.
-        timeout_s: without a picture for so long it is gone.
+        timeout_s: time without a picture after which the device is lost.
         kernel: makes the system calls.
     """
 
@@ -138,7 +138,7 @@ class V4l2Camera(LiveCamera):
         self._maps.clear()
         if self._streaming:
             self._streaming = False
-            with contextlib.suppress(OSError):  # it may be gone
+            with contextlib.suppress(OSError):  # the device may be lost
                 self._ioctl(abi.STREAMOFF, abi.BufferType(abi.CAPTURE))
         fd, self._fd = self._fd, -1
         self._kernel.close(fd)
@@ -160,9 +160,9 @@ class V4l2Camera(LiveCamera):
             can = capability.device_caps
         if not can & abi.CAP_VIDEO_CAPTURE:
             if can & abi.CAP_VIDEO_CAPTURE_MPLANE:
-                raise SourceError(f"{self.where}: gives pictures in several planes only")
+                raise SourceError(f"{self.where}: supports only multi-planar pictures")
             raise SourceError(
-                f"{self.where}: gives no pictures (a camera's second node has its metadata)"
+                f"{self.where}: gives no pictures (a camera's second node gives only metadata)"
             )
         if not can & abi.CAP_STREAMING:
             raise SourceError(f"{self.where}: does not stream")
@@ -186,7 +186,7 @@ class V4l2Camera(LiveCamera):
         return names
 
     def _offered_sizes(self, name: str) -> list[tuple[int, int]]:
-        """Sizes that a device lists for a format; none where it takes any in a range."""
+        """Return the sizes that a device lists for a format; empty if it lists a range."""
         sizes = []
         for index in range(_MOST):
             found = abi.FrameSize(index=index, pixel_format=abi.fourcc(name))
@@ -207,7 +207,7 @@ class V4l2Camera(LiveCamera):
         if not usable:
             wanted = self._wanted_format or " or ".join(PIXEL_FORMATS)
             raise SourceError(
-                f"{self.where}: offers {', '.join(offered) or 'nothing'}, no {wanted}"
+                f"{self.where}: offers {', '.join(offered) or 'no format'}, but not {wanted}"
             )
         name = usable[0]
         chosen = abi.Format(type=abi.CAPTURE)
@@ -215,7 +215,7 @@ class V4l2Camera(LiveCamera):
         pixels = chosen.fmt.pix
         sizes = self._offered_sizes(name)
         width, height = self._size_to_ask(sizes, (pixels.width, pixels.height))
-        # Anew, so that nothing of the format that was set before stays (strides, colours).
+        # A new structure, so that no field of the previous format remains (strides, colours).
         chosen = abi.Format(type=abi.CAPTURE)
         pixels = chosen.fmt.pix
         pixels.width, pixels.height, pixels.pixelformat = width, height, abi.fourcc(name)
@@ -228,7 +228,7 @@ class V4l2Camera(LiveCamera):
             listed = ", ".join(f"{w}x{h}" for w, h in sizes)
             raise SourceError(
                 f"{self.where}: gives {abi.fourcc_name(pixels.pixelformat)} {got[0]}x{got[1]} "
-                f"where {name} {width}x{height} was asked for"
+                f"instead of the requested {name} {width}x{height}"
                 + (f"; it offers {listed}" if listed else "")
             )
         self.size = got
@@ -244,7 +244,7 @@ class V4l2Camera(LiveCamera):
             return current
         if width is not None and height is not None:
             return width, height
-        # One of the two: the largest of the listed sizes that have it, else in proportion.
+        # Only one is given: the largest listed size that matches, or else in proportion.
         fitting = [s for s in sizes if width in (None, s[0]) and height in (None, s[1])]
         if fitting:
             return max(fitting)
@@ -275,8 +275,8 @@ class V4l2Camera(LiveCamera):
         if wanted is not None and (
             self.fps is None or abs(self.fps - wanted) > wanted * _RATE_SLACK
         ):
-            granted = "does not say its rate" if self.fps is None else f"gives {self.fps:g}"
-            self._say(f"asked for {wanted:g} pictures a second, the device {granted}")
+            granted = "does not report its rate" if self.fps is None else f"gives {self.fps:g}"
+            self._say(f"requested {wanted:g} pictures a second, the device {granted}")
 
     def _choose_controls(self) -> None:
         known = list_controls(self._ioctl)
@@ -291,7 +291,7 @@ class V4l2Camera(LiveCamera):
         if differ:
             values["controls_differ"] = differ
             for name, pair in differ.items():
-                self._say(f"controls.{name}: {pair['asked']} asked for, {pair['is']} set")
+                self._say(f"controls.{name}: {pair['asked']} requested, {pair['is']} set")
         self._state = values
 
     def _say(self, text: str) -> None:
@@ -311,7 +311,7 @@ class V4l2Camera(LiveCamera):
         self._streaming = True
 
     def _first_picture(self) -> None:
-        """Wait for a first whole picture; damaged ones before it are no loss."""
+        """Wait for a first complete picture; damaged pictures before it are not counted."""
         start_ns = self._alive_ns = self._kernel.monotonic_ns()
         timeout_s, self._timeout_s = self._timeout_s, math.inf
         first: list[Shot | Note] = []
@@ -337,7 +337,7 @@ class V4l2Camera(LiveCamera):
         self._ioctl(abi.QBUF, abi.Buffer(index=index, type=abi.CAPTURE, memory=abi.MMAP))
 
     def _dequeue(self) -> None:
-        """Take the buffers that are done."""
+        """Process the buffers that the kernel has filled."""
         for _ in range(len(self._maps)):
             buffer = abi.Buffer(type=abi.CAPTURE, memory=abi.MMAP)
             try:
@@ -345,7 +345,7 @@ class V4l2Camera(LiveCamera):
             except OSError as error:
                 if error.errno == errno.EAGAIN:
                     return
-                # The kernel's word for a lost signal, or a transfer that failed; it may recover.
+                # The kernel reports a lost signal or a failed transfer; the device may recover.
                 self._io_errors += error.errno == errno.EIO
                 if error.errno != errno.EIO or self._io_errors >= _IO_ERRORS:
                     raise
@@ -378,7 +378,7 @@ class V4l2Camera(LiveCamera):
         self._events.append(Shot(t_ns, picture))
 
     def _stamp(self, buffer: abi.Buffer, now_ns: int) -> int:
-        """CLOCK_MONOTONIC of a buffer, later than that before."""
+        """Return the CLOCK_MONOTONIC stamp of a buffer, later than the stamp before."""
         t_ns = buffer.timestamp.tv_sec * 1_000_000_000 + buffer.timestamp.tv_usec * 1000
         monotonic = buffer.flags & abi.BUF_STAMP_MASK == abi.BUF_STAMP_MONOTONIC
         if monotonic and 0 <= now_ns - t_ns < _STAMP_SLACK_NS:
@@ -386,12 +386,12 @@ class V4l2Camera(LiveCamera):
             self._stamps = "kernel, start of exposure" if early else "kernel, end of frame"
         else:
             t_ns, self._stamps = now_ns, "arrival"
-        self._last_ns = max(t_ns, self._last_ns + 2)  # a gap between has a time of its own
+        self._last_ns = max(t_ns, self._last_ns + 2)  # leaves a stamp for a gap in between
         return self._last_ns
 
     def _count_gap(self, t_ns: int, sequence: int) -> None:
         before, self._sequence = self._sequence, sequence
-        if before is None or sequence == before:  # a driver that does not count
+        if before is None or sequence == before:  # a kernel driver that does not count
             return
         gap = (sequence - before - 1) % _SEQUENCES
         if not gap:

@@ -1,7 +1,7 @@
-"""What of the kernel's V4L2 interface cameras need: structures and calls (linux/videodev2.h).
+"""The part of the kernel's V4L2 interface that cameras need: structures and calls.
 
-The layouts are those of 64-bit Linux with single-planar capture; `tests/conformance` holds them
-against the C compiler's view of the kernel's own header.
+Source: linux/videodev2.h.  The layouts are those of 64-bit Linux with single-planar capture;
+`tests/conformance` compares them with the C compiler's layout of the kernel's own header.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Buffer(ctypes.Structure):
 
 
 class BufferType(ctypes.Structure):
-    """The int of VIDIOC_STREAMON and VIDIOC_STREAMOFF."""
+    """The int argument of VIDIOC_STREAMON and VIDIOC_STREAMOFF."""
 
     _fields_ = [("type", c_int32)]
 
@@ -268,14 +268,14 @@ REQUEST_NAMES: Final = {
 
 
 class Mapped(Protocol):
-    """A buffer that the kernel shares: its bytes by slices."""
+    """A buffer shared by the kernel; slices give its bytes."""
 
     def __getitem__(self, part: slice) -> bytes: ...
     def close(self) -> None: ...
 
 
 class Kernel(Protocol):
-    """The system calls that a V4L2 camera needs; all raise OSError as the kernel does."""
+    """The system calls that a V4L2 camera needs; all raise OSError."""
 
     def open(self, path: str) -> int: ...
     def ioctl(self, fd: int, request: int, argument: Any) -> None: ...
@@ -286,7 +286,7 @@ class Kernel(Protocol):
 
 
 class LinuxKernel:
-    """This machine's."""
+    """The system calls of this machine."""
 
     def open(self, path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -304,7 +304,7 @@ class LinuxKernel:
         return mmap.mmap(fd, length, mmap.MAP_SHARED, both, offset=offset)
 
     def poll(self, fd: int, timeout_s: float) -> bool:
-        """Whether a buffer or an error waits."""
+        """Whether a buffer or an error is pending."""
         poll = select.poll()
         poll.register(fd, select.POLLIN)
         return bool(poll.poll(max(0.0, timeout_s) * 1e3))
@@ -317,10 +317,10 @@ class LinuxKernel:
 
 
 def fourcc(name: str) -> int:
-    """A pixel format's code, such as that of ``MJPG``."""
+    """Return a pixel format's code, such as for ``MJPG``."""
     return int.from_bytes(name.encode("ascii").ljust(4), "little")
 
 
 def fourcc_name(code: int) -> str:
-    """The four characters of a pixel format's code."""
+    """Return the four characters of a pixel format's code."""
     return (code & 0x7FFFFFFF).to_bytes(4, "little").decode("latin-1").rstrip()

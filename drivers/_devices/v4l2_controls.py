@@ -1,4 +1,4 @@
-"""A V4L2 device's controls: exposure, gain, white balance and what else it offers."""
+"""A V4L2 device's controls: exposure, gain, white balance and others."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from recorder.contract.config.options import suggest
 from recorder.contract.errors import SourceError
 
 Ioctl = Callable[[int, Any], None]
-"""Calls (request, argument) on the open device; OSError as the kernel says."""
+"""Calls (request, argument) on the open device; raises the kernel's OSError."""
 
 _VALUED = (abi.TYPE_INTEGER, abi.TYPE_BOOLEAN, abi.TYPE_MENU, abi.TYPE_INTEGER_MENU)
-_MOST = 1000  # a driver that never ends its list is not believed
+_MOST = 1000  # limit for a kernel driver whose list never ends
 _REFUSED = (errno.EBUSY, errno.EACCES, errno.EINVAL, errno.ERANGE, errno.EPERM)
 
 
@@ -27,9 +27,9 @@ class DeviceControl:
     Attributes:
         number: its id.
         name: as ``v4l2-ctl --list-ctrls`` shows it.
-        kind: of `v4l2_abi.TYPE_...`.
+        kind: one of `v4l2_abi.TYPE_...`.
         minimum, maximum: of the value.
-        flags: as the kernel gives them.
+        flags: the kernel's flags.
         menu: texts (of integer menus: numbers as text) by value.
     """
 
@@ -42,44 +42,44 @@ class DeviceControl:
     menu: Mapping[int, str] = field(default_factory=dict)
 
     def shown(self, value: int) -> Any:
-        """A value as people write it."""
+        """Return a value in the form of the config: a number, true or false, or a menu's text."""
         if self.kind == abi.TYPE_BOOLEAN:
             return bool(value)
         return self.menu.get(value, value)
 
     def wanted(self, where: str, value: Any) -> int:
-        """What a config's value is for the device.
+        """Convert a config's value to the device's value.
 
         Raises:
-            SourceError: it is of the wrong kind, or out of range.
+            SourceError: the value has the wrong type or is out of range.
         """
         if isinstance(value, bool):
             if self.kind not in (abi.TYPE_BOOLEAN, abi.TYPE_MENU, abi.TYPE_INTEGER):
-                raise SourceError(f"{where}: true or false is no value of it")
+                raise SourceError(f"{where}: true or false is not one of its values")
             value = int(value)
         if isinstance(value, str):
             for number, text in self.menu.items():
                 if control_name(text) == control_name(value):
                     return number
             known = ", ".join(repr(text) for text in self.menu.values())
-            raise SourceError(f"{where}: {value!r} is none of its values ({known or 'numbers'})")
+            raise SourceError(f"{where}: {value!r} is not one of its values ({known or 'numbers'})")
         if not isinstance(value, int):
             raise SourceError(f"{where}: needs a whole number, not {value!r}")
         if self.menu and value not in self.menu:
             known = ", ".join(f"{number} {text!r}" for number, text in self.menu.items())
-            raise SourceError(f"{where}: {value} is none of its values ({known})")
+            raise SourceError(f"{where}: {value} is not one of its values ({known})")
         if not self.minimum <= value <= self.maximum:
             raise SourceError(f"{where}: {value} is outside of {self.minimum} .. {self.maximum}")
         return value
 
 
 def control_name(text: str) -> str:
-    """A control's or menu item's name as ``v4l2-ctl`` writes it: ``exposure_time_absolute``."""
+    """Return a control's or menu item's name in ``v4l2-ctl``'s form: ``exposure_time_absolute``."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
 def list_controls(ioctl: Ioctl) -> dict[str, DeviceControl]:
-    """The device's controls that have a value, by name."""
+    """Return the device's controls that have a value, by name."""
     found: dict[str, DeviceControl] = {}
     number = 0
     for _ in range(_MOST):
@@ -87,7 +87,7 @@ def list_controls(ioctl: Ioctl) -> dict[str, DeviceControl]:
         try:
             ioctl(abi.QUERYCTRL, query)
         except OSError as error:
-            if error.errno in (errno.EINVAL, errno.ENOTTY):  # the end; or no controls at all
+            if error.errno in (errno.EINVAL, errno.ENOTTY):  # end of the list, or no controls
                 return found
             raise
         if query.id <= number:
@@ -111,7 +111,7 @@ def _menu(ioctl: Ioctl, query: abi.QueryControl) -> dict[int, str]:
         try:
             ioctl(abi.QUERYMENU, item)
         except OSError as error:
-            if error.errno == errno.EINVAL:  # menus may have holes
+            if error.errno == errno.EINVAL:  # a menu may lack some numbers
                 continue
             raise
         integer = query.type == abi.TYPE_INTEGER_MENU
@@ -122,11 +122,11 @@ def _menu(ioctl: Ioctl, query: abi.QueryControl) -> dict[int, str]:
 def set_controls(
     ioctl: Ioctl, known: Mapping[str, DeviceControl], wanted: Mapping[str, Any], where: str
 ) -> None:
-    """Set controls, automatics first, since these lock what they govern.
+    """Set controls, automatic controls first, because these lock the controls that they adjust.
 
     Raises:
-        SourceError: there is no such control, or it refuses the value.
-        OSError: the device is in trouble.
+        SourceError: the device has no such control, or rejects the value.
+        OSError: the device fails.
     """
     values: dict[str, int] = {}
     for name, value in wanted.items():
@@ -135,11 +135,11 @@ def set_controls(
         if control is None:
             near = suggest(name, known)
             raise SourceError(
-                f"{place}: the device has no such control{near}; it has "
+                f"{place}: the device has no such control{near}; its controls are "
                 f"{', '.join(known) or 'none'}"
             )
         if control.flags & abi.CTRL_READ_ONLY:
-            raise SourceError(f"{place}: can only be read")
+            raise SourceError(f"{place}: is read-only")
         values[name] = control.wanted(place, value)
     for name in sorted(values, key=lambda name: "auto" not in name):
         try:
@@ -148,13 +148,13 @@ def set_controls(
             if error.errno not in _REFUSED:
                 raise
             raise SourceError(
-                f"{where}: controls.{name}: the device refuses {wanted[name]!r} "
-                f"({error.strerror}); perhaps an automatic control governs it"
+                f"{where}: controls.{name}: the device rejects {wanted[name]!r} "
+                f"({error.strerror}); perhaps an automatic control adjusts it"
             ) from None
 
 
 def read_controls(ioctl: Ioctl, known: Mapping[str, DeviceControl]) -> dict[str, Any]:
-    """The values that the controls have now, by name; of those that can be read."""
+    """Return the present values of the readable controls, by name."""
     values: dict[str, Any] = {}
     for name, control in known.items():
         if control.flags & abi.CTRL_WRITE_ONLY:
@@ -165,6 +165,6 @@ def read_controls(ioctl: Ioctl, known: Mapping[str, DeviceControl]) -> dict[str,
         except OSError as error:
             if error.errno in (errno.ENODEV, errno.ENXIO):
                 raise
-            continue  # some cameras list what they do not have
+            continue  # some cameras list controls that they do not have
         values[name] = control.shown(argument.value)
     return values

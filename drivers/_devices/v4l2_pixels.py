@@ -1,4 +1,4 @@
-"""How a V4L2 device's pictures lie in a buffer, and how they become images."""
+"""The layout of a V4L2 device's pictures in a buffer, and their conversion to images."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from recorder.contract.errors import SourceError
 PIXEL_FORMATS: Final = (
     "MJPG", "JPEG", "YUYV", "UYVY", "NV12", "YU12", "BGR3", "RGB3", "GREY",
 )  # fmt: skip
-"""What can be recorded, best first."""
+"""Supported formats, best first."""
 
 JPEG_FORMATS = ("MJPG", "JPEG")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How pictures lie in a buffer."""
+    """Layout of pictures in a buffer."""
 
     name: str
     width: int
     height: int
-    stride: int  # bytes a row; 0 of compressed ones
-    size: int  # bytes of a picture, at least; 0 of compressed ones
+    stride: int  # bytes per row; 0 for compressed formats
+    size: int  # minimum bytes per picture; 0 for compressed formats
 
 
 def layout_of(where: str, name: str, pixels: PixelFormat) -> Layout:
-    """The layout that a driver granted; SourceError for one that is not taken apart here."""
+    """Return the layout that the kernel's driver granted; SourceError if it is not supported."""
     width, height = pixels.width, pixels.height
     if name in JPEG_FORMATS:
         return Layout(name, width, height, 0, 0)
@@ -48,7 +48,7 @@ def layout_of(where: str, name: str, pixels: PixelFormat) -> Layout:
 
 
 def decoded(data: bytes, layout: Layout) -> Image:
-    """A picture of an uncompressed format: u1 [height, width, 3], BGR, with memory of its own."""
+    """Decode a picture of an uncompressed format: u1 [height, width, 3], BGR, in its own memory."""
     import cv2
 
     rows = layout.size // layout.stride
@@ -67,6 +67,6 @@ def decoded(data: bytes, layout: Layout) -> Image:
 
 
 def _pixels(rows: npt.NDArray[np.uint8], width: int, channels: int) -> npt.NDArray[np.uint8]:
-    """Rows without their padding, [rows, width] or [rows, width, channels], contiguous."""
+    """Return rows without padding, [rows, width] or [rows, width, channels], contiguous."""
     taken = np.ascontiguousarray(rows[:, : width * channels])
     return taken if channels == 1 else taken.reshape(len(rows), width, channels)

@@ -1,4 +1,4 @@
-"""Video files through OpenCV's FFmpeg, decoded or as the JPEGs that they are made of."""
+"""Video files through OpenCV's FFmpeg: decoded pictures, or the file's own JPEGs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from drivers._devices.pictures import Missing, Picture, passable, quiet_opencv
 from drivers._protocols.jpeg import parse_jpeg
 from recorder.contract.errors import ProtocolError, SourceError
 
-_ASSUMED_FPS = 25.0  # for stamps alone, where a container gives neither stamps nor a rate
-_DECODE_ATTEMPTS = 8  # failed reads in a row that make the end of a file
+_ASSUMED_FPS = 25.0  # only for stamps, where a container has neither stamps nor a rate
+_DECODE_ATTEMPTS = 8  # consecutive failed reads that mean the end of a file
 _ESTIMATE_SLACK_S = 1.0
-_LONGEST_MS = 1e12  # a container's time beyond 30 years is none
+_LONGEST_MS = 1e12  # a container's time beyond 30 years is invalid
 
 
 class VideoFile:
-    """A video through OpenCV's FFmpeg, one frame at a time, decoded or as the JPEGs it is made of.
+    """Reads a video through OpenCV's FFmpeg, frame by frame, decoded or as the file's own JPEGs.
 
     >>> video = VideoFile("camera: file:drive.mp4", "/data/drive.mp4", fps=None)
     >>> video.open()
@@ -28,19 +28,19 @@ class VideoFile:
     ...     t_ns, picture = shot
     >>> video.close()
 
-    OpenCV scales a decoded picture to the size of the first where a video changes its size;
-    JPEGs that are passed through show the change.
+    Where a video changes its size, OpenCV scales decoded pictures to the size of the first one;
+    JPEGs that are passed through keep their new size.
 
     Args:
-        where: how messages name it.
+        where: the video's name in messages.
         address: the file, or a pattern of numbered images (``img_%04d.jpg``).
-        fps: the rate to play at; None for the file's own stamps.
+        fps: the rate to play at; None: the file's own stamps.
 
     Attributes (after `open`):
         size: (width, height) of the first frame.
-        fps: nominal rate in Hz, or None where the container gives none.
-        codec: four characters, as OpenCV names it.
-        jpegs: pictures are given as JPEG bytes, unchanged.
+        fps: nominal rate in Hz, or None where the container has none.
+        codec: four characters, as named by OpenCV.
+        jpegs: pictures are returned as unchanged JPEG bytes.
     """
 
     def __init__(self, where: str, address: str, fps: float | None) -> None:
@@ -57,10 +57,10 @@ class VideoFile:
         self._last_ms = 0.0
 
     def open(self) -> None:
-        """Open the file and take its first frame, which later is the first to be read.
+        """Open the file and read its first frame, which the first `read` returns.
 
         Raises:
-            SourceError: there is no such file, or nothing in it decodes.
+            SourceError: the file does not exist, or holds no frame that can be decoded.
         """
         cv2 = quiet_opencv()
         path = Path(self._address)
@@ -69,9 +69,9 @@ class VideoFile:
                 raise SourceError(f"{self.where}: no such file")
             if path.is_dir():
                 raise SourceError(
-                    f"{self.where}: a folder; name a file or a pattern (img_%04d.jpg)"
+                    f"{self.where}: is a folder; name a file or a pattern (img_%04d.jpg)"
                 )
-        # The content decides, not the name: the packets of an MJPEG file are whole JPEGs.
+        # The content decides, not the name: the packets of an MJPEG file are complete JPEGs.
         first = self._start(raw=True)
         self.jpegs = first is not None and _can_pass(first.tobytes(), self._capture)
         if self.jpegs:
@@ -95,10 +95,10 @@ class VideoFile:
         self._accept(first, failed=0)
 
     def read(self) -> tuple[int, Picture] | None:
-        """Stamp in ns and picture, `Missing` in the place of what does not decode; None at the end.
+        """Return stamp in ns and picture, or `Missing` for an undecodable picture; None at the end.
 
         Raises:
-            SourceError: the end, but the file declares more frames.
+            SourceError: the file ends before its declared number of frames.
         """
         if not self._ready:
             self._fetch()
@@ -113,14 +113,14 @@ class VideoFile:
         self._taken = 0
 
     def _start(self, raw: bool) -> Any:
-        """Open a capture of packets (`raw`) or pictures and return its first; None without one."""
+        """Open a capture of packets (`raw`) or pictures; return its first item, or None."""
         self._capture = _open_capture(self._address, raw)
         done, first = self._capture.read() if self._capture.isOpened() else (False, None)
         return first if done else None
 
     def _fetch(self) -> None:
-        # OpenCV answers a picture that does not decode as it answers the end of the file; only
-        # reading on tells one from the other.
+        # OpenCV gives the same answer for a picture that cannot be decoded and for the end of the
+        # file; only further reads distinguish them.
         for failed in range(_DECODE_ATTEMPTS):
             done, picture = self._capture.read()
             if done:
@@ -133,7 +133,7 @@ class VideoFile:
         import cv2
 
         if failed:
-            # A decoder that works ahead refuses before it gives the frames that came before.
+            # A decoder that works ahead reports a failure before it returns the earlier frames.
             missing = Missing("the decoder refuses the picture", failed)
             self._ready.append((self._clock.last_ns, missing))
         self._taken += failed + 1
@@ -149,16 +149,16 @@ class VideoFile:
             self._ready.append((t_ns, Missing(str(error))))
 
     def _end(self) -> tuple[int, Missing] | None:
-        """What the end of the file means: just that, or frames that the decoder kept back."""
+        """Decide at the end of the file whether it is complete, undecoded in part, or truncated."""
         if self._expected is None or self._taken >= self._expected:
             return None
         if self._file_fps is not None:
             slack_s = 1.5 / self._file_fps
             if not _declares_frames(Path(self._address)):
-                # The count is an estimate from the duration, which may be that of the sound.
+                # The count is an estimate from the duration, possibly the duration of the sound.
                 slack_s += _ESTIMATE_SLACK_S
             if self._last_ms / 1e3 + slack_s >= self._expected / self._file_fps:
-                return None  # as long as declared: frames were left out when it was made
+                return None  # the duration is complete: frames were omitted at encoding
         if not self.jpegs and self._packets() == self._expected:
             missing = self._expected - self._taken
             self._taken = self._expected
@@ -166,11 +166,11 @@ class VideoFile:
             return self._clock.last_ns, Missing(reason, missing, "undecoded")
         raise SourceError(
             f"{self.where}: ends after {self._taken} of {self._expected} frames; "
-            "the file is cut or damaged"
+            "the file is truncated or damaged"
         )
 
     def _packets(self) -> int:
-        """Number of the file's video packets; reads it once more, without decoding."""
+        """Count the file's video packets; reads the file again, without decoding."""
         capture = _open_capture(self._address, raw=True)
         count = 0
         while capture.grab():
@@ -180,18 +180,18 @@ class VideoFile:
 
 
 class FrameClock:
-    """Strictly increasing stamps in ns from a container's times, whatever these are worth.
+    """Makes strictly increasing stamps in ns from a container's times, even from invalid ones.
 
     >>> clock = FrameClock(fps=25)
     >>> [clock.stamp(ms) for ms in (0.0, 40.0, 40.0, float("nan"))]
     [0, 40000000, 80000000, 120000000]
 
     Args:
-        fps: the rate at which stamps go on where the container's do not.
-        trusted: False for frame k at k / fps, whatever the container says.
+        fps: the rate of the stamps where the container's stamps do not increase.
+        trusted: False: the stamp of frame k is k / fps, whatever the container's times.
 
     Attributes:
-        last_ns: the stamp given last; -1 before the first.
+        last_ns: the latest stamp; -1 before the first.
     """
 
     def __init__(self, fps: float, trusted: bool = True) -> None:
@@ -202,11 +202,11 @@ class FrameClock:
         self.last_ns = -1
 
     def stamp(self, position_ms: float, frames: int = 1) -> int:
-        """The stamp in ns of the frame that comes `frames` after the last.
+        """Return the stamp in ns of the frame that is `frames` after the last frame.
 
         Args:
-            position_ms: the container's time; NaN where there is none.
-            frames: 1, or more where frames between are missing.
+            position_ms: the container's time; NaN where it has none.
+            frames: 1, or more after missing frames.
         """
         self._steps += frames
         if self._trusted and abs(position_ms) < _LONGEST_MS:
@@ -220,26 +220,26 @@ class FrameClock:
 def _open_capture(address: str, raw: bool) -> Any:
     import cv2
 
-    # One thread: the machine's cores belong to the other sensors as well.
+    # One thread: the other cores are for the other sensors.
     parameters = [cv2.CAP_PROP_N_THREADS, 1, *([cv2.CAP_PROP_FORMAT, -1] if raw else [])]
     return cv2.VideoCapture(address, cv2.CAP_FFMPEG, parameters)
 
 
 def _can_pass(data: bytes, capture: Any) -> bool:
-    """Whether packets like this one are images that any reader of an MJPEG file shows as meant."""
+    """Whether packets like this one are images that every reader of MJPEG files shows correctly."""
     import cv2
 
     try:
         header = passable(data)
     except ProtocolError:
         return False
-    # Interlaced MJPEG has two images of half the height in a packet; a phone's MOV may be turned.
+    # Interlaced MJPEG has two images of half the height per packet; a phone's MOV may be rotated.
     fields = capture.get(cv2.CAP_PROP_FRAME_HEIGHT) == 2 * header.height
     return not fields and not capture.get(cv2.CAP_PROP_ORIENTATION_META)
 
 
 def _declares_frames(path: Path) -> bool:
-    """Whether the container counts its frames: ISO media (MP4, MOV) and AVI do."""
+    """Whether the container counts its frames, as ISO media (MP4, MOV) and AVI do."""
     try:
         with path.open("rb") as file:
             start = file.read(12)

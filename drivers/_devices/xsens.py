@@ -1,10 +1,10 @@
-"""An Xsens MTi at a serial port: opening it, talking to it, and receiving with times.
+"""An Xsens MTi at a serial port: opening, commands, and reception with arrival times.
 
 Usage::
 
     mti = Mti("/dev/ttyUSB0", "imu: serial:/dev/ttyUSB0")
     try:
-        mti.find(USUAL_BAUDRATES)                  # in config state now
+        mti.find(USUAL_BAUDRATES)                  # takes the device to config state
         outputs = mti.configure(wanted_outputs(100, ["euler_angles"]))
         mti.measure()
         while True:
@@ -13,8 +13,8 @@ Usage::
     finally:
         mti.close()
 
-All raise `DeviceError` when the device or its port goes away.  Nothing blocks for more than what
-it is given, at most `OPEN_S` in all of `find`.
+All methods raise `DeviceError` when the device or its port is lost.  No method blocks longer than
+its timeout; `find` takes at most `OPEN_S` in all.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from recorder.contract.errors import DeviceError, ProtocolError
 OPEN_S: Final = 3.5
 """Longest search for the baud rate."""
 
-_ANSWER_S = 0.25  # an answer waits for the messages that are on their way before it
+_ANSWER_S = 0.25  # an answer follows the messages that are already in transit
 _ATTEMPTS = 2
 _CHUNK = 4096
-_NO_LINE = frozenset({"cdc_acm", "xsens_mt"})  # USB all the way: bytes take no time of their own
+_NO_LINE = frozenset({"cdc_acm", "xsens_mt"})  # drivers of USB devices: no time per byte
 
 Received = tuple[XbusMessage, int]
 
@@ -64,20 +64,20 @@ class RefusedError(DeviceError):
 
 
 class Mti:
-    """One device at one port, opened.
+    """An open device at a serial port.
 
     Args:
         path: of the port.
         where: sensor and source, for messages.
-        low_latency: ask the port not to hold bytes back.
+        low_latency: request that the port does not buffer bytes.
         now_ns: the clock of arrivals; CLOCK_MONOTONIC.
 
     Attributes:
-        baudrate: that at which it was found.
-        low_latency: whether the port has been told not to hold bytes back; else `latency_reason`.
+        baudrate: the device's baud rate, as found.
+        low_latency: whether the port accepted the request; else see `latency_reason`.
 
     Raises:
-        DeviceError: there is no such port, it is in use, or is not for this user.
+        DeviceError: the port does not exist, is in use, or may not be opened by this user.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Mti:
         low_latency: bool = True,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        import serial  # the schema must not wait for it
+        import serial  # here, so that `schema` does not wait for it
 
         self._where = where
         self._now_ns = now_ns
@@ -116,18 +116,19 @@ class Mti:
 
     @property
     def bad_checksums(self) -> int:
-        """Places in the stream that looked like a message but were none, since `find`."""
+        """Number of invalid messages since `find`: a message's start without a valid checksum."""
         return self._parser.bad_checksums
 
     # --- bytes --------------------------------------------------------------------------------
 
     def receive(self, timeout_s: float) -> list[Received]:
-        """Messages, each with the time by which its first byte was on the line; [] for none yet.
+        """Return messages, each with the time by which its first byte was on the line.
 
-        Returns as soon as there are bytes, after `timeout_s` (perhaps 0) at the latest.
+        Returns as soon as there are bytes, after `timeout_s` (0 is allowed) at the latest; the list
+        is empty without a complete message.
 
         Raises:
-            DeviceError: the port has vanished.
+            DeviceError: the port is lost.
         """
         if self._waiting:
             waiting, self._waiting = self._waiting, []
@@ -142,7 +143,7 @@ class Mti:
             raise DeviceError(f"{self._where}: {_reason(error)}") from None
         t_ns = self._now_ns()
         if not data:
-            raise DeviceError(f"{self._where}: the port was closed by the other side")
+            raise DeviceError(f"{self._where}: the other side closed the port")
         self._arrivals.chunk(len(data), t_ns)
         return [
             (message, self._arrivals.start_ns(message.offset, message.size))
@@ -150,14 +151,14 @@ class Mti:
         ]
 
     def send(self, mid: int, data: bytes = b"") -> None:
-        """Send a message; DeviceError where the port takes no bytes."""
+        """Send a message; DeviceError if the port accepts no bytes."""
         try:
             self._port.write(encode_message(mid, data))
         except (OSError, self._serial_error, termios.error) as error:
             raise DeviceError(f"{self._where}: {_reason(error)}") from None
 
     def _begin(self, baudrate: int) -> None:
-        """Whatever was received until now is of no use."""
+        """Set the baud rate and discard all bytes received before."""
         try:
             self._port.baudrate = baudrate
             self._port.reset_input_buffer()
@@ -170,13 +171,14 @@ class Mti:
     # --- commands -----------------------------------------------------------------------------
 
     def request(self, mid: Mid, data: bytes = b"") -> bytes:
-        """Send a command and return what its acknowledgement holds.
+        """Send a command and return the data of its acknowledgement.
 
-        Measurements that arrive before it are dropped, those behind it come with `receive`.
+        Measurements that arrive before the acknowledgement are dropped; `receive` returns later
+        measurements.
 
         Raises:
-            RefusedError: the device says that it cannot.
-            DeviceError: it does not answer.
+            RefusedError: the device rejects the command.
+            DeviceError: the device does not answer.
         """
         for _ in range(_ATTEMPTS):
             answer = self._try(mid, data, _ANSWER_S)
@@ -196,16 +198,16 @@ class Mti:
                     return message.data
                 if message.mid == Mid.ERROR:
                     text = error_text(message.data)
-                    raise RefusedError(f"{self._where}: {mid.name} is refused: {text}")
-                if message.mid == Mid.WAKE_UP:  # it has just started, and waits for half a second
+                    raise RefusedError(f"{self._where}: {mid.name} is rejected: {text}")
+                if message.mid == Mid.WAKE_UP:  # just started; the device waits half a second
                     self.send(Mid.WAKE_UP_ACK)
         return None
 
     def find(self, baudrates: Sequence[int]) -> None:
-        """Look for the device at these rates, in order, and take it to config state.
+        """Search for the device at these rates, in order, and take it to config state.
 
         Raises:
-            DeviceError: it answers at none of them.
+            DeviceError: the device answers at none of them.
         """
         share_s = min(2 * _ANSWER_S, OPEN_S / len(baudrates))
         for baudrate in baudrates:
@@ -218,10 +220,10 @@ class Mti:
         raise DeviceError(f"{self._where}: no MTi answers at {tried} baud")
 
     def identify(self) -> Identity:
-        """Which device it is (config state).
+        """Read the device's identity (config state).
 
         Raises:
-            DeviceError: no answer, or one of another form.
+            DeviceError: no answer, or a malformed answer.
         """
         try:
             return Identity(
@@ -233,30 +235,30 @@ class Mti:
             raise DeviceError(f"{self._where}: {error}") from None
 
     def _product(self) -> str:
-        """Its product code, which not every device has."""
+        """Return the product code, which some devices do not have."""
         with contextlib.suppress(RefusedError):
             return product_code(self.request(Mid.REQ_PRODUCT_CODE))
         return ""
 
     def outputs(self) -> Outputs:
-        """Its output configuration (config state); DeviceError for an answer of another form."""
+        """Return the output configuration (config state); DeviceError for a malformed answer."""
         return self._outputs(b"")
 
     def configure(self, wanted: Outputs) -> Outputs:
-        """Make it send these outputs; returns what it takes, which may be another rate.
+        """Set these outputs; return the device's outputs, which may have another rate.
 
-        It is reported only where it does something else: the device keeps its output configuration
-        in memory that wears out.
+        The configuration is only sent if it differs from the present one: the device stores it in
+        memory that wears out.
 
         Raises:
-            RefusedError: it has no such output.
+            RefusedError: the device does not support an output.
         """
         found = self.outputs()
         return found if same_outputs(found, wanted) else self._outputs(encode_outputs(wanted))
 
     def _outputs(self, data: bytes) -> Outputs:
         answer = self.request(Mid.SET_OUTPUT_CONFIGURATION, data)
-        if data and not answer:  # old firmware acknowledges without saying what it made of it
+        if data and not answer:  # old firmware acknowledges without the resulting configuration
             answer = self.request(Mid.SET_OUTPUT_CONFIGURATION)
         try:
             return decode_outputs(answer)
@@ -264,24 +266,24 @@ class Mti:
             raise DeviceError(f"{self._where}: {error}") from None
 
     def measure(self) -> None:
-        """Take it to measurement state; what it sends from now on comes with `receive`."""
+        """Take the device to measurement state; `receive` returns its messages from now on."""
         self.request(Mid.GOTO_MEASUREMENT)
 
     @property
     def bytes_per_second(self) -> float:
-        """What the line carries; infinite where there is none."""
+        """Capacity of the serial line; infinite for a USB device."""
         return self.baudrate / BITS_PER_BYTE if self._has_line else float("inf")
 
 
 def _has_line(path: str) -> bool:
-    """Whether bytes take a line's time: not where the device itself is on USB."""
+    """Whether bytes take time on a line: not where the device itself is on USB."""
     name = Path(os.path.realpath(path)).name
     driver = Path("/sys/class/tty", name, "device/driver")
     return not (name.startswith("ttyACM") or Path(os.path.realpath(driver)).name in _NO_LINE)
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong, in words, without pyserial's wrapping."""
+    """Return an error's text without pyserial's wrapping."""
     number = getattr(error, "errno", None)
     if number is None and error.args and isinstance(error.args[0], int):
         number = error.args[0]  # termios.error
@@ -289,7 +291,7 @@ def _reason(error: Exception) -> str:
         case errno.EACCES | errno.EPERM:
             return f"{os.strerror(number)} (is the user in the group dialout?)"
         case errno.EAGAIN | errno.EBUSY:
-            return "another program has the port"
+            return "another program uses the port"
         case int():
             return os.strerror(number)
     return str(error)

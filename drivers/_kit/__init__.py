@@ -1,1 +1,1 @@
-"""What every driver process is made of."""
+"""The common parts of all driver processes."""

@@ -1,4 +1,4 @@
-"""An Ouster on the network."""
+"""Ouster sensors on the network."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from drivers._protocols.ouster_packets import Checksums, Sorter
 from recorder.contract.errors import DeviceError, SourceError
 from recorder.contract.streams import StreamSpec
 
-_OPEN_S: Final = 2.5  # for the sensor to start
-_HTTP_S: Final = 3.5  # for all requests together
+_OPEN_S: Final = 2.5  # longest wait for the sensor to start
+_HTTP_S: Final = 3.5  # limit of all requests together
 _FIRST_PACKET_S: Final = 1.5
 _READ_S: Final = 0.1
 _GATHER_S: Final = 0.01
@@ -43,21 +43,21 @@ _SETTINGS: Final = {
     "lidar_port": "udp_port_lidar",
     "imu_port": "udp_port_imu",
 }
-"""The driver's options and what they are among the sensor's settings."""
+"""The driver's options and their names in the sensor's settings."""
 
 
 def wanted_settings(config: SensorConfig) -> Wanted:
-    """What a config says that the sensor is to be set to."""
+    """Return the sensor settings that a config asks for."""
     options = config.options
     chosen = {to: options[name] for name, to in _SETTINGS.items() if options[name] is not None}
     return Wanted({**options["settings"], **chosen}, options["udp_dest"])
 
 
 def ports_of(settings: Mapping[str, Any]) -> tuple[int, int]:
-    """The UDP ports of lidar and IMU in a sensor's settings; the usual ones where it names none.
+    """Return the UDP ports of lidar and IMU in a sensor's settings, or else the default ports.
 
     Raises:
-        DeviceError: what stands there is no port.
+        DeviceError: a value is not a port.
     """
     lidar, imu = (
         settings.get(name) or usual
@@ -70,11 +70,11 @@ def ports_of(settings: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class LiveSource:
-    """Packets from the network, parsed and put together as those of a capture are.
+    """Packets from the network, parsed and assembled in the same way as a capture's packets.
 
     Args:
         config: the sensor's entry, of scheme ``ouster`` or ``udp``.
-        wanted: what the sensor is to be set to; kept between one `open` and the next.
+        wanted: the wanted settings; kept from one `open` to the next.
     """
 
     def __init__(self, config: SensorConfig, wanted: Wanted) -> None:
@@ -95,7 +95,7 @@ class LiveSource:
             self._recorded = {name: fields[name] for name in self._sensor.recorded}
             self._assembly = self._assemble()
         except SDK_ERRORS as error:
-            raise SourceError(f"{self._place}: metadata of no use: {one_line(error)}") from None
+            raise SourceError(f"{self._place}: unusable metadata: {one_line(error)}") from None
         specs = self._sensor.specs(text, imu_rate_hz(info) is not None, finite=False)
         layout = self._sorter.layout
         self._repeats = Repeats(core, layout)
@@ -115,7 +115,7 @@ class LiveSource:
         return Assembly(self._core, self._info, self._recorded, self._sweep, self._restarted)
 
     def _connect(self) -> tuple[Any, str]:
-        """The sensor's SensorInfo and metadata; its sockets are bound then."""
+        """Bind the sockets; return the sensor's SensorInfo and metadata."""
         options, host = self._config.options, self._config.address.removeprefix("//").rstrip("/")
         self._queue: list[tuple[int, Any]] = []
         self._held: list[tuple[int, Any]] = []
@@ -139,7 +139,7 @@ class LiveSource:
         if self._wanted.refused:
             self._opening["settings_refused"] = sorted(self._wanted.refused)
             names = ", ".join(f"{n} (has {v!r})" for n, v in self._wanted.refused.items())
-            _warn(f"{self._place}: the sensor does not take the settings {names}")
+            _warn(f"{self._place}: the sensor does not accept the settings {names}")
         destination = str(active.get("udp_dest") or "")
         direct = destination == http.local_address or is_multicast(destination)
         ports = ports_of(active)
@@ -149,7 +149,7 @@ class LiveSource:
         try:
             info = self._core.SensorInfo(text)
         except SDK_ERRORS as error:
-            raise DeviceError(f"metadata of no use: {one_line(error)}") from None
+            raise DeviceError(f"unusable metadata: {one_line(error)}") from None
         self._know(info, ports, address)
         http.until_s = None
         self._watch = Watch(http)
@@ -158,7 +158,7 @@ class LiveSource:
     def _know(self, info: Any, ports: tuple[int, int], address: str) -> None:
         self._info = info
         self._sorter = Sorter(self._core, info, *ports)
-        if info.format.zone_monitoring_enabled:  # a sweep is not whole without its zone packet
+        if info.format.zone_monitoring_enabled:  # a sweep needs its zone packet to be complete
             self._bind(address, (int(info.config.udp_port_zm or 7504),))
 
     def _bind(self, address: str, ports: Sequence[int], interface: str = "") -> None:
@@ -177,7 +177,7 @@ class LiveSource:
             self._poll.register(receiver.fileno(), select.POLLIN)
 
     def items(self) -> Iterator[Item | None]:
-        """What comes; None where nothing does.  DeviceError where nothing came for long."""
+        """Yield items, or None while there are none; DeviceError after a long silence."""
         timeout_ns = round(self._config.options["timeout_s"] * 1e9)
         first_ns = self._queue[0][0]
         yield from self._hold(State(self._config.name, first_ns, self._opening, lasting=True))
@@ -205,10 +205,10 @@ class LiveSource:
                     yield from self._tell(news)
 
     def _receive(self, wait_s: float) -> None:
-        """Wait for packets; put them into the queue in the order of their arrival."""
+        """Wait for packets and append them to the queue in the order of their arrival."""
         found, self._held = self._held, []
         if not found and self._poll.poll(wait_s * 1e3):
-            # The kernel keeps and stamps what comes meanwhile: many at a time cost less.
+            # The kernel stores and stamps packets meanwhile; receiving many at a time costs less.
             time.sleep(_GATHER_S)
         horizon: int | None = None
         sorter, lidar_port = self._sorter, self._sorter.ports[0]
@@ -226,12 +226,12 @@ class LiveSource:
                 if sorter.is_ours(packet, source if sorter.address else None):
                     found.append((t_ns, packet))
                     if not sorter.address and isinstance(packet, self._core.LidarPacket):
-                        sorter.address = source  # for those that do not tell a serial number
+                        sorter.address = source  # for packets without a serial number
             if batch.more:
                 last = int(batch.t_ns[-1])
                 horizon = last if horizon is None else min(last, horizon)
         found.sort(key=_stamp)
-        if horizon is not None:  # of one socket there is more to come before what another gave
+        if horizon is not None:  # a socket may hold packets older than other sockets' latest ones
             self._held = [one for one in found if one[0] > horizon]
             found = [one for one in found if one[0] <= horizon]
         self._queue += found
@@ -258,7 +258,7 @@ class LiveSource:
             RuntimeError,
             ValueError,
             IndexError,
-        ):  # of a packet without a checksum that was damaged
+        ):  # a damaged packet without a checksum
             sensor.corrupt += 1
             self._assembly = self._assemble()
 
@@ -266,7 +266,7 @@ class LiveSource:
         yield from self._assembly.hold(item, last_ns(item))
 
     def _counts(self) -> Iterator[Item]:
-        """Packets that the kernel threw away, and ones that do not fit."""
+        """Report packets that the kernel dropped, and packets of a wrong size."""
         overflow, name = sum(receiver.overflow for receiver in self._receivers), self._config.name
         if overflow > self._overflow:
             values = {"packets_dropped_by_kernel": overflow - self._overflow}
@@ -312,15 +312,15 @@ class LiveSource:
         yield from self._hold(State(self._config.name, self._last_ns, values, lasting=True))
 
     def _nothing(self) -> str:
-        """What is wrong where no packet comes."""
+        """Return the reason why no packet arrives."""
         ports = " and ".join(str(receiver.port) for receiver in self._receivers)
         if self._misfit:
             expected = self._sorter.layout.lidar_packet_size
             return (
-                f"packets of {self._misfit} bytes come, the metadata says {expected}: they are of "
-                "another sensor, or its settings have changed"
+                f"packets of {self._misfit} bytes arrive, the metadata requires {expected}: they "
+                "are from another sensor, or the sensor's settings have changed"
             )
-        return f"no packets of the sensor come to UDP ports {ports}"
+        return f"no packets of the sensor arrive at UDP ports {ports}"
 
     def close(self) -> None:
         if self._watch is not None:
@@ -340,7 +340,7 @@ def _digest(text: str) -> str:
 
 
 def _form(info: Any) -> tuple[Any, ...]:
-    """All of the metadata that decides upon packets, channels and rates."""
+    """Return the parts of the metadata that determine packets, channels and rates."""
     layout = info.format
     return (
         info.h, info.w, layout.fps, layout.udp_profile_lidar, layout.udp_profile_imu,

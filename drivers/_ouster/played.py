@@ -1,4 +1,4 @@
-"""Recorded Ousters: captures (pcap), and OSF files."""
+"""Recorded Ouster sensors: captures (pcap) and OSF files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recorder.contract.streams import StreamSpec
 
 
 class PcapSource:
-    """A capture, packet by packet: neither its length nor what else is in it costs memory."""
+    """Reads a capture packet by packet; memory does not grow with its length or other content."""
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config
@@ -40,7 +40,7 @@ class PcapSource:
                 core, self._info, recorded, self._sensor.sweep, self._sensor.restarted
             )
         except SDK_ERRORS as error:
-            raise SourceError(f"{metadata}: is of no use: {one_line(error)}") from None
+            raise SourceError(f"{metadata}: unusable metadata: {one_line(error)}") from None
         config = self._info.config
         self._packets = SensorPackets(
             core,
@@ -80,7 +80,7 @@ class PcapSource:
                     for item in self._sensor.imu_packet(packet):
                         yield from self._assembly.hold(item, last_ns(item))
         except (FormatError, OSError, RuntimeError) as error:
-            fault = error  # what came before it is whole, and is given out first
+            fault = error  # raised after the complete items before it are returned
         yield from self._assembly.finish()
         yield from self._sensor.finish()
         if fault is not None:
@@ -93,7 +93,7 @@ class PcapSource:
 
 
 class OsfSource:
-    """A file of ouster-sdk: frames decoded once already, and the metadata with them."""
+    """Reads a file of ouster-sdk: decoded frames, with their metadata."""
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config
@@ -123,13 +123,13 @@ class OsfSource:
                 raise SourceError(f"{path}: holds no sweep; {self._fault()}")
             if (first.h, first.w) != (info.h, info.w):
                 raise SourceError(
-                    f"{path}: its sweeps have {first.h} x {first.w} points, the sensor's metadata "
-                    f"says {info.h} x {info.w}"
+                    f"{path}: its sweeps have {first.h} x {first.w} points, but the sensor's "
+                    f"metadata declares {info.h} x {info.w}"
                 )
             self._sensor = Sensor(core, self._config, info, frame_fields(core, first))
             self._messages = reader.messages([stream_id])
         except SDK_ERRORS as error:
-            raise SourceError(f"{path}: is no OSF file: {one_line(error)}") from None
+            raise SourceError(f"{path}: is not an OSF file: {one_line(error)}") from None
         self._with_imu = first.has_field("IMU_ACC") and first.has_field("IMU_TIMESTAMP")
         return self._sensor.specs(text, self._with_imu, finite=True)
 
@@ -164,14 +164,14 @@ class OsfSource:
         fitting = {k: v for k, v in streams.items() if serial is None or v.sn == serial}
         if len(fitting) != 1:
             there = ", ".join(str(info.sn) for info in streams.values())
-            asked = "option `serial` must say which" if serial is None else f"none is {serial}"
+            asked = "select one with option `serial`" if serial is None else f"none is {serial}"
             raise SourceError(f"{self._path}: holds the sensors {there}; {asked}")
         stream_id, info = fitting.popitem()
         return stream_id, info, ""
 
     def _fault(self) -> str:
         text = " ".join(self._complaints[0].split()) if self._complaints else "it is empty"
-        return f"ouster-sdk says: {text}" if self._complaints else text
+        return f"ouster-sdk reports: {text}" if self._complaints else text
 
     def _imu(self, frame: Any, host_minus_device_ns: int) -> Iterator[Item]:
         acc, avel, t_dev_ns, status, packets = (frame.field(name) for name in _OSF_IMU)

@@ -1,4 +1,4 @@
-"""What all sources of an Ouster share: its streams, its samples, and the accounts of its gaps."""
+"""The common part of all Ouster sources: streams, samples, and counts of missing data."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
 
 SDK_ERRORS = (RuntimeError, ValueError, IndexError, TypeError)
-"""What ouster-sdk raises where data are not what they should be."""
+"""Exceptions that ouster-sdk raises for invalid data."""
 
 CLOCK_STEP_NS: Final = 200_000_000
-"""More than a sweep is delayed on its way: the device's clock was set."""
+"""Longer than any delay of a sweep: a larger step means that the device's clock was set."""
 
 
 _NEVER_NS: Final = np.uint64(1 << 62)
-"""No device's clock shows so much, and the contract's stamps have no room for twice as much."""
+"""No device's clock reaches this value, and twice as much would overflow the contract's stamps."""
 
 _PACKET_NS: Final = 10_000_000_000
-"""No packet's measurements take so long."""
+"""The measurements of one packet never take longer."""
 
 
 def load_sdk() -> Any:
-    """ouster-sdk's core; its console messages are off, they would mix with a command's output."""
-    provide_library("libGL.so.1")  # of the SDK's viewer: missing where there is no desktop
+    """Load ouster-sdk's core without its console messages, which would mix with other output."""
+    provide_library("libGL.so.1")  # needed by the SDK's viewer; missing without a desktop
     from ouster.sdk import core
 
     core.init_logger("off")
@@ -46,51 +46,51 @@ def load_sdk() -> Any:
 
 
 def one_line(error: Exception) -> str:
-    """An error's text, made short."""
+    """Return an error's text, shortened to one line."""
     return " ".join(str(error).split())[:200]
 
 
 def load_info(core: Any, path: Path) -> tuple[Any, str]:
-    """SensorInfo and text of a metadata file.
+    """Return the SensorInfo and the text of a metadata file.
 
     Raises:
-        SourceError: it cannot be read, or is no metadata.
+        SourceError: the file cannot be read, or is not metadata.
     """
     try:
         text = path.read_text("utf-8")
         return core.SensorInfo(text), text
     except UnicodeDecodeError as error:
-        raise SourceError(f"{path}: is no Ouster sensor metadata: {one_line(error)}") from None
+        raise SourceError(f"{path}: is not Ouster sensor metadata: {one_line(error)}") from None
     except OSError as error:
         raise SourceError(f"{path}: cannot read the sensor's metadata: {error.strerror}") from None
     except SDK_ERRORS as error:
-        raise SourceError(f"{path}: is no Ouster sensor metadata: {one_line(error)}") from None
+        raise SourceError(f"{path}: is not Ouster sensor metadata: {one_line(error)}") from None
 
 
 def last_ns(item: Item) -> int:
-    """An item's last stamp."""
+    """Return an item's last stamp."""
     return int(item.t_ns[-1]) if isinstance(item, Sample) else item.t_ns
 
 
 def _latest(t_dev_ns: npt.NDArray[np.uint64]) -> int:
-    """The last of some device times; 0 where none can be."""
+    """Return the latest device time; 0 where all are impossible."""
     return int(t_dev_ns[t_dev_ns <= _NEVER_NS].max(initial=0))
 
 
 class Sensor:
-    """What is known of the sensor; makes the items of its decoded frames and IMU packets.
+    """Makes the items of a sensor's decoded frames and IMU packets.
 
     Args:
         core: the module ouster.sdk.core.
         config: the sensor's entry.
         info: its SensorInfo.
         fields: the fields of its frames.
-        live: it is a device: sweeps that are missing were lost in the network, and steps of its
-            clock are told.
+        live: the sensor is a device: missing sweeps were lost in the network, and steps of its
+            clock are reported.
 
     Attributes:
-        repeated, corrupt: packets since the last sweep that were left out by the source; told with
-            the next one.
+        repeated, corrupt: packets that the source discarded since the last sweep; reported with
+            the next sweep.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class Sensor:
         if unknown := [n for n in self.extra if n not in fields or n in LAYOUT]:
             known = ", ".join(sorted(set(fields) - set(LAYOUT))) or "none"
             raise SourceError(
-                f"{self.name}: extra: {unknown[0]!r} is no further field of this sensor's profile "
-                f"{info.format.udp_profile_lidar.name}; there are: {known}"
+                f"{self.name}: extra: {unknown[0]!r} is not a further field of this sensor's "
+                f"profile {info.format.udp_profile_lidar.name}; the fields are: {known}"
             )
         self.recorded = [*(n for n in LAYOUT if n in fields), *self.extra] if fields else []
 
     def specs(self, text: str, with_imu: bool, finite: bool) -> list[StreamSpec]:
-        """The streams; SourceError where there would be none."""
+        """Return the streams; SourceError if there are none."""
         specs = stream_specs(
             self.name,
             self.info,
@@ -135,16 +135,16 @@ class Sensor:
             packing=self._options["packing"],
         )
         if not specs:
-            raise SourceError(f"{self.name}: the sensor sends no lidar data, and no IMU is wanted")
+            raise SourceError(f"{self.name}: the sensor sends no lidar data, and imu is false")
         return specs
 
     def sweep(self, frame: Any, t_ns: int) -> Iterator[Item]:
-        """A decoded frame as a sample, with the accounts of what is missing before and in it."""
+        """Convert a decoded frame to a sample, and report missing data before and in it."""
         frame_id, previous_id = int(frame.frame_id), self.last_id
         detail: dict[str, Any] = {"frame_id": frame_id}
         if previous_id is not None:
             ahead = (frame_id - previous_id) % self._id_span
-            if 1 < ahead <= self._id_span // 2:  # beyond: the count has started anew
+            if 1 < ahead <= self._id_span // 2:  # a larger distance: the count was restarted
                 gap = detail | {"previous_frame_id": previous_id}
                 gap["packets_missing"] = (ahead - 1) * self._per_sweep
                 cause = "network" if self._live else "device"
@@ -170,7 +170,7 @@ class Sensor:
         yield from self._changes(frame, t_ns, device_ns)
 
     def _packets_missing(self, frame: Any, first: bool) -> int:
-        """Packets that are missing in a sweep; of a first one not those before it began."""
+        """Count the packets that a sweep lacks; a first sweep may begin late."""
         there = np.flatnonzero(frame.packet_timestamp)
         missing = self._per_sweep - len(there)
         if first and len(there):
@@ -180,7 +180,7 @@ class Sensor:
         return max(0, missing)
 
     def _changes(self, frame: Any, t_ns: int, device_ns: int) -> Iterator[Item]:
-        """What the sensor says of itself, and steps of its clock."""
+        """Report changes of the sensor's status, and steps of its clock."""
         now = {
             "alert_flags": int(frame.alert_flags.max()),
             "thermal_shutdown": int(frame.thermal_shutdown()),
@@ -196,7 +196,7 @@ class Sensor:
         self._last_ns, self._last_dev_ns = t_ns, device_ns
 
     def restarted(self, t_ns: int, init_id: int) -> Iterator[Item]:
-        """The sensor has started anew, and its frame ids with it."""
+        """Report a restart of the sensor, which restarts its frame ids."""
         self.last_id = None
         self._gaps.restart()
         if self._last_ns and (absent := round((t_ns - self._last_ns) / self._period_ns)) > 0:
@@ -210,12 +210,12 @@ class Sensor:
         yield State(self.name, t_ns, {"sensor_restarted": True, "init_id": init_id})
 
     def finish(self) -> Iterator[Item]:
-        """The accounts that are open at the end."""
+        """Report the pending losses at the end."""
         if lost := self._gaps.lost(at_once=True):
             yield self._imu_lost(self._imu_ns, lost)
 
     def imu_packet(self, packet: Any) -> Iterator[Item]:
-        """The items of an ImuPacket of ouster-sdk."""
+        """Make the items of an ImuPacket of ouster-sdk."""
         values = packet.timestamp(), packet.accel(), packet.gyro(), packet.status()
         return self.imu(int(packet.host_timestamp), *values)
 
@@ -227,9 +227,9 @@ class Sensor:
         avel: npt.NDArray[np.float32],
         status: npt.NDArray[np.uint16],
     ) -> Iterator[Item]:
-        """An IMU packet's measurements; nothing where none is wanted, or where it came before.
+        """Make the items of an IMU packet's measurements; none for a duplicate or unwanted packet.
 
-        `t_ns` belongs to the last measurement, those before it are placed by the device's clock.
+        `t_ns` belongs to the last measurement; the device's clock places the earlier measurements.
         """
         if not self._options["imu"] or not len(t_dev_ns):
             return

@@ -1,4 +1,4 @@
-"""The simulated Ouster: its packets go through the parser and the assembly of a real one's."""
+"""The simulated Ouster: its packets use the parser and the assembly of real packets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_MODE = "1024x10"
 class SimSource:
     """The simulated lidar, endless; its clock starts one second before the source.
 
-    Its data are made when they are looked at: only stamps cost nothing.
+    Data are generated on access; items that are not accessed cost only their stamps.
     """
 
     def __init__(self, config: SensorConfig) -> None:
@@ -59,7 +59,9 @@ class SimSource:
                 self._sensor.restarted,
             )
         except SDK_ERRORS as error:
-            raise SourceError(f"{options['metadata']}: is of no use: {one_line(error)}") from None
+            raise SourceError(
+                f"{options['metadata']}: unusable metadata: {one_line(error)}"
+            ) from None
         self._layout, self._per_imu_packet = core.PacketFormat(info), 1
         if self._packets.in_frames:
             self._per_imu_packet = int(info.format.imu_measurements_per_packet)
@@ -74,7 +76,7 @@ class SimSource:
                 yield Sample(name, stamp, DeferredData(partial(self._sweep, index)), stamp.copy())
 
     def _imu(self, index: int) -> Iterator[Sample]:
-        """A sample for each IMU packet of a sweep."""
+        """Make a sample for each IMU packet of a sweep."""
         packets, size = self._packets, self._per_imu_packet
         first, count = packets.imu_range(index)
         if not self._config.options["imu"] or packets.imu_hz is None or not count:
@@ -94,7 +96,7 @@ class SimSource:
         return imu_values(self._core, self._layout, sent)
 
     def _numbered(self, index: int) -> list[SentPacket]:
-        """A sweep's packets; the last one's are kept, its IMU's may be asked for beside it."""
+        """Return a sweep's packets; the latest sweep's are cached for its IMU data."""
         if self._kept[0] != index:
             self._kept = index, self._packets.lidar(index)
         return self._kept[1]
@@ -108,7 +110,7 @@ class SimSource:
         return {name: values for name, values in made.items() if isinstance(values, np.ndarray)}
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: the source holds no resources."""
 
 
 def _rows(batch: DeferredData, part: slice) -> DeferredData:

@@ -1,7 +1,7 @@
-"""Network captures, pcap and pcapng: from their bytes to UDP datagrams.
+"""Network captures, pcap and pcapng: parsed into UDP datagrams.
 
-ouster-sdk 1.0.1 has a reader of its own, but it ends without a word where a file breaks off, dies
-of a UDP datagram without payload, and does not tell the address that a packet came from.
+ouster-sdk 1.0.1 has its own reader, but it ends silently where a file is truncated, crashes on a
+UDP datagram without payload, and does not report a packet's source address.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from recorder.contract.errors import FormatError
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """One UDP datagram of a capture, put together from its IP fragments.
+    """One UDP datagram of a capture, reassembled from its IP fragments.
 
     Attributes:
-        t_ns: capture stamp of its last fragment, int64 ns since 1970 UTC; 0 where there is none.
+        t_ns: capture stamp of its last fragment, int64 ns since 1970 UTC; 0 without a stamp.
         source: sender's IP address, 4 or 16 bytes.
         port: destination port.
-        payload: what the datagram carries; may be empty.
+        payload: the datagram's data; may be empty.
     """
 
     t_ns: int
@@ -31,12 +31,12 @@ class Datagram:
     payload: bytes
 
 
-_RECORD_LIMIT = 1 << 22  # libpcap's own limit is 256 KiB; beyond this a length is garbage
-_FRAGMENT_LIMIT = 64  # incomplete datagrams kept; older ones have lost a fragment for good
+_RECORD_LIMIT = 1 << 22  # libpcap's own limit is 256 KiB; a larger length is damage
+_FRAGMENT_LIMIT = 64  # stored incomplete datagrams; a fragment of older ones is lost
 
 
 class _Reader:
-    """Reads exactly, and says where a file breaks off."""
+    """Reads exact sizes, and reports where a file is truncated."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -50,7 +50,7 @@ class _Reader:
         self.offset += len(data)
         if len(data) < size and (data or not may_end):
             raise FormatError(
-                f"breaks off at byte {self.offset}, inside the record that starts at byte "
+                f"is truncated at byte {self.offset}, inside the record that starts at byte "
                 f"{self.record_offset}"
             )
         return data
@@ -64,16 +64,16 @@ class _Reader:
 
 
 def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
-    """All UDP datagrams of a capture, in the file's order; memory use does not grow.
+    """Yield all UDP datagrams of a capture, in the file's order, with constant memory.
 
-    Reads pcap (micro- and nanoseconds, both byte orders; libpcap's savefile format) and pcapng
-    (sections, interfaces, enhanced and simple packet blocks), over Ethernet with or without VLAN
-    tags, Linux cooked (both versions), loopback or raw IP, IPv4 and IPv6 with fragments.
-    What is no UDP is passed over.
+    Supported are pcap (micro- and nanoseconds, both byte orders; libpcap's savefile format) and
+    pcapng (sections, interfaces, enhanced and simple packet blocks), over Ethernet with or without
+    VLAN tags, Linux cooked (both versions), loopback or raw IP, IPv4 and IPv6 with fragments.
+    Packets that are not UDP are skipped.
 
     Raises:
-        FormatError: not a capture, or one that is damaged or breaks off; datagrams that are whole
-            before that place have been yielded.  The message lacks the file's name.
+        FormatError: the file is not a capture, or is damaged or truncated; the complete datagrams
+            before the damage have been yielded.  The message lacks the file's name.
     """
     reader = _Reader(file)
     magic = reader.exactly(4, may_end=True)
@@ -83,7 +83,7 @@ def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
     elif magic in _PCAP_MAGICS:
         records = _pcap_records(reader, *_PCAP_MAGICS[magic])
     else:
-        raise FormatError("is no pcap or pcapng file" if magic else "is empty")
+        raise FormatError("is not a pcap or pcapng file" if magic else "is empty")
     for t_ns, link, data in records:
         if (packet := _ip_packet(link, data)) is None:
             continue
@@ -126,7 +126,7 @@ def _pcapng_records(reader: _Reader) -> Iterator[_Record]:
     kind_bytes = b"\n\r\r\n"
     while kind_bytes:
         size_bytes = reader.exactly(4)
-        if kind_bytes == b"\n\r\r\n":  # a section header brings its own byte order
+        if kind_bytes == b"\n\r\r\n":  # a section header contains its own byte order
             magic = reader.exactly(4)
             order = "<" if magic == b"\x4d\x3c\x2b\x1a" else ">"
             interfaces.clear()
@@ -155,7 +155,7 @@ def _pcapng_records(reader: _Reader) -> Iterator[_Record]:
 
 
 def _ticks_per_second(options: bytes, order: str) -> int:
-    """Resolution of an interface's stamps (option 9, if_tsresol); microseconds unless given."""
+    """Return the resolution of an interface's stamps (option 9, if_tsresol; default: us)."""
     at = 0
     while at + 4 <= len(options):
         code, length = struct.unpack_from(order + "HH", options, at)
@@ -167,7 +167,7 @@ def _ticks_per_second(options: bytes, order: str) -> int:
 
 
 def _ip_packet(link: int, data: bytes) -> memoryview | None:
-    """The IP packet in a frame of the link layer; None where it holds none."""
+    """Return the IP packet in a frame of the link layer; None if it holds none."""
     view = memoryview(data)
     match link:
         case 1:
@@ -227,14 +227,14 @@ def _parse_ipv6(packet: memoryview) -> _Parsed | None:
 
 
 class _Fragments:
-    """Datagrams of which some IP fragments are there (RFC 791, RFC 8200)."""
+    """Datagrams with some of their IP fragments (RFC 791, RFC 8200)."""
 
     def __init__(self) -> None:
         self._parts: dict[bytes, dict[int, bytes]] = {}
         self._sizes: dict[bytes, int] = {}
 
     def add(self, key: bytes, position: int, more: bool, body: memoryview) -> memoryview | None:
-        """Take one fragment; the whole datagram where it was the last one missing."""
+        """Add a fragment; return the complete datagram if this was its last missing fragment."""
         parts = self._parts.setdefault(key, {})
         parts[position] = bytes(body)
         if not more:

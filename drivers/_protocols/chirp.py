@@ -1,9 +1,9 @@
-"""The chirp configuration of TI's mmWave radars, and what follows from it.
+"""The chirp configuration of TI's mmWave radars, and quantities derived from it.
 
-Keys and units are those of red-rover's and xwr's configs; formulas follow TI's "Programming Chirp
+Keys and units are those of red-rover's and xwr's configs.  Formulas follow TI's "Programming Chirp
 Parameters in TI Radar Devices" (SWRA553).  The layout of raw captures is that of "Mmwave Radar
-Device ADC Raw Data Capture" (SWRA581): two LVDS lanes, of which the DCA1000 writes one 16-bit word
-each in turn, so that two samples' words of a kind stand side by side.
+Device ADC Raw Data Capture" (SWRA581): the DCA1000 writes one 16-bit word of each of two LVDS lanes
+in turn, so that two samples' words of the same kind are adjacent.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _ROW = tuple((float(k), 0.0) for k in range(4))
 
 @dataclass(frozen=True, slots=True)
 class RadarDevice:
-    """What a device's captures look like, and where the antennas of its evaluation board are.
+    """The layout of a device's captures, and the antennas of its evaluation board.
 
     Attributes:
-        tx, rx: antennas used.
+        tx, rx: number of antennas used.
         complex_samples: whether samples have I and Q.
         tx_places, rx_places: (to the left, up) of each antenna in half waves at `design_ghz`, in
             the order of the chirps and of the receivers, as seen looking out from the radar.
-        tx_turns: what is added to a transmitter's phase, in turns.
-        design_ghz: the frequency for which the board is spaced.
+        tx_turns: offset of each transmitter's phase, in turns.
+        design_ghz: the frequency that defines the board's antenna spacing.
     """
 
     tx: int
@@ -46,7 +46,7 @@ class RadarDevice:
     design_ghz: float = 77.0
 
     def antennas_m(self) -> dict[str, list[list[float]]]:
-        """``tx_m`` and ``rx_m``: (x forward, y left, z up) in m of each antenna."""
+        """``tx_m`` and ``rx_m``: (x forward, y left, z up) of each antenna, in m."""
         unit = SPEED_OF_LIGHT / (2e9 * self.design_ghz)
         return {
             "tx_m": [[0.0, unit * left, unit * up] for left, up in self.tx_places],
@@ -65,12 +65,12 @@ DEVICES: Mapping[str, RadarDevice] = {
         tx_turns=(0.0, 0.5, 0.0, 0.5), design_ghz=60.0,
     ),
 }  # fmt: skip
-"""Layouts as the boards' guides show them: AWR1642BOOST, AWR1843BOOST, AWR2944EVM, AWRL6844EVM."""
+"""Layouts from the boards' guides: AWR1642BOOST, AWR1843BOOST, AWR2944EVM, AWRL6844EVM."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChirpConfig:
-    """One frame's chirps.  The transmitters take turns (TDM), so a loop has one chirp of each.
+    """One frame's chirps.  The transmitters alternate (TDM), so a loop has one chirp of each.
 
     >>> chirp = ChirpConfig("AWR1843", 77.0, 6.0, 5.7, 34.0, 67.012, 256, 10000, 64, 50.0)
     >>> chirp.shape
@@ -85,11 +85,11 @@ class ChirpConfig:
         adc_start_time: from the start of the ramp to the first sample, us.
         ramp_end_time: length of the ramp, us.
         freq_slope: MHz/us.
-        adc_samples: samples per chirp; even, since two lanes carry them.
+        adc_samples: samples per chirp; even, because two lanes carry them.
         sample_rate: ksps.
-        frame_length: chirps per frame of each transmitter.
-        frame_period: from frame to frame, ms.
-        tx_start_time: from the start of the ramp to the transmitter's, us.
+        frame_length: chirps of each transmitter per frame.
+        frame_period: from the start of a frame to the start of the next, ms.
+        tx_start_time: from the start of the ramp to the start of the transmitter, us.
     """
 
     device: str
@@ -106,7 +106,7 @@ class ChirpConfig:
 
     @property
     def antennas(self) -> RadarDevice:
-        """The device's entry of `DEVICES`; KeyError where it has none."""
+        """The device's entry of `DEVICES`; KeyError for an unknown device."""
         return DEVICES[self.device]
 
     @property
@@ -145,17 +145,17 @@ class ChirpConfig:
 
     @property
     def chirp_time(self) -> float:
-        """From a transmitter's chirp to its next, us."""
+        """From a transmitter's chirp to its next chirp, us."""
         return (self.idle_time + self.ramp_end_time) * self.antennas.tx
 
     @property
     def frame_time(self) -> float:
-        """How long a frame's chirps take, ms."""
+        """Duration of a frame's chirps, ms."""
         return self.chirp_time * self.frame_length / 1e3
 
     @property
     def wavelength(self) -> float:
-        """At the middle of the sampled part of a ramp, m."""
+        """Wavelength at the middle of the sampled part of a ramp, m."""
         middle_us = self.adc_start_time + self.sample_time / 2
         return SPEED_OF_LIGHT / (self.frequency * 1e9 + self.freq_slope * middle_us * 1e6)
 
@@ -166,7 +166,7 @@ class ChirpConfig:
 
     @property
     def max_range(self) -> float:
-        """Range at which bins wrap round, m; real samples tell only half of them apart."""
+        """Range at which bins wrap, m; real samples distinguish only half of the bins."""
         bins = self.adc_samples if self.antennas.complex_samples else self.adc_samples // 2
         return self.range_resolution * bins
 
@@ -177,25 +177,26 @@ class ChirpConfig:
 
     @property
     def max_doppler(self) -> float:
-        """Radial speed at which bins wrap round, m/s."""
+        """Radial speed at which bins wrap, m/s."""
         return self.wavelength / (4 * self.chirp_time * 1e-6)
 
     def intrinsics(self, iq_order: str) -> dict[str, Any]:
-        """What ``radar.json`` holds: the keys that roverd reads, and all that processing needs.
+        """Return the content of ``radar.json``: roverd's keys, and all values for processing.
 
-        ``shape`` is that of the cube in samples, as red-rover writes it, ``raw_shape`` that of the
-        channel ``iq``; ``iq_order`` is null where samples are real.
+        ``shape`` is the shape of the cube in samples, as written by red-rover; ``raw_shape`` is the
+        shape of the channel ``iq``; ``iq_order`` is null for real samples.
 
-        After Fourier transforms along samples and chirps, cell b of the range is at
-        ``b * range_resolution`` m and cell d of the speed at ``d * doppler_resolution`` m/s,
-        positive where the range grows, both going round at ``max_range`` and (from - to +)
-        ``max_doppler``.  The phase grows by one turn with a ``wavelength`` of the way from
-        transmitter to target to receiver.  ``antennas`` has their places: ``tx_m`` and ``rx_m``
+        After Fourier transforms along samples and chirps, range cell b is at
+        ``b * range_resolution`` m and speed cell d at ``d * doppler_resolution`` m/s, positive for
+        a growing range.  Ranges wrap at ``max_range``, speeds (from - to +) at ``max_doppler``.
+        The phase grows by one turn per ``wavelength`` of the path from transmitter to target to
+        receiver.  ``antennas`` holds the antennas' positions, ``tx_m`` and ``rx_m``
         [antennas][x forward, y left, z up] in m in the order of axes 1 and 2 of ``iq``, and
-        ``tx_turns``, what is to be taken off a transmitter's phase.  Transmitters take turns:
-        that of number i is ``i * chirp_time / tx`` us late, by which a target has moved on.
-        ``chirp_time`` (us) is from a transmitter's chirp to its next, ``frame_time`` (ms) that of
-        all chirps, which end at the stamp of a simulated sample.
+        ``tx_turns``, the offset to subtract from a transmitter's phase.  The transmitters
+        alternate: transmitter i is ``i * chirp_time / tx`` us late, and a target has moved during
+        this time.  ``chirp_time`` (us) is the time from a transmitter's chirp to its next chirp,
+        ``frame_time`` (ms) the duration of all chirps, which end at the stamp of a simulated
+        sample.
         """
         device = self.antennas
         return {
@@ -220,21 +221,21 @@ class ChirpConfig:
 def chirp_config(
     values: Mapping[str, Any], key: str, usual: ChirpConfig | None = None
 ) -> ChirpConfig:
-    """The chirp configuration in a config's ``radar`` mapping, of which ``port`` is no part.
+    """Make the chirp configuration from a config's ``radar`` mapping; ``port`` is not part of it.
 
     Args:
-        values: checked; None where a key is absent.
+        values: checked; None for absent keys.
         key: the mapping's path in the config, for messages.
-        usual: where absent keys are taken from; None: none may be absent.
+        usual: defaults of absent keys; None: all keys are required.
 
     Raises:
-        ConfigError: a key is missing, or a value cannot be.
+        ConfigError: a key is missing, or a value is impossible.
     """
     given = {name: value for name, value in values.items() if name != "port"}
     if missing := [name for name, value in given.items() if value is None]:
         if usual is None:
             raise ConfigError(
-                f"missing: {', '.join(missing)}; a raw capture does not tell its own layout",
+                f"missing: {', '.join(missing)}; a raw capture does not contain its own layout",
                 key=key,
             )
         given |= {name: getattr(usual, name) for name in missing}
@@ -248,24 +249,24 @@ def chirp_config(
 
 
 def lane_columns(samples: int, iq_order: str) -> tuple[npt.NDArray[np.int64], ...]:
-    """Columns of a chirp's I and Q values in a capture, each int64 [samples].
+    """Return the columns of a chirp's I and Q values in a capture, each int64 [samples].
 
     Args:
         samples: samples per chirp, even.
-        iq_order: ``qqii``: Q0 Q1 I0 I1 Q2 Q3 ..., what xwr's setting of the radar makes;
+        iq_order: ``qqii``: Q0 Q1 I0 I1 Q2 Q3 ..., the order of xwr's radar settings;
             ``iiqq``: I0 I1 Q0 Q1 I2 I3 ...
 
     Raises:
-        ValueError: an odd number of samples, or an order of another name.
+        ValueError: an odd number of samples, or an unknown order.
     """
     if samples % 2 or iq_order not in IQ_ORDERS:
-        raise ValueError(f"{samples} samples in order {iq_order!r} are no two-lane chirp")
+        raise ValueError(f"not a two-lane chirp: {samples} samples in order {iq_order!r}")
     first = np.arange(samples) // 2 * 4 + np.arange(samples) % 2
     return (first + 2, first) if iq_order == "qqii" else (first, first + 2)
 
 
 def to_complex(values: npt.NDArray[np.int16], iq_order: str) -> npt.NDArray[np.complex64]:
-    """Captured values, int16 [..., 2 * samples], as complex64 [..., samples].
+    """Convert captured values, int16 [..., 2 * samples], to complex64 [..., samples].
 
     Raises:
         ValueError: see `lane_columns`.

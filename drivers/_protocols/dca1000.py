@@ -1,9 +1,9 @@
-"""What a DCA1000EVM capture card says over Ethernet: commands, answers, and packets of raw data.
+"""The Ethernet protocol of a DCA1000EVM capture card: commands, answers, packets of raw data.
 
 Layouts follow TI's "DCA1000EVM Data Capture Card User's Guide" (SPRUIJ4A), section 5.  A command
 is ``<HHH`` 0xA55A, code, length, then that many bytes, then ``<H`` 0xEEAA; its answer is ``<HHHH``
-0xA55A, code, status, 0xEEAA.  A data packet is a packet number of 4 bytes, from 1 on, a count of
-the bytes sent before it, of 6 bytes, and 1456 bytes of what came over LVDS.  All is little endian.
+0xA55A, code, status, 0xEEAA.  A data packet is a packet number of 4 bytes, from 1 on; a count of
+the bytes sent before it, of 6 bytes; and 1456 bytes of LVDS data.  All values are little endian.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recorder.contract.errors import ProtocolError
 
 HEADER_BYTES: Final = 10
 PAYLOAD_BYTES: Final = 1456
-"""Of a packet in raw mode, which the card's logic fixes."""
+"""Payload of a packet in raw mode, fixed by the card's logic."""
 PACKET_BYTES: Final = HEADER_BYTES + PAYLOAD_BYTES
 
 COUNT_MASK: Final = (1 << 48) - 1
@@ -35,12 +35,12 @@ START_RECORD: Final = 0x05
 STOP_RECORD: Final = 0x06
 SYSTEM_ALIVENESS: Final = 0x09
 SYSTEM_ERROR: Final = 0x0A
-"""Sent by the card on its own: its status is a set of flags."""
+"""Sent by the card unsolicited: its status is a set of flags."""
 CONFIG_RECORD: Final = 0x0B
 READ_FPGA_VERSION: Final = 0x0E
 
 _HEAD, _FOOT = 0xA55A, 0xEEAA
-_COMMAND_LIMIT: Final = 504  # bytes of a command's data
+_COMMAND_LIMIT: Final = 504  # largest data of a command in bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +53,33 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The card's answer to the request with that code; status 0 is success."""
+    """The card's answer to the request with the same code; status 0 is success."""
 
     code: int
     status: int
 
     def to_bytes(self) -> bytes:
-        """As the card sends it."""
+        """Encode the answer as the card does."""
         return struct.pack("<HHHH", _HEAD, self.code, self.status, _FOOT)
 
     @classmethod
     def parse(cls, packet: bytes) -> Answer:
-        """What a datagram of the card says; ProtocolError where it is no answer."""
+        """Parse a datagram of the card; ProtocolError if it is not an answer."""
         if len(packet) != 8:
             raise ProtocolError(f"an answer of the capture card has 8 bytes, not {len(packet)}")
         head, code, status, foot = struct.unpack("<HHHH", packet)
         if (head, foot) != (_HEAD, _FOOT):
-            raise ProtocolError(f"{packet.hex()} is no answer of the capture card")
+            raise ProtocolError(f"{packet.hex()} is not an answer of the capture card")
         return cls(code, status)
 
 
 def parse_command(packet: bytes) -> Command:
-    """The request in a datagram; ProtocolError where it is none."""
+    """Parse a request; ProtocolError if the datagram is not a request."""
     if len(packet) < 8:
         raise ProtocolError(f"a command has at least 8 bytes, not {len(packet)}")
     head, code, size = struct.unpack_from("<HHH", packet)
     if head != _HEAD or size > _COMMAND_LIMIT or len(packet) != 8 + size:
-        raise ProtocolError(f"{packet[:8].hex()} ({len(packet)} bytes) is no command")
+        raise ProtocolError(f"{packet[:8].hex()} ({len(packet)} bytes) is not a command")
     if struct.unpack_from("<H", packet, 6 + size) != (_FOOT,):
         raise ProtocolError(f"command {code:#x} does not end in {_FOOT:#x}")
     return Command(code, packet[6:-2])
@@ -88,18 +88,18 @@ def parse_command(packet: bytes) -> Command:
 def packet_headers(
     data: npt.NDArray[np.uint8],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Packet numbers and byte counts, int64 [n], of datagrams u1 [n, 10 or more]."""
+    """Return packet numbers and byte counts, int64 [n], of datagrams u1 [n, 10 or more]."""
     heads = np.ascontiguousarray(data[:, :HEADER_BYTES]).view(_HEADER)[:, 0]
     counts = heads["low"].astype(np.int64) | (heads["high"].astype(np.int64) << 32)
     return heads["number"].astype(np.int64), counts
 
 
 def make_packets(payload: npt.NDArray[np.uint8], first: int) -> npt.NDArray[np.uint8]:
-    """The packets that carry some bytes.
+    """Make the packets that carry some bytes.
 
     Args:
         payload: u1 [n * 1456].
-        first: how many packets went before, which also says how many bytes.
+        first: number of packets before them, which determines the byte count.
 
     Returns:
         u1 [n, 1466].

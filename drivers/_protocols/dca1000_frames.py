@@ -1,9 +1,10 @@
-"""Frames of a radar out of the packets of a DCA1000EVM, with an account of what is missing.
+"""Assembles a radar's frames from the packets of a DCA1000EVM and counts missing data.
 
-The card cuts the stream of frames into packets of equal size without regard to where a frame ends,
-so that most frames begin and end in the middle of one, and a frame's last bytes come with the first
-of the next frame.  Packet number n (from 1) holds bytes ``(n - 1) * 1456`` and on, which its byte
-count repeats: a packet of which the two disagree is damaged and is not used.
+The card cuts the stream of frames into packets of equal size without regard to the ends of frames.
+Most frames therefore begin and end inside a packet, and a frame's last bytes arrive with the first
+bytes of the next frame.  Packet number n (from 1) holds the bytes from ``(n - 1) * 1456`` on.  The
+packet's byte count repeats this position: a packet whose number and byte count disagree is damaged
+and is discarded.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 WINDOW: Final = 128
-"""Packets by which one may come late and still find its place."""
+"""A packet that is late by at most this number of packets is still used."""
 
-_USELESS: Final = 1024  # packets in a row after which the numbers are not ours any more
+_USELESS: Final = 1024  # consecutive unusable packets that mean another sender or a new count
 _LONGEST_GAP: Final = 1 << 22  # packets, 6 GB: minutes at any rate of the card
 _HALF: Final = 1 << 31
-_SURE_FRAMES: Final = 8  # in their new pace, before those between count as left out
+_SURE_FRAMES: Final = 8  # frames at the new pace before a gap counts as omitted frames
 
 
 @dataclass(frozen=True, slots=True)
 class AssembledFrame:
-    """A frame of which at least one byte came.
+    """A frame of which at least one byte was received.
 
     Attributes:
         index: from the capture's start.
-        t_ns: arrival of the last packet that ends in the frame (of the packet that goes on into the
-            next frame only where there is no such).  The card holds a frame's last bytes back
-            until it has a packet full, so that one often comes a frame period later.
-        data: u1 [frame_bytes], zeros where something is missing.  The caller may keep it.
-        bytes_missing: 0: the frame is whole.
-        packets_lost: packets beginning in the frame that did not come.
-        packets_corrupt: packets that came damaged instead, which are not among the lost.
+        t_ns: arrival of the last packet that ends in the frame; without such a packet, the arrival
+            of the packet that continues into the next frame.  The card holds a frame's last bytes
+            until a packet is full, so that packet often arrives a frame period later.
+        data: u1 [frame_bytes], zeros for missing bytes.  The caller may keep the array.
+        bytes_missing: 0: the frame is complete.
+        packets_lost: packets beginning in the frame that were not received.
+        packets_corrupt: packets that arrived damaged; they are not counted in `packets_lost`.
     """
 
     index: int
@@ -62,7 +63,7 @@ class AssembledFrame:
 
 @dataclass(frozen=True, slots=True)
 class MissedFrames:
-    """Frames of which nothing came: `count` of them from `index` on; packets as above."""
+    """`count` frames from `index` on without any received byte; packets as above."""
 
     index: int
     count: int
@@ -72,14 +73,13 @@ class MissedFrames:
 
 
 class FrameClock:
-    """Notices frames that the radar did not make, of which the card's numbers know nothing.
+    """Detects frames that the radar omitted, which the card's numbers do not show.
 
     >>> clock = FrameClock(period_ns=50_000_000)
-    >>> lost = clock.see(frame.index, frame.t_ns)     # 0 but after a gap
+    >>> lost = clock.see(frame.index, frame.t_ns)     # 0 except after a gap
 
-    Frames come at an even pace.  Where one comes late by whole periods, and those after it keep
-    their pace from there on, the radar has left frames out; where they come late in any other way,
-    something held them up.
+    Frames arrive at an even pace.  If a frame is late by whole periods, and the following frames
+    keep their pace from there on, the radar has omitted frames.  Any other lateness is a delay.
 
     Args:
         period_ns: from frame to frame.
@@ -87,12 +87,12 @@ class FrameClock:
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
-        self._offset_ns: int | None = None  # of the last frame: t_ns of frame 0 from there
-        self._gap: tuple[int, int] | None = None  # frames, and the offset behind them
-        self._frames = 0  # seen since
+        self._offset_ns: int | None = None  # t_ns of frame 0, extrapolated from the last frame
+        self._gap: tuple[int, int] | None = None  # omitted frames, and the offset after the gap
+        self._frames = 0  # number of frames since the gap
 
     def see(self, index: int, t_ns: int) -> int:
-        """Take a frame's stamp; how many frames were left out, once that is certain."""
+        """Process a frame's stamp; return the number of omitted frames once it is certain."""
         period_ns, last_ns = self._period_ns, self._offset_ns
         offset_ns = self._offset_ns = t_ns - index * period_ns
         if last_ns is None:
@@ -114,47 +114,47 @@ class FrameClock:
 
 
 class _Open:
-    """A frame that is not whole yet."""
+    """An incomplete frame."""
 
     __slots__ = ("data", "got", "t_end_ns", "t_ns")
 
     def __init__(self, frame_bytes: int) -> None:
         self.data = np.empty(frame_bytes, np.uint8)
         self.got = 0
-        self.t_ns = 0  # arrival of any of its packets,
-        self.t_end_ns = 0  # and of one that ends in it
+        self.t_ns = 0  # arrival of a packet that continues into the next frame
+        self.t_end_ns = 0  # arrival of the last packet that ends in the frame
 
 
 class FrameAssembler:
-    """Puts packets into their places; gives frames in order.
+    """Assembles packets to frames and returns the frames in order.
 
     >>> assembler = FrameAssembler(frame_bytes=786_432)
-    >>> for frame in assembler.take(data, sizes, t_ns):   # as `UdpReceiver.receive` has them
+    >>> for frame in assembler.take(data, sizes, t_ns):   # arrays as in `UdpReceiver.receive`
     ...     frame.data, frame.bytes_missing
 
-    A frame is given as soon as it is whole, else once packets are here that are `window` packets
-    further on.
+    A frame is returned as soon as it is complete, or once a packet has arrived that is `window`
+    packets after the frame's end.
 
     Args:
-        frame_bytes: of one frame.
-        window: packets by which one may be late.
+        frame_bytes: size of one frame.
+        window: number of packets by which a packet may be late.
         first: frame with which the capture begins.
 
     Attributes:
-        duplicates: packets so far that were here already.
-        reordered: packets that came late, but in time.
-        late: packets that came after their frame was given; they count as lost, too.
+        duplicates: packets that were received before.
+        reordered: packets that arrived late, but in time.
+        late: packets that arrived after their frame was returned; they are also counted as lost.
         corrupt: packets of a wrong length, or with a number and a byte count that disagree.
     """
 
     def __init__(self, frame_bytes: int, window: int = WINDOW, first: int = 0) -> None:
         self._size, self._window = frame_bytes, window
-        self._frame = first  # the next to be given
+        self._frame = first  # the next frame to return
         self._next = first * frame_bytes // PAYLOAD_BYTES  # number of the next packet, from 0
         self._begin = self._next
-        self._base: int | None = None  # what the card calls packet 0
+        self._base: int | None = None  # the card's number of packet 0
         self._open: dict[int, _Open] = {}
-        # The numbers between the oldest packet of a frame not given yet and the newest packet.
+        # Largest difference between the oldest packet of an open frame and the newest packet.
         self._spread = frame_bytes // PAYLOAD_BYTES + window + 1024
         self._ring = 1 << (3 * self._spread).bit_length()
         self._seen = np.zeros(self._ring, np.bool_)
@@ -164,16 +164,16 @@ class FrameAssembler:
         self._corrupt_reported = 0
 
     def take(self, data: Bytes, sizes: Ints, t_ns: Ints) -> list[AssembledFrame | MissedFrames]:
-        """Packets in the order in which they came; the frames that they finish.
+        """Process packets in the order of arrival; return the frames that they complete.
 
         Args:
-            data: u1 [n, 1466 or more], a packet a row.
-            sizes: int64 [n], bytes of each that are its own.
-            t_ns: int64 [n], arrivals, none earlier than the one before.
+            data: u1 [n, 1466 or more], one packet per row.
+            sizes: int64 [n], number of valid bytes per row.
+            t_ns: int64 [n], arrivals, in order.
 
         Raises:
-            ProtocolError: a thousand packets in a row were of no use: the card counts anew, or
-                is not what it should be.
+            ProtocolError: a thousand consecutive packets were unusable: the card has restarted its
+                count, or the sender is not a capture card.
         """
         out: list[AssembledFrame | MissedFrames] = []
         if not len(sizes):
@@ -199,9 +199,9 @@ class FrameAssembler:
         return out
 
     def flush(self) -> list[AssembledFrame | MissedFrames]:
-        """What is begun, as far as it is there, when the capture has ended or stalled.
+        """Return the incomplete frames when the capture has ended or stalled.
 
-        Packets that the card may have never sent are not counted as lost.
+        Packets that the card may not have sent are not counted as lost.
         """
         out: list[AssembledFrame | MissedFrames] = []
         while self._open:
@@ -213,11 +213,11 @@ class FrameAssembler:
     # Packet numbers
 
     def _numbers(self, data: Bytes, sizes: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """Numbers from 0 on, int64 without end, and which packets are in order in themselves."""
+        """Return numbers from 0 on, int64 without wrap, and which packets are consistent."""
         raw, counts = packet_headers(data)
         whole = sizes == PACKET_BYTES
         if self._base is None:
-            # Cards in the field count from 1, as documented; one that starts at 0 is no fault.
+            # Cards in the field count from 1, as documented; a card that starts at 0 is accepted.
             base = raw - counts // PAYLOAD_BYTES
             fits = whole & ((base == 0) | (base == 1))
             if fits.any():
@@ -231,14 +231,14 @@ class FrameAssembler:
         self._useless += count
         if self._useless >= _USELESS:
             raise ProtocolError(
-                f"{self._useless} packets in a row do not go on where packet {self._next} would: "
-                f"the capture card counts anew, or something else sends to this port"
+                f"{self._useless} consecutive packets do not continue at packet {self._next}: "
+                f"the capture card has restarted its count, or another sender uses this port"
             )
 
     def _take_run(
         self, first: int, rows: Bytes, t_ns: Ints, out: list[AssembledFrame | MissedFrames]
     ) -> None:
-        """Packets of successive numbers, wherever they belong."""
+        """Process packets of consecutive numbers, late or not."""
         if first - self._next > _LONGEST_GAP:
             self.corrupt += len(rows)
             self._dismiss(len(rows))
@@ -270,8 +270,8 @@ class FrameAssembler:
     def _accept(
         self, first: int, rows: Bytes, t_ns: Ints, out: list[AssembledFrame | MissedFrames]
     ) -> None:
-        """Packets of successive numbers from `_next` or from beyond it on."""
-        # In two steps: frames must be given before the ring forgets what came of them.
+        """Process packets of consecutive numbers that begin at `_next` or later."""
+        # In two steps: frames must be returned before the ring overwrites their packets' marks.
         for end in (min(first, self._next + self._spread), first):
             if end > self._next:
                 self._mark(self._next, end, False)
@@ -298,7 +298,7 @@ class FrameAssembler:
     # Frames
 
     def _place(self, first: int, rows: Bytes, t_ns: Ints) -> None:
-        """Copy packets of successive numbers to where they belong in frames not given yet."""
+        """Copy packets of consecutive numbers to their places in frames not yet returned."""
         end = first + len(rows)
         index = max(first * PAYLOAD_BYTES // self._size, self._frame)
         while index * self._size < end * PAYLOAD_BYTES:
@@ -306,7 +306,7 @@ class FrameAssembler:
             if frame is None:
                 frame = self._open[index] = _Open(self._size)
             frame.got += _copy(frame.data, index * self._size, rows, first)
-            inside = min((index + 1) * self._size // PAYLOAD_BYTES, end)  # first not ending in it
+            inside = min((index + 1) * self._size // PAYLOAD_BYTES, end)  # first ending later
             begin = max(first, index * self._size // PAYLOAD_BYTES)
             if inside > begin:
                 frame.t_end_ns = max(frame.t_end_ns, int(t_ns[inside - first - 1]))
@@ -320,7 +320,7 @@ class FrameAssembler:
             self._give(out)
 
     def _close_up_to(self, position: int, out: list[AssembledFrame | MissedFrames]) -> None:
-        """Give all frames that end at or before a position, whole or not."""
+        """Return all frames that end at or before a position, complete or not."""
         end = position // self._size
         while self._frame < end:
             if self._frame in self._open:
@@ -329,7 +329,7 @@ class FrameAssembler:
                 self._miss(min([*self._open, end]), out)
 
     def _give(self, out: list[AssembledFrame | MissedFrames]) -> None:
-        """Give the next frame, of which something is here."""
+        """Return the next frame, of which at least one byte was received."""
         index = self._frame
         frame = self._open.pop(index)
         self._frame += 1
@@ -344,13 +344,13 @@ class FrameAssembler:
         for k in np.flatnonzero(~seen).tolist():
             begin = (first + k) * PAYLOAD_BYTES - index * self._size
             frame.data[max(0, begin) : begin + PAYLOAD_BYTES] = 0
-        begins = _packets(index * self._size) - first  # 1 if the first began in the frame before
+        begins = _packets(index * self._size) - first  # 1 if packet `first` began a frame earlier
         lost = int((~seen[begins : max(0, self._next - first)]).sum())
         corrupt = self._corrupt_among(lost)
         out.append(AssembledFrame(index, t_ns, frame.data, missing, lost - corrupt, corrupt))
 
     def _miss(self, end: int, out: list[AssembledFrame | MissedFrames]) -> None:
-        """Give up frames of which nothing came."""
+        """Count frames of which no byte was received."""
         begin, self._frame = self._frame, end
         lost = _packets(end * self._size) - _packets(begin * self._size)
         corrupt = self._corrupt_among(lost)
@@ -362,19 +362,19 @@ class FrameAssembler:
         out.append(MissedFrames(begin, end - begin, self._t_ns, lost, corrupt))
 
     def _corrupt_among(self, lost: int) -> int:
-        """How many of the lost are those that came damaged."""
+        """Return how many of the lost packets arrived damaged."""
         corrupt = min(lost, self.corrupt - self._corrupt_reported)
         self._corrupt_reported += corrupt
         return corrupt
 
 
 def _packets(position: int) -> int:
-    """How many packets begin before a byte."""
+    """Return the number of packets that begin before a byte."""
     return -(-position // PAYLOAD_BYTES)
 
 
 def _runs(numbers: Ints, good: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Stretches [begin, end) of good packets with successive numbers, and of bad ones."""
+    """Return ranges [begin, end) of good packets with consecutive numbers, and of bad packets."""
     same = good[1:] == good[:-1]
     goes_on = same & (~good[1:] | (np.diff(numbers) == 1))
     bounds = [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(numbers)]
@@ -382,15 +382,15 @@ def _runs(numbers: Ints, good: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _copy(frame: Bytes, begin: int, rows: Bytes, first: int) -> int:
-    """Copy what packets hold of the frame whose first byte has the position `begin`.
+    """Copy the packets' bytes into the frame whose first byte has the position `begin`.
 
     Args:
         frame: u1 [frame_bytes], written to.
         begin: position of the frame.
-        rows: u1 [n, ...], packets number `first` and on.
+        rows: u1 [n, ...], packets from number `first` on.
 
     Returns:
-        How many bytes.
+        Number of copied bytes.
     """
     start = max(first * PAYLOAD_BYTES, begin)
     stop = min((first + len(rows)) * PAYLOAD_BYTES, begin + len(frame))

@@ -1,4 +1,4 @@
-"""What a JPEG's markers say (ITU-T T.81, annex B), without decoding it."""
+"""Parses a JPEG's markers (ITU-T T.81, annex B) without decoding it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MARKER_IN_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class JpegHeader:
-    """What a JPEG's markers say (ITU-T T.81, annex B).
+    """Values from a JPEG's markers (ITU-T T.81, annex B).
 
     Attributes:
         width, height: pixels.
         components: 1 grey, 3 colour.
         process: low byte of the frame header's marker: 0xC0 baseline, 0xC2 progressive.
-        length: bytes up to and with the end-of-image marker.
+        length: bytes up to and including the end-of-image marker.
     """
 
     width: int
@@ -29,10 +29,10 @@ class JpegHeader:
 
 
 def parse_jpeg(data: bytes) -> JpegHeader:
-    """Walk the markers of the first image in `data`.
+    """Parse the markers of the first image in `data`.
 
     Raises:
-        ProtocolError: it is not a JPEG, or not a whole one; says what is missing.
+        ProtocolError: the data are not a JPEG, or an incomplete one; names what is missing.
     """
     if data[:2] != b"\xff\xd8":
         raise ProtocolError(f"no JPEG: begins with {data[:2].hex() or 'nothing'}, not ffd8")
@@ -58,7 +58,7 @@ def parse_jpeg(data: bytes) -> JpegHeader:
             width = int.from_bytes(data[at + 5 : at + 7], "big")
             frame = width, height, data[at + 7], marker
         at += length
-        if marker == 0xDA:  # entropy-coded data follows; in it only these are markers
+        if marker == 0xDA:  # entropy-coded data follows, with only these markers
             after = _MARKER_IN_SCAN.search(data, at)
             if after is None:
                 break

@@ -1,9 +1,9 @@
-"""MTData2 packets, the data of an Xsens MTi's measurement messages, to a dataclass and back.
+"""MTData2 packets, the data of an Xsens MTi's measurement messages: to a dataclass and back.
 
 No I/O and no clock.  Data identifiers, layouts and units are those of Xsens' "MT Low Level
-Communication Protocol Documentation" (MT0101P), section MTData2.  The data is a row of packets:
-data identifier (u2), size (u1), values; everything is big-endian.  An identifier's two low bits
-name the encoding of real numbers (`Precision`), the next two the local frame (`Coordinates`).
+Communication Protocol Documentation" (MT0101P), section MTData2.  The data is a sequence of
+packets: data identifier (u2), size (u1), values; everything is big-endian.  An identifier's two low
+bits are the encoding of real numbers (`Precision`), the next two the local frame (`Coordinates`).
 
 >>> data = encode_mtdata2(MtData2(packet_counter=7, acceleration=(0.0, 0.0, 9.8125)))
 >>> decode_mtdata2(data).acceleration
@@ -27,7 +27,7 @@ Values = tuple[float, ...]
 
 
 class Precision(IntEnum):
-    """How real numbers are encoded: the two low bits of a data identifier."""
+    """Encoding of real numbers: the two low bits of a data identifier."""
 
     FLOAT32 = 0
     FP12_20 = 1
@@ -36,7 +36,7 @@ class Precision(IntEnum):
 
 
 class Coordinates(IntEnum):
-    """Axes of the local frame that orientations and velocities are given in."""
+    """Axes of the local frame of orientations and velocities."""
 
     ENU = 0x0
     NED = 0x4
@@ -101,28 +101,28 @@ class GnssPvt(NamedTuple):
 
 @dataclass(slots=True)
 class MtData2:
-    """One MTData2 message; what it does not hold is None.
+    """One MTData2 message; absent values are None.
 
     Attributes:
         packet_counter: u2, counts every message that the device sends, and wraps.
         sample_time_fine: u4, ticks of 10 kHz, wraps.
         sample_time_coarse: u4, seconds.
         gnss_itow_ms: GPS time of week in ms.
-        utc_time, gnss_pvt: see there.
+        utc_time, gnss_pvt: see the classes.
         status_byte, status_word: flags, see the protocol's table of StatusWord.
         quaternion: (q0, q1, q2, q3) with q0 the real part, sensor to local frame.
         rotation_matrix: sensor to local frame, nine values column by column.
         euler_angles: roll, pitch, yaw in degrees.
-        acceleration: m/s^2, with gravity; `free_acceleration` is without, in the local frame;
+        acceleration: m/s^2, with gravity; `free_acceleration` without gravity, in the local frame;
             `acceleration_hr` at the sensor's own high rate.
-        delta_v: m/s over the sampling interval; `delta_q` its change of orientation.
+        delta_v: m/s over the sampling interval; `delta_q` is the change of orientation over it.
         rate_of_turn, rate_of_turn_hr: rad/s.
         magnetic_field: arbitrary units, about 1 at the place of calibration.
         temperature: degrees Celsius.
         pressure: Pa.
         altitude_ellipsoid: m; `latitude_longitude` degrees; `position_ecef` m.
         velocity: m/s in the local frame.
-        unknown: bytes of packets that are not known, or not of their size, by data identifier.
+        unknown: bytes of packets of unknown identifier or wrong size, by data identifier.
         data_ids: data identifiers of the packets, in order.
     """
 
@@ -156,15 +156,15 @@ class MtData2:
 
     @property
     def has_orientation(self) -> bool:
-        """Whether there is an orientation, of whatever kind."""
+        """Whether there is an orientation of any kind."""
         return not (self.euler_angles is self.quaternion is self.rotation_matrix is None)
 
     @property
     def rotation(self) -> Values | None:
-        """Roll, pitch, yaw in radians, from whichever kind of orientation there is.
+        """Roll, pitch, yaw in radians, from any kind of orientation.
 
-        What the device itself gives as Euler angles is preferred, so that no value is computed
-        that was measured.
+        The device's own Euler angles are preferred, so that a measured value is never replaced by
+        a computed one.
         """
         if self.euler_angles is not None:
             roll, pitch, yaw = self.euler_angles
@@ -177,7 +177,7 @@ class MtData2:
 
     @property
     def coordinates(self) -> Coordinates | None:
-        """The local frame that the orientation is given in; None without an orientation."""
+        """The local frame of the orientation; None without an orientation."""
         for data_id in self.data_ids:
             if data_id & _TYPE_MASK in _ORIENTATIONS:
                 bits = data_id & _COORDINATES_MASK
@@ -191,7 +191,7 @@ _COORDINATE_BITS = frozenset(Coordinates)
 _ORIENTATIONS = frozenset({0x2010, 0x2020, 0x2030})
 
 _REALS: dict[str, tuple[int, int]] = {
-    # name: (data type, count); one value is given as a number, more as a tuple
+    # name: (data type, count); a single value is a number, several values are a tuple
     "quaternion": (0x2010, 4),
     "rotation_matrix": (0x2020, 9),
     "euler_angles": (0x2030, 3),
@@ -238,7 +238,7 @@ class _Codec(NamedTuple):
 
 
 def _real_codec(name: str, count: int, precision: Precision) -> _Codec:
-    """Codec of `count` real numbers in one of the four encodings."""
+    """Make the codec of `count` real numbers in one of the four encodings."""
     letter = {
         Precision.FLOAT32: "f",
         Precision.FP12_20: "i",
@@ -269,7 +269,7 @@ def _real_codec(name: str, count: int, precision: Precision) -> _Codec:
 
 
 def _plain_codec(name: str, form: str, record: Callable[..., Any] | None) -> _Codec:
-    """Codec of one integer, or of a record of integers."""
+    """Make the codec of one integer, or of a record of integers."""
     layout = struct.Struct(form)
     if record is None:
         return _Codec(
@@ -304,13 +304,13 @@ _CODECS = _make_codecs()
 
 
 def decode_mtdata2(data: bytes) -> MtData2:
-    """The packets of an MTData2 message's data field; the inverse of `encode_mtdata2`.
+    """Decode the data field of an MTData2 message; the inverse of `encode_mtdata2`.
 
-    A packet of an unknown identifier, or of a size that its identifier does not have, is kept
-    as bytes in `MtData2.unknown`.
+    A packet of an unknown identifier, or of a wrong size for its identifier, is stored as bytes in
+    `MtData2.unknown`.
 
     Raises:
-        ProtocolError: the packets' sizes do not add up to the data.
+        ProtocolError: the packets' sizes do not add up to the data's size.
     """
     values: dict[str, Any] = {}
     unknown: dict[int, bytes] = {}
@@ -337,17 +337,17 @@ def encode_mtdata2(
     precision: Precision = Precision.FLOAT32,
     coordinates: Coordinates = Coordinates.ENU,
 ) -> bytes:
-    """The data field of an MTData2 message; `encode_message(MID_MTDATA2, ...)` wraps it.
+    """Encode the data field of an MTData2 message; `encode_message(MID_MTDATA2, ...)` wraps it.
 
     Args:
-        values: what to send.  Where `data_ids` is set, exactly these packets in this order, so
-            that what was decoded encodes to the same bytes; else every field that is set, in
-            the order of the fields, then `unknown`.
-        precision: encoding of real numbers, where `data_ids` does not say.
-        coordinates: local frame of orientation and velocity, where `data_ids` does not say.
+        values: the message.  Where `data_ids` is set, exactly these packets are encoded in this
+            order, so that a decoded message encodes to the same bytes; otherwise every field that
+            is set, in the order of the fields, then `unknown`.
+        precision: encoding of real numbers, without `data_ids`.
+        coordinates: local frame of orientation and velocity, without `data_ids`.
 
     Raises:
-        ProtocolError: a value is missing or does not fit its encoding.
+        ProtocolError: a value is missing or exceeds its encoding's range.
     """
     data_ids = values.data_ids or _data_ids(values, precision, coordinates)
     packets = []
@@ -379,7 +379,7 @@ def _data_ids(values: MtData2, precision: Precision, coordinates: Coordinates) -
 
 
 def data_name(data_id: int) -> str:
-    """What a data identifier is called here, for messages to people."""
+    """Return this module's name of a data identifier, for messages to people."""
     return _NAMES.get(data_id & _TYPE_MASK, f"0x{data_id:04x}")
 
 
@@ -387,11 +387,12 @@ def data_name(data_id: int) -> str:
 
 
 def euler_from_quaternion(q: Values) -> Values:
-    """Roll, pitch, yaw in radians of (q0, q1, q2, q3), sensor to local frame.
+    """Convert (q0, q1, q2, q3), sensor to local frame, to roll, pitch, yaw in radians.
 
-    As the MTi User Manual (MT0605P, orientation output modes) defines them: rotations about the
-    local frame's fixed X, then Y, then Z; pitch within +-90 degrees.  Written so that rounding
-    of the quaternion's norm (fixed point, float32) cancels, which tells where pitch is near 90.
+    The definition is that of the MTi User Manual (MT0605P, orientation output modes): rotations
+    about the local frame's fixed X, then Y, then Z; pitch within +-90 degrees.  In this form,
+    rounding errors of the quaternion's norm (fixed point, float32) cancel, which matters where
+    pitch is near 90 degrees.
     """
     q0, q1, q2, q3 = q
     a, b, c, d = q0 * q0, q1 * q1, q2 * q2, q3 * q3
@@ -403,7 +404,7 @@ def euler_from_quaternion(q: Values) -> Values:
 
 
 def euler_from_matrix(m: Values) -> Values:
-    """Roll, pitch, yaw in radians of a rotation matrix, nine values column by column."""
+    """Convert a rotation matrix, nine values column by column, to roll, pitch, yaw in radians."""
     return math.atan2(m[5], m[8]), -_arcsine(m[2]), math.atan2(m[1], m[0])
 
 

@@ -1,8 +1,8 @@
-"""Times of an MTi's samples, and what is missing between them, from its counter and its clock.
+"""Times of an MTi's samples, and gaps between them, from the device's counter and clock.
 
-PacketCounter (u2) counts the messages that the device sends, of all kinds.  SampleTimeFine (u4)
-counts at 10 kHz; that of samples is regular, that of GNSS messages is another time and jumps.
-Both wrap, both begin anew with the device, either may be missing.  No I/O, no clock of its own.
+PacketCounter (u2) counts all messages that the device sends.  SampleTimeFine (u4) counts at 10 kHz;
+it is regular for samples, but for GNSS messages it has another time base and jumps.  Both wrap,
+both restart with the device, and either may be absent.  No I/O and no own clock.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ TICK_NS: Final = 100_000
 
 _U16, _U32 = 1 << 16, 1 << 32
 _TRUSTED_LEAP_NS = 10_000_000_000
-_LATE = 8  # messages; a line does not reorder, but what repeats is no gap of 65535 messages
+_LATE = 8  # messages; a line does not reorder, but a repetition is not a gap of 65535 messages
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Samples that are missing before a sample.
+    """Missing samples before a sample.
 
     Attributes:
-        count: how many; None where nobody can count them, and then `estimate` may help.
+        count: number of samples; None where it is unknown; `estimate` may then hold a number.
         estimate: see `count`.
-        corrupt: there are bytes of no good message in the gap.
-        duration_ns: from the sample before to the sample behind the gap.
-        messages: messages of all kinds that are missing; None without a packet counter.
+        corrupt: the gap contains bytes of no good message.
+        duration_ns: from the sample before the gap to the sample after it.
+        messages: number of missing messages of all kinds; None without a packet counter.
         skipped_bytes: bytes of no good message.
-        incomplete: messages with measurements, but not all that make a sample.
+        incomplete: number of messages with measurements that are not complete samples.
     """
 
     count: int | None
@@ -46,10 +46,10 @@ class Placed:
     """A sample's place in time.
 
     Attributes:
-        t_ns: strictly increasing; goes on evenly where the device's clock is set or starts anew.
+        t_ns: strictly increasing; continues evenly where the device's clock is set or restarts.
         t_dev_ns: the device's own time, unwrapped.
-        gap: what is missing before it, if anything is.
-        clock_step_ns: by how much the device's clock jumped, where it did not just go on.
+        gap: missing samples before this sample, if any.
+        clock_step_ns: size of a step of the device's clock, if any.
     """
 
     t_ns: int
@@ -74,8 +74,8 @@ class SampleClock:
 
     Args:
         period_ns: mean interval of samples on the device's clock.
-        strict: a leap of the device's clock that its packet counter does not explain is a step,
-            however small.  Of a log, whose period is not known for sure, only one beyond 10 s is.
+        strict: any leap of the device's clock that the packet counter does not explain is a step.
+            False for a log, whose period is uncertain: only a leap beyond 10 s is a step.
     """
 
     def __init__(self, period_ns: float, strict: bool = False) -> None:
@@ -93,13 +93,13 @@ class SampleClock:
 
     @property
     def incomplete(self) -> int:
-        """Incomplete messages since the last sample."""
+        """Number of incomplete messages since the last sample."""
         return self._incomplete
 
     def stale(self, counter: int | None, ticks: int | None) -> bool:
-        """Whether a sample repeats, or belongs before, one of the last that were taken.
+        """Whether a sample repeats, or precedes, one of the latest samples.
 
-        Counter and clock must both say so: a device that starts anew is not stale.
+        Both counter and clock must show it: the sample of a restarted device is not stale.
         """
         if None in (counter, ticks, self._counter, self._ticks):
             return False
@@ -108,11 +108,11 @@ class SampleClock:
         return back <= _LATE and abs(late_ns - back * self._period_ns) < self._period_ns / 2
 
     def skipped(self, count: int) -> None:
-        """Bytes of no good message lie before the next one."""
+        """Record that `count` bytes of no good message precede the next message."""
         self._skipped += count
 
     def message(self, counter: int | None) -> None:
-        """An MTData2 message, sample or not, with its packet counter."""
+        """Record an MTData2 message, sample or not, with its packet counter."""
         self._counted = counter is not None and self._counter is not None
         if counter is None:
             return
@@ -121,7 +121,7 @@ class SampleClock:
         self._counter = counter
 
     def other(self, *, incomplete: bool) -> None:
-        """That message is no sample; `incomplete`: but it should have been one."""
+        """The message is not a sample; `incomplete`: it is an incomplete sample."""
         if incomplete:
             self._incomplete += 1
             self._missing += 1
@@ -129,9 +129,9 @@ class SampleClock:
             self._interleaved = True
 
     def sample(self, ticks: int | None, size: int) -> Placed:
-        """That message is a sample, with its SampleTimeFine, of `size` bytes in all."""
+        """The message is a sample with this SampleTimeFine, of `size` bytes in all."""
         if self._placed is None:
-            # What is missing before the first sample was never part of the log.
+            # Messages before the first sample were never part of the log.
             self._ticks = ticks
             placed = Placed((ticks or 0) * TICK_NS, (ticks or 0) * TICK_NS)
         else:
@@ -141,9 +141,9 @@ class SampleClock:
         return placed
 
     def tail(self, skipped: int) -> Gap | None:
-        """What is missing at the end, where `skipped` bytes follow the last good message.
+        """Return the gap at the end, where `skipped` bytes follow the last good message.
 
-        Less than a sample's bytes are where a recording was cut off; more is something broken.
+        Fewer bytes than a sample's are the truncated end of a recording; more bytes are damage.
         """
         estimate = skipped // self._size if self._size else 0
         return Gap(None, estimate, True, 0, None, skipped, 0) if estimate else None
@@ -162,7 +162,7 @@ class SampleClock:
         elif self._plausible(leap_ns, fit or 0):
             step_ns = leap_ns
         else:
-            # The device was restarted or its clock was set: neither time nor counter tells more.
+            # The device restarted or its clock was set: neither time nor counter are comparable.
             stepped, step_ns = True, round(self._period_ns)
             count = estimate = None
             missed = bool(self._missing or self._skipped)
@@ -186,10 +186,10 @@ class SampleClock:
         return Placed(last.t_ns + step_ns, t_dev_ns, gap, leap_ns if stepped else None)
 
     def _count(self, fit: int | None) -> tuple[int | None, int | None]:
-        """(samples lost, estimate where they cannot be counted).
+        """Return (samples lost, estimate where their number is unknown).
 
-        Where messages of other kinds are interleaved, the device's clock says how many of the
-        missing ones were samples: `fit` is how many it has room for.
+        Where messages of other kinds are interleaved, the device's clock determines how many of
+        the missing messages were samples: `fit` is the number that its time has room for.
         """
         if self._counted:
             if fit is None:
@@ -203,12 +203,12 @@ class SampleClock:
         return self._incomplete, None
 
     def _unwrapped(self, fit: int) -> int:
-        """Missing messages; the counter's whole turns come from the device's clock."""
+        """Return the missing messages; the device's clock determines the counter's full turns."""
         turns = round((fit - self._missing) / _U16)
         return self._missing + max(0, turns) * _U16 if self._missing else 0
 
     def _plausible(self, leap_ns: int, fit: int) -> bool:
-        """Whether the device's clock went on, rather than being set or started anew."""
+        """Whether the device's clock continued, rather than being set or restarted."""
         if leap_ns <= 0:
             return False
         if not self._counted:

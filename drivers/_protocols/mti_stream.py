@@ -1,6 +1,6 @@
-"""From an MTi's messages to its stream: what is a sample, in which channels, when, what is missing.
+"""Converts an MTi's messages to its stream: samples, channels, times, losses.
 
-Logs, the simulated device and a serial port all come through here.  No I/O and no clock.
+Logs, the simulated device and serial ports all use this module.  No I/O and no clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 
 _U32 = 1 << 32
 _SAID_NS: Final = 60_000_000_000
-_MOST_IDS: Final = 64  # rows of identifiers remembered; broken ones must not fill the memory
+_MOST_IDS: Final = 64  # limit of the stored rows of identifiers; broken rows must not use memory
 
 _ACC = ChannelSpec("acc", "raw", "f4", (3,), "acceleration, gravity included", "m/s^2")
 _AVEL = ChannelSpec("avel", "raw", "f4", (3,), "rate of turn", "rad/s")
@@ -38,13 +38,13 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of all messages of a stream.
+    """Properties of all messages of a stream.
 
     Attributes:
         rotation: ``all``: every inertial message has an orientation; ``some``; ``none``.
         quaternion, magnetic: whether messages hold a quaternion, a magnetic field.
-        frame: local frame of the orientation, such as ``ENU``; empty without one.
-        settings: what is worth knowing, for the configuration record.
+        frame: local frame of the orientation, such as ``ENU``; empty without an orientation.
+        settings: further properties for the configuration record.
         period_ns: mean interval of samples on the device's clock; None without such a clock.
     """
 
@@ -57,12 +57,12 @@ class Facts:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Channels, in the order of `row`."""
+        """Channel names, in the order of `row`."""
         more = (("quat", self.quaternion), ("mag", self.magnetic))
         return ("acc", "avel", "rot", *(name for name, there in more if there))
 
     def stream(self, name: str, rate_hz: float, finite: bool) -> StreamSpec:
-        """The stream's declaration; ``rot``, ``quat``, ``mag`` are NaN where not measured."""
+        """Return the stream's declaration; unmeasured ``rot``, ``quat``, ``mag`` are NaN."""
         frame = f" {self.frame}" if self.frame else ""
         text = (
             f"roll, pitch, yaw; sensor to local frame{frame}"
@@ -93,7 +93,7 @@ class Facts:
         return inertial(values) and (self.rotation != "all" or values.has_orientation)
 
     def row(self, values: MtData2) -> Row:
-        """A sample's values, one for each of `names`."""
+        """Return a sample's values, one for each of `names`."""
         row = [values.acceleration, values.rate_of_turn, values.rotation or _NAN3]
         if self.quaternion:
             row.append(values.quaternion or _NAN4)
@@ -102,14 +102,14 @@ class Facts:
         return tuple(row)
 
     def arrays(self, rows: Iterable[Row]) -> dict[str, npt.NDArray[Any]]:
-        """Rows as one float32 array [n, 3 or 4] a channel."""
+        """Convert rows to one float32 array [n, 3 or 4] per channel."""
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf
             columns = zip(*rows, strict=True)
             return {n: np.array(c, "<f4") for n, c in zip(self.names, columns, strict=True)}
 
     @classmethod
     def of_messages(cls, found: Sequence[MtData2]) -> Facts:
-        """What the first inertial messages of a log, one at least, say about all of it."""
+        """Derive the properties of a log from its first inertial messages, at least one."""
         oriented = [k for k, values in enumerate(found) if values.has_orientation]
         rotation = "none"
         if oriented:
@@ -135,14 +135,14 @@ class Facts:
 
     @classmethod
     def of_outputs(cls, outputs: Sequence[Output], settings: Mapping[str, Any]) -> Facts | None:
-        """What a device's output configuration says; None where it makes no samples."""
+        """Derive the properties from an output configuration; None if it makes no samples."""
         rates = {data_name(output.data_id): output.rate_hz for output in outputs}
         rate_hz = sample_rate(outputs)
         inertial_hz = rates.get("acceleration", 0)
         if not inertial_hz or rates.get("rate_of_turn") != inertial_hz:
             return None
         kinds = [o for o in outputs if o.data_type in (0x2010, 0x2020, 0x2030)]
-        # Every sample has an orientation where it comes at least as often, in step.
+        # Every sample has an orientation if its rate is at least as high, and in step.
         fast = any(o.rate_hz >= inertial_hz and rate_hz % o.rate_hz == 0 for o in kinds)
         frame = _frame(MtData2(data_ids=tuple(o.data_id for o in kinds[:1])))
         rotation = ("all" if fast else "some") if kinds else "none"
@@ -163,7 +163,7 @@ class Facts:
 
 
 def inertial(values: MtData2) -> bool:
-    """Whether a message has what every sample has: acceleration and rate of turn."""
+    """Whether a message has the values of every sample: acceleration and rate of turn."""
     return values.acceleration is not None and values.rate_of_turn is not None
 
 
@@ -172,7 +172,7 @@ def _frame(values: MtData2) -> str:
 
 
 def _period_ns(found: Sequence[MtData2]) -> float | None:
-    """Mean interval between neighbouring samples on the device's clock, gaps left out."""
+    """Return the mean interval between adjacent samples on the device's clock, without gaps."""
     ticks = [v.sample_time_fine for v in found if v.sample_time_fine is not None]
     steps = [(b - a) % _U32 for a, b in pairwise(ticks)]
     steps = [step for step in steps if 0 < step < _U32 // 2]
@@ -183,7 +183,7 @@ def _period_ns(found: Sequence[MtData2]) -> float | None:
 
 
 def what_there_is(messages: Iterable[XbusMessage]) -> str:
-    """What a log without samples holds instead, in words."""
+    """Describe the content of a log that holds no samples."""
     others: Counter[int] = Counter()
     names: set[str] = set()
     for message in messages:
@@ -210,7 +210,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Samples are missing before the one at `t_ns`; `cause` is the accounts' word."""
+    """Samples are missing before the sample at `t_ns`; `cause` is the cause of the loss."""
 
     t_ns: int
     gap: Gap
@@ -221,14 +221,14 @@ class Missing:
 
     @property
     def detail(self) -> dict[str, int]:
-        """What exactly, without what is zero."""
+        """Details of the loss, without zero values."""
         names = ("duration_ns", "messages", "skipped_bytes", "incomplete")
         return {name: value for name in names if (value := getattr(self.gap, name))}
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth a record."""
+    """A change to record as a state."""
 
     t_ns: int
     values: dict[str, Any]
@@ -238,23 +238,23 @@ Event = Batch | Missing | Note
 
 
 class MtiAssembler:
-    """Makes batches of samples of messages, and tells what is missing between them.
+    """Makes batches of samples from messages, and reports gaps between the samples.
 
     Usage::
 
         assembler = MtiAssembler(facts, 10, clock, "imu: file:mti.bin")
         for message in messages:
             assembler.add(message)
-        assembler.flush()            # batches that are full; finish() gives the rest too
+        assembler.flush()            # makes full batches; finish() also makes the last, partial one
         for event in assembler.take():
             ...
 
     Args:
         facts: of the stream.
-        batch: samples in one batch.
-        clock: finds gaps; its times are the samples' where there is no `host`.
+        batch: samples per batch.
+        clock: finds gaps; gives the samples' times if `host` is None.
         where: the source, for messages.
-        host: maps device times to the host's; then `add` needs arrivals.
+        host: maps device times to host times; `add` then needs arrivals.
     """
 
     def __init__(
@@ -280,23 +280,23 @@ class MtiAssembler:
 
     @property
     def held(self) -> int:
-        """Samples that wait for the rest of their batch."""
+        """Number of samples in the partial batch."""
         return len(self._rows)
 
     def take(self) -> list[Event]:
-        """What has been made since the last call, in order."""
+        """Return the events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
     def add(self, message: XbusMessage, arrival_ns: int = 0) -> bool:
-        """Take the next message; whether it is a sample.
+        """Process the next message; return whether it is a sample.
 
         Args:
             message: of any kind.
-            arrival_ns: host time by which its measurement had been made.
+            arrival_ns: host time by which the message's measurement was complete.
 
         Raises:
-            StreamChangedError: a log's orientation is in another frame than the stream's.
+            StreamChangedError: the orientation in a log has another frame than the stream.
         """
         self._clock.skipped(message.skipped)
         if message.mid != MID_MTDATA2:
@@ -327,14 +327,14 @@ class MtiAssembler:
         return True
 
     def finish(self, skipped: int) -> None:
-        """The source has ended, with `skipped` bytes after the last good message."""
+        """End the stream, with `skipped` bytes after the last good message."""
         self.flush(everything=True)
         gap = self._clock.tail(skipped)
         if gap is not None:
             self._lose(self._t_ns or 0, gap)
 
     def flush(self, everything: bool = False) -> None:
-        """Give out the samples at hand, in batches; what does not fill one stays."""
+        """Make batches of the pending samples; a partial batch is kept."""
         count = len(self._rows)
         if not everything:
             count = count // self._batch * self._batch
@@ -349,14 +349,14 @@ class MtiAssembler:
             self._events.append(Batch(times[part, 0].copy(), times[part, 1].copy(), columns))
 
     def _place(self, placed: Placed, arrival_ns: int) -> int:
-        """The sample's time: the host's where there is one to map to."""
+        """Return the sample's time: the host's time if there is a host clock."""
         if self._host is None:
             return placed.t_ns
         if placed.clock_step_ns is not None:
             self._host.restart()
         t_ns = self._host.host_ns(placed.t_dev_ns, arrival_ns)
         if self._said_ns is None:
-            self._said_ns = t_ns - _SAID_NS + 10_000_000_000  # first when it has settled
+            self._said_ns = t_ns - _SAID_NS + 10_000_000_000  # first report after it has settled
         elif t_ns - self._said_ns >= _SAID_NS:
             self._said_ns = t_ns
             reported = {
@@ -376,10 +376,10 @@ class MtiAssembler:
         self._events.append(Missing(t_ns, gap))
 
     def _known(self, values: MtData2) -> bool:
-        """Whether the orientation is in the declared frame, as it must be.
+        """Whether the orientation is in the declared frame, as required.
 
-        A device does what it was reported: from it, another frame is one of the few broken messages
-        that an 8-bit checksum lets pass.
+        A device keeps its configuration: another frame in its message means that this is one of the
+        few broken messages that pass an 8-bit checksum.
         """
         if values.data_ids in self._known_ids:
             return True

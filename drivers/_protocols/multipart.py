@@ -1,7 +1,7 @@
-"""Pictures in a ``multipart/x-mixed-replace`` stream (RFC 2046, section 5.1), as cameras send them.
+"""Parses the pictures of a ``multipart/x-mixed-replace`` stream (RFC 2046, section 5.1).
 
-What cameras do beyond the RFC is taken as well: a boundary that is named with its leading dashes,
-line feeds without carriage returns, parts without a length, nothing between a part and the next
+Deviations of real cameras from the RFC are accepted: a boundary declared with its leading dashes,
+line feeds without carriage returns, parts without a length, no bytes between a part and the next
 delimiter.
 """
 
@@ -26,9 +26,9 @@ class Part:
     """One part of the stream.
 
     Attributes:
-        headers: by name in lower case; of a repeated one the last.
+        headers: by name in lower case; the last value of a repeated header.
         body: its bytes, unchanged.
-        end: bytes of the stream up to the body's end; tells which chunk brought the last of it.
+        end: position of the body's end in the stream; identifies the chunk of its last byte.
     """
 
     headers: Mapping[str, str]
@@ -38,12 +38,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A part that cannot be had; parsing goes on at the next delimiter.
+    """A damaged part; parsing continues at the next delimiter.
 
     Attributes:
-        reason: what was wrong.
-        end: as of `Part`.
-        headers: the part's, as far as they were read.
+        reason: the kind of damage.
+        end: as in `Part`.
+        headers: the part's headers, as far as they were read.
     """
 
     reason: str
@@ -52,54 +52,54 @@ class Damage:
 
 
 def boundary_of(content_type: str) -> str:
-    """The boundary that a ``Content-Type`` names.
+    """Return the boundary declared by a ``Content-Type``.
 
     Raises:
-        ProtocolError: it is no multipart, or names none.
+        ProtocolError: the type is not multipart, or declares no boundary.
     """
     if not content_type.strip().lower().startswith("multipart/"):
-        raise ProtocolError(f"content type {content_type[:80]!r} where multipart was expected")
+        raise ProtocolError(f"content type {content_type[:80]!r} instead of multipart")
     match = _BOUNDARY.search(content_type)
     if match is None:
-        raise ProtocolError(f"content type {content_type[:80]!r} names no boundary")
+        raise ProtocolError(f"content type {content_type[:80]!r} declares no boundary")
     return match[1] or match[2]
 
 
 class MultipartParser:
-    """Takes a stream apart, in chunks of any size.
+    """Parses a stream, in chunks of any size, into parts.
 
     >>> parser = MultipartParser("frame")
     >>> parser.feed(b"--frame\\r\\nContent-Length: 2\\r\\n\\r\\nhi")
     [Part(headers={'content-length': '2'}, body=b'hi', end=40)]
 
-    A part with a ``Content-Length`` is given with its last byte, one without as soon as the next
-    delimiter is seen.
+    A part with a ``Content-Length`` is returned with its last byte, a part without it as soon as
+    the next delimiter is found.
 
     Args:
-        boundary: as the ``Content-Type`` names it.
+        boundary: as declared by the ``Content-Type``.
 
     Attributes:
-        ended: the closing delimiter was seen; what follows is no part.
+        ended: the closing delimiter was found; later bytes belong to no part.
     """
 
     def __init__(self, boundary: str) -> None:
         name = re.escape(boundary.encode("latin-1", "replace"))
         dashes = rb"(?:--)?" if boundary.startswith("--") else rb"--"
-        # At the start of a line; then perhaps the dashes that close the stream.
+        # At the start of a line, with optional dashes that close the stream.
         self._delimiter = re.compile(rb"(?:^|\r?\n)" + dashes + name + rb"(--)?[ \t]{0,8}(\r?\n|$)")
         self._word = b"--" + boundary.removeprefix("--").encode("latin-1", "replace")
-        self._keep = len(boundary) + 24  # of a delimiter that has not come whole yet
+        self._keep = len(boundary) + 24  # bytes that may belong to an incomplete delimiter
         self._buffer = bytearray()
         self._before = 0  # bytes of the stream before the buffer
-        self._searched = 0  # of the buffer, without a delimiter
+        self._searched = 0  # bytes of the buffer without a delimiter
         self._headers: dict[str, str] | None = None  # None: not in a part
         self._length: int | None = None
-        self._lost = False  # what is skipped was told already
+        self._lost = False  # the skipped bytes are already reported
         self._after_delimiter = False
         self.ended = False
 
     def feed(self, data: bytes | memoryview) -> list[Part | Damage]:
-        """The parts that the next bytes complete, in order; damaged ones in their places."""
+        """Return the parts that the next bytes complete, in order, with damaged ones in place."""
         self._buffer += data
         found: list[Part | Damage] = []
         while not self.ended and self._advance(found):
@@ -109,7 +109,7 @@ class MultipartParser:
         return found
 
     def _advance(self, found: list[Part | Damage]) -> bool:
-        """Take one step; False where it needs more bytes."""
+        """Take one step; return False if more bytes are needed."""
         if self._after_delimiter:
             return self._take_headers(found)
         if self._headers is None:
@@ -119,10 +119,10 @@ class MultipartParser:
         return self._take_unsized(found)
 
     def _take_delimiter(self, found: list[Part | Damage]) -> bool:
-        """Skip to what follows the next delimiter."""
+        """Skip to the byte after the next delimiter."""
         match = self._find_delimiter()
         if match is None:
-            # All but what may be the beginning of a delimiter is of no use.
+            # Bytes that cannot be the beginning of a delimiter are discarded.
             if (useless := len(self._buffer) - self._keep) > 0:
                 self._skip(bytes(self._buffer[:useless]), found)
                 self._drop(useless)
@@ -139,10 +139,10 @@ class MultipartParser:
             found.append(Damage(reason, self._before + len(skipped)))
 
     def _find_delimiter(self) -> re.Match[bytes] | None:
-        """The next delimiter whose line has come whole; remembers how far it looked."""
+        """Return the next delimiter with a complete line; store how far the buffer was searched."""
         match = self._delimiter.search(self._buffer, max(0, self._searched))
         if match is None or (not match[2] and not match[1]):
-            # An end of the buffer is no end of a line: more may come.
+            # The end of the buffer is not the end of a line: more bytes may follow.
             at = len(self._buffer) if match is None else match.start() + self._keep
             self._searched = max(0, min(at, len(self._buffer)) - self._keep)
             return None
@@ -181,7 +181,7 @@ class MultipartParser:
 
     def _take_sized(self, length: int, found: list[Part | Damage]) -> bool:
         assert self._headers is not None
-        # A delimiter before the end: the sender cut the part short, or its length is damaged.
+        # A delimiter before the end: the sender truncated the part, or its length is damaged.
         limit = min(length, len(self._buffer))
         at = self._buffer.find(self._word, max(0, self._searched - self._keep), limit)
         if at >= 0:
@@ -224,7 +224,7 @@ class MultipartParser:
 
 
 def parse_headers(block: bytes) -> dict[str, str]:
-    """Header lines (RFC 9112, section 5) by name in lower case; lines without a colon are left."""
+    """Parse header lines (RFC 9112, section 5) by lower-case name; skip lines without a colon."""
     headers = {}
     for line in block.split(b"\n"):
         name, colon, value = line.strip().partition(b":")

@@ -1,4 +1,4 @@
-"""What is missing among an Ouster's packets, and what came twice."""
+"""Counts missing and duplicate packets of an Ouster."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any, Final
 
 import numpy as np
 
-_PATIENCE: Final = 4  # packets, after which one that is missing is not going to come
-_STEP_NS: Final = 1_000_000_000  # a gap that much longer than the wait for it: the clock was set
-_HOPELESS: Final = 1000  # measurements: a pause of this length is none that can be counted
-_FRAMES: Final = 4  # in which packets may still come
+_PATIENCE: Final = 4  # packets after which a missing packet is lost
+_STEP_NS: Final = 1_000_000_000  # a gap longer than the wait for it by this: the clock was set
+_HOPELESS: Final = 1000  # measurements: longer pauses are not counted
+_FRAMES: Final = 4  # number of latest frames whose packets may still arrive
 
 
 @dataclass(slots=True)
 class _Gap:
-    """Measurements between two stamps (exclusive) that have not come."""
+    """Missing measurements between two stamps (exclusive)."""
 
     after_ns: int
     before_ns: int
     missing: int
     age: int = 0
-    came: set[int] = field(default_factory=set)  # late, by their first stamp
+    came: set[int] = field(default_factory=set)  # late packets, by their first stamp
 
 
 class ImuGaps:
-    """Counts the IMU's measurements that are missing, by the device's own times.
+    """Counts the IMU's missing measurements, by the device's own times.
 
-    Ouster's IMU packets of the profile LEGACY have no counter; their measurements come at an even
-    rate, so that a gap's length tells how many are missing in it.  A packet that was overtaken by
-    others fills its gap; what is still missing after four more packets is lost.
+    Ouster's IMU packets of the profile LEGACY have no counter.  Their measurements have an even
+    rate, so a gap's length gives the number of missing measurements.  A packet that was overtaken
+    by others fills its gap; measurements still missing after four more packets are lost.
 
     >>> gaps = ImuGaps(100.0)
     >>> gaps.take(1_010_000_000, 5_010_000_000, 5_010_000_000, 1)
@@ -48,12 +48,12 @@ class ImuGaps:
         self._arrival_ns = 0
 
     def take(self, arrival_ns: int, first_ns: int, last_ns: int, count: int) -> bool:
-        """Take a packet's device times; False where it came before.
+        """Process a packet's device times; return False for a duplicate.
 
         Args:
             arrival_ns: of the packet, on the host's clock.
             first_ns, last_ns: device times of its first and last measurement.
-            count: of its measurements.
+            count: number of its measurements.
         """
         last = self._last_ns
         if last is not None and last_ns <= last:
@@ -78,19 +78,19 @@ class ImuGaps:
         return True
 
     def lost(self, at_once: bool = False) -> int:
-        """Measurements that are lost for good since the last call; at the end those of all gaps."""
+        """Return the newly lost measurements since the last call; `at_once`: of all gaps."""
         over = [gap for gap in self._gaps if at_once or gap.age >= _PATIENCE]
         self._gaps = [gap for gap in self._gaps if not (at_once or gap.age >= _PATIENCE)]
         return sum(gap.missing for gap in over)
 
     def restart(self) -> None:
-        """The sensor has started anew: its pause is no gap that can be counted."""
+        """Discard the state after a restart of the sensor, whose pause cannot be counted."""
         self._last_ns = None
         self._gaps.clear()
 
 
 class Repeats:
-    """Finds lidar packets that came before.
+    """Finds duplicate lidar packets.
 
     Args:
         core: the module ouster.sdk.core.
@@ -102,11 +102,11 @@ class Repeats:
         packet = core.LidarPacket(layout)
         packet.buf[:] = 0
         layout.set_col_measurement_id(packet, 0, 0xFFFF)
-        self._column_at = int(np.flatnonzero(packet.buf)[0])  # where it stands, u2
+        self._column_at = int(np.flatnonzero(packet.buf)[0])  # offset of the column's id, u2
         self._seen: dict[tuple[int, int], int] = {}
 
     def again(self, packet: Any) -> bool:
-        """Whether the packet came before; remembers it."""
+        """Whether the packet is a duplicate; stores it."""
         key = (packet.init_id(), packet.frame_id())
         at, data = self._column_at, packet.buf
         column = int(data[at]) | int(data[at + 1]) << 8

@@ -1,11 +1,11 @@
-"""Around ouster-sdk's decoding: packets put together in order, frames laid out as channels.
+"""The parts around ouster-sdk's decoding: assembly of packets in order, channels of frames.
 
-- `Assembly` feeds ouster-sdk's batcher with packets and gives out whole sweeps, and what else has
-  a time, in order.
-- `stream_specs` and `channel_arrays` lay the fields of a frame out as roverd's channels: ranges
-  as u2 millimetres that saturate, with the rest in a channel of their own.
+- `Assembly` feeds packets to ouster-sdk's batcher and returns complete sweeps and other items in
+  order of time.
+- `stream_specs` and `channel_arrays` map a frame's fields to roverd's channels: ranges are u2
+  millimetres that saturate, with the remainder in a separate channel.
 
-ouster-sdk itself comes in as an argument: it is heavy, and imported only when a source is opened.
+ouster-sdk is passed as an argument, because it is heavy and only imported when a source is opened.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 T = TypeVar("T")
 
 SILENCE_NS: Final = 500_000_000
-"""No lidar packet for so long: the sweep that has begun is not going to be finished."""
+"""After this time without a lidar packet, the present sweep is considered ended."""
 
 RANGE_LIMIT_MM: Final = 0xFFFF
-"""Where the u2 ranges of roverd's layout saturate."""
+"""Saturation value of the u2 ranges in roverd's layout."""
 
 Fields = Mapping[str, tuple[str, tuple[int, ...]]]
-"""ouster-sdk's fields: their dtype, such as ``u4``, and dimensions beyond [beams, columns]."""
+"""ouster-sdk's fields: dtype, such as ``u4``, and dimensions after [beams, columns]."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
     channel: str
     dtype: str
-    rest: str  # channel for what exceeds the dtype, "" where nothing can
+    rest: str  # channel for the part beyond the dtype's range; "": none
     unit: str
     description: str
 
@@ -49,7 +49,7 @@ LAYOUT: Final[Mapping[str, _Layout]] = {
     "RANGE2": _Layout("rng2", "u2", "rng2_far", "mm", "range, second return"),
     "REFLECTIVITY2": _Layout("rfl2", "u1", "", "", "calibrated reflectivity, second return"),
 }
-"""ouster-sdk's fields that are always recorded, and the channels that they go to."""
+"""ouster-sdk's fields that are always recorded, and their channels."""
 
 
 def channel_specs(
@@ -59,16 +59,16 @@ def channel_specs(
     compression: str,
     extra: Iterable[str] = (),
 ) -> tuple[ChannelSpec, ...]:
-    """The channels of a lidar stream.
+    """Return the channels of a lidar stream.
 
     Args:
-        fields: ouster-sdk's fields that there are.
+        fields: the available fields of ouster-sdk.
         beams, columns: shape of a sweep, staggered: as measured, one column per instant.
         compression: roverd's format of the image channels.
         extra: further fields of ouster-sdk to record, under their names in lower case.
 
-    ``nir`` is there even where the sensor sends none (profiles RNG15_RFL8_WIN8 and
-    RNG19_RFL8_SIG16_ZONE16_DUAL), as zeros: roverd's typed reader asks for it.
+    ``nir`` is always present, as zeros where the sensor does not send it (profiles RNG15_RFL8_WIN8
+    and RNG19_RFL8_SIG16_ZONE16_DUAL), because roverd's typed reader requires it.
     """
     shape = (beams, columns)
     specs = []
@@ -105,18 +105,18 @@ def channel_arrays(
     shape: tuple[int, int],
     extra: Iterable[str] = (),
 ) -> dict[str, npt.NDArray[Any]]:
-    """One frame's fields as channel arrays [1, beams, columns], without `t_col`.
+    """Convert one frame's fields to channel arrays [1, beams, columns], without `t_col`.
 
-    Arrays that have their channel's dtype already are views of the frame's memory.
+    Arrays that already have their channel's dtype are views of the frame's memory.
 
     Args:
-        field: gives a field [beams, columns] by ouster-sdk's name.
-        names: fields that there are.
+        field: returns a field [beams, columns] by ouster-sdk's name.
+        names: the available fields.
         shape: (beams, columns).
         extra: as in `channel_specs`.
 
     Raises:
-        FormatError: a value does not fit its channel (old OSF files have wider fields).
+        FormatError: a value exceeds its channel's range (old OSF files have wider fields).
     """
     present = frozenset(names)
     data: dict[str, npt.NDArray[Any]] = {}
@@ -137,7 +137,7 @@ def channel_arrays(
 def split_range(
     ranges_mm: npt.NDArray[Any],
 ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint32]]:
-    """Ranges in mm as u2, saturating at 65535, and as u4 what is beyond; their sum is exact."""
+    """Split ranges in mm into u2, saturating at 65535, and a u4 remainder; their sum is exact."""
     near = np.minimum(ranges_mm, RANGE_LIMIT_MM).astype("<u2")
     return near, np.subtract(ranges_mm, near, dtype="<u4", casting="unsafe")
 
@@ -165,16 +165,16 @@ def stream_specs(
     finite: bool,
     packing: float | None = None,
 ) -> list[StreamSpec]:
-    """The streams NAME, where there are lidar fields, and NAME_imu, where `imu` says so.
+    """Return the stream NAME, if there are lidar fields, and NAME_imu, if `imu` is true.
 
     Args:
         name: the sensor's name.
         info: ouster-sdk's SensorInfo.
-        metadata: the sensor's metadata as it was given, "" where it was not.
+        metadata: the text of the sensor's metadata, "" if unknown.
         fields, compression, extra: as in `channel_specs`.
         imu: declare the built-in IMU.
-        finite: the source comes to an end.
-        packing: xz packs rows that it brings to this share of their size at most.
+        finite: the source has an end.
+        packing: xz compresses a row that shrinks at least to this share of its size.
     """
     data_format, specs = info.format, []
     settings = {
@@ -226,7 +226,7 @@ def stream_specs(
 
 
 def imu_rate_hz(info: Any) -> float | None:
-    """Nominal rate of the built-in IMU; None where the sensor does not send it."""
+    """Return the nominal rate of the built-in IMU; None where the sensor does not send it."""
     match info.format.udp_profile_imu.name:
         case "LEGACY":
             return 100.0
@@ -238,9 +238,9 @@ def imu_rate_hz(info: Any) -> float | None:
 
 
 def readable_metadata(info: Any, metadata: str) -> str:
-    """The metadata as it was given where roverd's transforms can read it, else in today's form.
+    """Return the metadata unchanged if roverd's transforms can read it, else in the present form.
 
-    The flat form of older firmware lacks the sections that roverd asks for.
+    The flat form of older firmware lacks sections that roverd requires.
     """
     sections = {"lidar_data_format", "beam_intrinsics", "lidar_intrinsics"}
     if metadata and sections <= set(json.loads(metadata)):
@@ -249,9 +249,10 @@ def readable_metadata(info: Any, metadata: str) -> str:
 
 
 def packet_fields(core: Any, info: Any) -> Fields:
-    """The fields that a packet format can decode, with ouster-sdk's own types where it has some.
+    """Return the fields that a packet format can decode, with ouster-sdk's types where it has any.
 
-    The profile FIVE_WORD_PIXEL by default gives raw words only; its ranges are there all the same.
+    For the profile FIVE_WORD_PIXEL, ouster-sdk decodes raw words by default; the ranges can be
+    decoded too.
     """
     usual = {t.name: (np.dtype(t.element_type), t.extra_dims) for t in core.get_field_types(info)}
     fields = {}
@@ -270,7 +271,7 @@ def packet_fields(core: Any, info: Any) -> Fields:
 
 
 def frame_fields(core: Any, frame: Any) -> Fields:
-    """The image fields of a decoded frame."""
+    """Return the image fields of a decoded frame."""
     return {
         str(t.name): (
             f"{np.dtype(t.element_type).kind}{np.dtype(t.element_type).itemsize}",
@@ -282,20 +283,20 @@ def frame_fields(core: Any, frame: Any) -> Fields:
 
 
 class Assembly(Generic[T]):
-    """Packets in, items out in order of time.
+    """Assembles packets to sweeps and returns items in order of time.
 
-    A sweep's stamp is that of its last packet, and a sweep that lost its end is noticed only when
-    packets of the next one come: IMU samples are held back until it is known that the sweep goes
-    on beyond them.  ouster-sdk's batcher keeps a few packets of the next sweep meanwhile and
-    forgets them at the end of a file; they are remembered here.
+    A sweep's stamp is the stamp of its last packet, and a sweep without its end is only detected
+    when packets of the next sweep arrive.  IMU samples are therefore held until it is known whether
+    the sweep continues after them.  ouster-sdk's batcher caches a few packets of the next sweep
+    meanwhile and drops them at the end of a file; this class keeps them.
 
     Args:
         core: the module ouster.sdk.core.
         info: the sensor's SensorInfo.
         fields: the fields to decode.
-        sweep: makes items of a frame and its stamp; also of one that lacks columns.
-        restarted: makes items of the stamp and initialization id with which the sensor, and the
-            count of its frames, have started anew.
+        sweep: makes items of a frame, complete or not, and its stamp.
+        restarted: makes items of the stamp and initialization id of a restart of the sensor, which
+            restarts the count of its frames.
     """
 
     def __init__(
@@ -322,10 +323,10 @@ class Assembly(Generic[T]):
         self._frame = self._core.LidarFrame(self._info, self._types)
         self._dropped = 0
         self._ahead: list[Any] = []  # in the batcher's cache
-        self._behind: list[Any] = []  # dropped by the batcher, as of a sweep that is over
+        self._behind: list[Any] = []  # dropped by the batcher as packets of an ended sweep
 
     def hold(self, item: T, t_ns: int) -> Iterator[T]:
-        """Take an item of the stamp `t_ns`; gives it out when its turn has come."""
+        """Hold an item with the stamp `t_ns`; return it in its turn."""
         self._held.append((t_ns, item))
         if not (self._batcher.batched_packets() or self._ahead or self._behind):
             yield from self._release()
@@ -333,7 +334,7 @@ class Assembly(Generic[T]):
             yield from self.finish()
 
     def take(self, packet: Any) -> Iterator[T]:
-        """Take a packet that belongs to a sweep."""
+        """Process a packet of a sweep."""
         lidar = isinstance(packet, self._core.LidarPacket)
         if lidar:
             self._lidar_ns = int(packet.host_timestamp)
@@ -347,7 +348,7 @@ class Assembly(Generic[T]):
             self._frame = self._core.LidarFrame(self._info, self._types)
             self._behind.clear()
             self._ahead.append(packet)
-            if restart:  # the batcher has cleared its cache but for this packet
+            if restart:  # the batcher has cleared its cache except for this packet
                 self._ahead = [packet]
             else:
                 self._keep_later(finished)
@@ -370,7 +371,7 @@ class Assembly(Generic[T]):
             yield from self._restarted(int(packet.host_timestamp), self._init_id)
 
     def _start_anew(self) -> Iterator[T]:
-        """Ids that stay behind for a whole sweep are no latecomers: the sensor has restarted."""
+        """Handle a restart of the sensor: its frame ids have stayed behind for a whole sweep."""
         behind, self._behind, held, self._held = self._behind, [], self._held, []
         yield from self.finish()
         self._held = held
@@ -379,7 +380,7 @@ class Assembly(Generic[T]):
             yield from self.take(packet)
 
     def finish(self) -> Iterator[T]:
-        """Give out everything that is there, as it is."""
+        """Return everything, complete or not."""
         ahead = self._ahead
         if self._batcher.batched_packets():
             yield from self._emit(self._frame)
@@ -397,7 +398,7 @@ class Assembly(Generic[T]):
     def _emit(self, frame: Any) -> Iterator[T]:
         t_ns = int(frame.packet_timestamp.max())
         if not t_ns:
-            return  # IMU packets alone: no sweep, and none lost either
+            return  # only IMU packets: no sweep, and no loss
         early = [item for stamp, item in self._held if stamp <= t_ns]
         self._held = [held for held in self._held if held[0] > t_ns]
         yield from early

@@ -1,6 +1,6 @@
-"""An Ouster's packets, told from other datagrams: of a capture, or as they come from a socket.
+"""Selects an Ouster's packets from the datagrams of a capture or a socket.
 
-ouster-sdk itself comes in as an argument: it is heavy, and imported only when a source is opened.
+ouster-sdk is passed as an argument, because it is heavy and only imported when a source is opened.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from recorder.contract.errors import FormatError
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The sensor began to send lidar packets of another size: its settings have changed.
+    """The sensor sends lidar packets of another size: its settings have changed.
 
     Attributes:
-        t_ns: stamp of the first of them.
+        t_ns: stamp of the first such packet.
         size, expected: bytes.
     """
 
@@ -35,26 +35,26 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class ClockStep:
-    """The capturing host's clock went back; the stamps that follow are moved to go on.
+    """The capturing host's clock stepped back; the following stamps are shifted to continue.
 
     Attributes:
-        t_ns: stamp at which they go on.
-        step_ns: by how much the clock went, negative.
+        t_ns: stamp at which they continue.
+        step_ns: size of the step, negative.
     """
 
     t_ns: int
     step_ns: int
 
 
-_STEP_BACK_NS = 100_000_000  # less is packets that overtook each other
+_STEP_BACK_NS = 100_000_000  # smaller backward steps are packets that overtook each other
 
 
 class Sorter:
-    """Makes ouster-sdk's packets of one sensor's datagrams; passes over all others.
+    """Makes ouster-sdk's packets of one sensor's datagrams and skips all other datagrams.
 
     >>> sorter = Sorter(core, info, {7502}, {7503})
-    >>> packet = sorter.packet(7502, payload)     # None: not one of this sensor's formats
-    >>> sorter.is_ours(packet, source)            # by its serial number, or its address
+    >>> packet = sorter.packet(7502, payload)     # None: not in a format of this sensor
+    >>> sorter.is_ours(packet, source)            # by serial number or address
 
     Args:
         core: the module ouster.sdk.core.
@@ -63,7 +63,7 @@ class Sorter:
 
     Attributes:
         layout: the PacketFormat.
-        address: of the sensor, where its packets do not tell their serial number; b"": not known.
+        address: the sensor's address, for packets without a serial number; b"": unknown.
     """
 
     def __init__(self, core: Any, info: Any, lidar_port: int, imu_port: int) -> None:
@@ -80,7 +80,7 @@ class Sorter:
         self._imu_tells = info.format.udp_profile_imu.name != "LEGACY"
 
     def packet(self, port: int, payload: npt.NDArray[np.uint8]) -> Any:
-        """A packet of the sensor's formats, by size and port; None for all else."""
+        """Return a packet of the sensor's formats, by size and port; None for other datagrams."""
         size = len(payload)
         if size == self._lidar_size and port == self.ports[0]:
             packet = self._core.LidarPacket(self.layout)
@@ -94,7 +94,7 @@ class Sorter:
         return packet
 
     def is_ours(self, packet: Any, source: bytes | None) -> bool:
-        """By serial number; profiles that have none go by the address, if one is given."""
+        """Check the serial number, or the address (if given) for profiles without a serial."""
         lidar = isinstance(packet, self._core.LidarPacket)
         tells = self._lidar_tells if lidar else self._imu_tells
         if tells and self._serial and (serial := packet.prod_sn()):
@@ -103,11 +103,11 @@ class Sorter:
 
 
 class Checksums:
-    """Finds damaged packets by their CRC-64, where the sensor's firmware sends one.
+    """Finds damaged packets by their CRC-64, if the sensor's firmware sends one.
 
-    The footer's place is there in all profiles but LEGACY, but older firmware writes something
-    else into it (2.3: a constant): the checksum counts from the first packet on for which it is
-    right.
+    All profiles except LEGACY have a footer for it, but older firmware writes another value there
+    (2.3: a constant).  The checksum is therefore used from the first packet on for which it is
+    correct.
 
     Args:
         core: the module ouster.sdk.core.
@@ -122,7 +122,7 @@ class Checksums:
         self._proved, self._doubts = False, 0
 
     def good(self, packet: Any) -> bool:
-        """False for a packet that was damaged on the way."""
+        """Whether the packet is undamaged; True where this cannot be checked."""
         if not self._there or not (self._of_imu or isinstance(packet, self._core.LidarPacket)):
             return True
         right = crc64(packet) == packet.crc()
@@ -131,7 +131,7 @@ class Checksums:
             return True
         if self._proved:
             self._doubts += 1
-            if self._doubts > _DOUBTS:  # no line is so bad: the first one was right by chance
+            if self._doubts > _DOUBTS:  # more than any line damages: the match was a coincidence
                 self._there = False
         return not (self._proved and self._there)
 
@@ -140,7 +140,7 @@ _DOUBTS: Final = 10_000
 
 
 def _liblzma() -> Any:
-    """The CRC-64 of Python's own liblzma, which takes 7 us where ouster-sdk's takes 80."""
+    """Return the CRC-64 of Python's own liblzma, which takes 7 us; ouster-sdk's takes 80 us."""
     try:
         function = ctypes.CDLL(getattr(_lzma, "__file__", None)).lzma_crc64
     except (OSError, AttributeError):
@@ -154,7 +154,7 @@ _LZMA_CRC64: Final = _liblzma()
 
 
 def crc64(packet: Any) -> int:
-    """CRC-64/XZ (ECMA-182, reflected) of a packet's bytes before its footer."""
+    """Return the CRC-64/XZ (ECMA-182, reflected) of a packet's bytes before its footer."""
     data = packet.buf
     if _LZMA_CRC64 is not None:
         return int(_LZMA_CRC64(data.__array_interface__["data"][0], len(data) - 8, 0))
@@ -162,7 +162,7 @@ def crc64(packet: Any) -> int:
 
 
 class SensorPackets:
-    """One Ouster's packets in a capture, told from others by size, port, and serial or address.
+    """One Ouster's packets in a capture, selected by size, port, and serial number or address.
 
     >>> packets = SensorPackets(core, info, 7502, 7503)
     >>> packets.find(file)
@@ -182,10 +182,10 @@ class SensorPackets:
         self._stamped = True
 
     def find(self, file: BinaryIO) -> None:
-        """Find the sensor's address, and whether there are host stamps.
+        """Find the sensor's address and whether the capture has host stamps.
 
         Raises:
-            FormatError: there is no such sensor in the capture; the message lacks the file's name.
+            FormatError: the sensor is not in the capture; the message lacks the file's name.
         """
         info, seen = self._info, Counter[str]()
         profile = info.format.udp_profile_lidar.name
@@ -210,7 +210,7 @@ class SensorPackets:
         )
 
     def read(self, file: BinaryIO) -> Iterator[Any]:
-        """ouster-sdk's packets with `host_timestamp` set; between them `Misfit`, `ClockStep`.
+        """Yield ouster-sdk's packets with `host_timestamp` set, and `Misfit` and `ClockStep`.
 
         A capture without stamps is stamped with the device's own times.
 
@@ -226,7 +226,7 @@ class SensorPackets:
                     datagram.port == self._sorter.ports[0]
                     and datagram.source == self._sorter.address
                 )
-                misfit &= self._stamped or last_ns > 0  # else there is no time to tell it at
+                misfit &= self._stamped or last_ns > 0  # else there is no stamp for the report
                 if misfit and not misfits:
                     t_ns = datagram.t_ns + shift_ns if self._stamped else last_ns
                     size, expected = len(datagram.payload), int(self._format.lidar_packet_size)

@@ -1,4 +1,4 @@
-"""Files of raw radar IQ as a DCA1000 writes them: frames of int16 back to back."""
+"""Files of raw radar IQ as written by a DCA1000: consecutive frames of int16."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Frame = npt.NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """Takes the place of a frame of which a file holds only the beginning."""
+    """Stands for an incomplete frame at a file's end."""
 
     path: Path
     bytes: int
 
 
 class CaptureFiles:
-    """The frames of a raw capture, read one by one; memory does not grow with the file.
+    """Reads the frames of a raw capture one by one; memory does not grow with the file.
 
     >>> capture = CaptureFiles(path, chirp, "radar: file:adc_data.bin")
     >>> while (frame := capture.read()) is not None:
@@ -33,13 +33,13 @@ class CaptureFiles:
     >>> capture.close()
 
     Args:
-        path: a file, or a folder of ``.bin`` files taken in the order of the numbers in their names
+        path: a file, or a folder of ``.bin`` files, read in the order of the numbers in their names
             (``2.bin`` before ``10.bin``).
-        chirp: fixes a frame's shape.
-        where: what messages begin with.
+        chirp: defines a frame's shape.
+        where: prefix of messages.
 
     Raises:
-        SourceError: not one whole frame in any file.
+        SourceError: no file holds a complete frame.
     """
 
     def __init__(self, path: Path, chirp: ChirpConfig, where: str) -> None:
@@ -62,15 +62,15 @@ class CaptureFiles:
         self._open_next()
 
     def read(self) -> Frame | Truncated | None:
-        """The next frame, newly read: int16 [chirps, tx, rx, values], little endian.
+        """Return the next frame as a new array: int16 [chirps, tx, rx, values], little endian.
 
-        None after the last one.
+        Returns None after the last frame.
 
         Raises:
-            SourceError: the operating system refuses.
+            SourceError: the operating system reports an error.
         """
         while self._file is not None:
-            frame = np.empty(self._chirp.shape, "<i2")  # the caller keeps it: never one twice
+            frame = np.empty(self._chirp.shape, "<i2")  # a new array, because the caller keeps it
             view = frame.reshape(-1).view(np.uint8).data
             got = 0
             try:

@@ -1,27 +1,28 @@
-"""When a device's measurement was made, from its own clock and when its message arrived.
+"""Times of a device's measurements, from the device's clock and the arrival of its messages.
 
-A serial port gives bytes late: the line takes its time for each byte, converters hold bytes back
-(16 ms on many USB adapters), schedulers come when they like.  None of it ever makes a message
-early.  Two steps take it out again, both without I/O and without a clock of their own:
+A serial port delivers bytes late: the line needs time for each byte, converters buffer bytes (16 ms
+on many USB adapters), and the scheduler delays processes.  None of these makes a message early.
+Two steps correct for the delays, both without I/O and without a clock of their own:
 
-`ByteArrivals` says when a byte can have arrived at the latest: bytes behind it in the same chunk
-took the line's time each.  `MinDelayClock` maps the device's clock to the host's by the messages
-that were late by the least.
+`ByteArrivals` computes the latest possible arrival of a byte: later bytes of the same chunk each
+took the line's time.  `MinDelayClock` maps the device's clock to the host's clock with the least
+delayed messages.
 
-Error of the mapped time, for a device that the line does not overload:
+The error of the mapped time, for a device that does not overload the line, is the sum of:
 
-- constant: what every message is late by (the device's own computing, up to 2 ms for an MTi);
-- up to one tick (100 us for SampleTimeFine), by which the device's stamps are rounded;
-- by how much the least delay of half a second differs from that of 20 seconds: 0.1 ms for delays
-  of a scheduler, 0.2 ms where delays of 0 to 16 ms come at random;
-- where samples and a converter's polls keep step, up to the common divisor of both periods (1 ms
+- a constant: the smallest delay of all messages (the device's own computing, up to 2 ms for an
+  MTi);
+- up to one tick (100 us for SampleTimeFine) from the rounding of the device's stamps;
+- the difference of the least delay in half a second from the least delay in 20 seconds: 0.1 ms for
+  a scheduler's delays, 0.2 ms for random delays of 0 to 16 ms;
+- where samples and a converter's polls are in step, up to the common divisor of both periods (1 ms
   with polls of 1 ms, 2 ms with 100 Hz and polls of 16 ms): from arrivals alone, delays that
-  slowly slide along with the phase of the two cannot be told from drift;
-- in the first two seconds the drift of the device's clock is not known, and adds its part.
+  slowly follow the phase of the two cannot be distinguished from drift;
+- in the first two seconds, the drift of the device's clock, which is not known yet.
 
-A step of the device's clock that is told by `restart` costs nothing but that start.  One that is
-not told is followed at once where it goes forwards; where it goes backwards, times are early by
-it until the window has passed (it looks like messages that have become late).
+A step of the device's clock that is reported with `restart` has no cost other than this start.  An
+unreported forward step is followed at once.  An unreported backward step looks like messages that
+have become late: times are too early by the step until the window has passed.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from typing import Final, NamedTuple
 
 WINDOW_NS: Final = 20_000_000_000
 _BUCKET_NS: Final = 500_000_000
-_KNOWN_AFTER: Final = 4  # buckets, until a slope is believed
+_KNOWN_AFTER: Final = 4  # buckets before a slope is used
 MAX_DRIFT: Final = 500e-6
-"""Of the device's clock against the host's; a crystal's is below 100e-6."""
-_DROP_NS: Final = 1_000_000  # a message so much less late than all before makes them worthless
+"""Limit of the device's clock drift against the host's; a crystal's is below 100e-6."""
+_DROP_NS: Final = 1_000_000  # a delay smaller by this than all before discards the earlier ones
 
 
 class ByteArrivals:
-    """When the bytes of a stream arrived, by their offsets.
+    """Computes when the bytes of a stream arrived, by their offsets.
 
     Usage::
 
@@ -49,7 +50,7 @@ class ByteArrivals:
             began_ns = arrivals.start_ns(message.offset, message.size)
 
     Args:
-        byte_ns: time that the line takes for a byte; 0 where there is no such line (USB).
+        byte_ns: the line's time per byte; 0 without such a line (USB).
     """
 
     def __init__(self, byte_ns: float) -> None:
@@ -58,14 +59,14 @@ class ByteArrivals:
         self._chunks: deque[tuple[int, int]] = deque()
 
     def chunk(self, size: int, t_ns: int) -> None:
-        """The next `size` bytes of the stream were there at `t_ns`."""
+        """Record that the next `size` bytes of the stream had arrived at `t_ns`."""
         self._end += size
         self._chunks.append((self._end, t_ns))
 
     def start_ns(self, offset: int, size: int) -> int:
-        """When the first of `size` bytes from `offset` on was put on the line, at the latest.
+        """Return the latest time at which the first of `size` bytes at `offset` was on the line.
 
-        Offsets must not go back; what lies before is forgotten.
+        Offsets must not decrease; earlier chunks are discarded.
         """
         stop = offset + size
         while len(self._chunks) > 1 and self._chunks[0][0] < stop:
@@ -80,11 +81,11 @@ class _Point(NamedTuple):
 
 
 class MinDelayClock:
-    """Maps a device's times to the host's by the messages that were late by the least.
+    """Maps a device's times to the host's times with the least delayed messages.
 
     The delay of a message is its arrival minus its device time: an unknown offset that drifts,
-    plus a lateness that is never negative.  The line under all delays of the last 20 seconds that
-    fits them best is the offset: the lower convex hull's edge over their middle.
+    plus a lateness that is never negative.  The offset is the line below all delays of the last 20
+    seconds that fits them best: the lower convex hull's edge over their middle.
 
     Usage::
 
@@ -92,8 +93,9 @@ class MinDelayClock:
         for t_device_ns, arrival_ns in messages:
             t_host_ns = clock.host_ns(t_device_ns, arrival_ns)
 
-    Returned times strictly increase, never lie behind the arrival by rounding, and never run
-    slower than half of the device's pace.
+    Returned times strictly increase.  They are not later than the arrival, except where the order
+    requires it.  They never advance more slowly than half of the device's pace, unless the arrival
+    limits them.
     """
 
     def __init__(self) -> None:
@@ -102,7 +104,7 @@ class MinDelayClock:
         self.restart()
 
     def restart(self) -> None:
-        """The device's clock was set or has started anew: what is known of it holds no more."""
+        """Discard all knowledge of the device's clock, which was set or restarted."""
         self._origin: tuple[int, int] | None = None
         self._closed: deque[_Point] = deque()
         self._low = _Point(0.0, 0.0)
@@ -115,16 +117,16 @@ class MinDelayClock:
 
     @property
     def drift(self) -> float:
-        """By how much the host's clock runs faster than the device's, as a ratio."""
+        """Relative rate by which the host's clock is faster than the device's."""
         return self._slope
 
     @property
     def lateness_ns(self) -> int:
-        """How late messages are beyond the least, a running mean."""
+        """Running mean of the messages' delay beyond the least delay."""
         return round(self._late_ns)
 
     def observe(self, t_device_ns: int, arrival_ns: int) -> None:
-        """Learn from a message without asking for its time."""
+        """Use a message for the mapping without returning its time."""
         if self._origin is None:
             self._origin = t_device_ns, arrival_ns - t_device_ns
             self._low, self._bucket = _Point(0.0, 0.0), 0
@@ -156,7 +158,7 @@ class MinDelayClock:
             self._fit()
 
     def host_ns(self, t_device_ns: int, arrival_ns: int) -> int:
-        """The host's time of the measurement at `t_device_ns`, whose message arrived by then."""
+        """Return the host's time of the measurement at `t_device_ns`, not after its arrival."""
         self.observe(t_device_ns, arrival_ns)
         device0_ns, offset_ns = self._origin or (t_device_ns, arrival_ns - t_device_ns)
         t_ns = t_device_ns + offset_ns + round(self._line(float(t_device_ns - device0_ns)))
@@ -164,7 +166,7 @@ class MinDelayClock:
             last_ns = self._last[1]
             if self._pace_from is not None:
                 t_ns = max(t_ns, last_ns + (t_device_ns - self._pace_from) // 2)
-            # What arrived was measured before: this bound is above the others but for order.
+            # A measurement precedes its arrival: this bound overrides all others except the order.
             t_ns = max(min(t_ns, arrival_ns), last_ns + 1)
         self._last = t_device_ns, t_ns
         self._pace_from = t_device_ns
@@ -174,7 +176,7 @@ class MinDelayClock:
         return self._height + self._slope * x
 
     def _fit(self) -> None:
-        """The line under all points: the hull's edge over the middle, its slope bounded."""
+        """Fit the line below all points: the hull's edge over the middle, with a bounded slope."""
         points = [*self._closed, self._low]
         if len(points) > _KNOWN_AFTER:
             left, right = _edge(points)
@@ -184,7 +186,7 @@ class MinDelayClock:
 
 
 def _edge(points: list[_Point]) -> tuple[_Point, _Point]:
-    """The edge of the lower convex hull over the middle of the points, which are in order of x."""
+    """Return the edge of the lower convex hull over the middle of the points, ordered by x."""
     hull: list[_Point] = []
     for point in points:
         while len(hull) >= 2:

@@ -1,4 +1,4 @@
-"""Xbus messages of Xsens MTi devices: cutting a byte stream into messages, and making them.
+"""Xbus messages of Xsens MTi devices: parsing a byte stream into messages, and encoding.
 
 No I/O and no clock.  The message structure is that of Xsens' "MT Low Level Communication Protocol
 Documentation" (MT0101P):
@@ -7,8 +7,8 @@ Documentation" (MT0101P):
 0xFA   0xFF (bus)   MID     length, or 0xFF + u2      data               checksum
 ====== ============ ======= ======================== ================== ============
 
-All bytes after the preamble sum to 0 modulo 256; numbers are big-endian.  What the data of an
-MTData2 message (MID 0x36) says is in `drivers._protocols.mtdata2`.
+All bytes after the preamble sum to 0 modulo 256; numbers are big-endian.  The data of an MTData2
+message (MID 0x36) is decoded in `drivers._protocols.mtdata2`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from recorder.contract.errors import ProtocolError
 HEADER: Final = b"\xfa\xff"
 MID_MTDATA2: Final = 0x36
 MAX_DATA: Final = 2048
-"""Bytes of data that a message may hold; what claims more is no message."""
+"""Largest data field in bytes; a message with a larger length is invalid."""
 
 MAX_MESSAGE: Final = 6 + MAX_DATA + 1
 
@@ -32,13 +32,13 @@ _PACKET_HEAD: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class XbusMessage:
-    """One message whose checksum is right.
+    """One message with a correct checksum.
 
     Attributes:
         mid: message identifier.
         data: the data field, 0 to 2048 bytes.
         offset: position of the preamble in the byte stream.
-        skipped: bytes directly before it that belong to no good message.
+        skipped: bytes directly before the message that belong to no good message.
     """
 
     mid: int
@@ -48,28 +48,28 @@ class XbusMessage:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole message, preamble to checksum."""
+        """Size of the whole message in bytes, preamble to checksum."""
         return len(self.data) + (5 if len(self.data) < _EXTENDED else 7)
 
 
 class XbusParser:
-    """Cuts a byte stream into messages, in chunks of any size.
+    """Parses a byte stream, in chunks of any size, into messages.
 
-    Whatever is no message is stepped over byte by byte, so a broken message never takes a good
-    one behind it along.  What the protocol's 8-bit checksum cannot see (one in 256 broken
-    messages) is, for MTData2, held against the packets' sizes too.  Usage::
+    Bytes outside of messages are skipped one by one, so a broken message never takes the next good
+    message with it.  The protocol's 8-bit checksum accepts one in 256 broken messages; for MTData2,
+    the packets' sizes are therefore checked too.  Usage::
 
         parser = XbusParser()
         for chunk in source:
             for message in parser.feed(chunk):
                 ...
-        for message in parser.finish():     # what an unfinished message at the end has hidden
+        for message in parser.finish():     # messages inside an unfinished message at the end
             ...
 
     Attributes:
-        messages: good messages so far.
-        stray_bytes: bytes outside of good messages so far, those of broken messages included.
-        bad_checksums: places that looked like a message, up to its end, but were none.
+        messages: number of good messages.
+        stray_bytes: number of bytes outside of good messages, including broken messages.
+        bad_checksums: number of complete messages that were broken.
     """
 
     def __init__(self) -> None:
@@ -82,21 +82,21 @@ class XbusParser:
 
     @property
     def buffered(self) -> int:
-        """Bytes that wait for the rest of their message; below `MAX_MESSAGE`."""
+        """Number of bytes of the unfinished message; below `MAX_MESSAGE`."""
         return len(self._buffer)
 
     @property
     def skipped(self) -> int:
-        """Bytes since the last good message that belong to none."""
+        """Number of bytes since the last good message that belong to no message."""
         return self._skipped
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> list[XbusMessage]:
-        """The messages that `chunk` completes."""
+        """Return the messages that `chunk` completes."""
         self._buffer += chunk
         return self._scan(final=False)
 
     def finish(self) -> list[XbusMessage]:
-        """The stream has ended: the good messages inside what looked like an unfinished one."""
+        """End the stream; return the good messages inside an apparently unfinished message."""
         return self._scan(final=True)
 
     def _scan(self, final: bool) -> list[XbusMessage]:
@@ -106,7 +106,7 @@ class XbusParser:
         while True:
             start = buffer.find(HEADER, pos)
             if start < 0:
-                # A preamble that ends the chunk may be the first half of a header.
+                # A preamble at the chunk's end may be the first half of a header.
                 start = end - 1 if not final and end > pos and buffer[-1] == HEADER[0] else end
                 self._skip(start - pos)
                 pos = start
@@ -144,9 +144,9 @@ class XbusParser:
 
 
 def _extent(buffer: bytearray, pos: int) -> tuple[int, int]:
-    """(end of the message at `pos`, length of its head); end 0 where the length is impossible.
+    """Return (end of the message at `pos`, length of its head); end 0 for an impossible length.
 
-    Where the head itself is not all there, the end lies behind the buffer's.
+    If the head itself is incomplete, the end is beyond the buffer's end.
     """
     if len(buffer) < pos + 4:
         return len(buffer) + 1, 4
@@ -167,7 +167,7 @@ def _packets_fit(data: bytes) -> bool:
 
 
 def encode_message(mid: int, data: bytes) -> bytes:
-    """A whole message around `data`; the inverse of what `XbusParser` does.
+    """Encode a whole message around `data`; the inverse of `XbusParser`.
 
     Raises:
         ProtocolError: more than 2048 bytes of data.

@@ -1,12 +1,13 @@
 """Commands of Xsens MTi devices: states, identity, baud rate, output configuration.
 
 No I/O and no clock.  Identifiers and layouts are those of Xsens' "MT Low Level Communication
-Protocol Documentation" (MT0101P).  A command's acknowledgement has its identifier plus one; a
-device that cannot carry it out answers with an Error message (0x42) instead.  A device is in
-measurement state, where it sends MTData2, or in config state, where it takes commands.
+Protocol Documentation" (MT0101P).  A command's acknowledgement has the command's identifier plus
+one; a device that cannot execute the command answers with an Error message (0x42) instead.  A
+device is in measurement state, where it sends MTData2, or in config state, where it accepts
+commands.
 
-The output configuration is a list of data identifiers with a rate in Hz each; time stamps and
-status come with every message, whatever rate is asked, which 0xFFFF says.
+The output configuration is a list of data identifiers, each with a rate in Hz.  Time stamps and
+status are sent with every message, whatever their configured rate; the rate 0xFFFF means this.
 
 >>> wanted_outputs(100, ["euler_angles"]) == (
 ...     Output(0x1020), Output(0x1060), Output(0x2030, 100), Output(0x4020, 100),
@@ -27,7 +28,7 @@ from recorder.contract.errors import ProtocolError
 
 
 class Mid(IntEnum):
-    """Message identifiers of commands; an acknowledgement's is one more."""
+    """Message identifiers of commands; an acknowledgement's identifier is one higher."""
 
     REQ_DID = 0x00
     REQ_FW_REV = 0x12
@@ -45,13 +46,13 @@ class Mid(IntEnum):
 
 
 EVERY_MESSAGE: Final = 0xFFFF
-"""Rate of outputs that come with every message."""
+"""Rate of outputs that are sent with every message."""
 
 WAKE_UP_NS: Final = 500_000_000
-"""So long after WakeUp a device waits for WakeUpAck, which takes it to config state."""
+"""Time after WakeUp during which a device accepts WakeUpAck, which takes it to config state."""
 
 BITS_PER_BYTE: Final = 10
-"""On the line: a start bit, eight of data, a stop bit."""
+"""Bits on the line: a start bit, eight data bits, a stop bit."""
 
 BAUDRATES: Final[dict[int, int]] = {
     0x0D: 4_000_000,
@@ -68,13 +69,13 @@ BAUDRATES: Final[dict[int, int]] = {
     0x09: 9_600,
     0x0B: 4_800,
 }
-"""Baud rates by the code that SetBaudrate carries."""
+"""Baud rates by their SetBaudrate code."""
 
 USUAL_BAUDRATES: Final = (
     115_200, 921_600, 460_800, 2_000_000, 230_400, 57_600, 38_400, 19_200, 9_600, 4_000_000,
     3_500_000, 4_800,
 )  # fmt: skip
-"""In the order in which a device is looked for; the first is the one of delivery."""
+"""Baud rates in the order of the search; the first is the factory setting."""
 
 _EVERY_MESSAGE_TYPES = frozenset({0x1010, 0x1020, 0x1030, 0x1060, 0x1070, 0xE010, 0xE020})
 _TYPE_MASK, _FORMAT_MASK = 0xFFF0, 0x000F
@@ -82,7 +83,7 @@ _OUTPUT_LIMIT = 32
 _ALWAYS = ("packet_counter", "sample_time_fine")
 _MEASURED = ("acceleration", "rate_of_turn")
 OPTIONAL_OUTPUTS: Final = ("euler_angles", "quaternion", "rotation_matrix", "magnetic_field")
-"""Names of outputs beside acceleration and rate of turn that a sample can hold."""
+"""Optional outputs of a sample besides acceleration and rate of turn."""
 
 ERRORS: Final[dict[int, str]] = {
     0x03: "the sampling period is invalid",
@@ -91,11 +92,11 @@ ERRORS: Final[dict[int, str]] = {
     0x20: "the baud rate is invalid",
     0x21: "a parameter is invalid",
     0x28: "the device has an error",
-    0x29: "more data than the line carries",
-    0x32: "its stored settings are invalid",
-    0x35: "its output configuration is invalid",
+    0x29: "more data than the line can carry",
+    0x32: "the stored settings are invalid",
+    0x35: "the output configuration is invalid",
 }
-"""What the first byte of an Error message says."""
+"""Meaning of the first byte of an Error message."""
 
 
 class Output(NamedTuple):
@@ -111,7 +112,7 @@ class Output(NamedTuple):
 
     @property
     def comes_always(self) -> bool:
-        """Time stamps and status come with every message."""
+        """Whether the output is sent with every message: time stamps and status."""
         return self.data_type in _EVERY_MESSAGE_TYPES
 
     def __str__(self) -> str:
@@ -123,10 +124,10 @@ Outputs = tuple[Output, ...]
 
 
 def encode_outputs(outputs: Sequence[Output]) -> bytes:
-    """The data field of SetOutputConfiguration.
+    """Encode the data field of SetOutputConfiguration.
 
     Raises:
-        ProtocolError: more than 32 outputs, or one that does not fit its fields.
+        ProtocolError: more than 32 outputs, or an output that exceeds its fields' range.
     """
     if len(outputs) > _OUTPUT_LIMIT:
         raise ProtocolError(f"output configuration: {len(outputs)} outputs, at most 32")
@@ -137,34 +138,36 @@ def encode_outputs(outputs: Sequence[Output]) -> bytes:
 
 
 def decode_outputs(data: bytes) -> Outputs:
-    """The inverse of `encode_outputs`; an entry without a data identifier (0) is left out.
+    """Decode output configurations; entries without a data identifier (0) are omitted.
 
     Raises:
-        ProtocolError: not of whole entries.
+        ProtocolError: the last entry is incomplete.
     """
     if len(data) % 4:
-        raise ProtocolError(f"output configuration: {len(data)} bytes are no whole entries")
+        raise ProtocolError(
+            f"output configuration: {len(data)} bytes are not a whole number of entries"
+        )
     return tuple(Output(*entry) for entry in struct.iter_unpack(">HH", data) if entry[0])
 
 
 def wanted_outputs(
     rate_hz: int, names: Sequence[str], coordinates: Coordinates = Coordinates.ENU
 ) -> Outputs:
-    """The output configuration that makes samples: all float32, in order of their identifiers.
+    """Return the output configuration for samples: all float32, in order of the identifiers.
 
     Args:
         rate_hz: of the samples.
-        names: what of `OPTIONAL_OUTPUTS` a sample shall hold.
+        names: the optional outputs, from `OPTIONAL_OUTPUTS`.
         coordinates: local frame of the orientation.
 
     Raises:
-        ProtocolError: a name is not one of them.
+        ProtocolError: a name is not in `OPTIONAL_OUTPUTS`.
     """
     outputs = [Output(DATA_TYPES[name]) for name in _ALWAYS]
     for name in (*_MEASURED, *dict.fromkeys(names)):
         if name not in (*OPTIONAL_OUTPUTS, *_MEASURED):
             known = ", ".join(OPTIONAL_OUTPUTS)
-            raise ProtocolError(f"{name!r} is none of {known}")
+            raise ProtocolError(f"{name!r} is not one of {known}")
         data_id = DATA_TYPES[name]
         if data_id >> 12 == 2:
             data_id |= coordinates
@@ -173,7 +176,7 @@ def wanted_outputs(
 
 
 def same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
-    """Whether two configurations give the same messages; their order makes none of them."""
+    """Whether two configurations give the same messages, whatever their order."""
 
     def meaning(outputs: Sequence[Output]) -> list[Output]:
         return sorted(Output(o.data_id) if o.comes_always else o for o in outputs)
@@ -182,13 +185,13 @@ def same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
 
 
 def message_bytes(outputs: Sequence[Output]) -> int:
-    """Bytes of a whole message that holds all these outputs, those of known size."""
+    """Return the size of a message with all these outputs, as far as their sizes are known."""
     size = 5 + sum(3 + (_SIZES.get(o.data_type, 0) << _doubled(o)) for o in outputs)
     return size if size <= 5 + 254 else size + 2
 
 
 def bytes_per_second(outputs: Sequence[Output]) -> float:
-    """Bytes that these outputs take on the line each second."""
+    """Return the bytes per second of these outputs on the line."""
     rate_hz = sample_rate(outputs)
     each = sum(
         (3 + (_SIZES.get(o.data_type, 0) << _doubled(o)))
@@ -199,7 +202,7 @@ def bytes_per_second(outputs: Sequence[Output]) -> float:
 
 
 def sample_rate(outputs: Sequence[Output]) -> int:
-    """Rate of the messages in Hz, that of the fastest output; 0 where there is none."""
+    """Return the rate of the messages in Hz, which is the fastest output's; 0 without outputs."""
     return max((o.rate_hz for o in outputs if not o.comes_always), default=0)
 
 
@@ -212,12 +215,12 @@ _SIZES = {
 
 
 def _doubled(output: Output) -> int:
-    """1 where numbers take eight bytes (six, with FP16.32: the bound is enough)."""
+    """Return 1 if numbers have eight bytes (six for FP16.32: the upper bound is sufficient)."""
     return int(not output.comes_always and output.data_id & 3 >= 2)
 
 
 class Identity(NamedTuple):
-    """Which device it is; texts for settings and people."""
+    """A device's identity; texts for settings and people."""
 
     device_id: str
     product: str
@@ -228,17 +231,17 @@ class Identity(NamedTuple):
 
 
 def device_id(data: bytes) -> str:
-    """DeviceID (0x01): four bytes, eight from the 600 series on; ProtocolError for others."""
+    """Decode DeviceID (0x01): four bytes, eight from the 600 series on; else ProtocolError."""
     if len(data) not in (4, 8):
         raise ProtocolError(f"DeviceID: {len(data)} bytes instead of 4 or 8")
     return data.hex().upper()
 
 
 def firmware_revision(data: bytes) -> str:
-    """FirmwareRev (0x13): major, minor, revision; newer devices add build and repository (u4).
+    """Decode FirmwareRev (0x13): major, minor, revision; newer devices add build, repository (u4).
 
     Raises:
-        ProtocolError: it is shorter.
+        ProtocolError: the data are shorter.
     """
     if len(data) < 3:
         raise ProtocolError(f"FirmwareRev: {len(data)} bytes instead of 3 or 11")
@@ -249,20 +252,20 @@ def firmware_revision(data: bytes) -> str:
 
 
 def product_code(data: bytes) -> str:
-    """ProductCode (0x1D): padded text."""
+    """Decode ProductCode (0x1D): padded text."""
     return data.decode("ascii", "replace").strip("\0 ")
 
 
 def error_text(data: bytes) -> str:
-    """What an Error message says."""
+    """Return the meaning of an Error message."""
     if not data:
         return "error without a code"
-    return ERRORS.get(data[0], "see the table of the protocol") + f" (code 0x{data[0]:02x})"
+    return ERRORS.get(data[0], "see the protocol's table") + f" (code 0x{data[0]:02x})"
 
 
 def baudrate_code(baudrate: int) -> int:
-    """The code that SetBaudrate wants; ProtocolError for a rate that has none."""
+    """Return the SetBaudrate code of a baud rate; ProtocolError for an unsupported rate."""
     for code, rate in BAUDRATES.items():
         if rate == baudrate:
             return code
-    raise ProtocolError(f"an MTi has no baud rate {baudrate}")
+    raise ProtocolError(f"an MTi does not support {baudrate} baud")

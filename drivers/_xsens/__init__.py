@@ -1,1 +1,1 @@
-"""Xsens MTi units: what the driver's sources are made of."""
+"""Xsens MTi units: the parts of the driver's sources."""

@@ -1,4 +1,4 @@
-"""What all sources of the Xsens driver share."""
+"""The common part of all sources of the Xsens driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 
 
 def wanted_of(sensor: SensorConfig) -> Outputs:
-    """The output configuration that the options ask for; ConfigError names the option."""
+    """Return the output configuration for the options; ConfigError names the option."""
     options = sensor.options
     frame = Coordinates[options["coordinates"]]
     try:
@@ -23,21 +23,23 @@ def wanted_of(sensor: SensorConfig) -> Outputs:
 
 
 def facts_of(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts:
-    """What an output configuration makes; DeviceError where it makes no samples."""
+    """Return the stream of an output configuration; DeviceError if it makes no samples."""
     facts = Facts.of_outputs(outputs, settings)
     if facts is None:
         there = ", ".join(map(str, outputs)) or "nothing"
-        raise DeviceError(f"{where}: it sends no acceleration with rate of turn, but {there}")
+        raise DeviceError(
+            f"{where}: the device sends {there}, but not both acceleration and rate of turn"
+        )
     return facts
 
 
 def batch_size(sensor: SensorConfig, period_ns: float) -> int:
-    """Samples in one batch."""
+    """Return the number of samples per batch."""
     return max(1, round(float(sensor.options["batch_ms"]) * 1e6 / period_ns))
 
 
 def item_of(name: str, event: Event) -> Item:
-    """What the assembler made, as the kit takes it."""
+    """Convert the assembler's event to an item of the kit."""
     match event:
         case Batch():
             return Sample(name, event.t_ns, event.data, event.t_dev_ns)

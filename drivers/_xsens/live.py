@@ -1,4 +1,4 @@
-"""The Xsens driver's source with a device: configured, read, and placed on the host's clock."""
+"""The Xsens driver's source for a device: configuration, reading, host times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from drivers._xsens.common import batch_size, facts_of, item_of, wanted_of
 from recorder.contract.errors import DeviceError, RecorderError, SourceError
 
 _IDLE_S = 0.1
-_FIRST_NS = 300_000_000  # of measurements are looked at before the first is given a time
+_FIRST_NS = 300_000_000  # span of measurements before the first one gets its time
 
 
 class SerialSource:
@@ -32,16 +32,16 @@ class SerialSource:
 
     Args:
         sensor: its address is the port.
-        baudrate: at which the device was found before, if it was.
-        warn: tells people, once.
+        baudrate: the baud rate at which the device was found before, if any.
+        warn: prints a warning for people, once.
 
     Attributes:
         spec: the stream's declaration.
-        baudrate: at which the device was found.
+        baudrate: the baud rate at which the device was found.
 
     Raises:
-        DeviceError: it does not answer, or not as it should.
-        SourceError, ConfigError: the options cannot be fulfilled.
+        DeviceError: the device does not answer, or its answer is invalid.
+        SourceError, ConfigError: the device does not support the options.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class SerialSource:
             raise
 
     def _begin(self, baudrate: int | None, wanted: Outputs | None) -> None:
-        """Find the device, have it send what is wanted, and look at the first that it sends."""
+        """Find the device, configure its outputs, and examine its first messages."""
         mti, options = self._mti, self._sensor.options
         given = options["baudrate"]
-        # Where it was found before, it most likely is again.
+        # The baud rate of the last opening is the most likely one.
         usual = (
             [given] if given else dict.fromkeys([baudrate or USUAL_BAUDRATES[0], *USUAL_BAUDRATES])
         )
@@ -72,7 +72,7 @@ class SerialSource:
         try:
             outputs = mti.outputs() if wanted is None else mti.configure(wanted)
         except RefusedError as error:
-            raise RefusedError(f"{error}; {identity} may lack what `outputs` names") from None
+            raise RefusedError(f"{error}; {identity} may lack an output of `outputs`") from None
         reported = {"device": identity._asdict(), "configured": wanted is not None}
         facts = facts_of(outputs, reported, self._where)
         self._check(outputs, facts, wanted)
@@ -98,10 +98,10 @@ class SerialSource:
         state = {"baudrate": mti.baudrate, "low_latency": mti.low_latency, "device": str(identity)}
         self._items: deque[Item] = deque([State(self._sensor.name, now_ns, state, lasting=True)])
         if options["low_latency"] and not mti.low_latency:
-            self._warn(f"the port may hold bytes back, no low-latency mode: {mti.latency_reason}")
+            self._warn(f"no low-latency mode, the port may buffer bytes: {mti.latency_reason}")
 
     def _check(self, outputs: Outputs, facts: Facts, wanted: Outputs | None) -> None:
-        """Say what is not as the options say."""
+        """Warn of differences between the device's outputs and the options."""
         rate_hz, asked_hz = facts.settings["device_rate_hz"], float(self._sensor.options["rate"])
         if rate_hz != asked_hz:
             self._warn(f"the device sends {rate_hz:g} samples a second, not {asked_hz:g}")
@@ -111,7 +111,7 @@ class SerialSource:
         need, most = bytes_per_second(outputs), self._mti.bytes_per_second
         if need > most:
             raise SourceError(
-                f"{self._where}: {need / 1e3:.1f} kB/s are more than the {most / 1e3:.1f} kB/s of "
+                f"{self._where}: {need / 1e3:.1f} kB/s exceed the {most / 1e3:.1f} kB/s of "
                 f"{self._mti.baudrate} baud: lower the rate, or set the device's baud rate higher"
             )
 
@@ -123,7 +123,7 @@ class SerialSource:
                 self._receive()
             except RecorderError as end:
                 self._place()
-                self._assembler.flush(everything=True)  # what came before it is good
+                self._assembler.flush(everything=True)  # samples before the error are valid
                 self._end = end
             self._items.extend(map(self._as_item, self._assembler.take()))
         return self._items.popleft() if self._items else None
@@ -132,8 +132,8 @@ class SerialSource:
         received = self._mti.receive(_IDLE_S)
         for message, began_ns in received:
             if message.mid == Mid.WAKE_UP:
-                # What it sends from now on is not taken before its configuration was looked at.
-                raise DeviceError(f"{self._where}: the device has started anew")
+                # Messages after a restart are only read once the configuration has been checked.
+                raise DeviceError(f"{self._where}: the device has restarted")
             if message.mid == Mid.ERROR:
                 reported = {"device_error": error_text(message.data)}
                 self._items.append(State(self._sensor.name, time.monotonic_ns(), reported))
@@ -146,7 +146,7 @@ class SerialSource:
             raise DeviceError(f"{self._where}: no sample for {seconds:g} s")
 
     def _place(self) -> None:
-        """Give what was received its times; the first of all together, by the least late one."""
+        """Give received messages their times; the first ones together, by the least delayed one."""
         waiting, self._waiting = self._waiting, []
         if self._first_ns and waiting:
             self._first_ns = 0

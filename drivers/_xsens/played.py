@@ -1,4 +1,4 @@
-"""The Xsens driver's sources without a device: byte logs, and the simulated IMU."""
+"""The Xsens driver's sources without a device: byte logs and the simulated IMU."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from drivers.sim.rig import simulated_imu
 from recorder.contract.errors import RecorderError, SourceError
 
 _CHUNK = 1 << 16
-_SCANNED = 1000  # inertial messages that tell what a log holds
+_SCANNED = 1000  # inertial messages that determine the content of a log
 _SIM_BATCHES = 100
 
 
 class SimSource:
-    """Batches of the simulated IMU: its stamps at once, its bytes and their parsing when asked."""
+    """Batches of the simulated IMU: stamps at once, bytes and their parsing on access."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         rate_hz = float(sensor.options["rate"])
@@ -55,7 +55,7 @@ class SimSource:
         return Sample(self.spec.name, t_ns[part], cut, t_dev_ns[part])
 
     def _parsed(self, first: int, count: int) -> dict[str, npt.NDArray[Any]]:
-        """What a port would have given, through the parser of all other sources."""
+        """Generate the bytes of a port and parse them with the parser of all other sources."""
         stream = b"".join(self._packets.messages(first, count))
         decoded = [decode_mtdata2(message.data) for message in XbusParser().feed(stream)]
         return self._facts.arrays(map(self._facts.row, decoded))
@@ -65,7 +65,7 @@ class SimSource:
 
 
 class LogSource:
-    """A byte log, read in chunks: memory does not grow with the log."""
+    """Reads a byte log in chunks: memory does not grow with the log."""
 
     def __init__(self, sensor: SensorConfig) -> None:
         path = sensor.path
@@ -93,7 +93,7 @@ class LogSource:
             try:
                 self._read_chunk()
             except (RecorderError, EndOfSource) as end:
-                self._assembler.flush(everything=True)  # what came before it is good
+                self._assembler.flush(everything=True)  # samples before the error are valid
                 self._end = end
             self._items.extend(item_of(self.spec.name, event) for event in self._assembler.take())
         return self._items.popleft()
@@ -126,7 +126,7 @@ def _scan(path: Path, where: str) -> Facts:
     """Read the log up to its first `_SCANNED` inertial messages.
 
     Raises:
-        SourceError: there is not one; says what there is instead.
+        SourceError: the log has no such message; the error names what it holds instead.
         OSError: the file cannot be read.
     """
     found: list[MtData2] = []

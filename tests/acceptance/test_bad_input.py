@@ -50,11 +50,11 @@ CONFIGS = {
     ),
     "garbage-pcap": (
         f'{IMU}\nlidar: {{driver: ouster, source: "pcap:garbage", metadata: lidar.json}}',
-        "bad.yaml:5: sensors.lidar.source: {folder}/garbage: is no pcap or pcapng file",
+        "bad.yaml:5: sensors.lidar.source: {folder}/garbage: is not a pcap or pcapng file",
     ),
     "garbage-metadata": (
         'lidar: {driver: ouster, source: "pcap:garbage", metadata: garbage}',
-        "bad.yaml:4: sensors.lidar.source: {folder}/garbage: is no Ouster sensor metadata: "
+        "bad.yaml:4: sensors.lidar.source: {folder}/garbage: is not Ouster sensor metadata: "
         "'utf-8' codec can't decode byte 0x80 in position 128: invalid start byte",
     ),
     "garbage-video": (

@@ -113,8 +113,8 @@ def test_a_recording_from_open_to_unplugging(shim: Path, tmp_path: Path) -> None
 
 def test_what_the_device_refuses(shim: Path, tmp_path: Path) -> None:
     found = run(shim, tmp_path, width=800, height=600)
-    assert "gives MJPG 640x480 where MJPG 800x600 was asked for" in found["end"]
+    assert "gives MJPG 640x480 instead of the requested MJPG 800x600" in found["end"]
     found = run(shim, tmp_path, width=64, controls={"exposure_time_absolute": 80})
-    assert "refuses 80 (Permission denied)" in found["end"]
+    assert "rejects 80 (Permission denied)" in found["end"]
     found = run(shim, tmp_path, pixel_format="YUYV")
     assert "is in use by another program" in found["end"]

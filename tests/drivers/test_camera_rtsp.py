@@ -129,7 +129,7 @@ def test_pictures_are_stamped_when_they_come_and_the_backlog_is_left_out(ffmpeg:
     assert [(b.t_ns - a.t_ns) / 1e6 for a, b in pairwise(events)] == [40.0] * 7
     assert events[0].t_ns == 9_000_000_000 + 47_000_000
     assert isinstance(end, DeviceError)
-    assert str(end) == "front: rtsp://cam/live: the stream ended, or gave nothing for 5 s"
+    assert str(end) == "front: rtsp://cam/live: the stream ended, or no data arrived for 5 s"
     assert ffmpeg.gone.wait(20)
     with pytest.raises(DeviceError, match="the stream ended"):
         camera.read(0.2)

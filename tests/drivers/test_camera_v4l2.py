@@ -206,14 +206,14 @@ def test_the_size_is_asked_of_the_device(
 
 def test_a_size_or_format_that_it_lacks(device: FakeDevice) -> None:
     with pytest.raises(
-        SourceError, match="front: v4l2:/dev/video0: gives MJPG 1280x720 where MJPG 1920x1080 "
-        "was asked for; it offers 1280x720, 64x48, 64x32"
+        SourceError, match="front: v4l2:/dev/video0: gives MJPG 1280x720 instead of the "
+        "requested MJPG 1920x1080; it offers 1280x720, 64x48, 64x32"
     ):  # fmt: skip
         camera(device, size=(1920, 1080)).open()
-    with pytest.raises(SourceError, match="offers YUYV, MJPG, no GREY"):
+    with pytest.raises(SourceError, match="offers YUYV, MJPG, but not GREY"):
         camera(device, pixel_format="GREY").open()
     device.formats = {"H264": [(64, 48)]}
-    with pytest.raises(SourceError, match="offers H264, no MJPG or JPEG or YUYV"):
+    with pytest.raises(SourceError, match="offers H264, but not MJPG or JPEG or YUYV"):
         camera(device).open()
     assert (device.mapped, device.opened) == (0, 0)
 
@@ -255,7 +255,7 @@ def test_a_device_without_rates(device: FakeDevice, capsys: pytest.CaptureFixtur
     again.open()
     assert again.fps is None
     again.close()
-    assert "does not say its rate" in capsys.readouterr().err
+    assert "does not report its rate" in capsys.readouterr().err
 
 
 def test_the_calls_have_the_numbers_of_the_kernel() -> None:

@@ -329,12 +329,12 @@ def test_without_a_radar(tmp_path: Path) -> None:
 
 def test_a_radar_of_another_kind_refuses() -> None:
     rig = Rig("sim", changes={("radar", "device"): "AWR1843"})
-    opened(rig, DeviceError, r"the radar refuses 'channelCfg 15 7 0': Error: No such transmitters")
+    opened(rig, DeviceError, r"the radar rejects 'channelCfg 15 7 0': Error: No such transmitters")
 
 
 def test_settings_that_xwr_does_not_make() -> None:
     rig = Rig("sim", changes={("radar", "frequency"): 60.0})
-    opened(rig, ConfigError, r"radar\.radar: xwr does not set a AWR1642 to 60 GHz")
+    opened(rig, ConfigError, r"radar\.radar: xwr cannot set a AWR1642 to 60 GHz")
     checked = check_options(MmwaveDriver.options, {"radar": QUICK, "iq_order": "iiqq"})
     with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; xwr sets a radar to qqii"):
         MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
@@ -352,7 +352,7 @@ def test_a_failed_open_leaves_nothing_behind(tmp_path: Path) -> None:
     with Rig("file", path, changes={("radar", "frame_length"): 8}) as rig:
         rig.options["radar"]["device"] = "AWR1843"
         for _ in range(2):
-            with pytest.raises(DeviceError, match="refuses"):
+            with pytest.raises(DeviceError, match="rejects"):
                 rig.driver.open()
         rig.options["radar"]["device"] = "AWR1642"
         (spec,) = rig.driver.open()

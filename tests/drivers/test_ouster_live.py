@@ -294,7 +294,7 @@ def test_packets_alone(tmp_path: Path) -> None:
     options = {"metadata": metadata, "imu": False, "imu_port": port}
     address = f"//127.0.0.1:{port}"
     driver = live_driver(address, "udp", timeout_s=0.5, **options)
-    with pytest.raises(DeviceError, match=f"no packets of the sensor come to UDP ports {port}"):
+    with pytest.raises(DeviceError, match=f"no packets of the sensor arrive at UDP ports {port}"):
         driver.open()
     frames = [make_frame(info, 7 + k, k) for k in range(2)]
     ours = [p for frame in frames for p in lidar_packets(info, frame)]
@@ -366,7 +366,9 @@ def test_packets_that_do_not_fit_the_metadata_are_named(tmp_path: Path) -> None:
         source._receive = receive_after_sending  # type: ignore[method-assign]
         size = len(packets[0][2])
         try:
-            with pytest.raises(DeviceError, match=f"of {size} bytes come, the metadata says 1280"):
+            with pytest.raises(
+                DeviceError, match=f"of {size} bytes arrive, the metadata requires 1280"
+            ):
                 source.open()
         finally:
             source.close()
@@ -377,7 +379,7 @@ def test_sources_that_cannot_be(tmp_path: Path) -> None:
         ("udp", "//127.0.0.1", {"metadata": "x.json"}, "is not of the form udp://ADDRESS:PORT"),
         ("udp", "//127.0.0.1:7502", {}, "needs the sensor's metadata"),
         ("udp", "//127.0.0.1:7502", {"metadata": str(tmp_path / "no.json")}, "no.json: cannot"),
-        ("ouster", "//127.0.0.1:http", {}, "is no host"),
+        ("ouster", "//127.0.0.1:http", {}, "is not a host"),
     ):
         with pytest.raises(SourceError, match=message):
             live_driver(address, scheme, **options).open()

@@ -169,7 +169,7 @@ def test_what_it_cannot_say_is_warned_of_once(capsys: pytest.CaptureFixture[str]
 def test_too_slow_a_line_is_refused() -> None:
     with (
         MtiRig(rate=400.0, baudrate=115_200) as rig,
-        pytest.raises(SourceError, match=r"24\.8 kB/s are more than the 11\.5 kB/s of 115200 baud"),
+        pytest.raises(SourceError, match=r"24\.8 kB/s exceed the 11\.5 kB/s of 115200 baud"),
     ):
         rig.driver.open()
 
@@ -177,7 +177,7 @@ def test_too_slow_a_line_is_refused() -> None:
 def test_an_unknown_output_is_a_wrong_option() -> None:
     with MtiRig(driver={"outputs": ["heading"]}) as rig, pytest.raises(ConfigError) as caught:
         rig.driver.open()
-    assert "imu.outputs: 'heading' is none of euler_angles" in str(caught.value)
+    assert "imu.outputs: 'heading' is not one of euler_angles" in str(caught.value)
 
 
 def test_a_device_that_lacks_an_output_says_so() -> None:
@@ -185,14 +185,14 @@ def test_a_device_that_lacks_an_output_says_so() -> None:
         rig.emulator._device._take = lambda wanted: None
         with pytest.raises(DeviceError) as caught:
             rig.driver.open()
-    assert "SET_OUTPUT_CONFIGURATION is refused: a parameter is invalid" in str(caught.value)
+    assert "SET_OUTPUT_CONFIGURATION is rejected: a parameter is invalid" in str(caught.value)
     assert "MTi-300 (emulated) 0360E3A7, firmware 1.9.2 may lack" in str(caught.value)
 
 
 def test_a_device_without_samples_is_said() -> None:
     with (
         MtiRig(driver={"configure": False}) as rig,  # as delivered it sends orientations alone
-        pytest.raises(DeviceError, match=r"no acceleration with rate of turn, but .*quaternion"),
+        pytest.raises(DeviceError, match=r"sends .*quaternion.*, but not both acceleration and"),
     ):
         rig.driver.open()
 
@@ -204,7 +204,9 @@ def test_commands_and_refusals() -> None:
             mti.find([115_200])
             assert mti.request(Mid.SET_BAUDRATE) == b"\x02"
             assert mti.request(Mid.REQ_HARDWARE_VERSION) == b"\x02\x00"
-            with pytest.raises(RefusedError, match="SET_BAUDRATE is refused: the baud rate is inv"):
+            with pytest.raises(
+                RefusedError, match="SET_BAUDRATE is rejected: the baud rate is inv"
+            ):
                 mti.request(Mid.SET_BAUDRATE, b"\x77")
             with pytest.raises(RefusedError, match="a parameter is invalid"):
                 mti.configure((Output(0x5040, 10),))
@@ -330,7 +332,7 @@ def test_a_device_that_starts_anew_is_configured_anew() -> None:
     with MtiRig([Fault("reboot", at_s=0.2, duration_s=0.05)], rate=200.0) as rig:
         rig.driver.open()
         before, reported = until_gone(rig)
-        assert reported.endswith("the device has started anew")
+        assert reported.endswith("the device has restarted")
         reopened(rig)
         after = rig.read(5)
         assert rig.emulator.injected["reboot"] >= 10
@@ -361,7 +363,7 @@ def test_absent_ports(tmp_path: Path) -> None:
 def test_a_port_that_another_program_has() -> None:
     with MtiRig() as rig:
         rig.driver.open()
-        with pytest.raises(DeviceError, match="another program has the port"):
+        with pytest.raises(DeviceError, match="another program uses the port"):
             Mti(rig.address, "imu")
 
 

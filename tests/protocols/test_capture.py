@@ -226,7 +226,7 @@ def test_cut_anywhere_gives_the_whole_packets_and_then_an_error(make: type) -> N
             whole = True
         except FormatError as error:
             whole = False
-            assert "empty" in str(error) if not size else "breaks off at byte" in str(error)
+            assert "empty" in str(error) if not size else "is truncated at byte" in str(error)
         assert whole == (size in ends), size
         assert len(got) == sum(len(make([PLAIN] * n)) <= size for n in (1, 2, 3)), size
 
@@ -235,7 +235,7 @@ def test_cut_anywhere_gives_the_whole_packets_and_then_an_error(make: type) -> N
     ("data", "message"),
     [
         (b"", "is empty"),
-        (b"x" * 500, "no pcap or pcapng file"),
+        (b"x" * 500, "not a pcap or pcapng file"),
         (pcap([PLAIN])[:24] + struct.pack("<IIII", 0, 0, 1 << 30, 1 << 30), "at byte 24 claims"),
         (pcap([PLAIN], link=147), "link type 147"),
     ],

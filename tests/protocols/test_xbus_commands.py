@@ -82,7 +82,7 @@ def test_wanted_outputs() -> None:
     assert wanted_outputs(1, ["euler_angles", "euler_angles"]) == wanted_outputs(
         1, ["euler_angles"]
     )
-    with pytest.raises(ProtocolError, match="'heading' is none of euler_angles, quaternion"):
+    with pytest.raises(ProtocolError, match="'heading' is not one of euler_angles, quaternion"):
         wanted_outputs(100, ["heading"])
 
 
@@ -118,7 +118,7 @@ def test_limits_of_a_configuration() -> None:
         encode_outputs([Output(0x1020)] * 33)
     with pytest.raises(ProtocolError, match="output configuration"):
         encode_outputs([Output(0x1020, 70_000)])
-    with pytest.raises(ProtocolError, match="5 bytes are no whole entries"):
+    with pytest.raises(ProtocolError, match="5 bytes are not a whole number of entries"):
         decode_outputs(bytes(5))
     assert decode_outputs(bytes(8)) == ()  # what a device without outputs answers
     assert sample_rate(()) == sample_rate((Output(0x1020),)) == 0
