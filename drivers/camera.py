@@ -134,7 +134,7 @@ class CameraDriver(Driver):
         if self.sensor.scheme in self.live_schemes:
             return [self._open_live()]
         if self.sensor.options["controls"]:
-            raise SourceError(f"{self.sensor.name}: controls: only a v4l2: camera has any")
+            raise SourceError(f"{self.sensor.name}: controls: only a v4l2: camera has controls")
         return [self._open_simulated() if self.sensor.scheme == "sim" else self._open_file()]
 
     def _open_simulated(self) -> StreamSpec:
@@ -181,8 +181,8 @@ class CameraDriver(Driver):
         for option in ("gain", "exposure_ms"):
             if options[option] != SIM_CAMERA_OPTIONS[option].default:
                 raise SourceError(
-                    f"{sensor.name}: {option}: of the simulated camera only; a v4l2: camera takes "
-                    "its own by name, as in controls: {gain: 20}"
+                    f"{sensor.name}: {option}: only the simulated camera has this option; "
+                    "set a v4l2: camera's controls by name, as in controls: {gain: 20}"
                 )
         if sensor.scheme == "v4l2":
             return V4l2Camera(
@@ -196,7 +196,7 @@ class CameraDriver(Driver):
             )
         for option in ("controls", "pixel_format"):
             if options[option]:
-                raise SourceError(f"{sensor.name}: {option}: only a v4l2: camera has any")
+                raise SourceError(f"{sensor.name}: {option}: only a v4l2: camera has this option")
         if sensor.scheme == "rtsp":
             return RtspCamera(
                 sensor.name, sensor.address, fps=options["fps"], timeout_s=options["timeout_s"]

@@ -25,7 +25,8 @@ _kept: list[ctypes.CDLL] = []
 def provide_library(name: str) -> bool:
     """Load the shared library `name`, or an empty library of that name where it is missing.
 
-    Call it before the import that needs the library.  On other architectures, nothing is loaded.
+    Call it before the import that needs the library.  An empty library is only made for the
+    architectures x86-64 and AArch64.
 
     Returns:
         Whether an empty library was loaded.

@@ -22,7 +22,7 @@ _PASSED_PROCESSES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive: suppo
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Stands for `count` pictures of the source that cannot be recorded.
+    """Replaces `count` pictures of the source that cannot be recorded.
 
     `cause` is ``corrupt`` for damaged pictures, ``undecoded`` for pictures of an undamaged file
     that the decoder omits (an edit list that cuts the file's ends), and ``device`` for pictures

@@ -144,7 +144,7 @@ class Driver(ABC):
         schemes: supported source schemes, with a one-line description each.
         live_schemes: schemes of devices.  Sources of all other schemes are played: the kit paces
             them on the session's timeline.
-        vrs_kind: what a ``vrs:`` source provides for the driver (see `drivers._kit.vrs_source`);
+        vrs_kind: kind of stream that the driver plays from ``vrs:``, see `drivers._kit.vrs_source`;
             "": the driver does not support ``vrs:``.
         stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
     """

@@ -32,7 +32,7 @@ def parse_jpeg(data: bytes) -> JpegHeader:
     """Parse the markers of the first image in `data`.
 
     Raises:
-        ProtocolError: the data are not a JPEG, or an incomplete one; names what is missing.
+        ProtocolError: the data are not a JPEG, or are truncated; names the fault.
     """
     if data[:2] != b"\xff\xd8":
         raise ProtocolError(f"no JPEG: begins with {data[:2].hex() or 'nothing'}, not ffd8")

@@ -18,7 +18,7 @@ Frame = npt.NDArray[np.int16]
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """Stands for an incomplete frame at a file's end."""
+    """Marks an incomplete frame at a file's end."""
 
     path: Path
     bytes: int

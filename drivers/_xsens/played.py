@@ -126,7 +126,7 @@ def _scan(path: Path, where: str) -> Facts:
     """Read the log up to its first `_SCANNED` inertial messages.
 
     Raises:
-        SourceError: the log has no such message; the error names what it holds instead.
+        SourceError: the log has no such message; the error names its content.
         OSError: the file cannot be read.
     """
     found: list[MtData2] = []

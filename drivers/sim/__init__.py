@@ -1,1 +1,1 @@
-"""The simulated world: what each sensor would see of it."""
+"""The simulated world and each sensor's measurements of it."""

@@ -1,5 +1,5 @@
 """Commands of the simulation: ``python -m drivers.sim annotate SESSION``, ``calibration`` and
-``emulate`` (what `recorder emulate` runs).
+``emulate`` (the implementation of `recorder emulate`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TURN_S = 0.2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code."""
+    """Run a command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m drivers.sim", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     labels = commands.add_parser(
@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     labels.add_argument("session", type=Path, help="the session's folder")
     commands.add_parser("calibration", help="print the calibration of the simulated rig")
-    emulate = commands.add_parser("emulate", help="bring up the devices that stdin describes")
-    emulate.add_argument("--parent", type=int, required=True, help="process to die with")
+    emulate = commands.add_parser("emulate", help="start the devices described on stdin")
+    emulate.add_argument("--parent", type=int, required=True, help="parent process to exit with")
     chosen = parser.parse_args(arguments)
     if chosen.command == "emulate":
         return _emulate(chosen.parent)
@@ -75,7 +75,7 @@ def _emulate(parent: int) -> int:
             while not stop.is_set() and not rig.wait(_TURN_S):
                 pass
             print(json.dumps({"injected": rig.injected}), flush=True)
-    except RecorderError as error:  # whoever started this shows it
+    except RecorderError as error:  # the parent prints the message
         print(json.dumps({"failed": str(error)}), flush=True)
         return error.exit_code
     return 0

@@ -5,7 +5,7 @@ Usage::
     written = annotate(Path("sessions/demo_2026_01_01_10_00_00"))
     written["_cuboids/truth.jsonl"]        # lines in it, without the header
 
-The session's own config says which world it was; the stamps are those that were recorded.
+The session's own config names the world; the stamps are the recorded ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CUBOIDS: Final = "_cuboids/truth.jsonl"
 POSE: Final = "_pose"
 POSE_PERIOD_NS: Final = 10_000_000
 
-_FRAMED: Final = ("video.avi", "rng", "iq")  # channels of sensors that give a frame at a time
+_FRAMED: Final = ("video.avi", "rng", "iq")  # channels of sensors that record frames
 
 Times = npt.NDArray[np.int64]
 
@@ -43,9 +43,9 @@ class SimulatedSensor:
     """A sensor of the session whose source is ``sim:``.
 
     Attributes:
-        name: its name, and that of its folder.
+        name: its name, which is also its folder's name.
         entry: its entry in the config.
-        channels: its folder's ``meta.json``.
+        channels: the content of its folder's ``meta.json``.
         t_ns: int64 [n], world times of its samples.
     """
 
@@ -62,13 +62,13 @@ class SimulatedSensor:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSession:
-    """What is needed of a session.
+    """The properties of a session that labels need.
 
     Attributes:
         path: its folder.
         start_ns: epoch ns of world time 0.
         start_mono_ns: monotonic ns of world time 0.
-        sensors: those with a ``sim:`` source and samples, in the config's order.
+        sensors: the sensors with a ``sim:`` source and samples, in the config's order.
     """
 
     path: Path
@@ -78,18 +78,18 @@ class SimulatedSession:
 
 
 def annotate(session: Path) -> dict[str, int]:
-    """Write labels and the true trajectory into a session; the same again if called again.
+    """Write labels and the true trajectory into a session; repeated calls write the same.
 
-    Written are ``_cuboids/truth.jsonl``, for each camera ``_labels/CAMERA.jsonl`` and
-    ``_masks/CAMERA/ego.png``, for each camera, lidar and radar ``_NAME/pose.npz``, and ``_pose/``.
-    Each file comes into place whole.
+    The files are ``_cuboids/truth.jsonl``; for each camera ``_labels/CAMERA.jsonl`` and
+    ``_masks/CAMERA/ego.png``; for each camera, lidar and radar ``_NAME/pose.npz``; and ``_pose/``.
+    Each file is renamed into place when it is complete.
 
     Returns:
         By file, the number of labels (masks: 1, poses: samples) in it.
 
     Raises:
-        SessionError: it is no finished session, has no simulated sensor with samples, or its
-            sensors saw different worlds.
+        SessionError: the folder is not a finished session, has no simulated sensor with samples,
+            or its sensors recorded different worlds.
     """
     read = read_session(session)
     scene, seed = _common_world(read)
@@ -119,7 +119,7 @@ def annotate(session: Path) -> dict[str, int]:
 
 
 def read_session(path: Path) -> SimulatedSession:
-    """The simulated sensors of a finished session.
+    """Read the simulated sensors of a finished session.
 
     Raises:
         SessionError: see `annotate`.
@@ -131,7 +131,7 @@ def read_session(path: Path) -> SimulatedSession:
     except FileNotFoundError:
         raise SessionError(f"{path}: not a session of the recorder (no session.json)") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SessionError(f"{path}: session.json is of no use: {error!r}") from None
+        raise SessionError(f"{path}: session.json is unusable: {error!r}") from None
     if state == "recording":
         raise SessionError(f"{path}: is not finished (state {state}); try `recorder recover`")
     config = read_yaml(path / "config.yaml").values
@@ -143,9 +143,9 @@ def read_session(path: Path) -> SimulatedSession:
                 channels = json.loads((path / name / "meta.json").read_bytes())
                 t_mono = np.fromfile(path / name / "t_mono", "<u8").astype(np.int64)
             except OSError:
-                continue  # it never gave a sample
+                continue  # the sensor recorded no sample
             except ValueError as error:
-                raise SessionError(f"{path / name}: meta.json is of no use: {error}") from None
+                raise SessionError(f"{path / name}: meta.json is unusable: {error}") from None
             if len(t_mono):
                 sensors.append(SimulatedSensor(name, entry, channels, t_mono - start_mono_ns))
     if not sensors:
@@ -159,7 +159,7 @@ def _common_world(session: SimulatedSession) -> tuple[str, int]:
         worlds.setdefault(sensor.world, sensor.name)
     if len(worlds) > 1:
         reported = ", ".join(f"{name}: scene {w[0]}, seed {w[1]}" for w, name in worlds.items())
-        raise SessionError(f"{session.path}: its sensors saw different worlds ({reported})")
+        raise SessionError(f"{session.path}: its sensors recorded different worlds ({reported})")
     return next(iter(worlds))
 
 
@@ -170,7 +170,7 @@ def _annotate_camera(
     chosen = {key: value for key, value in sensor.entry.items() if key in SIM_CAMERA_OPTIONS}
     options = check_options(SIM_CAMERA_OPTIONS, chosen, f"sensors.{name}")
     height, width, _ = sensor.channels["video.avi"]["shape"]
-    # The look does not matter here, and the rate is in the stamps.
+    # Noise does not matter here, and the stamps contain the rate.
     options |= {"noise": 0.0}
     camera = simulated_camera(name, options, (width, height), SIM_FPS, world)
     shift_s = options["exposure_ms"] / 2e3
@@ -194,7 +194,7 @@ def _annotate_camera(
 
 
 def _write_poses(session: SimulatedSession, world: World, written: dict[str, int]) -> None:
-    """The virtual sensor ``_pose``: 100 Hz from the start until behind the last sample."""
+    """Write the virtual sensor ``_pose``: 100 Hz, from the start until after the last sample."""
     last_ns = max(int(sensor.t_ns[-1]) for sensor in session.sensors)
     t_ns = np.arange(max(last_ns, 0) // POSE_PERIOD_NS + 2, dtype=np.int64) * POSE_PERIOD_NS
     texts = {
@@ -222,7 +222,7 @@ def _write_poses(session: SimulatedSession, world: World, written: dict[str, int
     folder = session.path / POSE
     for name, array in values.items():
         _write(folder / name, array.tobytes())
-    # Last: a folder with a meta.json is a sensor.
+    # Written last: a folder with a meta.json is a sensor.
     _write(folder / "meta.json", json.dumps(meta, indent=2).encode())
     written[POSE] = len(t_ns)
 
@@ -230,7 +230,7 @@ def _write_poses(session: SimulatedSession, world: World, written: dict[str, int
 def _write_sensor_poses(
     session: SimulatedSession, world: World, sensor: SimulatedSensor, written: dict[str, int]
 ) -> None:
-    """``_NAME/pose.npz``, the rig's pose at a sensor's stamps: what roverd's Pose reads."""
+    """Write ``_NAME/pose.npz``, the rig's pose at a sensor's stamps, for roverd's Pose."""
     poses = truth.poses(world, sensor.t_ns)
     bundle = io.BytesIO()
     t_s = (sensor.t_ns + session.start_ns) / 1e9
@@ -250,7 +250,7 @@ def _png(image: npt.NDArray[np.uint8]) -> bytes:
 
 
 def _write_lines(path: Path, header: Mapping[str, Any], lines: Iterable[str]) -> int:
-    """Write a header and lines; returns how many lines."""
+    """Write a header and lines; return the number of lines."""
     count = 0
     part = _part(path)
     with open(part, "w", encoding="ascii", opener=_open) as file:
@@ -281,5 +281,5 @@ def _part(path: Path) -> Path:
 
 
 def _open(path: str, flags: int) -> int:
-    """As all files of a session: nobody else reads them."""
+    """Open with the mode of a session's files: not readable by others."""
     return os.open(path, flags, 0o640)

@@ -1,4 +1,4 @@
-"""What a camera sees behind the targets: the ground and the sky, and its own vehicle's bonnet."""
+"""A camera's view behind the targets: ground and sky, and the own vehicle's bonnet."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from drivers.sim.world.mounts import Mount
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint8]
 
-_GROUND_M: Final = 220.0  # beyond, the haze of the horizon
-_PANORAMA: Final = 4096  # columns to a turn, and rows to a turn upwards
-_ROWS: Final = 1024  # of the panorama: up to the zenith
+_GROUND_M: Final = 220.0  # farther ground is the haze of the horizon
+_PANORAMA: Final = 4096  # columns per turn, and rows per turn upwards
+_ROWS: Final = 1024  # rows of the panorama, up to the zenith
 _CHUNK_ROWS: Final = 32
-_SKY: Final = 128  # codes from here on are the sky's
+_SKY: Final = 128  # codes of the sky begin here
 _BLUES: Final = 64
 _CLOUD: Final = _SKY + _BLUES
 _HILLS: Final = _CLOUD + 16
@@ -45,14 +45,14 @@ BONNET_COLOUR: Final = (92, 58, 38)
 class Backdrop:
     """Ground and sky of every picture, as codes of a palette of 256 colours.
 
-    The vehicle stays flat, so that a pixel always sees the same point of the ground relative to
+    The vehicle stays flat, so that a pixel always shows the same point of the ground relative to
     the rig: each picture costs one rotation and one look-up per pixel.
 
     >>> backdrop = Backdrop(World(), Lens.default(1280, 720), mounts.CAMERA)
     >>> codes = backdrop.codes(np.array([1.5]))          # u1 [height, width]
 
     Args:
-        world, lens, mount: what is seen, how, and from where.
+        world, lens, mount: the world, the projection, and the camera's place.
     """
 
     def __init__(self, world: World, lens: Lens, mount: Mount) -> None:
@@ -84,12 +84,12 @@ class Backdrop:
         self._sky_key = b""
 
     def codes(self, t_s: Floats) -> Codes:
-        """Codes of the pixels, u1 [height, width]; row v as seen at time t_s[v], or t_s[0]."""
+        """Return the pixels' codes, u1 [height, width]; row v at time t_s[v], or t_s[0]."""
         position, rotation = self._world.trajectory.pose(t_s)
         cosine, sine = rotation[:, 0, 0], rotation[:, 1, 0]
         codes = self._sky(cosine, sine).copy()
         ground = self._world.ground
-        # Added up in whole tiles, so that cells never lie below 0 and truncation is `floor`.
+        # Shifted by whole tiles, so that cells are never below 0 and truncation is `floor`.
         shift_x, shift_y = (
             (((position[:, k] - ground.origin_m[k]) / CELL_M) % SIDE + 2 * SIDE) for k in (0, 1)
         )
@@ -125,7 +125,7 @@ class Backdrop:
         return codes
 
     def _sky(self, cosine: Floats, sine: Floats) -> Codes:
-        """The sky, and nothing below it; the last one is kept, for a straight road."""
+        """Return the sky without ground; the latest one is cached for straight roads."""
         per_rad = _PANORAMA / portable.TURN
         turned = np.floor(portable.atan2(sine, cosine) * per_rad).astype(np.int32) & (_PANORAMA - 1)
         key = turned.tobytes()
@@ -139,7 +139,7 @@ class Backdrop:
 
 
 def palette(gain: float) -> npt.NDArray[np.uint8]:
-    """Colours of the codes, u1 [256, 3], blue, green, red, `gain` times as bright."""
+    """Return the codes' colours, u1 [256, 3], blue, green, red, `gain` times as bright."""
     colours = np.zeros((256, 3))
     for kind, colour in enumerate(_GROUND_COLOURS):
         for shade in range(SHADES):
@@ -156,25 +156,25 @@ def palette(gain: float) -> npt.NDArray[np.uint8]:
 
 
 def brighter(colour: tuple[int, int, int], gain: float) -> tuple[int, int, int]:
-    """A colour `gain` times as bright."""
+    """Return a colour `gain` times as bright."""
     b, g, r = (min(255, int(value * gain + 0.5)) for value in colour)
     return b, g, r
 
 
 def bonnet(lens: Lens, mount: Mount) -> npt.NDArray[np.int32]:
-    """The own bonnet's outline in pixels times 16, int32 [n, 2]; empty where it is not in view."""
+    """Return the bonnet's outline in pixels times 16, int32 [n, 2]; empty if it is not in view."""
     points = portable.rotate_back(mount.rotation, np.array(BONNET) - mount.translation)
     ahead = points[points[:, 2] > 0.3]
     if len(ahead) < 3:
         return np.empty((0, 2), np.int32)
     u, v = lens.project(ahead[:, 0] / ahead[:, 2], ahead[:, 1] / ahead[:, 2])
-    # What is nearer than the lens sees ends below the picture.
+    # Points too near for the lens are projected below the picture.
     u, v = np.clip(u, -2 * lens.width, 3 * lens.width), np.clip(v, -lens.height, 3 * lens.height)
     return np.rint(np.stack([u, v], axis=-1) * 16).astype(np.int32)
 
 
 def _panorama(seed: int, rows: int) -> Codes:
-    """The sky all around, u1 [rows * 2 * _PANORAMA]: row by row upwards, a turn twice in a row."""
+    """Return the whole sky, u1 [rows * 2 * _PANORAMA]: row by row upwards, two turns per row."""
     columns = np.arange(_PANORAMA)
     up = np.arange(rows)
     blue = np.minimum(up * _BLUES // 420, _BLUES - 1) + _SKY
@@ -197,7 +197,7 @@ def _panorama(seed: int, rows: int) -> Codes:
 
 
 def _noise(seed: int, purpose: str, height: int, across: int, down: int) -> Any:
-    """Smooth noise 0 to 255, int32 [height, _PANORAMA], that closes to a ring; whole numbers."""
+    """Return periodic smooth noise 0 to 255, int32 [height, _PANORAMA], in whole numbers."""
     total = np.zeros((height, _PANORAMA), np.int32)
     for octave in range(3):
         nx, ny = across << octave, down << octave

@@ -1,9 +1,9 @@
-"""An Ouster's beams: where each pixel's ray starts, where it points, and when.
+"""An Ouster's beams: origin, direction and time of each pixel's ray.
 
-The geometry is that of Ouster's "Lidar range to XYZ" (Software User Manual), which ouster-sdk's
-``XYZLut`` follows too: in the lidar's frame a beam starts on a circle around the axis, and a
-range counts from the axis, bent by the offset of the beam's origin.  It is computed here once
-more, because the library's own goes through ``sin`` and ``cos`` of the machine.
+The geometry is that of Ouster's "Lidar range to XYZ" (Software User Manual), as in ouster-sdk's
+``XYZLut``.  In the lidar's frame a beam starts on a circle around the axis, and a range counts from
+the axis along a path bent at the beam's origin.  It is computed here again, because the library
+uses the machine's ``sin`` and ``cos``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DEGREE: Final = portable.PI / 180.0
 class Beams:
     """The rays of one sensor, in its sensor frame (ouster-sdk: `XYZLut` without extrinsics).
 
-    The point that a range means is ``origin + (range_m - offset_m) * direction``.
+    The point of a range is ``origin + (range_m - offset_m) * direction``.
 
     >>> beams = Beams(info)
     >>> beams.direction.shape            # (3, beams, columns)
@@ -32,12 +32,12 @@ class Beams:
 
     Attributes:
         direction: f4 [3, h, w], unit vectors.
-        origin: f4 [3, h or 1, w], where they start, m.
-        offset_m: what a range counts before the ray starts.
-        columns: int64, the columns that are measured (the sensor's azimuth window).
-        azimuth_rad: f8 [w], the middle of each column's rays, for a first look.
-        spread_rad: by how much the rays of a column depart from that, at most.
-        slope: f8 [h], the z of each row's rays over their length along x and y.
+        origin: f4 [3, h or 1, w], start of each ray, m.
+        offset_m: the part of a range before the ray's start.
+        columns: int64, the measured columns (the sensor's azimuth window).
+        azimuth_rad: f8 [w], the middle of each column's rays, for a rough selection.
+        spread_rad: largest deviation of a column's rays from it.
+        slope: f8 [h], the z of each row's rays divided by their length along x and y.
         step_ns, period_ns: from column to column (not rounded) and from sweep to sweep.
     """
 
@@ -49,7 +49,7 @@ class Beams:
         encoder = portable.TURN * (1.0 - np.arange(w) / w) if spinning else np.zeros(w)
         shape = (h, 1) if spinning else (h, w)
         altitude, azimuth = altitude.reshape(shape), azimuth.reshape(shape)
-        # A solid-state sensor has an angle for every pixel, counted the other way.
+        # A solid-state sensor has an angle for every pixel, with the opposite sign.
         sin_turn, cos_turn = portable.sin_cos(
             encoder[None, :] - (azimuth if spinning else -azimuth)
         )
@@ -69,7 +69,7 @@ class Beams:
         first, last = (int(column) for column in info.format.column_window)
         self.columns = np.arange(first, last + 1 + (w if last < first else 0)) % w
         self.columns.sort()
-        # For culling alone, which is generous: these need not be the same on every machine.
+        # Only for a generous selection: these values may differ between machines.
         heading = np.arctan2(direction[1], direction[0])
         flat = direction[:2].mean(axis=1)
         self.azimuth_rad = np.arctan2(flat[1], flat[0])
@@ -84,5 +84,5 @@ class Beams:
 def _turn(
     rotation: npt.NDArray[np.float64], vector: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """rotation [3, 3] times vectors [3, ...]."""
+    """Multiply rotation [3, 3] and vectors [3, ...]."""
     return np.stack([r[0] * vector[0] + r[1] * vector[1] + r[2] * vector[2] for r in rotation])

@@ -1,4 +1,4 @@
-"""The calibration of the simulated rig, as a file (DESIGN, section 5)."""
+"""The calibration of the simulated rig as a file (DESIGN, section 5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADER: Final = """\
 
 
 def calibration_text() -> str:
-    """The text of a ``calibration.yaml`` for the sensors camera, lidar, radar and imu."""
+    """Return the text of a ``calibration.yaml`` for the sensors camera, lidar, radar and imu."""
     lines = [_HEADER + "sensors:"]
     places = {
         "camera": mounts.CAMERA,

@@ -1,7 +1,7 @@
-"""A camera that needs no hardware: pictures of the simulated world, the same for the same seed.
+"""A camera without hardware: pictures of the simulated world, identical for the same seed.
 
-Each picture carries its own number twice: in digits for people, with its time below, and as a
-strip of 32 dark and bright blocks that survives JPEG, so that a recording can be checked for
+Each picture contains its own number twice: in digits for people, with its time below, and as a
+strip of 32 dark and bright blocks that survives JPEG.  A recording can be checked with it for
 missing or repeated frames (`read_frame_number`).
 """
 
@@ -18,13 +18,13 @@ from drivers.sim.world import World, mounts, portable
 Image = npt.NDArray[np.uint8]
 
 BLUR_INSTANTS = 4
-"""Pictures of which a long exposure is the mean."""
+"""Number of pictures whose mean is a long exposure."""
 
 _NOISE_SIGMA = 1.5
 _NOISE_SPARE = 1 << 16
 _STRIP_BITS = 32
 _DARK, _BRIGHT = 16, 235
-_DIGITS = (  # 3 columns by 5 rows, one row a number, the left column in the highest bit
+_DIGITS = (  # 3 columns by 5 rows, one number per row, the left column in the highest bit
     (7, 5, 5, 5, 7),
     (2, 6, 2, 2, 7),
     (7, 1, 7, 4, 7),
@@ -41,11 +41,11 @@ _POINT = 10
 
 
 class SimulatedCamera:
-    """Draws picture `k` of an endless sequence; any `k` at any time, without state.
+    """Draws picture `k` of an endless sequence, in any order, without state.
 
-    Picture k ends at world time k / fps: that is when its last row has been read.  With a rolling
-    shutter row v of `height` is taken ``readout_s * (height - 1 - v) / height`` earlier; an
-    exposure begins `exposure_s` before that.
+    Picture k ends at world time k / fps, when its last row is read out.  With a rolling shutter,
+    row v of `height` is taken ``readout_s * (height - 1 - v) / height`` earlier; an exposure begins
+    `exposure_s` before that.
 
     >>> camera = SimulatedCamera(World("drive", seed=0), Lens.default(320, 240))
     >>> image = camera.frame(17)        # uint8 [240, 320, 3], BGR; the caller may keep it
@@ -53,15 +53,15 @@ class SimulatedCamera:
     17
 
     Args:
-        world: what is seen.
-        lens: how it is seen; its size is the picture's.
-        mount: from where; z forward, x right, y down.
-        fps: pictures a second.
+        world: the world.
+        lens: the projection; its size is the picture's size.
+        mount: the camera's place; z forward, x right, y down.
+        fps: pictures per second.
         readout_s: of the rolling shutter, from first to last row; 0: all rows at once.
-        exposure_s: what moves is blurred by so much; 0: not at all.
+        exposure_s: duration that blurs moving objects; 0: no blur.
         gain: brightness, 1 is normal.
-        noise: scale of the pixels' noise, 0 for none.
-        seed: of the noise; the world's unless given.
+        noise: scale of the pixels' noise; 0: no noise.
+        seed: of the noise; default: the world's.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class SimulatedCamera:
         self._gain = gain
         self._palette = palette(gain)[:, None]
         self._seed = world.seed if seed is None else seed
-        self.outlines = Outlines(world, lens, mount, readout_s)  # refuses a bad lens at once
+        self.outlines = Outlines(world, lens, mount, readout_s)  # rejects an invalid lens
         self._backdrop = Backdrop(world, lens, mount)
         self.bonnet = bonnet(lens, mount)
         self._glyphs = _glyphs(max(1, lens.height // 180))
         self._noise = _noise(self._seed, noise, 3 * lens.width * lens.height) if noise else None
 
     def frame(self, index: int, without: frozenset[int] = frozenset()) -> Image:
-        """Picture `index` (0 and up): uint8 [height, width, 3], BGR, newly made.
+        """Return picture `index` (from 0) as a new array: uint8 [height, width, 3], BGR.
 
         Args:
             index: its number.
-            without: numbers of targets (in `World.targets`) that are left out.
+            without: numbers of targets (in `World.targets`) that are omitted.
         """
         t_s = index / self.fps
         if not self._exposure_s:
@@ -155,14 +155,14 @@ class SimulatedCamera:
 
 
 def strip_block_px(width: int) -> int:
-    """Side of one block of the number strip, in pixels."""
+    """Return the side of one block of the number strip, in pixels."""
     return max(1, width // 40)
 
 
 def read_frame_number(image: Image) -> int:
-    """The number (modulo 2^32) in a picture's strip, uint8 [height, width, 3].
+    """Read the number (modulo 2^32) in a picture's strip, uint8 [height, width, 3].
 
-    Survives JPEG from a width of 160 on, where a block is four pixels wide.
+    The strip survives JPEG from a width of 160 on, where a block is four pixels wide.
     """
     block = strip_block_px(image.shape[1])
     strip = image[:block, : _STRIP_BITS * block].mean(axis=(0, 2))
@@ -171,14 +171,14 @@ def read_frame_number(image: Image) -> int:
 
 
 def _noise(seed: int, scale: float, values: int) -> npt.NDArray[np.uint8]:
-    """What is added to and taken from a picture's values, u1 [2, values + _NOISE_SPARE]."""
+    """Return the amounts to add to and subtract from pixels, u1 [2, values + _NOISE_SPARE]."""
     sigma = scale * _NOISE_SIGMA
     noise = np.rint(sigma * portable.normal(seed, "pixels", 0, values + _NOISE_SPARE))
     return np.stack([np.clip(noise, 0, 255), np.clip(-noise, 0, 255)]).astype(np.uint8)
 
 
 def _glyphs(scale: int) -> Image:
-    """Digits and a point, uint8 [11, 7 * scale, 5 * scale]: bright on dark, with a margin."""
+    """Return digits and a point, uint8 [11, 7 * scale, 5 * scale]: bright on dark, with margin."""
     bits = np.array(_DIGITS, np.uint8)[..., None] >> np.array([2, 1, 0], np.uint8) & 1
     cells = np.pad(bits, ((0, 0), (1, 1), (1, 1)))
     levels = np.where(cells, _BRIGHT, _DARK).astype(np.uint8)

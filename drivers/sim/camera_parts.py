@@ -1,7 +1,7 @@
-"""What a simulated camera sends: parts of a ``multipart/x-mixed-replace`` stream.
+"""The bytes of a simulated camera: parts of a ``multipart/x-mixed-replace`` stream.
 
-The emulated camera sends these bytes through a socket; ``sim:`` hands the same bytes to the same
-parser without one.
+The emulated camera sends these bytes through a socket; ``sim:`` passes the same bytes directly to
+the same parser.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NUMBER_HEADER: Final = "X-Frame-Number"
 
 
 def part(jpeg: bytes | memoryview, number: int, t_device_ns: int) -> bytes:
-    """One picture as it goes over the wire, with its number and the camera's time."""
+    """Return one picture in the wire format, with its number and the camera's time."""
     seconds, rest_ns = divmod(t_device_ns, 1_000_000_000)
     head = (
         f"--{BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n"
@@ -28,23 +28,23 @@ def part(jpeg: bytes | memoryview, number: int, t_device_ns: int) -> bytes:
 
 
 def simulated_jpeg(camera: SimulatedCamera, index: int, quality: int) -> bytes:
-    """Picture `index` of a simulated camera, encoded as a camera's own encoder would."""
+    """Return picture `index` of a simulated camera as the JPEG of the camera's own encoder."""
     return encoded(camera.frame(index), quality)
 
 
 def encoded(image: Image, quality: int) -> bytes:
-    """An image as JPEG; ValueError where OpenCV cannot."""
+    """Encode an image as JPEG; ValueError if OpenCV cannot encode it."""
     jpeg = encode_jpeg(image, quality)
     if jpeg is None:
-        raise ValueError(f"an image {list(image.shape)} that OpenCV cannot encode")
+        raise ValueError(f"OpenCV cannot encode an image {list(image.shape)}")
     return bytes(jpeg)
 
 
 class SimulatedPicture(Mapping[str, list[bytes]]):
-    """Data of one sample: the picture is drawn, encoded and parsed when it is asked for.
+    """Data of one sample: the picture is drawn, encoded and parsed on access.
 
-    A driver that comes back in mid-session skips what has gone by; of an endless simulated source
-    these may be many hours.
+    A driver that restarts during a session skips the samples up to the present time; an endless
+    simulated source may have many hours of them.
 
     >>> data = SimulatedPicture(camera, 17, quality=90, channel="video.avi")
     >>> (jpeg,) = data["video.avi"]

@@ -1,4 +1,4 @@
-"""Packets of a capture card behind a radar whose frames are made when they are needed."""
+"""Packets of a capture card behind a radar whose frames are made on demand."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Frame = npt.NDArray[np.int16]
 
 
 class FramePackets:
-    """What a card sends of an endless sequence of frames, from any of them on.
+    """A card's packets of an endless sequence of frames, beginning at any frame.
 
     >>> packets = FramePackets(radar.frame, chirp.frame_bytes)
     >>> packets.holding(7)           # u1 [n, 1466]: all that hold bytes of frame 7
 
-    The packets at a frame's edges hold bytes of its neighbours too, which are made for that; the
-    last few frames are kept, so that each is made once where they are asked for in order.
+    The packets at a frame's edges also hold bytes of its neighbours, which are made too.  The
+    latest frames are cached, so that each frame is made once if frames are requested in order.
 
     Args:
         frame: makes frame k, int16 of any shape.
-        frame_bytes: of one.
+        frame_bytes: size of one frame.
     """
 
     def __init__(self, frame: Callable[[int], Frame], frame_bytes: int) -> None:
@@ -32,7 +32,7 @@ class FramePackets:
         self._made: dict[int, Bytes] = {}
 
     def holding(self, index: int) -> Bytes:
-        """All packets, u1 [n, 1466], that hold bytes of frame `index` (from 0)."""
+        """Return all packets, u1 [n, 1466], that hold bytes of frame `index` (from 0)."""
         first = index * self._size // PAYLOAD_BYTES
         end = -(-(index + 1) * self._size // PAYLOAD_BYTES)
         begin, stop = first * PAYLOAD_BYTES, end * PAYLOAD_BYTES
@@ -57,10 +57,10 @@ class FramePackets:
 
 
 class CardBuffer:
-    """The card's buffer between what a radar sends and the packets that are full.
+    """The card's buffer for a radar's bytes that do not fill a packet yet.
 
     Attributes:
-        sent: packets so far.
+        sent: number of full packets.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class CardBuffer:
         self._rest = np.empty(0, np.uint8)
 
     def push(self, frame: Frame) -> Bytes:
-        """Take a frame; the packets, u1 [n, 1466], that are full with it."""
+        """Add a frame; return the packets, u1 [n, 1466], that it fills."""
         parts = (self._rest, np.ascontiguousarray(frame).reshape(-1).view(np.uint8))
         data = np.concatenate(parts)
         count = len(data) // PAYLOAD_BYTES
@@ -79,5 +79,5 @@ class CardBuffer:
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait for a packet to be full."""
+        """Number of bytes in the partial packet."""
         return len(self._rest)

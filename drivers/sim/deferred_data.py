@@ -1,7 +1,8 @@
-"""Data of a sample that is made when it is asked for.
+"""Data of a sample that is made on access.
 
-A driver that comes back in the middle of a session skips what has gone by: of an endless simulated
-source these may be many hours, whose stamps cost nothing and whose data would cost hours.
+A driver that restarts during a session skips the samples up to the present time.  An endless
+simulated source may have many hours of them; their stamps cost nothing, their data would cost
+hours.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class DeferredData(Mapping[str, npt.NDArray[Any]]):
-    """A mapping of arrays that `make` makes at the first look into it.
+    """A mapping of arrays that `make` makes at the first access.
 
     >>> data = DeferredData(lambda: {"acc": np.zeros((1, 3), "<f4")})
     >>> data["acc"].shape
@@ -42,7 +43,7 @@ class DeferredData(Mapping[str, npt.NDArray[Any]]):
         return len(self._arrays())
 
     def row(self, k: int) -> DeferredData:
-        """Data of sample `k` alone, of a batch."""
+        """Return the data of sample `k` of a batch."""
         return DeferredData(
             lambda: {n: np.ascontiguousarray(v[k : k + 1]) for n, v in self._arrays().items()}
         )

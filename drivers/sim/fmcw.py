@@ -1,13 +1,13 @@
-"""Beat signals of point scatterers as an FMCW radar's ADC samples them.
+"""Beat signals of point scatterers, as sampled by an FMCW radar's ADC.
 
-The phase of the beat at time t' of a ramp that starts at frequency f0 with slope S, of an echo that
-took tau, is ``f0 tau + S tau t' - S tau^2 / 2`` turns (TI, "Programming Chirp Parameters in TI
-Radar Devices", SWRA553, section 2).  tau is taken exactly for every chirp, transmitter and
-receiver, and as changing evenly within a chirp.
+The phase of the beat at time t' of a ramp that starts at frequency f0 with slope S, for an echo
+with the delay tau, is ``f0 tau + S tau t' - S tau^2 / 2`` turns (TI, "Programming Chirp Parameters
+in TI Radar Devices", SWRA553, section 2).  tau is exact for every chirp, transmitter and receiver,
+and changes evenly within a chirp.
 
 A frame is a matrix product for every loop: antennas by scatterers times scatterers by samples.
 Amplitudes and tones are whole numbers in float64 below 2^53 in all sums, so that the product has
-the same bits whatever the order in which a BLAS adds, and with or without fused additions.
+the same bits in any order of a BLAS's additions, and with or without fused additions.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ NOISE_UNIT: Final = 16  # parts of an ADC's step
 
 _TURN_BITS: Final = 14
 _TURN: Final = 1 << _TURN_BITS
-_TONE: Final = 1 << 14  # what stands for 1 in the tones,
-_GAIN: Final = 1 << 10  # and in the amplitudes: 2^24 * 2^14 * 2^10 are below 2^53
+_TONE: Final = 1 << 14  # scale of the tones
+_GAIN: Final = 1 << 10  # scale of the amplitudes: 2^24 * 2^14 * 2^10 are below 2^53
 _STEP_BITS: Final = 40
 _LOUDEST: Final = float(1 << 20)  # amplitude, in steps of the ADC
-_PRODUCT: Final = 240_000  # multiplications at a time
-_LOOPS: Final = 4  # at a time: what is computed with stays in the cache
+_PRODUCT: Final = 240_000  # multiplications per product
+_LOOPS: Final = 4  # loops per product: the operands stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
 class Scatterers:
-    """Points as the radar sees them during one frame.
+    """Points in the radar's view during one frame.
 
     Attributes:
         place_m: f8 [n, 3], in the radar's frame at the middle of the frame.
-        velocity_m_s: f8 [n, 3], there and then.
+        velocity_m_s: f8 [n, 3], in the same frame at the same time.
         acceleration_m_s2: f8 [n, 3].
         amplitude: f8 [n], of the tone in steps of the ADC.
     """
@@ -96,10 +96,10 @@ class BeatSignal:
         return self._chirp.frame_length, self._parts, device.tx * device.rx, self._samples
 
     def frame(self, points: Scatterers, noise: npt.NDArray[np.int16] | None) -> Frame:
-        """One frame, int16 chirp.shape, newly made; what is too loud saturates.
+        """Return one frame as a new array, int16 chirp.shape; too strong signals saturate.
 
         Args:
-            points: what is there; may be none.
+            points: the scatterers; may be empty.
             noise: int16 `noise_shape`, in 1 / NOISE_UNIT steps of the ADC.
         """
         chirp = self._chirp
@@ -128,7 +128,7 @@ class BeatSignal:
         return frame
 
     def _groups(self, count: int) -> Iterator[slice]:
-        """Scatterers so few at a time that a BLAS sees no use in threads, which would cost more."""
+        """Split the scatterers: a BLAS starts no threads for small groups, which costs less."""
         _, _, antennas, samples = self.noise_shape
         size = max(1, _PRODUCT // (2 * antennas * samples))
         for first in range(0, count, size):
@@ -137,12 +137,12 @@ class BeatSignal:
     def _sum(
         self, antenna_phase: npt.NDArray[np.int64], loudness: Floats, at: npt.NDArray[np.int64]
     ) -> Floats:
-        """The sum of tones, whole numbers [loops, 2 or 1, antennas, samples].
+        """Return the sum of tones, whole numbers [loops, 2 or 1, antennas, samples].
 
         Args:
             antenna_phase: [loops, antennas, n], of each tone's middle.
             loudness: [n].
-            at: [loops, n, samples], phases of the tones before those.
+            at: [loops, n, samples], phases of the tones before `antenna_phase` is added.
         """
         size, count, samples = at.shape
         tones = np.empty((size, 2 * count, samples))
@@ -157,10 +157,10 @@ class BeatSignal:
         return out
 
     def _phases(self, points: Scatterers) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Phases at the middle of the samples, and how they grow from sample to sample.
+        """Return the phases at the middle of the samples, and their growth per sample.
 
         Returns:
-            int64 [loops, antennas, n], in `_TURN` to a turn; f8 [loops, n], in turns.
+            int64 [loops, antennas, n], `_TURN` per turn; f8 [loops, n], in turns.
         """
         chirp = self._chirp
         t = self._times_s[..., None]
@@ -192,12 +192,12 @@ class BeatSignal:
         return np.moveaxis(phase.reshape(count, loops, -1), 0, -1).copy(), beat.T
 
     def _lay_out(self, signal: npt.NDArray[np.int16], frame: Frame) -> None:
-        """Put [loops, 2 or 1, antennas, samples] into the lanes' order."""
+        """Write [loops, 2 or 1, antennas, samples] into the lanes' order."""
         size, _, antennas, samples = signal.shape
         if self._parts == 1:
             frame[...] = signal.reshape(frame.shape)
             return
-        # Two samples' values of a kind stand side by side: one 32-bit word.
+        # Two samples' values of the same kind are adjacent: one 32-bit word.
         words = signal.view("<u4")
         lanes = frame.view("<u4").reshape(size, antennas, samples // 2, 2)
         lanes[..., int(self._q_first)] = words[:, 0]

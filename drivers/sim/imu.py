@@ -1,7 +1,7 @@
-"""What an IMU feels on the simulated vehicle, as a function of the sample's number alone.
+"""An IMU's measurements on the simulated vehicle, as a function of the sample's number only.
 
-Specific force and rate of turn are those of the world's trajectory at the sensor's own place, in
-its own axes; on them lie a bias and white noise of an MTi's size.
+Specific force and rate of turn follow from the world's trajectory at the sensor's own place, in
+its own axes.  A bias and white noise of an MTi's size are added.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ BOOT_NS = 60_000_000_000
 """The device has been running for a minute when the source starts."""
 
 _NOISE_BLOCK = 1024
-_POLE = 1e-9  # so near to straight up or down, roll and yaw are one
+_POLE = 1e-9  # this near to straight up or down, roll and yaw are the same rotation
 ACC_NOISE, AVEL_NOISE = 0.004, 0.0012
 """Standard deviations of white noise per sample, m/s^2 and rad/s."""
 ACC_BIAS, AVEL_BIAS = 0.02, 0.0006
-"""Standard deviations from device to device of the constant biases, m/s^2 and rad/s."""
+"""Standard deviations between devices of the constant biases, m/s^2 and rad/s."""
 
 Floats = npt.NDArray[np.float64]
 Times = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class ImuSamples:
 
 
 class SimulatedImu:
-    """An endless, deterministic IMU: the same sample numbers give the same bytes, however cut.
+    """An endless, deterministic IMU: the same sample numbers give the same bytes in any batches.
 
     Usage::
 
@@ -61,11 +61,11 @@ class SimulatedImu:
         batch = imu.samples(first=0, count=10)
 
     Args:
-        rate_hz: samples a second, at most 10000 (the device clock's ticks tell them apart).
-        world: what the vehicle does.
-        mount: where the sensor sits.
-        noise: scale of bias and noise; 0 for none.
-        seed: of bias and noise; the world's unless given.
+        rate_hz: samples per second, at most 10000, the rate of the device clock's ticks.
+        world: the world, with the vehicle's motion.
+        mount: the sensor's place.
+        noise: scale of bias and noise; 0: none.
+        seed: of bias and noise; default: the world's.
 
     Attributes:
         bias: f8 [6], constant error of acc and avel.
@@ -92,21 +92,21 @@ class SimulatedImu:
 
     @property
     def rate_hz(self) -> float:
-        """Samples a second."""
+        """Samples per second."""
         return self._rate_hz
 
     def stamps(self, first: int, count: int) -> tuple[Times, Times]:
-        """`ImuSamples.t_ns` and `t_dev_ns` of samples, which cost next to nothing."""
+        """Return `ImuSamples.t_ns` and `t_dev_ns` of samples, at almost no cost."""
         t_ns = np.rint(np.arange(first, first + count) * (1e9 / self._rate_hz)).astype(np.int64)
         return t_ns, (t_ns + BOOT_NS) // TICK_NS * TICK_NS
 
     def samples(self, first: int, count: int) -> ImuSamples:
-        """Samples `first` to `first + count - 1`; sample 0 is at world time 0."""
+        """Return samples `first` to `first + count - 1`; sample 0 is at world time 0."""
         t_ns, t_dev_ns = self.stamps(first, count)
         motion = self._world.trajectory.motion(t_ns / 1e9)
         turn = motion.angular_rate_rad_s
         force = motion.acceleration_m_s2 + np.array([0.0, 0.0, GRAVITY_M_S2])
-        # The sensor does not sit in the rig's origin: it is thrown outwards, and swings.
+        # Away from the rig's origin, the rig's rotation adds acceleration to the sensor.
         swing = portable.cross(motion.angular_acceleration_rad_s2, self._lever_m)
         outwards = portable.cross(turn, portable.cross(turn, self._lever_m))
         in_rig = portable.rotate_back(motion.rotation, force) + swing + outwards
@@ -129,7 +129,7 @@ class SimulatedImu:
         )
 
     def _noise_of(self, first: int, count: int) -> Floats:
-        """Noise by sample number: each block of samples has numbers of its own."""
+        """Return the noise by sample number: each block of samples has its own random numbers."""
         parts = [np.empty((0, 6))]
         stop = first + count
         while first < stop:
@@ -144,7 +144,7 @@ class SimulatedImu:
 
 
 def angles(rotation: Floats) -> Floats:
-    """Roll, pitch, yaw in rad, [n, 3], of rotations [n, 3, 3]; looking straight up, roll is 0."""
+    """Return roll, pitch, yaw in rad, [n, 3], of rotations [n, 3, 3]; straight up, roll is 0."""
     r = rotation
     level = np.sqrt(r[:, 0, 0] * r[:, 0, 0] + r[:, 1, 0] * r[:, 1, 0])
     pole = level < _POLE

@@ -18,7 +18,7 @@ _EXACT: Final = 1e-13
 
 @dataclass(frozen=True, slots=True)
 class Lens:
-    """From directions to pixels; pixel (0, 0) is the middle of the first one, as in OpenCV.
+    """Maps directions to pixels; pixel (0, 0) is the middle of the first pixel, as in OpenCV.
 
     A point (X, Y, Z) in the camera's axes (z forward, x right, y down) has x = X / Z, y = Y / Z,
     r2 = x^2 + y^2, and with D = 1 + k1 r2 + k2 r2^2 + k3 r2^3 the pixel::
@@ -47,20 +47,20 @@ class Lens:
         focal_px: float | None = None,
         distortion: tuple[float, float, float, float, float] = DISTORTION,
     ) -> Lens:
-        """Looks through the picture's middle; 67 degrees along its longer side unless told."""
+        """Make a centred lens; default: 67 degrees along the picture's longer side."""
         focal_px = focal_px or FOCAL_PER_SIDE * max(width, height)
         return cls(width, height, focal_px, ((width - 1) / 2, (height - 1) / 2), distortion)
 
     def project(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Pixel coordinates (u, v) of the directions x = X / Z, y = Y / Z, of any shape."""
+        """Return pixel coordinates (u, v) of directions x = X / Z, y = Y / Z, of any shape."""
         dx, dy = self._distort(x, y)
         return self.focal_px * dx + self.centre_px[0], self.focal_px * dy + self.centre_px[1]
 
     def unproject(self, u: Floats, v: Floats) -> tuple[Floats, Floats]:
-        """Directions (x, y) of pixels, by Newton's method; the inverse of `project`.
+        """Return directions (x, y) of pixels, by Newton's method; the inverse of `project`.
 
         Raises:
-            ValueError: the lens folds its picture, so that no direction belongs to some pixel.
+            ValueError: the distortion folds the picture, so that some pixels have no direction.
         """
         target_x = (u - self.centre_px[0]) / self.focal_px
         target_y = (v - self.centre_px[1]) / self.focal_px
@@ -88,7 +88,7 @@ class Lens:
         return x, y
 
     def parameters(self) -> dict[str, Any]:
-        """As under ``parameters`` of an ``opencv-pinhole`` in a calibration file."""
+        """Return the ``parameters`` of an ``opencv-pinhole`` in a calibration file."""
         names = ("k1", "k2", "p1", "p2", "k3")
         return {
             "fx": self.focal_px,

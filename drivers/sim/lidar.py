@@ -1,12 +1,12 @@
-"""What a simulated Ouster sees of the world: ranges, reflectivity, near infrared, and its IMU.
+"""The measurements of a simulated Ouster: ranges, reflectivity, near infrared, and its IMU.
 
 Every column is cast at its own time: vehicle and targets move while the sensor turns.  Column c of
-sweep k is measured at world time ``(k + c / columns) * period``; the device's clock shows one
-second more.  The k-th sweep never depends on the one before.
+sweep k is measured at world time ``(k + c / columns) * period``; the device's clock is one second
+ahead.  A sweep never depends on the previous sweep.
 
-The frame of the mount (``T_sensor_rig``) is Ouster's *sensor frame*, the one in which ouster-sdk's
-``XYZLut(info)`` gives its points.  An extrinsic matrix in the metadata (``sensor_to_body``) is
-not applied here, so points made with ``use_extrinsics=True`` lie elsewhere.
+The frame of the mount (``T_sensor_rig``) is Ouster's *sensor frame*, the frame of the points from
+ouster-sdk's ``XYZLut(info)``.  An extrinsic matrix in the metadata (``sensor_to_body``) is not
+applied here, so points made with ``use_extrinsics=True`` have other coordinates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START_NS: Final = 1_000_000_000
 _NOISE_MM: Final = 8.0
 _NOISE_UNIT: Final = 16  # parts of a millimetre
 _NOISE_SPARE: Final = 1 << 16
-_REACH: Final = {"OS-0": 22.0, "OS-1": 55.0, "OS-2": 100.0}  # m, of a diffuse surface of 10 %
+_REACH: Final = {"OS-0": 22.0, "OS-1": 55.0, "OS-2": 100.0}  # m, for a diffuse surface of 10 %
 _DIVERGENCE: Final = {"OS-0": 3.1e-3, "OS-1": 1.6e-3, "OS-2": 0.8e-3}  # rad, half of the beam
 _RFL_NOISE, _NIR_NOISE = 1.5, 12.0
 _SUNLIGHT, _SKYLIGHT, _SKY_NIR = 900.0, 500.0, 260.0
@@ -39,7 +39,7 @@ Image = npt.NDArray[Any]
 
 
 def default_info(core: Any, mode: str, beams: int) -> Any:
-    """Metadata of a sensor with the design values of an OS-1: SensorInfo of ouster-sdk.
+    """Make metadata of a sensor with the design values of an OS-1: SensorInfo of ouster-sdk.
 
     Args:
         core: the module ouster.sdk.core.
@@ -71,18 +71,18 @@ class LidarScene:
     >>> scene.sweep(0)["RANGE"].shape
     (128, 1024)
 
-    Ranges are rounded to what the sensor's profile can carry (8 mm with RNG15_RFL8_NIR8, else
-    1 mm); where nothing is met, or too little light comes back, they are 0.  Of a profile with
-    two returns the first is the nearer one; there is a second where a beam grazes the outline of
-    a target, so that a part of it goes on to what is behind.
+    Ranges are rounded to the resolution of the sensor's profile (8 mm with RNG15_RFL8_NIR8, else
+    1 mm); without a surface, or with too little returned light, they are 0.  In a profile with two
+    returns, the first is the nearer one.  There is a second return where a beam grazes the outline
+    of a target, so that a part of the beam continues to the surface behind.
 
     Args:
         core: the module ouster.sdk.core.
-        info: the sensor's SensorInfo; its profile says which fields there are.
-        world: what is there to be seen.
-        mount: where the sensor sits in the rig.
+        info: the sensor's SensorInfo; its profile defines the fields.
+        world: the world.
+        mount: the sensor's place in the rig.
         seed: of the noise.
-        noise: its scale; 0 means none.  1 stands for 8 mm of range.
+        noise: scale of the noise; 0: no noise.  1 means 8 mm of range.
 
     Attributes:
         fields: dtypes of the sweeps' fields, by ouster-sdk's names.
@@ -120,7 +120,7 @@ class LidarScene:
         beam = divergence if "RANGE2" in sent else None
         self._view = View(world, mount, self.rays, beam, self._reach_m * np.sqrt(10 * materials))
         self._seed, self._noise = seed, noise
-        # Each sweep's noise is the sum of two cuts of this, as good as new every time.
+        # Each sweep's noise is the sum of two cuts of this array, like newly drawn noise.
         pixels = self.beams * self.columns + _NOISE_SPARE
         scale = _NOISE_MM * _NOISE_UNIT * noise / float(np.sqrt(2.0))
         drawn = portable.normal(seed, "lidar", 0, pixels) * scale
@@ -131,7 +131,7 @@ class LidarScene:
         self._imu_to_rig = portable.product(mount.rotation, place[:3, :3])
 
     def sweep(self, index: int) -> Mapping[str, Image]:
-        """The sweep's fields by ouster-sdk's names, each [beams, columns], ranges in mm."""
+        """Return the sweep's fields by ouster-sdk's names, [beams, columns], ranges in mm."""
         first, second = self._view.look(index * self.period_ns * 1e-9)
         fields = self._returns(first, index, "", 1.0)
         if second is not None:
@@ -146,7 +146,7 @@ class LidarScene:
         return {name: fields[name] for name in self.fields}
 
     def _returns(self, seen: Seen, index: int, suffix: str, share: float) -> dict[str, Image]:
-        """Range and reflectivity of what sends back enough of the `share` of light it gets."""
+        """Range and reflectivity of surfaces that return enough of their `share` of the light."""
         distance = seen.distance
         dim = np.float32(10 * share * self._reach_m * self._reach_m)
         bright = seen.reflectivity * seen.cosine
@@ -172,7 +172,7 @@ class LidarScene:
         }
 
     def _ambient(self, seen: Seen, index: int) -> Image:
-        """Near infrared light of sun and sky, also from where no return comes."""
+        """Near infrared light of sun and sky, also for pixels without a return."""
         light = seen.sunlight * np.float32(_SUNLIGHT)
         light += np.float32(_SKYLIGHT)
         light *= seen.reflectivity
@@ -184,7 +184,7 @@ class LidarScene:
         return light.astype("<u2") & np.uint16(top)
 
     def _cut(self, index: int, which: int) -> npt.NDArray[np.int16]:
-        """Noise of a sweep, int16 [beams, columns], in 1 / _NOISE_UNIT mm."""
+        """Return the noise of a sweep, int16 [beams, columns], in 1 / _NOISE_UNIT mm."""
         starts = portable.bits(self._seed, "lidarcut", index, 6)[2 * which : 2 * which + 2]
         pixels = self.beams * self.columns
         one, two = (int(start) % _NOISE_SPARE for start in starts)
@@ -192,32 +192,32 @@ class LidarScene:
         return np.asarray(drawn).reshape(self.beams, self.columns)
 
     def column_times(self, index: int) -> npt.NDArray[np.uint64]:
-        """Device time u8 ns of each column, [columns]; 0 for columns that are not measured."""
+        """Return the device time u8 ns of each column, [columns]; 0 for unmeasured columns."""
         times = np.zeros(self.columns, "<u8")
         at = (self.rays.columns * self.period_ns + self.columns // 2) // self.columns
         times[self.rays.columns] = (START_NS + index * self.period_ns + at).astype("<u8")
         return times
 
     def end_time(self, index: int) -> int:
-        """Device time in ns of the sweep's last measured column."""
+        """Return the device time in ns of the sweep's last measured column."""
         last = int(self.rays.columns[-1])
         at = (last * self.period_ns + self.columns // 2) // self.columns
         return START_NS + index * self.period_ns + at
 
     def imu_count(self, until_ns: int, rate_hz: float) -> int:
-        """How many IMU samples have a device time up to `until_ns`."""
+        """Return the number of IMU samples with a device time up to `until_ns`."""
         count = int((until_ns - START_NS) * rate_hz / 1e9) + 2
         while round((count - 1) * (1e9 / rate_hz)) + START_NS > until_ns:
             count -= 1
         return count
 
     def imu_times(self, first: int, count: int, rate_hz: float) -> npt.NDArray[np.int64]:
-        """Device time in ns of the IMU's samples `first` to `first + count - 1`."""
+        """Return the device times in ns of the IMU's samples `first` to `first + count - 1`."""
         numbers = np.arange(first, first + count)
         return np.asarray(START_NS + np.rint(numbers * (1e9 / rate_hz)).astype(np.int64))
 
     def imu(self, first: int, count: int, rate_hz: float) -> dict[str, Image]:
-        """The built-in IMU's samples `first` to `first + count - 1`, in its own axes.
+        """Return the built-in IMU's samples `first` to `first + count - 1`, in its own axes.
 
         ``acc`` f4 [count, 3], specific force in m/s^2; ``avel`` f4 [count, 3], rate of turn in
         rad/s.

@@ -1,4 +1,4 @@
-"""One sweep of rays through the world: which surface each beam meets first, and which behind it."""
+"""One sweep of rays through the world: the first surface that each beam meets, and the second."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from drivers.sim.world.mounts import Mount
 Floats = npt.NDArray[np.float64]
 
 HORIZON_M: Final = 260.0
-"""Nothing is looked for beyond."""
+"""Farther surfaces are ignored."""
 
-_SUN: Final = (0.48, 0.36, 0.8)  # unit vector towards it, in the world
-_INTERVALS: Final = 16  # of a sweep, between which targets move evenly (to 0.03 mm)
-_JUMP_M: Final = 3.0  # more than any target moves in an interval: it was put elsewhere
-_NEAR_M: Final = 0.1  # more than the beams' origins are away from the sensor's
+_SUN: Final = (0.48, 0.36, 0.8)  # unit vector towards the sun, in the world
+_INTERVALS: Final = 16  # intervals per sweep in which targets move evenly (to 0.03 mm)
+_JUMP_M: Final = 3.0  # a target that moves farther in an interval was relocated
+_NEAR_M: Final = 0.1  # more than the distance of the beams' origins from the sensor's origin
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Seen:
     """The surfaces of one return.
 
     Attributes:
-        distance: f4 [h, w] m along the ray, inf for none.
+        distance: f4 [h, w] m along the ray, inf without a surface.
         reflectivity: f4 [h, w], 0 to 1.
         cosine: f4 [h, w], of the angle between ray and normal.
         sunlight: f4 [h, w], cosine of the sun's angle to the normal, 0 in the shade.
@@ -44,7 +44,7 @@ class Seen:
 
 @dataclass(slots=True)
 class _Layer:
-    """Distances, and whose they are: 0 the ground, else 1 + FACES * (place in the list) + face."""
+    """Distances, and surfaces: 0 the ground, else 1 + FACES * (place in the list) + face."""
 
     distance: Image
     code: npt.NDArray[np.int16]
@@ -59,7 +59,7 @@ class _Layer:
         )
 
     def cut(self, rows: slice, columns: slice) -> _Layer:
-        """Views of a part."""
+        """Return views of a part."""
         return _Layer(
             self.distance[rows, columns], self.code[rows, columns], self.cosine[rows, columns]
         )
@@ -72,7 +72,7 @@ class _Layer:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A target that rays may meet, and which ones; nothing of it is nearer than `gap_m`."""
+    """A target, and the rays that may meet it; no part of it is nearer than `gap_m`."""
 
     number: int
     runs: list[slice]
@@ -84,12 +84,12 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Rays:
-    """Rays in the world's axes, seen from where the sensor is at the time of each column.
+    """Rays in the world's axes, relative to the sensor's position at the time of each column.
 
     Attributes:
         t_s: f8 [w], of the columns.
         position: f8 [w, 3], of the sensor.
-        origin: f4 [3, h or 1, w], from there.
+        origin: f4 [3, h or 1, w], relative to the position.
         direction: f4 [3, h, w].
     """
 
@@ -99,7 +99,7 @@ class _Rays:
     direction: Image
 
     def cut(self, rows: slice, columns: slice) -> _Rays:
-        """Views of a part."""
+        """Return views of a part."""
         tall = slice(None) if self.origin.shape[1] == 1 else rows
         return _Rays(
             self.t_s[columns],
@@ -110,23 +110,23 @@ class _Rays:
 
 
 class View:
-    """Looks at the world from a moving sensor, each column at its own time.
+    """Casts a moving sensor's rays into the world, each column at its own time.
 
     >>> first, second = View(world, mount, beams, divergence=None, reach_m=reach).look(t_s=1.0)
 
     Args:
-        world: what there is.
+        world: the world.
         mount: of the sensor.
         beams: its rays.
-        divergence: half of the beam's in rad, where second returns are wanted.
-        reach_m: f8 [targets], from where on each target is too dim to be seen.
+        divergence: half of the beam's divergence in rad; None: no second returns.
+        reach_m: f8 [targets], distance beyond which each target is too dim.
     """
 
     def __init__(
         self, world: World, mount: Mount, beams: Beams, divergence: float | None, reach_m: Floats
     ) -> None:
         self._world, self._beams, self._divergence = world, beams, divergence
-        self._ground = world.ground  # made now, not in the middle of the first sweep
+        self._ground = world.ground  # made now, so that it does not delay the first sweep
         self._rotation, self._translation = mount.rotation, mount.translation
         self._reach_m = np.minimum(reach_m, HORIZON_M)
         self._half = world.sizes_m / 2
@@ -137,7 +137,7 @@ class View:
         self._poles = [target.kind == "pole" for target in world.targets]
 
     def sensor(self, t_s: Floats) -> tuple[Floats, Floats]:
-        """Position f8 [n, 3] and rotation f8 [n, 3, 3] of the sensor in the world."""
+        """Return position f8 [n, 3] and rotation f8 [n, 3, 3] of the sensor in the world."""
         position, rotation = self._world.trajectory.pose(t_s)
         return (
             position + portable.rotate(rotation, self._translation),
@@ -145,7 +145,7 @@ class View:
         )
 
     def look(self, t_s: float) -> tuple[Seen, Seen | None]:
-        """The sweep that begins at world time `t_s`: first returns, and second ones if asked."""
+        """Return the first and second returns of the sweep that begins at world time `t_s`."""
         beams = self._beams
         h, w = beams.direction.shape[1:]
         step_s = beams.step_ns * 1e-9
@@ -161,7 +161,7 @@ class View:
             for columns in candidate.runs:
                 known, edges = (v[candidate.rows, columns] for v in (first.distance, grazed))
                 if candidate.gap_m - _NEAR_M > known.max() and not edges.any():
-                    continue  # hidden, also from what passes by an edge
+                    continue  # hidden, also from the parts of beams that pass an edge
                 hits = self._cast(candidate, rays.cut(candidate.rows, columns), columns, states)
                 near = first.cut(candidate.rows, columns)
                 far = second.cut(candidate.rows, columns) if second is not None else None
@@ -174,7 +174,7 @@ class View:
         return seen, self._surfaces(second, tables, rays)
 
     def _rays(self, times: Floats) -> _Rays:
-        """The sweep's rays in the world's axes."""
+        """Return the sweep's rays in the world's axes."""
         position, rotation = self.sensor(times)
         return _Rays(
             times,
@@ -186,9 +186,9 @@ class View:
     def _candidates(
         self, states: TargetStates, position: Floats, rotation: Floats
     ) -> list[_Candidate]:
-        """Targets within reach, with all columns and rows that may meet them.
+        """Return targets within reach, with all columns and rows that may meet them.
 
-        Generous: what is decided here changes only how long it takes.
+        The choice may include too many rays: it only affects the computing time.
         """
         away = states.centre_m - position
         distance = np.sqrt((away * away).sum(axis=2))
@@ -240,7 +240,7 @@ class View:
     def _rows(
         self, z: Floats, gap_m: Floats, jumps: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """First row, and the one after the last, of those that may meet what is at heights z."""
+        """Return the range [first, end) of rows that may meet points at the heights z."""
         low, high = z.min(axis=(1, 2)) - _NEAR_M, z.max(axis=(1, 2)) + _NEAR_M
         tall = np.maximum(np.abs(low), np.abs(high))
         near = np.sqrt(np.maximum(gap_m * gap_m - tall * tall, 0.0)) - _NEAR_M
@@ -256,7 +256,7 @@ class View:
     def _course(
         self, candidate: _Candidate, rays: _Rays, columns: slice, states: TargetStates
     ) -> tuple[Floats, Floats, Floats]:
-        """Centre f8 [n, 3], cosine and sine of the yaw f8 [n]; n is 1 for what stands."""
+        """Return centre f8 [n, 3], cosine and sine of the yaw f8 [n]; n is 1 if it stands still."""
         k = candidate.number
         if candidate.jumps:
             exact = self._world.states(rays.t_s, [k])
@@ -292,7 +292,7 @@ class View:
         )
 
     def _tables(self, numbers: list[int], states: TargetStates) -> tuple[Image, Image]:
-        """Reflectivity and sunlight by code; the ground's reflectivity is 0 here."""
+        """Return reflectivity and sunlight by code; the ground's reflectivity is 0 here."""
         materials = np.repeat(self._reflectivity[numbers], raycast.FACES)
         middle = _INTERVALS // 2
         c, s = states.cos_yaw[numbers, middle], states.sin_yaw[numbers, middle]
@@ -332,7 +332,7 @@ def _ground(rays: _Rays) -> _Layer:
 def _add(
     first: _Layer, second: _Layer | None, grazed: npt.NDArray[np.bool_], hits: Hits, place: int
 ) -> None:
-    """Put a target's hits in front of, or behind, what is known so far."""
+    """Insert a target's hits before or behind the present surfaces."""
     code = hits.face.astype(np.int16)
     code += 1 + raycast.FACES * place
     layer = _Layer(hits.distance, code, hits.cosine)
@@ -346,5 +346,5 @@ def _add(
 
 
 def _wrap(angle: npt.NDArray[Any]) -> Floats:
-    """Angles in rad, brought between -pi and pi."""
+    """Wrap angles in rad to the range from -pi to pi."""
     return np.asarray(np.remainder(angle + np.pi, 2 * np.pi) - np.pi)

@@ -1,9 +1,10 @@
-"""How an MTi answers: its states and commands, without a port and without a clock of its own.
+"""The answers of an MTi: its states and commands, without a port and without a clock of its own.
 
-As Xsens' "MT Low Level Communication Protocol Documentation" (MT0101P) describes it: after power-up
-or Reset the device says WakeUp, waits half a second for WakeUpAck, which takes it to config state,
-and else measures with the configuration that it has stored.  GoToConfig is taken in every state;
-in measurement state no other command is but Reset.  A new baud rate holds from the next start on.
+Source: Xsens' "MT Low Level Communication Protocol Documentation" (MT0101P).  After power-up or
+Reset the device sends WakeUp and waits half a second.  WakeUpAck takes it to config state; without
+WakeUpAck it measures with its stored configuration.  GoToConfig is accepted in every state; in
+measurement state, Reset is the only other accepted command.  A new baud rate takes effect at the
+next start.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from drivers._protocols.xbus_commands import (
 from recorder.contract.errors import ProtocolError
 
 BOOT_NS = 100_000_000
-"""From power-up or Reset to WakeUp."""
+"""Time from power-up or Reset to WakeUp."""
 
 _INVALID_MESSAGE, _INVALID_BAUDRATE, _INVALID_PARAMETER, _OVERFLOW = 0x04, 0x20, 0x21, 0x29
 _DEVICE_ID = bytes.fromhex("0360E3A7")
@@ -37,7 +38,7 @@ _HARDWARE = bytes([2, 0])
 
 
 class MtiState(enum.Enum):
-    """What an MTi is doing."""
+    """An MTi's state."""
 
     BOOTING = enum.auto()
     WAKING = enum.auto()
@@ -46,7 +47,7 @@ class MtiState(enum.Enum):
 
 
 class MtiDevice:
-    """The part of a device that talks.
+    """The communicating part of a device.
 
     Usage::
 
@@ -54,15 +55,15 @@ class MtiDevice:
         reply = device.receive(request_bytes, now_ns) + device.tick(now_ns)
 
     Args:
-        baudrate: that it is set to.
-        outputs: the output configuration that it has stored.
-        take: what it makes of another one; None: it refuses.
+        baudrate: its configured baud rate.
+        outputs: the stored output configuration.
+        take: returns the accepted outputs of a new configuration; None: rejected.
 
     Attributes:
-        state: see `MtiState`; a new one measures.
+        state: see `MtiState`; a new device measures.
         outputs: the output configuration.
-        started_ns: last time at which it was powered up or reset; None: long ago.
-        starts: how often it was powered up or reset.
+        started_ns: time of the last power-up or reset; None: long ago.
+        starts: number of power-ups and resets.
     """
 
     def __init__(
@@ -78,18 +79,18 @@ class MtiDevice:
         self._until_ns = 0
 
     def power_on(self, now_ns: int) -> None:
-        """Power comes, or comes back."""
+        """Switch the power on, for the first time or again."""
         self.state, self.baudrate = MtiState.BOOTING, self._next_baudrate
         self.started_ns, self._until_ns = now_ns, now_ns + BOOT_NS
         self.starts += 1
         self._parser = XbusParser()
 
     def due_ns(self) -> int | None:
-        """When `tick` has something to do; None: not without a command."""
+        """When `tick` has work to do; None: not before a command."""
         return self._until_ns if self.state in (MtiState.BOOTING, MtiState.WAKING) else None
 
     def tick(self, now_ns: int) -> bytes:
-        """What it sends by itself, measurements apart."""
+        """Return the unsolicited messages, without measurements."""
         if self.state is MtiState.BOOTING and now_ns >= self._until_ns:
             self.state, self._until_ns = MtiState.WAKING, self._until_ns + WAKE_UP_NS
             return encode_message(Mid.WAKE_UP, b"")
@@ -98,7 +99,7 @@ class MtiDevice:
         return b""
 
     def receive(self, data: bytes, now_ns: int) -> bytes:
-        """Take bytes from the host; what it answers."""
+        """Process bytes from the host; return the answer."""
         if self.state is MtiState.BOOTING:
             return b""
         return b"".join(self._answer(m, now_ns) for m in self._parser.feed(data))
@@ -153,7 +154,7 @@ class MtiDevice:
         return _ack(message, encode_outputs(self.outputs))
 
     def _measure(self) -> bytes:
-        """To measurement state, unless the line cannot carry what it should send."""
+        """Enter measurement state, unless the line cannot carry the configured outputs."""
         if bytes_per_second(self.outputs) > self.baudrate / BITS_PER_BYTE:
             self.state = MtiState.CONFIG
             return _error(_OVERFLOW)

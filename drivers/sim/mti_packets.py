@@ -1,6 +1,6 @@
-"""The bytes that a simulated MTi sends: MTData2 messages of what the vehicle's IMU feels.
+"""The bytes of a simulated MTi: MTData2 messages of the simulated IMU's measurements.
 
-The `sim:` source parses them where it stands, the emulated device sends them through a pty.
+The `sim:` source parses them in the driver; the emulated device sends them through a pty.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MOST_HZ: dict[int, int] = {
     0x8020: 2000,
     0xC020: 100,
 }
-"""Highest rate of what the simulated device measures, by data type."""
+"""Highest rate of the simulated device's measurements, by data type."""
 STAMPS = frozenset({0x1020, 0x1060, 0xE020})
-"""Data types of its time stamps and status."""
+"""Data types of time stamps and status."""
 
 _LOCAL: dict[Coordinates, Floats] = {
     Coordinates.ENU: np.eye(3),
     Coordinates.NED: np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]),
     Coordinates.NWU: np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]),
 }
-"""World axes (east, north, up) to each local frame's."""
+"""Rotation from world axes (east, north, up) to each local frame."""
 _FIELD_ENU = np.array([0.0, 0.4, -0.9165151389911680])  # of length 1, dipping by 66 degrees
 _GRAVITY = np.array([0.0, 0.0, 9.80665])
 _DEGREES = 57.29577951308232
@@ -42,7 +42,7 @@ _SCALE = 1 << 32
 
 
 class ImuPackets:
-    """Messages of a simulated IMU, as its output configuration says.
+    """Messages of a simulated IMU with an output configuration.
 
     Usage::
 
@@ -51,11 +51,11 @@ class ImuPackets:
 
     Args:
         imu: sample k makes message k.
-        outputs: in the order in which each message holds them.  One that the device does not
-            measure so often comes in every second, third, ... message.
+        outputs: in the order within each message.  An output with a lower rate is contained in
+            every second, third, ... message.
 
     Attributes:
-        outputs: with the rates at which they come.
+        outputs: with their actual rates.
     """
 
     def __init__(self, imu: SimulatedImu, outputs: Outputs) -> None:
@@ -67,8 +67,8 @@ class ImuPackets:
         )
 
     def values(self, first: int, count: int) -> list[MtData2]:
-        """Messages `first` to `first + count - 1`; packet counter and clock as of a device that
-        has counted all messages from 0 on, and was not restarted."""
+        """Return messages `first` to `first + count - 1`; packet counter and clock are those of a
+        device that has counted all messages from 0 on without a restart."""
         batch = self.imu.samples(first, count)
         columns = {data_id: _column(data_id, batch) for data_id, _ in self._outputs}
         made = []
@@ -88,17 +88,17 @@ class ImuPackets:
         return made
 
     def messages(self, first: int, count: int) -> list[bytes]:
-        """The same as whole Xbus messages."""
+        """Return the same messages as whole Xbus messages."""
         return [encode(values) for values in self.values(first, count)]
 
 
 def encode(values: MtData2) -> bytes:
-    """A whole MTData2 message."""
+    """Encode a whole MTData2 message."""
     return encode_message(MID_MTDATA2, encode_mtdata2(values))
 
 
 def divider(rate_hz: float, output: Output) -> int:
-    """An output comes in every so manieth message of a device that sends `rate_hz` of them."""
+    """Return N for an output in every Nth message of a device that sends `rate_hz` messages."""
     if output.comes_always:
         return 1
     most_hz = MOST_HZ[output.data_type]
@@ -106,10 +106,10 @@ def divider(rate_hz: float, output: Output) -> int:
 
 
 def taken_outputs(wanted: Sequence[Output]) -> Outputs | None:
-    """What the device makes of a wanted output configuration; None where it refuses it.
+    """Return the outputs that the device accepts for a wanted configuration; None if it rejects it.
 
-    The fastest output's rate becomes the next lower one that divides 2000 Hz, the others' rates
-    fractions of that.  A rate of 0 or 0xFFFF asks for the highest.
+    The fastest output's rate is rounded down to a divisor of 2000 Hz; the other rates become
+    fractions of it.  A rate of 0 or 0xFFFF requests the highest rate.
     """
     rates = [
         min(o.rate_hz or 0xFFFF, MOST_HZ[o.data_type]) for o in wanted if o.data_type in MOST_HZ
@@ -130,7 +130,7 @@ def _asked(output: Output) -> int:
 
 
 def _column(data_id: int, batch: ImuSamples) -> tuple[str, list[tuple[float, ...]]]:
-    """(field of `MtData2`, its values) of one output; no name for stamps."""
+    """Return (field of `MtData2`, its values) of one output; an empty name for stamps."""
     local = _LOCAL.get(Coordinates(data_id & 0xC), _LOCAL[Coordinates.ENU])
     match data_id & 0xFFF0:
         case 0x2010:
@@ -159,10 +159,10 @@ def _in_frame(local: Floats, rotation: Floats) -> Floats:
 
 
 def quaternions(rotation: Floats) -> Floats:
-    """Unit quaternions [n, 4], real part first and not negative, of rotations [n, 3, 3]."""
+    """Return unit quaternions [n, 4], real part first and not negative, of rotations [n, 3, 3]."""
     r = rotation
     xx, yy, zz = r[:, 0, 0], r[:, 1, 1], r[:, 2, 2]
-    # Four ways to the same; each row takes the one that divides by the largest number.
+    # Four equivalent formulas; each row uses the formula that divides by the largest number.
     squares = np.stack([1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz])
     best = squares.argmax(axis=0)
     x, y, z = (

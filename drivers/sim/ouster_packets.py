@@ -1,4 +1,4 @@
-"""The simulated lidar's UDP packets, sweep by sweep, as an Ouster would send them.
+"""The simulated lidar's UDP packets, sweep by sweep, in the format of a real Ouster.
 
 ouster-sdk packs them.  The simulated source reads them through the driver's own parser, and the
 emulated device sends them over the network.
@@ -25,7 +25,7 @@ assert abs(GRAVITY_M_S2 - _STANDARD_GRAVITY_M_S2) < 0.1
 
 @dataclass(frozen=True, slots=True)
 class SentPacket:
-    """A packet and when it is complete: `t_ns` on the device's clock; `imu` tells which kind."""
+    """A packet with its completion time `t_ns` on the device's clock; `imu`: an IMU packet."""
 
     t_ns: int
     imu: bool
@@ -39,16 +39,16 @@ class LidarPackets:
     >>> [len(p.data) for p in packets.lidar(0)][:2]
     [8448, 8448]
 
-    A sweep's packets never depend on those before it.
+    A sweep's packets never depend on the packets before them.
 
     Args:
         core: the module ouster.sdk.core.
-        info: the sensor's SensorInfo, the scene's too.
-        scene: what it sees.
+        info: the sensor's SensorInfo, also the scene's.
+        scene: the sensor's measurements.
 
     Attributes:
-        imu_hz: rate of the IMU's measurements; None where the profile has none.
-        in_frames: the IMU's packets are numbered by sweep and belong to them.
+        imu_hz: rate of the IMU's measurements; None for a profile without an IMU.
+        in_frames: the IMU's packets are numbered by sweep and belong to sweeps.
     """
 
     def __init__(self, core: Any, info: Any, scene: LidarScene) -> None:
@@ -66,7 +66,7 @@ class LidarPackets:
         self._id_span = int(self._layout.max_frame_id) + 1
 
     def imu_range(self, index: int) -> tuple[int, int]:
-        """The IMU's samples that are measured during a sweep: the first one, and their number."""
+        """Return the first IMU sample measured during a sweep, and the number of samples."""
         if self.imu_hz is None:
             return 0, 0
         first = self._scene.imu_count(self._scene.end_time(index - 1), self.imu_hz) if index else 0
@@ -80,13 +80,13 @@ class LidarPackets:
         shift_ns: int = 0,
         alert_flags: int = 0,
     ) -> list[SentPacket]:
-        """A sweep's packets, with those of the IMU that are numbered with it.
+        """Return a sweep's packets, including the IMU packets that are numbered with it.
 
         Args:
             index: of the sweep.
-            frame_id: its number on the device; by default the index.
+            frame_id: its number on the device; default: the index.
             init_id: the device's initialization id.
-            shift_ns: by how much the device's clock is off the world's.
+            shift_ns: offset of the device's clock from the world's time.
             alert_flags: of all its packets.
         """
         core, scene = self._core, self._scene
@@ -119,7 +119,7 @@ class LidarPackets:
         return sorted(packets, key=lambda packet: packet.t_ns)
 
     def _number_imu(self, frame: Any, index: int, shift_ns: int) -> None:
-        """Put a sweep's IMU measurements into its frame."""
+        """Write a sweep's IMU measurements into its frame."""
         first, count = self.imu_range(index)
         assert self.imu_hz is not None
         values = self._scene.imu(first, count, self.imu_hz)
@@ -132,7 +132,7 @@ class LidarPackets:
         frame.field("IMU_PACKET_TIMESTAMP")[:] = last
 
     def imu(self, index: int, shift_ns: int = 0) -> list[SentPacket]:
-        """A sweep's IMU packets where they are not numbered with it (profile LEGACY)."""
+        """Return a sweep's IMU packets that are not numbered with it (profile LEGACY)."""
         if self.imu_hz is None or self.in_frames:
             return []
         first, count = self.imu_range(index)
@@ -154,9 +154,9 @@ class LidarPackets:
         shift_ns: int = 0,
         alert_flags: int = 0,
     ) -> list[SentPacket]:
-        """All packets of a sweep in the order in which they are complete; see `lidar`.
+        """Return all packets of a sweep in the order of their completion; see `lidar`.
 
-        The clock never shows less than zero, however far it is put back.
+        The clock is never below zero, even after a large backward shift.
         """
         shift_ns = max(shift_ns, 1 - START_NS - index * self._scene.period_ns)
         packets = self.imu(index, shift_ns)
@@ -166,7 +166,7 @@ class LidarPackets:
 
 
 def sdk_packets(core: Any, layout: Any, packets: Iterable[SentPacket]) -> Iterator[Any]:
-    """ouster-sdk's packets of these, stamped with the device's times."""
+    """Convert packets to ouster-sdk's packets, stamped with the device's times."""
     for packet in packets:
         made = (core.ImuPacket if packet.imu else core.LidarPacket)(layout)
         made.buf[:] = np.frombuffer(packet.data, np.uint8)
@@ -178,7 +178,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def imu_values(core: Any, layout: Any, packets: Iterable[SentPacket]) -> dict[str, Floats]:
-    """The measurements of IMU packets: ``acc`` and ``avel``, f4 [n, 3]."""
+    """Return the measurements of IMU packets: ``acc`` and ``avel``, f4 [n, 3]."""
     parsed = [(p.accel(), p.gyro()) for p in sdk_packets(core, layout, packets)]
     acc = [np.asarray(a, "<f4") for a, _ in parsed] or [np.empty((0, 3), "<f4")]
     avel = [np.asarray(w, "<f4") for _, w in parsed] or [np.empty((0, 3), "<f4")]
@@ -186,4 +186,4 @@ def imu_values(core: Any, layout: Any, packets: Iterable[SentPacket]) -> dict[st
 
 
 DEVICE_START_NS: Final = START_NS
-"""The device's clock when the world begins."""
+"""The device's clock at the world's start."""

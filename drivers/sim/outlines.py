@@ -1,4 +1,4 @@
-"""What targets look like from a camera: flat polygons in pixels, those behind first."""
+"""A camera's view of targets: flat polygons in pixels, the farther ones first."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Integers = npt.NDArray[np.int64]
 Corner = tuple[float, ...]
 
 SHIFT: Final = 4
-"""Binary digits behind the point of the polygons' coordinates."""
+"""Binary digits after the point of the polygons' coordinates."""
 
 _NEAR_M: Final = 0.15
 _RANGE_M: Final = 160.0
 _SMALLEST_PX: Final = 2.0
-_DETAIL_PX: Final = 24.0  # from this size on a target is painted, not only coloured
+_DETAIL_PX: Final = 24.0  # targets of this size or larger get details
 _PIECES_PX: Final = (48.0, 96.0, 192.0, 384.0)  # longer edges are halved: the lens bends them
-_SUN: Final = (0.5, 0.78)  # horizontal direction to it
+_SUN: Final = (0.5, 0.78)  # horizontal direction towards the sun
 _BRIGHT_TOP: Final = 1.12
 
 
@@ -45,16 +45,16 @@ class Polygon:
 
 
 class Outlines:
-    """The targets of a world as a camera on its vehicle sees them.
+    """The targets of a world in the view of a camera on the vehicle.
 
     >>> outlines = Outlines(World(), Lens.default(1280, 720), mounts.CAMERA, readout_s=0.0)
     >>> for polygon in outlines.at(1.5):
     ...     cv2.fillConvexPoly(image, polygon.points, polygon.colour, shift=SHIFT)
 
     Args:
-        world: what is there.
-        lens: how the camera projects.
-        mount: where it sits; z forward, x right, y down.
+        world: the world.
+        lens: the camera's projection.
+        mount: the camera's place; z forward, x right, y down.
         readout_s: of a rolling shutter, between its first and its last row; row v of `height`
             shows the time ``t - readout_s * (height - 1 - v) / height``.
     """
@@ -75,12 +75,12 @@ class Outlines:
     def at(
         self, t_s: float, without: frozenset[int] = frozenset(), details: bool = True
     ) -> list[Polygon]:
-        """Polygons of the picture that ends at `t_s`, in the order in which they are painted.
+        """Return the polygons of the picture that ends at `t_s`, in painting order.
 
         Args:
             t_s: world time of the last row.
-            without: numbers of targets that are left out.
-            details: also windows, wheels and the like, not only the boxes' sides.
+            without: numbers of targets that are omitted.
+            details: include windows, wheels and the like, not only the boxes' sides.
         """
         height = self._lens.height
         readout = self._readout_s * (height - 1) / height
@@ -105,7 +105,7 @@ class Outlines:
         return self._polygons(quads, camera, states, middle)
 
     def _seen(self, centre: Floats, eye: Floats, axes: Floats) -> tuple[Integers, Floats]:
-        """Numbers of the targets that may be in view, and the size of all in pixels."""
+        """Return the numbers of the targets that may be in view, and all targets' sizes in px."""
         local = portable.rotate_back(axes, centre - eye)
         radius = self._radius
         x, y, z = np.abs(local[:, 0]), np.abs(local[:, 1]), local[:, 2]
@@ -122,7 +122,7 @@ class Outlines:
         return np.flatnonzero(inside), size_px
 
     def _corners(self, states: TargetStates, which: Integers, k: int) -> Floats:
-        """Corners seen from above, [m, 4, 2], at the k-th time."""
+        """Return corners as seen from above, [m, 4, 2], at the k-th time."""
         half = 0.5 * self._world.sizes_m[which]
         c, s = states.cos_yaw[which, k], states.sin_yaw[which, k]
         corners = []
@@ -132,7 +132,7 @@ class Outlines:
         return np.stack(corners, axis=1) + states.centre_m[which, k, None, :2]
 
     def _quads_of(self, seen: Integers, detailed: npt.NDArray[np.bool_]) -> Integers:
-        """Numbers of the quads of the targets, in their order; details of large ones only."""
+        """Return the numbers of the targets' quads, in order; details only of large targets."""
         parts = []
         for target, fine in zip(seen.tolist(), detailed.tolist(), strict=True):
             numbers = np.arange(self._first[target], self._first[target + 1])
@@ -140,7 +140,7 @@ class Outlines:
         return np.concatenate(parts)
 
     def _placed(self, states: TargetStates, quads: Integers, k: int) -> Floats:
-        """Corners of quads in the world at the k-th time, f8 [q, 4, 3]."""
+        """Return corners of quads in the world at the k-th time, f8 [q, 4, 3]."""
         owner = self._paint.owner[quads]
         local = self._paint.quads[quads]
         c, s = states.cos_yaw[owner, k, None], states.sin_yaw[owner, k, None]
@@ -168,28 +168,28 @@ class Outlines:
         kept = [(q, corners) for q, corners in clipped if corners]
         if kept:
             most = max(len(corners) for _, corners in kept)
-            # The last corner is repeated: it makes edges without length.
+            # The last corner is repeated: this adds edges without length.
             full = np.array([c + c[-1:] * (most - len(c)) for _, c in kept])
             numbers = np.array([q for q, _ in kept])
             self._outline(numbers, full.reshape(len(kept), most, 2, 3), outlines)
         colours = self._colours(quads, states, k)
         owner = self._paint.owner[quads].tolist()
-        # Of one target, sides that only some of the rows see come before the others.
+        # Within a target, sides that only some of the rows see come before the others.
         rank = np.cumsum(np.diff(self._paint.owner[quads], prepend=-1) != 0) * 2 + surely
         order = sorted(outlines, key=lambda q: (int(rank[q]), q))
         return [Polygon(owner[q], outlines[q], colours[q]) for q in order]
 
     def _beyond(self, points: Floats) -> Floats:
-        """By how much points lie beyond the five planes around the view, [..., planes, points]."""
+        """Return how far points lie beyond the view's five planes, [..., planes, points]."""
         x, y, z = points[..., 0], points[..., 1], points[..., 2]
         lx, ly = self._limit
         return np.stack([_NEAR_M - z, x - lx * z, -x - lx * z, y - ly * z, -y - ly * z], axis=-2)
 
     def _clip(self, corners: Floats, planes: list[int]) -> list[Corner]:
-        """A polygon [n, 2 times, 3] cut down to the view (Sutherland and Hodgman)."""
+        """Clip a polygon [n, 2 times, 3] to the view (Sutherland and Hodgman)."""
         kept: list[Corner] = [tuple(corner) for corner in corners.reshape(-1, 6).tolist()]
         lx, ly = self._limit
-        # Factors of (X, Y, Z) and constant; twice, for a corner's two times are added up.
+        # Factors of (X, Y, Z) and constant; doubled, because a corner's two times are summed.
         sides = ((0, 0, -1, 2 * _NEAR_M), (1, 0, -lx, 0), (-1, 0, -lx, 0), (0, 1, -ly, 0),
                  (0, -1, -ly, 0))  # fmt: skip
         for plane in planes:
@@ -212,7 +212,7 @@ class Outlines:
     def _outline(
         self, numbers: Integers, corners: Floats, into: dict[int, npt.NDArray[np.int32]]
     ) -> None:
-        """Fixed-point outlines of polygons [q, n, 2 times, 3], put in under their numbers."""
+        """Store fixed-point outlines of polygons [q, n, 2 times, 3] under their numbers."""
         if not len(numbers):
             return
         u, v = self._project(corners)
@@ -236,12 +236,12 @@ class Outlines:
             into.update(zip(numbers[chosen].tolist(), points, strict=True))
 
     def _project(self, corners: Floats) -> tuple[Floats, Floats]:
-        """Pixels of corners [q, n, 2, 3], which are given for the first and the last row."""
+        """Return pixels of corners [q, n, 2, 3], given for the first and the last row."""
         first, last = corners[:, :, 0], corners[:, :, 1]
         if not self._readout_s:
             return self._lens.project(first[..., 0] / first[..., 2], first[..., 1] / first[..., 2])
         share = np.full(first.shape[:2], 0.5)
-        for _ in range(4):  # the row decides the time, and the time the row
+        for _ in range(4):  # the row determines the time, and the time the row
             at = first + share[..., None] * (last - first)
             z = np.maximum(at[..., 2], 0.5 * _NEAR_M)
             u, v = self._lens.project(at[..., 0] / z, at[..., 1] / z)
@@ -249,7 +249,7 @@ class Outlines:
         return u, v
 
     def _colours(self, quads: Integers, states: TargetStates, k: int) -> list[tuple[int, int, int]]:
-        """Colours in the light of the sun."""
+        """Return the colours in the light of the sun."""
         owner = self._paint.owner[quads]
         normal = self._paint.normal[quads]
         c, s = states.cos_yaw[owner, k], states.sin_yaw[owner, k]
@@ -261,13 +261,13 @@ class Outlines:
 
 
 def draw_order(corners: Floats, eye: Floats) -> Integers:
-    """Places of upright boxes in an order in which what is behind comes first.
+    """Return the order of upright boxes in which the farther boxes come first.
 
-    Of two boxes that one is drawn later which a side of either one separates, together with the
-    eye, from the other.
+    Where a side of one of two boxes separates the eye and one box from the other box, the box on
+    the eye's side is drawn later.
 
     Args:
-        corners: f8 [m, 4, 2], seen from above, going round.
+        corners: f8 [m, 4, 2], seen from above, in circular order.
         eye: f8 [2].
     """
     count = len(corners)
@@ -287,10 +287,10 @@ def draw_order(corners: Floats, eye: Floats) -> Integers:
     distance = _dot(middle - eye, middle - eye)
     left = np.ones(count, bool)
     order = np.empty(count, np.int64)
-    waiting = before.sum(axis=0)  # boxes that are to be drawn before this one
+    waiting = before.sum(axis=0)  # number of boxes to draw before this one
     for place in range(count):
         free = left & (waiting == 0)
-        pool = free if free.any() else left  # a ring of boxes: the farthest goes first
+        pool = free if free.any() else left  # a ring of boxes: the farthest is drawn first
         chosen = int(np.argmax(np.where(pool, distance, -1.0)))
         order[place] = chosen
         left[chosen] = False
@@ -316,7 +316,7 @@ def _to_camera(points: Floats, eye: Floats, axes: Floats) -> Floats:
 
 
 def _limits(lens: Lens) -> tuple[float, float]:
-    """Largest |x|, |y| of directions that are in the picture, and a little more."""
+    """Return slightly more than the largest |x|, |y| of directions in the picture."""
     across = np.linspace(-0.5, lens.width - 0.5, 33)
     down = np.linspace(-0.5, lens.height - 0.5, 33)
     u = np.concatenate([across, across, np.full(33, -0.5), np.full(33, lens.width - 0.5)])

@@ -1,6 +1,6 @@
-"""What a target's box is painted with: its sides, and windows, wheels and lamps on them.
+"""The painting of a target's box: its sides, with windows, wheels and lamps on them.
 
-All of it lies on the box itself: a target's outline is that of its box.
+All painting lies on the box itself: a target's outline is the outline of its box.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Patch = tuple[tuple[float, float, float, float], Colour]
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """Quads in the targets' own axes, each side before what is on it.
+    """Quads in the targets' own axes, each side before the details on it.
 
     Attributes:
         owner: i8 [q], number of the target.
@@ -56,7 +56,7 @@ class Paint:
 
     @classmethod
     def joined(cls, paints: Iterable[Paint]) -> Paint:
-        """All of them in one."""
+        """Concatenate paints."""
         all_ = list(paints)
         return cls(
             np.concatenate([p.owner for p in all_]),
@@ -68,7 +68,7 @@ class Paint:
 
 
 def paint_of(target: Target) -> Paint:
-    """The quads of one target."""
+    """Make the quads of one target."""
     half = 0.5 * np.array(target.size_m)
     patches = _patches(target)
     quads, normals, colours, details = [], [], [], []

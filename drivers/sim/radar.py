@@ -1,13 +1,13 @@
-"""What a simulated mmWave radar receives from the world, in the layout of a raw capture.
+"""A simulated mmWave radar's reception from the world, in the layout of a raw capture.
 
-Frame k begins at world time ``k * frame_period`` with the idle time of its first chirp, and ends,
-as its stamp says, ``frame_time`` later with the ramp of its last.
+Frame k begins at world time ``k * frame_period`` with the idle time of its first chirp.  It ends
+``frame_time`` later, at its stamp, with the ramp of its last chirp.
 
-A target sends back most from the point of its surface that is nearest to the radar, a little from
+A target reflects most from the point of its surface that is nearest to the radar, and a little from
 its upright edges.  The strength follows the radar equation with the values of an AWR1843BOOST
-(12 dBm, two antennas of 10 dB, 30 dB from there to the converter, noise figure 15 dB).  What lies
-beyond ``max_range`` is held back by the filter before the converter.  Nothing hides behind
-anything, and the ground sends nothing back.
+(12 dBm, two antennas of 10 dB, 30 dB from there to the converter, noise figure 15 dB).  The filter
+before the converter suppresses echoes beyond ``max_range``.  Targets do not hide each other, and
+the ground reflects nothing.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ SIM_CHIRP: Final = ChirpConfig(
     frame_length=64,
     frame_period=50.0,
 )
-"""What ``sim:`` takes where ``radar`` names nothing else: 15.7 MB/s, 50 m, +-8 m/s."""
+"""Default chirp configuration of ``sim:``: 15.7 MB/s, 50 m, +-8 m/s."""
 
-_NOISE_SPARE: Final = 1 << 18  # by how much a frame's cuts of the noise may be shifted
+_NOISE_SPARE: Final = 1 << 18  # largest shift of a frame's cuts of the noise
 _NOISE_LIMIT: Final = 16_000.0
 
 _POWER_W: Final = 0.016  # transmitted
-_ANTENNA: Final = 10.0  # gain of each of both, straight ahead
+_ANTENNA: Final = 10.0  # gain of each of the two antennas, straight ahead
 _RECEIVER: Final = 1000.0  # gain, in power
 _OHM: Final = 50.0
 _STEP_V: Final = 1.0 / 65536  # of the converter, over +-0.5 V
@@ -52,21 +52,21 @@ _KT_W_HZ: Final = 4.0e-21  # thermal noise at 290 K
 _NOISE_FIGURE: Final = 31.6
 
 _NEAR_SHARE, _EDGE_SHARE = 0.8, 0.06  # of a target's cross section
-_EDGED_M: Final = 1.0  # what is shorter has no edges of its own
-_FAINT: Final = 0.02  # of a step of the converter: left out
+_EDGED_M: Final = 1.0  # shorter targets have no edges of their own
+_FAINT: Final = 0.02  # steps of the converter; weaker echoes are omitted
 _NEAREST_M: Final = 0.2
-_FASTEST_M_S: Final = 300.0  # whatever is faster was put elsewhere in the middle of a frame
+_FASTEST_M_S: Final = 300.0  # a faster target was relocated in the middle of a frame
 _BEAM_UP: Final = 0.376  # sine of the elevation at which an antenna has a quarter of its gain
 
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """A target as a frame sees it in its middle: its nearest point, in the radar's frame.
+    """A target in the middle of a frame: its nearest point, in the radar's frame.
 
     Attributes:
         track: the target's identity, as in the world.
-        range_m: from the radar.
-        velocity_mps: radial, positive where the range grows.
+        range_m: distance from the radar.
+        velocity_mps: radial, positive for a growing range.
         azimuth_rad: to the left.
         elevation_rad: up.
         amplitude: of its tone, in steps of the ADC.
@@ -81,19 +81,19 @@ class TargetState:
 
 
 class SimulatedRadar:
-    """Synthesizes frame `k` of an endless sequence; any `k` at any time, without state.
+    """Synthesizes frame `k` of an endless sequence, in any order, without state.
 
     >>> radar = SimulatedRadar(chirp, "qqii", seed=0)
     >>> frame = radar.frame(0)           # int16 chirp.shape; the caller may keep it
-    >>> radar.targets(0)[0].range_m      # what it shows, the strongest first
+    >>> radar.targets(0)[0].range_m      # the frame's targets, the strongest first
 
     Args:
-        chirp: the configuration; fixes shape and resolutions.
+        chirp: the configuration; defines shape and resolutions.
         iq_order: order of the lanes, see `drivers._protocols.chirp.lane_columns`.
-        seed: of the noise, and of the world unless that is given.
-        world: what is there; the scene ``drive`` unless given.
-        mount: where the radar sits in the rig: x forward, y left, z up.
-        noise: scale of the thermal noise; 0: none.
+        seed: of the noise, and of the world if `world` is None.
+        world: the world; default: the scene ``drive``.
+        mount: the radar's place in the rig: x forward, y left, z up.
+        noise: scale of the thermal noise; 0: no noise.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class SimulatedRadar:
         hertz = chirp.sample_rate * 1e3
         power = _KT_W_HZ * hertz * _NOISE_FIGURE * _RECEIVER
         self.noise_steps = noise * math.sqrt(_OHM * power) / _STEP_V
-        # Each frame's noise is the sum of two cuts of this, as good as new every time.
+        # Each frame's noise is the sum of two cuts of this array, like newly drawn noise.
         self._drawn: npt.NDArray[np.int16] | None = None
         if noise:
             count = math.prod(chirp.shape) + _NOISE_SPARE
@@ -130,11 +130,11 @@ class SimulatedRadar:
             self._drawn = np.rint(np.clip(drawn, -_NOISE_LIMIT, _NOISE_LIMIT)).astype(np.int16)
 
     def end_ns(self, index: int) -> int:
-        """World time at which frame `index` ends, ns."""
+        """Return the world time at which frame `index` ends, ns."""
         return round((index * self.chirp.frame_period + self.chirp.frame_time) * 1e6)
 
     def targets(self, index: int) -> list[TargetState]:
-        """The targets that frame `index` shows, the strongest first."""
+        """Return the targets in frame `index`, the strongest first."""
         points, owners, main = self._scatterers(index)
         place, velocity = points.place_m, points.velocity_m_s
         distance = np.sqrt((place * place).sum(axis=1))
@@ -151,7 +151,7 @@ class SimulatedRadar:
         return sorted(states, key=lambda state: -state.amplitude)
 
     def frame(self, index: int) -> Frame:
-        """Frame `index` (0 and up): int16 [chirps, tx, rx, values], newly made."""
+        """Return frame `index` (from 0) as a new array: int16 [chirps, tx, rx, values]."""
         return self._signal.frame(self._scatterers(index)[0], self._noise(index))
 
     def _noise(self, index: int) -> npt.NDArray[np.int16] | None:
@@ -167,7 +167,7 @@ class SimulatedRadar:
     def _scatterers(
         self, index: int
     ) -> tuple[Scatterers, npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-        """The points in view, whose they are, and which are a target's nearest."""
+        """Return the points in view, their targets, and a mask of the targets' nearest points."""
         chirp = self.chirp
         half_s = 0.5e-3 * chirp.frame_time
         middle_s = index * chirp.frame_period * 1e-3 + half_s
@@ -178,7 +178,7 @@ class SimulatedRadar:
         rotation = portable.product(rotation, self._rotation)
         cosine, sine = states.cos_yaw, states.sin_yaw
 
-        # Where the radar is in each target's axes, and with that the points, in the middle.
+        # The radar's position in each target's axes, and from it the points, in the middle.
         away = position[1] - states.centre_m[:, 1]
         c, s = cosine[:, 1], sine[:, 1]
         seen = np.stack(
@@ -220,7 +220,7 @@ class SimulatedRadar:
         return points, owner[kept], main[kept]
 
     def _amplitudes(self, place: Floats, rcs_m2: Floats) -> Floats:
-        """Amplitude in steps of the ADC by the radar equation, antennas and filter included."""
+        """Amplitude in steps of the ADC by the radar equation, including antennas and filter."""
         x, y, z = place[:, 0], place[:, 1], place[:, 2]
         level = x * x + y * y
         square = level + z * z
@@ -237,10 +237,10 @@ class SimulatedRadar:
 def simulated_radar(
     name: str, options: Mapping[str, Any], chirp: ChirpConfig, iq_order: str
 ) -> SimulatedRadar:
-    """The radar that a sensor's checked options describe.
+    """Make the radar that a sensor's checked options describe.
 
     Raises:
-        SourceError: a mount that is none; names sensor and option.
+        SourceError: an invalid mount; the message names sensor and option.
     """
     return SimulatedRadar(
         chirp,

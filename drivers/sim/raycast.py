@@ -1,8 +1,8 @@
-"""Rays against the world's surfaces: the ground, boxes and vertical poles, in float32 arrays.
+"""Intersects rays with the world's surfaces: ground, boxes, vertical poles, in float32 arrays.
 
-All functions take rays ``origin + t * direction`` with unit directions and give the distance t in
-m, inf where nothing is met.  Only operations that IEEE 754 fixes are used, so that the same scene
-gives the same bits everywhere (see `drivers.sim.world.portable`).
+All functions take rays ``origin + t * direction`` with unit directions and return the distance t in
+m, inf without an intersection.  They use only operations that IEEE 754 defines, so that the same
+scene gives the same bytes everywhere (see `drivers.sim.world.portable`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ Image = npt.NDArray[np.float32]
 FACES = 7
 """Kinds of a target's face: back, front, right, left, bottom, top (box), and a pole's side."""
 SIDE = 6
-NEAREST_M = 0.3  # what is nearer blinds the sensor
+NEAREST_M = 0.3  # nearer surfaces blind the sensor
 _DEEP_M = 1000.0
-_TINY = np.float32(1e-12)  # where a direction is 0, infinities would cancel to NaN
+_TINY = np.float32(1e-12)  # replaces a direction of 0, where infinities would cancel to NaN
 
 
 @dataclass(slots=True)
 class Hits:
-    """Where rays enter a target.
+    """Points where rays enter a target.
 
     Attributes:
-        distance: f4 [h, w] m, inf where the target is missed.
-        face: u1 [h, w], see `FACES`; of no meaning where it is missed.
+        distance: f4 [h, w] m, inf where the ray misses the target.
+        face: u1 [h, w], see `FACES`; undefined for a miss.
         cosine: f4 [h, w], of the angle between ray and surface normal.
-        grazed: bool [h, w], part of the beam's cross section passes by; None where not asked for.
+        grazed: bool [h, w], a part of the beam's cross section passes the target; None if not
+            requested.
     """
 
     distance: Image
@@ -41,7 +42,7 @@ class Hits:
 
 
 def turn(matrix: npt.NDArray[Any], vector: Image) -> Image:
-    """Vectors [3, h, w] by a matrix per column, [w, n, 3]: f4 [n, h, w]."""
+    """Multiply vectors [3, h, w] by a matrix per column, [w, n, 3]: f4 [n, h, w]."""
     m = matrix.astype(np.float32)
     out = np.empty((m.shape[1], *vector.shape[1:]), np.float32)
     part = np.empty(out.shape[1:], np.float32)
@@ -49,14 +50,14 @@ def turn(matrix: npt.NDArray[Any], vector: Image) -> Image:
         np.multiply(vector[0], m[:, row, 0], out=out[row])
         for axis in (1, 2):
             factor = m[:, row, axis]
-            if factor.any():  # a level vehicle leaves z alone
+            if factor.any():  # a level vehicle does not change z
                 np.multiply(vector[axis], factor, out=part)
                 out[row] += part
     return out
 
 
 def about_z(vector: Image, cosine: Image, sine: Image) -> Image:
-    """Vectors [3, h, w] in axes that are turned about z, by one angle or one per column."""
+    """Convert vectors [3, h, w] to axes turned about z, by one angle or one per column."""
     x, y, z = vector
     out = np.empty(vector.shape, np.float32)
     np.multiply(x, cosine, out=out[0])
@@ -69,7 +70,7 @@ def about_z(vector: Image, cosine: Image, sine: Image) -> Image:
 
 
 def plane(height: Image, slope: Image) -> Image:
-    """Distance to a plane from `height` above it; `slope` is the direction along its normal."""
+    """Return the distance to a plane `height` below; `slope` is the direction along its normal."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         distance = height / -slope
     distance[~((slope < 0) & (distance > NEAREST_M))] = np.inf
@@ -77,13 +78,13 @@ def plane(height: Image, slope: Image) -> Image:
 
 
 def box(origin: Image, direction: Image, half_m: npt.NDArray[Any], beam: float | None) -> Hits:
-    """A box around the frame's origin, by the slab method.
+    """Intersect rays with a box around the frame's origin, by the slab method.
 
     Args:
         origin: f4 [3, h or 1, w], of the rays in the box's frame.
         direction: f4 [3, h, w].
         half_m: its half sizes, [3].
-        beam: half of the beam's divergence in rad, for `Hits.grazed`; None: not asked for.
+        beam: half of the beam's divergence in rad, for `Hits.grazed`; None: not requested.
     """
     half = half_m.astype(np.float32)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -99,8 +100,8 @@ def box(origin: Image, direction: Image, half_m: npt.NDArray[Any], beam: float |
         hit = (near <= far) & (near > NEAREST_M)
         grazed = None
         if beam is not None:
-            # Whoever misses the box made smaller by the beam's radius is near its outline.  It
-            # stands on the ground: its lower edge is none.
+            # A ray that misses the box reduced by the beam's radius is near its outline.  The box
+            # stands on the ground, so its lower edge does not count.
             spot = np.float32(beam) * np.where(hit, near, 0)
             inside = (half[:, None, None] - spot) * reach
             late, early = middle - inside, middle + inside
@@ -125,7 +126,7 @@ def box(origin: Image, direction: Image, half_m: npt.NDArray[Any], beam: float |
 def pole(
     origin: Image, direction: Image, radius_m: float, half_m: float, beam: float | None
 ) -> Hits:
-    """A vertical cylinder around the frame's origin; arguments as of `box`."""
+    """Intersect rays with a vertical cylinder around the frame's origin; arguments as for `box`."""
     radius, half = np.float32(radius_m), np.float32(half_m)
     dx, dy, dz = direction
     ox, oy, oz = origin

@@ -1,4 +1,4 @@
-"""The options of simulated cameras and IMUs, and what they make; drivers and labels share them."""
+"""Options of simulated cameras and IMUs, and their construction; for drivers and labels."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SIM_CAMERA_OPTIONS: Final[OptionTable] = {
     ),
     "distortion": Option("list", None, "sim: k1, k2, p1, p2, k3 as in OpenCV", items="float"),
     "readout_ms": Option(
-        "float", 0.0, "sim: rolling shutter, first to last row", minimum=0.0, maximum=100.0
+        "float", 0.0, "sim: readout of the rolling shutter [ms]", minimum=0.0, maximum=100.0
     ),
     "exposure_ms": Option(
-        "float", 0.0, "sim: length of the exposure, by which motion blurs", minimum=0.0, maximum=100
+        "float", 0.0, "sim: exposure time, which blurs motion [ms]", minimum=0.0, maximum=100
     ),
     "gain": Option("float", 1.0, "sim: brightness", minimum=0.0, maximum=16.0),
 }
@@ -51,17 +51,17 @@ def simulated_camera(
     fps: float,
     world: World | None = None,
 ) -> SimulatedCamera:
-    """The camera that a sensor's checked options describe.
+    """Make the camera that a sensor's checked options describe.
 
     Args:
-        name: the sensor's, for messages.
+        name: the sensor's name, for messages.
         options: see `SIM_CAMERA_OPTIONS`.
         size: (width, height) in pixels.
-        fps: pictures a second.
-        world: what it sees, where that is made already.
+        fps: pictures per second.
+        world: the world, if it already exists.
 
     Raises:
-        SourceError: a mount or a distortion that is none; names sensor and option.
+        SourceError: an invalid mount or distortion; the message names sensor and option.
     """
     lens = lens_of(name, options, size)
     try:
@@ -81,7 +81,7 @@ def simulated_camera(
 
 
 def lens_of(name: str, options: Mapping[str, Any], size: tuple[int, int]) -> Lens:
-    """The lens that a sensor's options describe; SourceError for a wrong number of terms."""
+    """Make the lens of a sensor's options; SourceError for a wrong number of terms."""
     terms = options["distortion"]
     if terms is None:
         return Lens.default(*size, options["focal_px"])
@@ -92,10 +92,10 @@ def lens_of(name: str, options: Mapping[str, Any], size: tuple[int, int]) -> Len
 
 
 def simulated_imu(name: str, options: Mapping[str, Any], rate_hz: float) -> SimulatedImu:
-    """The IMU that a sensor's checked options describe.
+    """Make the IMU that a sensor's checked options describe.
 
     Raises:
-        SourceError: a mount that is none; names sensor and option.
+        SourceError: an invalid mount; the message names sensor and option.
     """
     return SimulatedImu(
         rate_hz,

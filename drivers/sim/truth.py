@@ -1,4 +1,4 @@
-"""The truth about a world in the shapes in which labels are stored (docs/labels.md)."""
+"""The truth about a world in the formats of stored labels (docs/labels.md)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ RANGE_M: Final = 80.0
 
 _DIGITS: Final = 6  # micrometres
 _QUATERNION_DIGITS: Final = 9
-_COARSE: Final = 2  # occlusion is counted in pictures of a half of the size
+_COARSE: Final = 2  # occlusion is counted in pictures of half the size
 _BATCH: Final = 64
-_VISIBLE_PX: Final = 3  # of the coarse picture, from which on a target counts as visible
+_VISIBLE_PX: Final = 3  # pixels of the coarse picture that make a target visible
 
 
 def cuboids(world: World, t_ns: npt.NDArray[np.int64], stamps: list[int]) -> Iterator[str]:
-    """JSON lines of the targets around the vehicle at each of the times, in the rig's frame.
+    """Yield JSON lines of the targets around the vehicle at each time, in the rig's frame.
 
     Args:
         world: the world.
         t_ns: int64 [n], world times.
-        stamps: what to call these times, epoch ns.
+        stamps: the stamps of these times in the lines, epoch ns.
     """
     for first in range(0, len(t_ns), _BATCH):
         t_s = t_ns[first : first + _BATCH] / 1e9
@@ -69,8 +69,8 @@ class Box:
 
     Attributes:
         target: its number in `World.targets`.
-        left, top, width, height: in pixels, of all of it that lies in the picture, hidden or not;
-            (0, 0) is the middle of the first pixel, as in OpenCV.
+        left, top, width, height: in pixels, of the part inside the picture, hidden or not; (0, 0)
+            is the middle of the first pixel, as in OpenCV.
         occluded: share of it that other targets or the own vehicle hide, 0 to 1.
     """
 
@@ -83,7 +83,7 @@ class Box:
 
 
 def boxes(camera: SimulatedCamera, t_s: float) -> list[Box]:
-    """Boxes of the targets that can be seen in the picture that ends at world time `t_s`."""
+    """Return boxes of the visible targets in the picture that ends at world time `t_s`."""
     import cv2
 
     lens = camera.lens
@@ -93,7 +93,7 @@ def boxes(camera: SimulatedCamera, t_s: float) -> list[Box]:
     size = -(-lens.height // _COARSE), -(-lens.width // _COARSE)
     who = np.zeros(size, np.uint8)
     found: list[tuple[int, int, tuple[float, float, float, float]]] = []
-    # Targets come one after the other, what is behind first: later ones cover earlier ones.
+    # Targets are drawn in order, the farther ones first: later targets cover earlier ones.
     for place, (target, polygons) in enumerate(owned.items(), start=1):
         points = np.concatenate([polygon.points for polygon in polygons]) / (1 << SHIFT)
         low = np.maximum(points.min(axis=0), -0.5)
@@ -122,7 +122,7 @@ def boxes(camera: SimulatedCamera, t_s: float) -> list[Box]:
 
 
 def box_line(world: World, box: Box, frame: int, stamp: int) -> str:
-    """The JSON line of a box in picture number `frame` with the stamp `stamp`, epoch ns."""
+    """Return the JSON line of a box in picture `frame` with the stamp `stamp`, epoch ns."""
     target = world.targets[box.target]
     extent = (box.left, box.top, box.width, box.height)
     return json.dumps(
@@ -138,7 +138,7 @@ def box_line(world: World, box: Box, frame: int, stamp: int) -> str:
 
 
 def ego_mask(camera: SimulatedCamera) -> npt.NDArray[np.uint8]:
-    """Where the picture shows the own vehicle: u1 [height, width], 255 there, 0 elsewhere."""
+    """Return the mask of the own vehicle: u1 [height, width], 255 on the vehicle, 0 elsewhere."""
     import cv2
 
     mask = np.zeros((camera.lens.height, camera.lens.width), np.uint8)
@@ -148,7 +148,7 @@ def ego_mask(camera: SimulatedCamera) -> npt.NDArray[np.uint8]:
 
 
 def poses(world: World, t_ns: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
-    """The rig's ``pos``, ``rot``, ``vel``, ``acc`` at world times [n], float64, in the world."""
+    """Return the rig's ``pos``, ``rot``, ``vel``, ``acc`` in the world at times [n], float64."""
     motion = world.trajectory.motion(t_ns / 1e9)
     return {
         "pos": motion.position_m.astype("<f8"),
@@ -159,7 +159,7 @@ def poses(world: World, t_ns: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[An
 
 
 def half_angle(cosine: Floats, sine: Floats) -> Floats:
-    """Quaternion parts (z, w), [..., 2], of rotations about z; w is not negative."""
+    """Return quaternion parts (z, w), [..., 2], of rotations about z; w is not negative."""
     ahead = cosine >= 0
     larger = np.sqrt(0.5 * (1.0 + np.where(ahead, cosine, -cosine)))
     smaller = np.abs(sine) / (2.0 * larger)
@@ -170,7 +170,7 @@ def half_angle(cosine: Floats, sine: Floats) -> Floats:
 
 def _coarse(points: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     half = 1 << (SHIFT - 1)
-    # Pixel edges, not middles, fall together in pictures of two sizes.
+    # In pictures of two sizes, pixel edges coincide, not pixel middles.
     return (points + half) // _COARSE - half
 
 

@@ -227,7 +227,7 @@ def test_without_a_lidar_cuboids_are_those_of_the_pictures(tmp_path: Path) -> No
     ("header", "sensors", "message"),
     [
         ({"state": "recording"}, None, "is not finished"),
-        ({"start_ns": None}, None, "session.json is of no use"),
+        ({"start_ns": None}, None, "session.json is unusable"),
         ({}, {"eye": {"driver": "camera", "source": "file:x.mp4"}}, "no sensor with samples"),
         (
             {},

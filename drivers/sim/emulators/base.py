@@ -1,4 +1,4 @@
-"""What an emulated device is; see `drivers.sim.emulators.rig` for what runs them."""
+"""The interface of an emulated device; `drivers.sim.emulators.rig` runs the devices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from recorder.contract.config.settings import SensorEntry
 
 @dataclass(frozen=True)
 class EmulatedSource:
-    """How to record from an emulated device.
+    """The source for recording an emulated device.
 
     Attributes:
         source: a sensor's ``source`` in a config.
-        options: of the driver, beside those that do not concern the device.
+        options: the driver's options that follow from the device.
     """
 
     source: str
@@ -33,21 +33,21 @@ class Emulator(ABC):
         emulator = OusterEmulator(entry, faults=[Fault("loss", rate=0.01)], seed=1)
         source = emulator.start()
         while not emulator.finished:
-            due_ns = emulator.step(time.monotonic_ns())   # does what is due
+            due_ns = emulator.step(time.monotonic_ns())   # does the due work
             ...                                           # wait until due_ns
         emulator.stop()
 
-    What it sends depends on the times handed to `step` alone, so that a test may make them up.
+    The device's output depends only on the times passed to `step`, so a test may invent them.
 
     Args:
         sensor: a config's entry whose source feeds the device: the simulated world, or a capture.
-        faults: what is to go wrong, in any order.
+        faults: the faults to inject, in any order.
         seed: of the choice of packets that faults hit.
 
     Attributes:
-        injected: faults so far, by kind, in packets (or in what else the kind is counted in).
-        finished: a source that ends was sent whole.
-        late_ns: by how much the last that was sent was late: this machine does not keep up.
+        injected: number of injected faults, by kind, in packets (or in the kind's own unit).
+        finished: a finite source was sent completely.
+        late_ns: delay of the latest output: positive if this machine is too slow.
     """
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
@@ -63,16 +63,16 @@ class Emulator(ABC):
         """Bind sockets or open ptys; the device is reachable when this returns.
 
         Raises:
-            SourceError: what feeds it is missing or wrong.
-            DeviceError: an address is taken.
+            SourceError: the feeding source is missing or invalid.
+            DeviceError: an address is in use.
         """
 
     @abstractmethod
     def step(self, now_ns: int) -> int:
-        """Answer requests and send what is due; returns when the next is due, in the same time.
+        """Answer requests and send due data; return when the next data are due, in the same time.
 
         Args:
-            now_ns: CLOCK_MONOTONIC, or a test's own; never less than the last one.
+            now_ns: CLOCK_MONOTONIC, or a test's own time; never decreasing.
         """
 
     @abstractmethod

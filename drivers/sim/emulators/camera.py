@@ -1,24 +1,23 @@
 """An emulated camera: JPEGs over HTTP (``multipart/x-mixed-replace``) for any number of clients.
 
-It is fed by the simulated world or by a video file, and it runs on its own time: picture k is due
-k / fps after the first `step`, whether anybody looks or not; a video begins with its first client.
-What a client gets is numbered
-(``X-Frame-Number``) and stamped with the camera's own clock (``X-Timestamp``), both from 0 at each
-power-on.
+The simulated world or a video file feeds the camera.  The camera runs on its own time: picture k is
+due k / fps after the first `step`, with or without clients; a video begins with its first client.
+A client's pictures are numbered (``X-Frame-Number``) and stamped with the camera's own clock
+(``X-Timestamp``), both from 0 at each power-on.
 
-Faults, in pictures where they are counted:
+Faults, counted in pictures where possible:
 
 - ``loss``: the picture is taken and numbered, but not sent.
-- ``corrupt``: the latter half of the JPEG is missing.
-- ``duplicate``: sent twice, with the same number.
-- ``stall``: pictures go on being numbered, but none is sent; the connections stay.
-- ``reboot``: gone for a while; then numbers and clock start again.
-- ``unplug``: gone for a while, and the camera goes on.
-- ``clock_jump``: of the camera's clock.
+- ``corrupt``: the second half of the JPEG is missing.
+- ``duplicate``: the picture is sent twice, with the same number.
+- ``stall``: pictures are numbered, but not sent; the connections stay open.
+- ``reboot``: the camera is absent for a while; then numbers and clock start again.
+- ``unplug``: the camera is absent for a while, and its numbers and clock continue.
+- ``clock_jump``: the camera's clock jumps.
 
-Their time begins with the first picture that a client is given.  ``reorder`` is refused: TCP does
-not do that.  A client's first picture is never hit, since nobody can count what is missing before
-it.
+The faults' time begins with the first picture that a client receives.  ``reorder`` is rejected: TCP
+does not reorder.  A client's first picture has no fault, because a loss before it cannot be
+counted.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from recorder.contract.errors import DeviceError, SourceError
 PATH = "/stream.mjpg"
 
 _HOST = "127.0.0.1"
-_POLL_NS = 5_000_000  # requests are answered and sending goes on within it
+_POLL_NS = 5_000_000  # longest wait before requests are answered and sending continues
 _MAX_REQUEST_BYTES = 8 << 10
-_MAX_WAITING_BYTES = 32 << 20  # of a client that does not keep up
+_MAX_WAITING_BYTES = 32 << 20  # for a client that reads too slowly
 _MAX_CLIENTS = 32
 _REQUEST = re.compile(rb"(GET|HEAD) (\S{1,2000}) HTTP/1\.[01]\r?\n")
 _HEAD = (
@@ -58,11 +57,11 @@ class _Client:
     """One connection.
 
     Attributes:
-        request: what came so far.
-        waiting: what is to be sent.
-        streaming: it gets pictures.
-        given: pictures that it got.
-        closing: it is let go when all is sent.
+        request: the bytes received so far.
+        waiting: the bytes to send.
+        streaming: the client receives pictures.
+        given: number of pictures that the client has received.
+        closing: the connection is closed after all bytes are sent.
     """
 
     socket: socket.socket
@@ -81,8 +80,8 @@ class CameraEmulator(Emulator):
     'http://127.0.0.1:41235/stream.mjpg'
 
     Attributes:
-        skipped: pictures that clients did not get because they took them too slowly.
-        sent: pictures that at least one client was sent.
+        skipped: pictures that clients missed because they read too slowly.
+        sent: pictures that were sent to at least one client.
     """
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
@@ -91,12 +90,12 @@ class CameraEmulator(Emulator):
             raise SourceError(f"{sensor.name}: a camera's stream over TCP is never reordered")
         self._packets = PacketFaults(faults, seed)
         self._device_faults = [f for f in faults if f.kind in DEVICE_KINDS]
-        self._begun: set[int] = set()  # of those, by index
+        self._begun: set[int] = set()  # indices of device faults that have begun
         self._listener: socket.socket | None = None
         self._clients: list[_Client] = []
         self._port = 0
         self._start_ns: int | None = None
-        self._first_ns: int | None = None  # of the first picture that was given, since the start
+        self._first_ns: int | None = None  # time of the first sent picture, since the start
         self._next = 0  # index of the next picture
         self._first = 0  # index of the picture that has number 0
         self._power_on_ns = 0  # since the start
@@ -126,9 +125,9 @@ class CameraEmulator(Emulator):
         self._serve()
         waits &= not self._watched
         if not self._pictures.sequential and not any(c.streaming for c in self._clients):
-            self._next = max(self._next, self._next_index(elapsed_ns))  # nobody looks
+            self._next = max(self._next, self._next_index(elapsed_ns))  # no client
         due_ns = self._due_ns(self._next)
-        # One at a time, so that each is sent even where drawing takes longer than a period.
+        # One picture per step, so that each is sent even if drawing takes longer than a period.
         if not waits and not self._ended and due_ns <= elapsed_ns:
             self.late_ns = elapsed_ns - due_ns
             self._picture(due_ns)
@@ -180,7 +179,7 @@ class CameraEmulator(Emulator):
         self._absent = absent
 
     def _refuse(self) -> None:
-        """Take no connections, but keep the port: nobody else may have it."""
+        """Accept no connections, but keep the port reserved."""
         if self._listener is not None:
             self._listener.close()
         self._listener = _bound(self.sensor.name, self._port)
@@ -197,7 +196,7 @@ class CameraEmulator(Emulator):
     # Pictures
 
     def _picture(self, due_ns: int) -> None:
-        """Take picture `_next`; send it to those who want it."""
+        """Take picture `_next` and send it to the streaming clients."""
         index, number = self._next, self._next - self._first
         self._next += 1
         clients = [client for client in self._clients if client.streaming]
@@ -225,8 +224,8 @@ class CameraEmulator(Emulator):
             self._give(client, sent)
 
     def _hit(self, t_s: float, jpeg: bytes, number: int, device_ns: int) -> list[bytes]:
-        """What is sent in a picture's place."""
-        token = number.to_bytes(8, "big")  # stands for the picture, so that only JPEGs are damaged
+        """Return the parts that are sent for a picture."""
+        token = number.to_bytes(8, "big")  # replaces the picture, so that only JPEGs are damaged
         outcome = self._packets.apply(t_s, token)
         for kind in self._packets.injected:
             self.injected[kind] = self._packets.injected[kind]
@@ -254,7 +253,7 @@ class CameraEmulator(Emulator):
         while True:
             try:
                 made, _ = self._listener.accept()
-            except OSError:  # nobody waits, or whoever did has gone
+            except OSError:  # no connection is waiting, or the client has left
                 return
             made.setblocking(False)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -270,7 +269,7 @@ class CameraEmulator(Emulator):
                 self._clients.remove(client)
 
     def _receive(self, client: _Client) -> bool:
-        """Take what a client says; False where it has gone."""
+        """Receive a client's bytes; return False if the client has left."""
         try:
             data = client.socket.recv(4096)
         except BlockingIOError:
@@ -280,7 +279,7 @@ class CameraEmulator(Emulator):
         if not data:
             return False
         if client.streaming or client.closing:
-            return True  # nothing that it says matters any more
+            return True  # further bytes are ignored
         client.request += data
         if b"\r\n\r\n" in client.request or len(client.request) > _MAX_REQUEST_BYTES:
             self._answer(client)
@@ -334,29 +333,29 @@ def _bound(name: str, port: int) -> socket.socket:
     return made
 
 
-# What is shown
+# Pictures
 
 
 class _Pictures(Protocol):
-    """What the camera sees.
+    """The source of the camera's pictures.
 
     Attributes:
-        fps: pictures a second.
-        sequential: they come one after the other, however long each takes.
+        fps: pictures per second.
+        sequential: pictures are made one after the other, however long each takes.
     """
 
     fps: float
     sequential: bool
 
     def jpeg(self, index: int, /) -> bytes | None:
-        """Picture `index`; None at the end."""
+        """Return picture `index`; None at the end."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release all resources."""
 
 
 class _Simulated:
-    """Pictures of the simulated world; any at any time."""
+    """Pictures of the simulated world, in any order."""
 
     sequential = False
 
@@ -375,7 +374,7 @@ class _Simulated:
 
 
 class _Recorded:
-    """A video's JPEGs, or its pictures encoded; one after the other."""
+    """A video's JPEGs, or its encoded pictures, in order."""
 
     sequential = True
 
@@ -398,7 +397,7 @@ class _Recorded:
         return video
 
     def jpeg(self, _: int) -> bytes | None:
-        """The next picture, whatever its index; None at the end."""
+        """Return the next picture, whatever its index; None at the end."""
         begun = False
         while True:
             shot = self._video.read()
@@ -406,14 +405,14 @@ class _Recorded:
                 self._video.close()
                 if not self._loop or begun:
                     return None
-                begun = True  # a file without a whole picture does not go round for ever
+                begun = True  # a file without a complete picture must not loop forever
                 self._video = self._opened()
                 continue
             picture = shot[1]
             if self._size is not None and not isinstance(picture, Missing):
                 picture = resized(picture, self._size)
             if isinstance(picture, Missing):
-                continue  # a camera sends what it has
+                continue  # a camera sends only the pictures that it has
             return picture if isinstance(picture, bytes) else encoded(picture, self._quality)
 
     def close(self) -> None:

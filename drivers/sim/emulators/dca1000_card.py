@@ -19,21 +19,21 @@ HOST: Final = "127.0.0.1"
 CARD: Final = "127.0.0.2"
 
 _VERSION: Final = 2 | 9 << 7  # 2.9
-_BUSY_NS: Final = 20_000_000  # the card hears nothing so long after it was configured
-_WIRE_NS: Final = PACKET_BYTES * 8  # of a packet at 1 Gbit/s
+_BUSY_NS: Final = 20_000_000  # the card ignores commands this long after its configuration
+_WIRE_NS: Final = PACKET_BYTES * 8  # time of a packet at 1 Gbit/s
 
 Frame = npt.NDArray[np.int16]
 
 
 class CaptureCard:
-    """The card's sockets, what it was told, and packets that wait for their time.
+    """The card's sockets, its configuration, and packets that are not yet due.
 
     Args:
-        name: the sensor's, for messages.
+        name: the sensor's name, for messages.
 
     Attributes:
-        config_port: of the card and, on the host's address, of whoever commands it.
-        data_port: of the host, to which it sends.
+        config_port: of the card and, on the host's address, of the host's commands.
+        data_port: of the host; destination of the packets.
     """
 
     def __init__(self, name: str) -> None:
@@ -53,13 +53,13 @@ class CaptureCard:
         self._waiting.clear()
 
     def open(self) -> None:
-        """Bind, to the ports of before where there were any."""
+        """Bind the sockets, to their previous ports if there were any."""
         for _ in range(100):
             commands = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             try:
                 commands.bind((CARD, self.config_port))
                 port = int(commands.getsockname()[1])
-                # The host's sockets have these two numbers on its own address.
+                # The host's sockets use the same two port numbers on the host's address.
                 if not self.config_port:
                     self.data_port = _free_port(0)
                     _free_port(port)
@@ -83,7 +83,7 @@ class CaptureCard:
         self._commands = self._data = None
 
     def answer(self, now_ns: int) -> list[int]:
-        """Do what has been asked for; the codes of it."""
+        """Execute the requests; return their codes."""
         done = []
         while self._commands is not None:
             try:
@@ -95,7 +95,7 @@ class CaptureCard:
             try:
                 command = dca1000.parse_command(packet)
             except ProtocolError:
-                continue  # as the card does
+                continue  # the real card ignores it too
             answer = dca1000.Answer(command.code, self._obey(command, now_ns))
             with contextlib.suppress(OSError):
                 self._commands.sendto(answer.to_bytes(), sender)
@@ -103,7 +103,7 @@ class CaptureCard:
         return done
 
     def discard(self) -> None:
-        """Throw away what was asked while nobody was there."""
+        """Discard requests that arrived while the card was absent."""
         with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
             while self._commands is not None:
                 self._commands.recv(2048)
@@ -138,22 +138,22 @@ class CaptureCard:
 
     @property
     def recording(self) -> bool:
-        """Between the commands that start a capture and end it."""
+        """Whether a capture was started and not yet ended."""
         return self._recording
 
     @property
     def busy(self) -> bool:
-        """Whether packets wait."""
+        """Whether packets are pending."""
         return bool(self._waiting)
 
     def push(self, frame: Frame, begin_ns: int, time_ns: int) -> None:
-        """Take a frame that is measured from `begin_ns` for `time_ns`."""
+        """Add a frame that is measured from `begin_ns` for `time_ns`."""
         if not self._recording:
             return
         before = self._buffer.waiting
         packets = self._buffer.push(frame)
         ends = (np.arange(1, len(packets) + 1) * dca1000.PAYLOAD_BYTES - before) / frame.nbytes
-        # No packet leaves before its last chirp, nor too soon after the one before.
+        # A packet is sent after its last chirp, and not too soon after the previous packet.
         gap_ns = self._delay_ns + _WIRE_NS
         ready = begin_ns + np.rint(ends * time_ns).astype(np.int64)
         ready[:1] = np.maximum(ready[:1], self._last_ns + gap_ns)
@@ -168,21 +168,21 @@ class CaptureCard:
         )
 
     def next_ns(self) -> int | None:
-        """When the next packet is due; None where none waits."""
+        """When the next packet is due; None without pending packets."""
         return self._waiting[0][0] if self._waiting else None
 
     def pop(self) -> bytes:
-        """The next packet."""
+        """Remove and return the next packet."""
         return self._waiting.popleft()[1]
 
     def send(self, packet: bytes) -> None:
         if self._data is not None:
-            with contextlib.suppress(OSError):  # nobody listens, or a full queue: as on a wire
+            with contextlib.suppress(OSError):  # no receiver or a full queue: lost, as on a wire
                 self._data.sendto(packet, (HOST, self.data_port))
 
 
 def _free_port(port: int) -> int:
-    """A UDP port that is free on the host's address: `port`, or any; OSError where it is not."""
+    """Return a free UDP port on the host's address: `port`, or any; OSError if it is taken."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind((HOST, port))
         return int(probe.getsockname()[1])

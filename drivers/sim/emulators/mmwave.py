@@ -1,9 +1,9 @@
 """An emulated AWR1843 or AWR1642 behind a DCA1000EVM.
 
 The radar's command line is on a pseudo-terminal, the capture card on two UDP sockets of
-127.0.0.2.  The radar makes the frames that it is told to make, of the simulated world (``sim:``)
-or, where they have a recording's shape, of that recording (``file:``; zeros after its end); the
-card cuts them into packets and sends each when the chirps that it holds have been.
+127.0.0.2.  The radar generates the configured frames from the simulated world (``sim:``), or from a
+recording (``file:``; zeros after its end) if the shapes match.  The card cuts the frames into
+packets and sends each packet after the last chirp that it holds.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from recorder.contract.errors import (
 Frame = npt.NDArray[np.int16]
 
 _DEVICES: Final = ("AWR1642", "AWR1843", "AWR1843L")
-_GRAIN_NS: Final = 2_000_000  # packets are sent at least so far apart, those due by then at once
-_POLL_NS: Final = 5_000_000  # requests are looked for so often
+_GRAIN_NS: Final = 2_000_000  # shortest interval between sends; each sends all due packets
+_POLL_NS: Final = 5_000_000  # interval of reading requests
 
 
 class MmwaveEmulator(Emulator):
-    """A radar and its capture card; faults of packets are counted in packets, stalls in frames.
+    """A radar and its capture card; packet faults are counted in packets, stalls in frames.
 
-    ``corrupt`` damages the header of a packet, since nobody could tell with the rest.  A radar that
-    ``stall``s makes no frames until the time is over or it is reset; it has no clock to jump.
+    ``corrupt`` damages the header of a packet, because other damage could not be detected.  A radar
+    that ``stall``s makes no frames until the time is over or it is reset; it has no clock to jump.
 
     Raises:
         ConfigError: the sensor's device is of another family.
-        UsageError: a fault that it cannot have.
+        UsageError: an unsupported fault.
     """
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
@@ -59,7 +59,8 @@ class MmwaveEmulator(Emulator):
         if self._chirp.device not in _DEVICES:
             known = ", ".join(_DEVICES)
             raise ConfigError(
-                f"{self._chirp.device} is not emulated; there are {known}", key=f"{key}.device"
+                f"{self._chirp.device} is not emulated; the emulated devices are {known}",
+                key=f"{key}.device",
             )
         if any(fault.kind == "clock_jump" for fault in faults):
             raise UsageError(f"{sensor.name}: a radar has no clock that could jump")
@@ -71,21 +72,21 @@ class MmwaveEmulator(Emulator):
         self._frame: Callable[[int], Frame] = self._silence
         self._made_for: tuple[ChirpConfig, str] | None = None
         self._chirping: ChirpConfig | None = None  # while the sensor runs
-        self._world_ns: int | None = None  # when frame 0 began,
-        self._first_ns: int | None = None  # and the first packet left
+        self._world_ns: int | None = None  # start of frame 0
+        self._first_ns: int | None = None  # time of the first sent packet
         self._index = 0
         self._ready: Frame | None = None  # frame `_index`
-        self._beyond = False  # a recording's end was sent
+        self._beyond = False  # frames after a recording's end were sent
         self._silent_until_ns = 0
         self._stalled = False
-        self._back_ns: int | None = None  # when it has power, or is plugged in, again
+        self._back_ns: int | None = None  # end of a power cut or an unplugging
         self._card = CaptureCard(sensor.name)
         self._port = SerialPort(sensor.name, "cli")
 
     def start(self) -> EmulatedSource:
         if self.sensor.scheme == "file":
             self._recording = _Recording(self.sensor, self._chirp)
-        # What takes long is done before anybody waits for it.
+        # Slow work is done before a host waits for it.
         self._made_for = self._chirp, "qqii"
         self._frame = self._source(*self._made_for)
         self._ready = self._frame(0)
@@ -129,7 +130,7 @@ class MmwaveEmulator(Emulator):
     # Faults of the device
 
     def _break_down(self, now_ns: int) -> None:
-        """Let the faults begin whose time has come."""
+        """Begin the faults that are due."""
         if self._first_ns is None:
             return
         for fault in list(self._device_faults):
@@ -166,7 +167,7 @@ class MmwaveEmulator(Emulator):
             self._port.write(self._firmware.step(received, now_ns))
 
     def _follow_sensor(self, now_ns: int) -> None:
-        """Begin to chirp, or end it, as the firmware was told."""
+        """Begin or end chirping, as commanded to the firmware."""
         if not self._firmware.running:
             self._chirping = None
             return
@@ -181,20 +182,20 @@ class MmwaveEmulator(Emulator):
         self._skip_to(now_ns)
 
     def _recover(self, now_ns: int) -> None:
-        """The radar goes on after it hung, or is reset."""
+        """Continue after a hang or a reset of the radar."""
         self._stalled = False
         before = self._index
         self._skip_to(now_ns)
         self.injected["stall"] += self._index - before
 
     def _skip_to(self, now_ns: int) -> None:
-        """The next frame is the first that begins now or later: the world does not wait."""
+        """Continue with the first frame that begins now or later: the world does not wait."""
         period_ns = self._period_ns()
         gone_ns = now_ns - (self._world_ns or 0)
         index = max(self._index, -(-gone_ns // period_ns))
         if index != self._index:
             self._index = index
-            if self._recording is None:  # of which no frame is left out
+            if self._recording is None:  # a recording's frames are never skipped
                 self._ready = None
 
     def _period_ns(self) -> int:
@@ -213,7 +214,7 @@ class MmwaveEmulator(Emulator):
         return np.zeros(chirp.shape, "<i2")
 
     def _send(self, now_ns: int) -> int:
-        """Make the frame that begins, send the packets that are due; when the next will be."""
+        """Make the frame that begins and send the due packets; return the next due time."""
         begin_ns = self._begin(now_ns)
         due_ns = self._card.next_ns()
         while due_ns is not None and due_ns <= now_ns:
@@ -230,7 +231,7 @@ class MmwaveEmulator(Emulator):
         return now_ns + _POLL_NS if due_ns is None else max(due_ns, now_ns + _GRAIN_NS)
 
     def _begin(self, now_ns: int) -> int | None:
-        """Hand the card the frame that has begun; when the next one will, None: unknown."""
+        """Pass the frame that has begun to the card; return the next begin, None: unknown."""
         chirp, world_ns = self._chirping, self._world_ns
         if chirp is None or world_ns is None:
             return None
@@ -243,7 +244,7 @@ class MmwaveEmulator(Emulator):
         if self._card.busy:
             return begin_ns
         if self._ready is None:
-            self._ready = self._frame(self._index)  # in time for its begin
+            self._ready = self._frame(self._index)  # made before it begins
         if now_ns < begin_ns:
             return begin_ns
         self.late_ns = now_ns - begin_ns
@@ -255,7 +256,7 @@ class MmwaveEmulator(Emulator):
 
 
 class _HeaderFaults:
-    """`PacketFaults`, but damage is to a packet's header, where it can be told."""
+    """`PacketFaults` whose damage is to a packet's header, where it can be detected."""
 
     def __init__(self, faults: Sequence[Fault], seed: int) -> None:
         self._faults = PacketFaults(faults, seed)
@@ -276,10 +277,10 @@ class _HeaderFaults:
 
 
 class _Recording:
-    """The frames of raw captures, one after the other; zeros where there are no more.
+    """The frames of raw captures, in order; zeros after the last.
 
     Attributes:
-        count: whole frames so far.
+        count: number of complete frames so far.
     """
 
     def __init__(self, sensor: SensorEntry, chirp: ChirpConfig) -> None:
@@ -292,7 +293,7 @@ class _Recording:
         self._ended = False
 
     def frame(self, _: int) -> Frame:
-        """The next frame, whatever its number."""
+        """Return the next frame, whatever its number."""
         while not self._ended:
             frame = self._capture.read()
             if frame is None:
@@ -304,7 +305,7 @@ class _Recording:
 
     @property
     def ended(self) -> bool:
-        """Whether a frame beyond the end was asked for."""
+        """Whether a frame after the end was requested."""
         return self._ended
 
     def close(self) -> None:

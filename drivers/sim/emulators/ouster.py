@@ -28,7 +28,7 @@ from recorder.contract.errors import ConfigError, FormatError, SourceError
 
 _FIRMWARE: Final = "ousteros-image-prod-aries-v3.1.0+emulated"
 _START_NS: Final = 300_000_000  # from a reinitialization to the first packets
-_GRAIN_NS: Final = 2_000_000  # packets are sent at least so far apart, those due by then at once
+_GRAIN_NS: Final = 2_000_000  # shortest interval between sends; each sends all due packets
 _IDLE_NS: Final = 10_000_000
 _FIXED: Final = (
     "lidar_mode",
@@ -43,15 +43,15 @@ _KEPT_OPTIONS: Final = ("compression", "packing", "imu", "extra")
 
 
 class _Feed(Protocol):
-    """Packets of the device, and when they are due, in ns on the feed's own time."""
+    """Packets of the device with the times at which they are due, in ns of the feed's own time."""
 
     info: Any
 
     def begin(self, from_ns: int, init_id: int) -> None:
-        """The device starts, `from_ns` after the emulator did."""
+        """Start the device, `from_ns` after the emulator's start."""
 
     def due_ns(self) -> int | None:
-        """When the next packet is due; None: there is none any more."""
+        """When the next packet is due; None after the last packet."""
 
     def take(self) -> SentPacket: ...
 
@@ -61,14 +61,14 @@ class _Feed(Protocol):
 class OusterEmulator(Emulator):
     """A lidar and its built-in IMU: HTTP API on a free TCP port of 127.0.0.1, packets over UDP.
 
-    It sends nothing before it was told where to, as a sensor that comes from the factory.  The
-    simulated one (``sim:``) turns with the world's time, which begins with the first step; its
-    clock shows that time, also after a reinitialization, while its frame ids begin at 0.  A capture
-    (``pcap:``) begins when the metadata are fetched, and keeps its own stamps and ids.
+    The sensor sends no packet before its destination is set, like a factory-new sensor.  The
+    simulated sensor (``sim:``) turns with the world's time, which begins with the first step.  Its
+    clock shows that time, also after a reinitialization, while its frame ids restart at 0.  A
+    capture (``pcap:``) begins when the metadata are fetched, and keeps its own stamps and ids.
 
-    The time of faults begins with the first packet after the metadata were fetched: by then there
-    is somebody who hears.  Faults ``loss``, ``stall`` and ``unplug`` are counted in packets, of
-    lidar and IMU together, ``reboot`` and ``clock_jump`` once each.
+    The faults' time begins with the first packet after the metadata were fetched, because a
+    receiver exists from then on.  The faults ``loss``, ``stall`` and ``unplug`` are counted in
+    packets of lidar and IMU together, ``reboot`` and ``clock_jump`` once each.
 
     Raises:
         ConfigError: a source of another kind, or a clock jump of a capture.
@@ -86,9 +86,9 @@ class OusterEmulator(Emulator):
         self._packet_faults = PacketFaults(faults, seed)
         self._done: set[Fault] = set()
         self._start_ns: int | None = None  # of the first step
-        self._first_ns: int | None = None  # of the first packet that somebody hears
-        self._ready_ns: int | None = None  # when a start that has begun is over
-        self._back_ns: int | None = None  # when a device that is gone comes back
+        self._first_ns: int | None = None  # of the first packet with a receiver
+        self._ready_ns: int | None = None  # end of the present start
+        self._back_ns: int | None = None  # when an absent device comes back
         self._init_id = 1000 + seed
         self._served = 0
         self._running = False
@@ -98,9 +98,9 @@ class OusterEmulator(Emulator):
 
     def start(self) -> EmulatedSource:
         try:
-            provide_library("libGL.so.1")  # of the SDK's viewer: missing where there is no desktop
+            provide_library("libGL.so.1")  # needed by the SDK's viewer; missing without a desktop
             from ouster.sdk import core
-        except ImportError as error:  # its viewer asks for libGL.so.1
+        except ImportError as error:  # the SDK's viewer requires libGL.so.1
             raise SourceError(f"ouster-sdk cannot be loaded: {error}") from None
         core.init_logger("off")
         self._core = core
@@ -171,7 +171,7 @@ class OusterEmulator(Emulator):
             self._feed = None
 
     def _send(self, now_ns: int) -> int:
-        """Send what is due by now; returns when the next is."""
+        """Send the packets that are due; return when the next packet is due."""
         api, feed = self._api, self._feed
         assert api is not None and feed is not None and self._start_ns is not None
         with api.lock:
@@ -217,10 +217,10 @@ class OusterEmulator(Emulator):
         try:
             self._socket.sendto(data, (destination, ports[imu]))
         except OSError:
-            self.injected["unsent"] += 1  # nobody listens, or the settings name no address
+            self.injected["unsent"] += 1  # no receiver, or no valid address in the settings
 
     def _silenced(self, at_ns: int) -> str | None:
-        """The fault that keeps packets of this time from being sent."""
+        """Return the fault that suppresses packets of this time."""
         if self._back_ns is not None:
             return "unplug"
         if self._first_ns is None:
@@ -229,7 +229,7 @@ class OusterEmulator(Emulator):
         return next((f.kind for f in self.faults if f.kind == "stall" and f.during(t_s)), None)
 
     def _break_down(self, now_ns: int) -> None:
-        """Reboot, or be pulled off the network, where it is time to."""
+        """Reboot the device, or unplug it from the network, if a fault is due."""
         api = self._api
         assert api is not None
         for fault in self.faults:
@@ -259,17 +259,17 @@ class OusterEmulator(Emulator):
         return int(self._feed.info.init_id)
 
     def _metadata(self) -> dict[str, Any]:
-        """The device's metadata: those of the feed, with what a real one says of itself."""
+        """Return the feed's metadata, completed with a real device's own values."""
         assert self._feed is not None
         metadata: dict[str, Any] = json.loads(self._feed.info.to_json_string())
-        for name in ("ouster-sdk", "user_data"):  # not the sensor's
+        for name in ("ouster-sdk", "user_data"):  # not written by a sensor
             metadata.pop(name, None)
         info = metadata["sensor_info"]
         info["image_rev"] = info.get("image_rev") or _FIRMWARE
         return metadata
 
     def _fault_of(self, settings: Mapping[str, Any]) -> str | None:
-        """What is wrong with settings that somebody stages."""
+        """Return the fault of staged settings, or None."""
         assert self._api is not None
         for name in ("udp_port_lidar", "udp_port_imu"):
             if not isinstance(settings[name], int) or not 0 < settings[name] < 65536:
@@ -292,7 +292,7 @@ class OusterEmulator(Emulator):
         return None
 
     def _change(self, settings: Mapping[str, Any]) -> None:
-        """Make the feed anew where its form changes."""
+        """Replace the feed where its form changes."""
         assert self._feed is not None
         info = self._feed.info
         form = _mode(info), info.format.udp_profile_lidar.name
@@ -323,11 +323,11 @@ class OusterEmulator(Emulator):
             scene = LidarScene(self._core, info, world, mount, seed, options["noise"])
             return _SceneFeed(LidarPackets(self._core, info, scene), info, scene.period_ns)
         except _SDK_ERRORS as error:
-            raise SourceError(f"{options['metadata']}: is of no use: {error}") from None
+            raise SourceError(f"{options['metadata']}: unusable metadata: {error}") from None
 
 
 class _SceneFeed:
-    """The simulated world's packets; each sweep is made while the one before it is sent."""
+    """The simulated world's packets; each sweep is made while the previous sweep is sent."""
 
     def __init__(self, packets: LidarPackets, info: Any, period_ns: int) -> None:
         self.info = info
@@ -395,11 +395,11 @@ class _CaptureFeed:
         except FormatError as error:
             raise SourceError(f"{self._path}: {error}") from None
 
-    def begin(self, from_ns: int, init_id: int) -> None:  # noqa: ARG002  as it is, as it was
+    def begin(self, from_ns: int, init_id: int) -> None:  # noqa: ARG002  the capture keeps its id
         self.playing = False
 
     def play(self, from_ns: int) -> None:
-        """Play from the beginning, `from_ns` after the emulator started."""
+        """Play from the beginning, `from_ns` after the emulator's start."""
         self.close()
         self.playing, self.ended = True, False
         self._sent = self._read()
@@ -415,7 +415,7 @@ class _CaptureFeed:
                         data = np.asarray(packet.buf).tobytes()
                         yield SentPacket(int(packet.host_timestamp), imu, data)
             except FormatError:
-                return  # it breaks off here
+                return  # the capture is truncated here
 
     def due_ns(self) -> int | None:
         if not self.playing:
@@ -441,18 +441,18 @@ def _load(core: Any, path: Path) -> Any:
     except OSError as error:
         raise SourceError(f"{path}: cannot read the sensor's metadata: {error.strerror}") from None
     except _SDK_ERRORS as error:
-        raise SourceError(f"{path}: is no Ouster sensor metadata: {error}") from None
+        raise SourceError(f"{path}: is not Ouster sensor metadata: {error}") from None
 
 
 def _mode(info: Any) -> str:
-    """Columns x Hz as the metadata has it; a made-up sensor's need not be its columns."""
+    """Columns x Hz of the metadata; a synthetic sensor's mode may differ from its columns."""
     layout = info.format
     known = json.loads(info.to_json_string()).get("config_params", {}).get("lidar_mode")
     return str(known or f"{layout.columns_per_frame}x{round(layout.fps or 10)}")
 
 
 def _free_ports(count: int) -> list[int]:
-    """UDP ports of loopback that nobody has now."""
+    """Return free UDP ports of loopback."""
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
     try:
         for one in sockets:

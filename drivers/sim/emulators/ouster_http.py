@@ -1,7 +1,7 @@
-"""The HTTP API of an emulated Ouster: what ouster-sdk 1.0 and our driver ask of a sensor.
+"""The HTTP API of an emulated Ouster: the requests of ouster-sdk 1.0 and of the driver.
 
-After Ouster's HTTP API Reference Guide (``/api/v1``).  Settings are staged, and in force after a
-reinitialization, for which the emulator's next step sees.
+Source: Ouster's HTTP API Reference Guide (``/api/v1``).  Settings are staged, and active after a
+reinitialization, which the emulator's next step carries out.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class _Refusal(Exception):  # noqa: N818  an answer, not a failure
 
 
 class OusterApi:
-    """The state that requests see and change, and the server that answers them.
+    """The state that requests read and change, and the server that answers them.
 
     Args:
-        metadata: the sensor's metadata; ``sensor_info`` and ``config_params`` are kept up to date.
-        settings: in force at first.
-        accept: looks at new settings; returns what is wrong with them, or None.
+        metadata: the sensor's metadata; ``sensor_info`` and ``config_params`` are updated.
+        settings: the initial settings.
+        accept: checks new settings; returns their fault, or None.
 
     Attributes:
-        lock: held while any of the others is read or changed.
-        metadata, settings: as they are now.
+        lock: held while any other attribute is read or changed.
+        metadata, settings: the present ones.
         status: of the sensor, such as ``RUNNING``.
-        reinitialize: the staged settings, once they are to be put in force; None before.
+        reinitialize: the staged settings once a reinitialization is requested; None before.
         served: how often the metadata have been fetched.
-        alerts: those that are active.
+        alerts: the active alerts.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class OusterApi:
 
     @property
     def port(self) -> int:
-        """The server's TCP port; stays the same after `stop` and `start`."""
+        """The server's TCP port; constant over `stop` and `start`."""
         return self._port
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class OusterApi:
         self._thread.start()
 
     def stop(self) -> None:
-        """The port is closed, as of a sensor that is gone; may be called twice."""
+        """Close the port, as if the sensor were absent; may be called twice."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -91,7 +91,7 @@ class OusterApi:
             self._server = None
 
     def run(self, init_id: int, metadata: Mapping[str, Any] | None = None) -> None:
-        """The sensor runs, with the settings in force."""
+        """Set the sensor running with the active settings."""
         with self.lock:
             if metadata is not None:
                 self.metadata = dict(metadata)
@@ -102,7 +102,7 @@ class OusterApi:
             self.status = "RUNNING"
 
     def answer(self, method: str, path: str, body: str, client: str) -> Any:
-        """The answer to a request: what JSON can say, or a str as it is."""
+        """Answer a request: a JSON value, or a str that is sent unchanged."""
         parts = urlsplit(path)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         place = parts.path.removeprefix("/api/v1/").strip("/")
@@ -247,4 +247,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are no news."""
+        """Do not log requests."""

@@ -1,9 +1,9 @@
 """The command line of TI's mmWave demo firmware, as an AWR1843 or AWR1642 answers on its UART.
 
-Every character comes back (the UART's echo), a command's answer is ``Done``, ``Ignored: ...`` or
-an error, then the prompt.  Commands and their numbers of arguments are those of the mmWave SDK
-user's guide (3.6, section 3.4); the arguments that shape the captured data are obeyed, the others
-only counted.
+The UART echoes every character.  A command's answer is ``Done``, ``Ignored: ...`` or an error, then
+the prompt.  Commands and their numbers of arguments are those of the mmWave SDK user's guide (3.6,
+section 3.4).  Arguments that shape the captured data have an effect; of the other arguments, only
+the number is checked.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from drivers._protocols.chirp import DEVICES, ChirpConfig
 
 PROMPT: Final = "mmwDemo:/>"
 BOOT_NS: Final = 150_000_000
-"""From reset to the prompt; what comes over the UART until then is lost."""
+"""From reset to the prompt; bytes received on the UART until then are lost."""
 
 _LINE: Final = "*" * 42
 _BANNER: Final = f"\n{_LINE}\nxWR MMW Demo 03.06.00.00\n{_LINE}\n\n\r{PROMPT}"
-_LONGEST: Final = 256  # bytes of a line
+_LONGEST: Final = 256  # bytes per line
 
 _ARGUMENTS: Final = {
     "flushCfg": 0, "dfeDataOutputMode": 1, "channelCfg": 3, "adcCfg": 2, "adcbufCfg": 5,
@@ -36,11 +36,11 @@ _USAGE: Final = "Error: Invalid usage of the CLI command\nError -1"
 
 
 class _RefusedError(Exception):
-    """What the firmware says instead of ``Done``."""
+    """The firmware's answer instead of ``Done``."""
 
 
 class DemoFirmware:
-    """Takes what comes over the UART and answers.
+    """Processes the bytes received on the UART and answers.
 
     >>> firmware = DemoFirmware("AWR1843")
     >>> firmware.power_on(0)
@@ -49,17 +49,17 @@ class DemoFirmware:
     b'sensorStop\\nIgnored: Sensor is already stopped\\nDone\\n\\rmmwDemo:/>'
 
     Args:
-        device: of `drivers._protocols.chirp.DEVICES`: those of the AWR1843 and AWR1642 families.
+        device: of `drivers._protocols.chirp.DEVICES`, in the AWR1843 or AWR1642 family.
 
     Attributes:
         running: between sensorStart and sensorStop.
-        starts: how often the sensor was started since power on.
+        starts: number of starts of the sensor since power on.
     """
 
     def __init__(self, device: str) -> None:
         self._tx_masks = {"AWR1642": (0b11,)}.get(device, (0b111, 0b101))
         self._device = device
-        self._boot_ns: int | None = None  # when the prompt comes; None: no power
+        self._boot_ns: int | None = None  # time of the prompt; None: no power
         self._booted = False
         self._line = bytearray()
         self._settings: dict[str, list[float]] = {}
@@ -68,19 +68,19 @@ class DemoFirmware:
         self.starts = 0
 
     def power_on(self, now_ns: int) -> None:
-        """Begin anew, also after a reset."""
+        """Start, at power on or after a reset."""
         self._boot_ns, self._booted = now_ns + BOOT_NS, False
         self._line.clear()
         self._flush()
         self.running = False
 
     def power_off(self) -> None:
-        """Be silent until `power_on`."""
+        """Stop answering until `power_on`."""
         self._boot_ns = None
         self.running = False
 
     def step(self, received: bytes, now_ns: int) -> bytes:
-        """What the device sends over its UART, with what came since the last call."""
+        """Process the bytes received since the last call; return the bytes sent on the UART."""
         if self._boot_ns is None or now_ns < self._boot_ns:
             return b""
         out = ""
@@ -96,9 +96,9 @@ class DemoFirmware:
         return out.encode("ascii", "replace")
 
     def chirp(self) -> tuple[ChirpConfig, str] | None:
-        """The chirps that the sensor was told to make, and the order of I and Q on its lanes.
+        """Return the configured chirps, and the order of I and Q on the sensor's lanes.
 
-        None where it sends no raw data over LVDS.
+        None where the sensor sends no raw data over LVDS.
         """
         settings = self._settings
         if settings.get("lvdsStreamCfg", [0, 0, 0, 0])[2] != 1:
@@ -184,7 +184,7 @@ class DemoFirmware:
         return "Done"
 
     def _possible(self) -> bool:
-        """Whether there are samples, within their ramp, and chirps, within their frame."""
+        """Whether there are samples within their ramp, and chirps within their frame."""
         profile, frame = self._settings["profileCfg"], self._settings["frameCfg"]
         _, _, idle, begin, ramp, _, _, slope, _, samples, rate, *_ = profile
         loops, period_ms = frame[2], frame[4]

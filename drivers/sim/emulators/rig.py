@@ -1,7 +1,7 @@
-"""All emulated devices of a rig, each stepped by a thread of its own.
+"""All emulated devices of a rig, each stepped by its own thread.
 
 ``python -m drivers.sim emulate`` reads the rig as a JSON object from stdin (``sensors``: a config's
-entries; ``faults``: by sensor, what `parse_fault` takes behind the dot; ``seed``), prints
+entries; ``faults``: by sensor, the text of `parse_fault` after the dot; ``seed``), prints
 ``{"sources": {...}}``, and at its end ``{"injected": {...}}``.
 """
 
@@ -21,19 +21,19 @@ from recorder.contract.closing import Closing
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, DeviceError, SourceError
 
-_LONGEST_WAIT_S = 0.02  # requests are answered within it
+_LONGEST_WAIT_S = 0.02  # limit of the delay of answers to requests
 _LATE_NS = 1_000_000_000
 
 
 def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Emulator:
-    """The emulator of a sensor's device: the class in ``drivers.sim.emulators.DRIVER``.
+    """Make the emulator of a sensor's device: the class in ``drivers.sim.emulators.DRIVER``.
 
     Raises:
-        ConfigError: there is none for the driver.
+        ConfigError: the driver has no emulator.
     """
     name = f"{__package__}.{sensor.driver}"
     if "." in sensor.driver or importlib.util.find_spec(name) is None:
-        raise ConfigError(f"no device of driver {sensor.driver!r} can be emulated", key=sensor.name)
+        raise ConfigError(f"no emulator for the driver {sensor.driver!r}", key=sensor.name)
     module = importlib.import_module(name)
     (kind,) = (
         value
@@ -48,7 +48,7 @@ def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Em
 
 @contextlib.contextmanager
 def named(sensor: str) -> Iterator[None]:
-    """Errors from within name the sensor."""
+    """Add the sensor's name to errors raised inside."""
     try:
         yield
     except (SourceError, DeviceError) as error:
@@ -100,10 +100,10 @@ class EmulatedRig(Closing):
             self._threads.append(thread)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until every source has ended; False where some go on.
+        """Wait this long, or until every source has ended; return False if some have not.
 
         Raises:
-            Exception: that of an emulator that failed.
+            Exception: the exception of an emulator that failed.
         """
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
@@ -116,7 +116,7 @@ class EmulatedRig(Closing):
 
     @property
     def injected(self) -> dict[str, dict[str, int]]:
-        """By sensor and kind, how often a fault was injected so far."""
+        """Number of injected faults, by sensor and kind."""
         return {name: dict(emulator.injected) for name, emulator in self._emulators.items()}
 
     def close(self) -> None:
@@ -135,13 +135,13 @@ class EmulatedRig(Closing):
                 if emulator.late_ns > _LATE_NS and not reported:
                     reported = True
                     print(
-                        f"{emulator.sensor.name}: this machine is too slow to emulate it in real "
-                        "time; what it sends comes late, and its rate is lower than it says",
+                        f"{emulator.sensor.name}: this machine is too slow to emulate the device "
+                        "in real time; its data are late, and their rate is below the nominal rate",
                         file=sys.stderr,
                         flush=True,
                     )
                 wait_s = (due_ns - time.monotonic_ns()) / 1e9
                 if wait_s > 0:
                     self._stop.wait(min(wait_s, _LONGEST_WAIT_S))
-        except BaseException as error:  # noqa: BLE001  `wait` raises it on
+        except BaseException as error:  # noqa: BLE001  `wait` raises it again
             self._failures.append(error)

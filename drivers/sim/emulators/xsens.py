@@ -1,15 +1,16 @@
 """An emulated Xsens MTi at a pseudo-terminal.
 
-It answers commands as `drivers.sim.mti_device` does and sends what the simulated IMU feels, or a
-recorded log, which begins when a host first has it measure.  A message is written when its last
-byte would have left on a real line of the device's baud rate; a host that listens at another rate
-gets garbage, and is not understood.
+The emulator answers commands as `drivers.sim.mti_device` does.  It sends the simulated IMU's
+measurements, or a recorded log, which begins with the host's first command to measure.  A message
+is written when its last byte would have left a real line at the device's baud rate.  A host at
+another baud rate receives garbage, and its commands are not understood.
 
-Faults count from the first message that a host has asked for.  ``loss``, ``corrupt``,
-``duplicate``, ``reorder`` hit single messages.  ``stall``: the device measures, but nothing leaves
-it.  ``reboot``: it is off for a time, and then starts with WakeUp.  ``unplug``: the port vanishes,
-and comes back as another one behind the same symbolic link.  ``clock_jump``: SampleTimeFine jumps.
-All are counted in messages; a reboot and an unplugging with those up to the next measurement.
+The faults' time begins with the first message that a host requested.  ``loss``, ``corrupt``,
+``duplicate``, ``reorder`` hit single messages.  ``stall``: the device measures, but sends nothing.
+``reboot``: the device is off for a while, and then starts with WakeUp.  ``unplug``: the port
+vanishes, and a new port appears behind the same symbolic link.  ``clock_jump``: SampleTimeFine
+jumps.  All faults are counted in messages; ``reboot`` and ``unplug`` include the messages up to the
+next measurement.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from drivers.sim.rig import simulated_imu
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import SourceError
 
-_BLOCK = 64  # messages made at a time
+_BLOCK = 64  # messages per generated block
 _CHUNK = 1 << 16
-_CONFIG_NS = 2_000_000  # how often it looks for commands in config state
+_CONFIG_NS = 2_000_000  # interval of reading commands in config state
 _MEASURING_NS = 10_000_000  # ... and while it measures
 _GARBAGE = bytes((b * 37 + 11) % 251 for b in range(256))
 _TICKS = 1 << 32
@@ -58,29 +59,29 @@ _SPEEDS = {
 
 
 class Feed(Protocol):
-    """What an emulated device measures, message by message, in order of time.
+    """Measurements of an emulated device, message by message, in order of time.
 
     Attributes:
-        due_ns: time of the next message, in the emulator's time; None: there is none any more.
+        due_ns: time of the next message, in the emulator's time; None after the last message.
     """
 
     due_ns: int | None
 
     def take(self) -> MtData2:
-        """That message."""
+        """Return the next message."""
         ...
 
     def skip(self, t_ns: int) -> int:
-        """Drop messages that lie before a time; how many."""
+        """Drop the messages before a time; return their number."""
         ...
 
 
 class SimFeed:
-    """What the simulated IMU feels; goes on for ever, from the emulator's time 0.
+    """The simulated IMU's measurements, endless, from the emulator's time 0.
 
     Args:
         sensor: a config's entry, its options checked.
-        outputs: what the device sends, as it has taken them.
+        outputs: the device's output configuration, as accepted.
     """
 
     def __init__(self, sensor: SensorEntry, outputs: Outputs) -> None:
@@ -110,14 +111,14 @@ class SimFeed:
 
 
 class LogFeed:
-    """The messages of a recorded log, in the rhythm of its device's clock.
+    """The messages of a recorded log, paced by the recorded device's clock.
 
-    Messages of other kinds than samples go with the sample before them.
+    Messages that are not samples are sent with the sample before them.
 
     Args:
         path: of a serial byte log.
-        rate_hz: of samples, where the log has no clock.
-        start_ns: when it begins.
+        rate_hz: sample rate, for a log without a clock.
+        start_ns: when the log begins.
     """
 
     def __init__(self, path: Path, rate_hz: float, start_ns: int) -> None:
@@ -156,7 +157,7 @@ class LogFeed:
 
 
 def _log_values(path: Path) -> Iterator[MtData2]:
-    """The MTData2 messages of a log; SourceError where it cannot be read."""
+    """Yield the MTData2 messages of a log; SourceError if it cannot be read."""
     parser = XbusParser()
     try:
         with path.open("rb", buffering=0) as file:
@@ -169,7 +170,7 @@ def _log_values(path: Path) -> Iterator[MtData2]:
 
 
 def _outputs_of_log(path: Path) -> Outputs:
-    """The output configuration that makes a log's samples, from its first hundred."""
+    """Derive the output configuration of a log from its first hundred samples."""
     found: list[MtData2] = []
     for values in _log_values(path):
         if inertial(values):
@@ -190,9 +191,9 @@ def _outputs_of_log(path: Path) -> Outputs:
 class XsensEmulator(Emulator):
     """An MTi of a config's ``sim:`` or ``file:`` entry, at a pty.
 
-    See the module, and `drivers.sim.emulators.base` for its life.  The options of the entry are
-    those of the driver; ``baudrate`` is the device's (unless set that of delivery, or the lowest
-    above it that carries its messages).
+    See the module, and `drivers.sim.emulators.base` for the interface.  The options of the entry
+    are the driver's options; ``baudrate`` is the device's (default: the factory setting, or the
+    lowest higher rate that carries its messages).
     """
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
@@ -239,7 +240,7 @@ class XsensEmulator(Emulator):
             need = max(USUAL_BAUDRATES[0], bytes_per_second(sent) * BITS_PER_BYTE)
             fit = [rate for rate in USUAL_BAUDRATES if rate >= need]
             baudrate = min(fit, default=max(USUAL_BAUDRATES))
-        reported["baudrate"] = baudrate  # it would be found, in a second or so
+        reported["baudrate"] = baudrate  # saves the host a search of a second or so
         self._device = MtiDevice(baudrate, stored, self._taken)
         return EmulatedSource(f"serial:{self._port.plug_in()}", reported)
 
@@ -250,14 +251,14 @@ class XsensEmulator(Emulator):
         if self._epoch_ns is None:
             self._epoch_ns = now_ns
         now_ns -= self._epoch_ns
-        for at_ns in (self._event_ns(), now_ns):  # what lies before a fault goes before it
+        for at_ns in (self._event_ns(), now_ns):  # first the messages before a fault
             if at_ns is not None and at_ns <= now_ns:
                 due_ns = self._step(at_ns)
         self.injected.update(self._packets.injected - self.injected)
         return self._epoch_ns + due_ns
 
     def _event_ns(self) -> int | None:
-        """When the next fault of the device as a whole begins."""
+        """When the next fault of the whole device begins."""
         if self._absence or not self._events or self._first_ns is None:
             return None
         return self._first_ns + round(self._events[0].at_s * 1e9) - 1
@@ -303,21 +304,21 @@ class XsensEmulator(Emulator):
                 self._first_ns = now_ns
             self._write(reply)
         self._write(self._device.tick(now_ns))
-        if self._device.starts != self._starts:  # clock and counter begin anew
+        if self._device.starts != self._starts:  # clock and counter restart
             self._starts, self._counter, self._jump_ns = self._device.starts, 0, 0
 
     # --- measurements -------------------------------------------------------------------------
 
     def _taken(self, wanted: Sequence[Output]) -> Outputs | None:
-        """A log is what it is; the simulated device does what is asked."""
+        """Return the accepted outputs: a log's are fixed, the simulated device's configurable."""
         return self._device.outputs if self.sensor.scheme == "file" else taken_outputs(wanted)
 
     def _measure(self, now_ns: int) -> None:
-        """Put what is measured by now on the line."""
+        """Put the measurements that are due on the line."""
         feed = self._current_feed(now_ns)
         if feed is None:
             return
-        if not self._measuring:  # nothing was measured meanwhile
+        if not self._measuring:  # nothing was measured before
             self._measuring = True
             missed = feed.skip(now_ns)
             if self._lost_to:
@@ -333,7 +334,7 @@ class XsensEmulator(Emulator):
         self.finished = feed.due_ns is None and not self._line
 
     def _packets_of(self, message: bytes, t_ns: int) -> list[bytes]:
-        """What goes onto the line for a message."""
+        """Return the bytes on the line for a message."""
         if self._first_ns is None:
             return [message]
         t_s = (t_ns - self._first_ns) / 1e9
@@ -353,7 +354,7 @@ class XsensEmulator(Emulator):
         return self._feed
 
     def _stamped(self, values: MtData2, t_ns: int) -> MtData2:
-        """With the device's own counter and clock, where it has been restarted or set."""
+        """Replace counter and clock by the device's own after a restart or a clock jump."""
         ticks, counter = values.sample_time_fine, values.packet_counter
         if self._device.started_ns is not None:
             ticks = (t_ns - self._device.started_ns) // TICK_NS
@@ -364,14 +365,14 @@ class XsensEmulator(Emulator):
         return replace(values, sample_time_fine=ticks, packet_counter=counter)
 
     def _send(self, now_ns: int) -> None:
-        """Write what has left the line by now."""
+        """Write the messages that have left the line."""
         while self._line and self._line[0][0] <= now_ns:
             self._write(self._line.popleft()[1])
 
     # --- faults -------------------------------------------------------------------------------
 
     def _fail(self, now_ns: int) -> None:
-        """Begin and end what is wrong with the device as a whole."""
+        """Begin and end faults of the whole device."""
         if self._absence and now_ns >= self._absent_until_ns:
             if self._port.ends is None:
                 self._port.plug_in()

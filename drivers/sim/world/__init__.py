@@ -1,8 +1,8 @@
-"""One world that every simulated sensor sees: a vehicle's drive, targets, and the ground.
+"""The common world of all simulated sensors: a vehicle's drive, targets, and the ground.
 
 World frame: x east, y north, z up.  Rig frame: x forward, y left, z up, origin on the ground below
-the middle of the rear axle.  World time 0 is the start of the source; of a recorded sample it is
-``t_mono`` less the session's ``start_mono_ns``.
+the middle of the rear axle.  World time 0 is the start of the source; the world time of a recorded
+sample is ``t_mono`` minus the session's ``start_mono_ns``.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ __all__ = ["SCENES", "SCENE_OPTION", "Ground", "Motion", "Path", "Target", "Targ
 
 GRAVITY_M_S2 = 9.80665
 
-SCENE_OPTION = Option("str", "drive", "sim: what happens", choices=tuple(SCENES))
+SCENE_OPTION = Option("str", "drive", "sim: scene of the simulated world", choices=tuple(SCENES))
 """The option ``scene`` of every simulated sensor."""
 
 
 class World:
-    """A scene, the same for the same seed on every machine; every state at any time, exactly.
+    """A scene, identical for the same seed on every machine, with exact states at any time.
 
     >>> world = World("drive", seed=0)
     >>> position_m, rotation = world.trajectory.pose(np.array([1.5]))     # rig to world
     >>> centre_m, yaw_rad = world.targets[0].pose(np.array([1.5]))
-    >>> world.states(np.array([1.5])).centre_m                            # of all at once
+    >>> world.states(np.array([1.5])).centre_m                            # of all targets
 
     Args:
         scene: ``drive`` (everything), ``straight`` (constant speed) or ``parked`` (the vehicle
-            stands).
-        seed: of the ground and of what is beside the road; the drive and the traffic are the
-            scene's own.
+            stands still).
+        seed: of the ground and of the objects beside the road; the scene defines the drive and the
+            traffic.
 
     Attributes:
         trajectory: the vehicle's motion.
-        targets: what can be met, in the order of `states`.
+        targets: all targets, in the order of `states`.
         ground: the plane z = 0.
     """
 
@@ -72,13 +72,13 @@ class World:
 
     @cached_property
     def ground(self) -> Ground:
-        """The plane z = 0; made when it is first asked for."""
+        """The plane z = 0; made at the first access."""
         return _ground(self.scene, self.seed)
 
     def states(
         self, t_s: npt.ArrayLike, which: Sequence[int] | slice | None = None
     ) -> TargetStates:
-        """States of targets (all, or the numbers `which`) at the times [n], arrays [m, n, ...]."""
+        """Return states of targets (all, or `which`) at the times [n], arrays [m, n, ...]."""
         return self._fleet.states(np.asarray(t_s, np.float64), which)
 
 

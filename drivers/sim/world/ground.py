@@ -1,6 +1,6 @@
 """The ground, z = 0: a road with its markings, landmarks on it, and grass around it.
 
-It is a square tile of cells that repeats in both directions, so that every point has a value.
+The ground is a square tile of cells that repeats in both directions, so every point has a value.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SHADES: Final = 16
 GRASS, ASPHALT, SIDEWALK, MARK, DARK, RED, BLUE, YELLOW = range(8)
 _REFLECTIVITY: Final = (0.45, 0.14, 0.28, 0.85, 0.06, 0.35, 0.30, 0.60)
 _CELLS_PER_M: Final = 20.0
-_EDGE_M: Final = (-7.3, 8.0)  # of what is built, to the right and left of the path
-_LANDMARK_M: Final = 11.0  # one on the road in so many metres, and one beside it
+_EDGE_M: Final = (-7.3, 8.0)  # edges of the built area, to the right and left of the path
+_LANDMARK_M: Final = 11.0  # distance between landmarks, on the road and beside it
 
 
 class Ground:
-    """The tile of ground codes: ``kind * SHADES + shade``, a kind being one of GRASS, ... .
+    """The tile of ground codes: ``kind * SHADES + shade``; the kinds are GRASS, ... .
 
     >>> ground.codes(np.array([3.0]), np.array([0.5]))    # u1 [1]
     >>> ground.reflectivity(x_m, y_m)                     # f4, 0 to 1
@@ -48,7 +48,7 @@ class Ground:
     def __init__(self, path: Path, origin_m: tuple[float, float], seed: int) -> None:
         self.origin_m = origin_m
         noise = portable.bits(seed, "ground", 0, SIDE * SIDE // 8).view(np.uint8)
-        # Shades of four cells together and of one: rough from afar and from near.
+        # Shades of groups of four cells and of single cells: texture at both distances.
         fine = noise.reshape(SIDE, SIDE) & 3
         coarse = (noise[: SIDE * SIDE // 64].reshape(SIDE // 8, SIDE // 8) >> 5) & 7
         self.tile = fine + coarse.repeat(8, axis=0).repeat(8, axis=1)
@@ -64,7 +64,7 @@ class Ground:
             self._reflectivity[kind * SHADES : (kind + 1) * SHADES] = value * shades
 
     def codes(self, x_m: npt.NDArray[np.floating], y_m: npt.NDArray[np.floating]) -> Codes:
-        """Codes of the points, u1 of their shape."""
+        """Return codes of the points, u1 of their shape."""
         ix = np.floor((x_m - self.origin_m[0]) * _CELLS_PER_M).astype(np.int64) & (SIDE - 1)
         iy = np.floor((y_m - self.origin_m[1]) * _CELLS_PER_M).astype(np.int64) & (SIDE - 1)
         return np.asarray(self.tile.reshape(-1)[iy * SIDE + ix])
@@ -72,7 +72,7 @@ class Ground:
     def reflectivity(
         self, x_m: npt.NDArray[np.floating], y_m: npt.NDArray[np.floating]
     ) -> npt.NDArray[np.float32]:
-        """Reflectivity of the points at a lidar's wavelength, f4, 0 to 1."""
+        """Return reflectivity of the points at a lidar's wavelength, f4, 0 to 1."""
         return self._reflectivity[self.codes(x_m, y_m)]
 
     def _draw_straight(self, path: Path, piece: int) -> None:
@@ -80,7 +80,7 @@ class Ground:
         ends = path.at(np.array([start, end]) + np.array([1e-9, -1e-9]))
         (x0, y0), (x1, y1) = ends.position_m
         tx, ty = np.rint(ends.tangent[0])
-        # The road runs along an axis: its cells are a rectangle, rows of one lateral place.
+        # The road runs along an axis: its cells are a rectangle, each row at one lateral offset.
         right, left = _EDGE_M
         xs = sorted((x0 - ty * right, x0 - ty * left, x1 - ty * right, x1 - ty * left))
         ys = sorted((y0 + tx * right, y0 + tx * left, y1 + tx * right, y1 + tx * left))
@@ -100,7 +100,7 @@ class Ground:
 
     def _draw_corner(self, path: Path, piece: int) -> None:
         start, end = path.bounds[piece], path.bounds[piece + 1]
-        step = CELL_M * 0.6  # finer than a cell, so that none is left out
+        step = CELL_M * 0.6  # finer than a cell, so that no cell is missed
         u = start + (np.arange(int((end - start) / step)) + 0.5) * step
         d = np.arange(int(_EDGE_M[0] / step), int(_EDGE_M[1] / step) + 1) * step
         place = path.at(u)
@@ -118,7 +118,7 @@ class Ground:
         cells[at] = kind[inside] * SHADES + cells[at] % SHADES
 
     def _draw_landmarks(self, path: Path, seed: int) -> None:
-        """Manhole covers and patches on the road, coloured plates beside it."""
+        """Draw manhole covers and patches on the road, coloured plates beside it."""
         count = int(path.length / _LANDMARK_M)
         random = portable.uniform(seed, "landmark", 0, 6 * count).reshape(count, 6)
         grid = np.arange(-1.2, 1.2, CELL_M * 0.6)
@@ -145,7 +145,7 @@ class Ground:
 
 
 def road_kind(u: Floats, d: Floats) -> Codes:
-    """What the road is at `u` along and `d` m to the left of the path; 0 beside it."""
+    """Return the kind of road `u` along and `d` m to the left of the path; 0 beside the road."""
     along = u - 9.0 * np.floor(u / 9.0)
     kind = np.zeros(np.broadcast_shapes(u.shape, d.shape), np.uint8)
     kind[np.broadcast_to((d > -7.2) & (d < 7.6), kind.shape)] = SIDEWALK

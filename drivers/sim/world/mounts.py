@@ -1,4 +1,4 @@
-"""Where the simulated sensors sit on the vehicle: T_sensor_rig, from the sensor to the rig.
+"""Places of the simulated sensors on the vehicle: T_sensor_rig, from the sensor to the rig.
 
 rig: x forward, y left, z up; its origin lies on the ground below the middle of the rear axle.
 camera: z forward, x right, y down.  lidar, radar and IMU: x forward, y left, z up.
@@ -50,7 +50,7 @@ class Mount:
         )
 
     def to_mapping(self) -> dict[str, list[float]]:
-        """As it stands under ``T_sensor_rig`` in a calibration file."""
+        """Return the value of ``T_sensor_rig`` in a calibration file."""
         return {
             "translation_m": list(self.translation_m),
             "quaternion_xyzw": list(self.quaternion_xyzw),
@@ -64,7 +64,7 @@ IMU = Mount((0.25, 0.12, 0.45))
 
 MOUNT_OPTION = Option(
     "map",
-    description="sim: where the sensor sits, T_sensor_rig",
+    description="sim: the sensor's place in the rig, T_sensor_rig",
     keys={
         "translation_m": Option("list", None, "x, y, z in the rig, in m", items="float"),
         "quaternion_xyzw": Option("list", None, "sensor's axes in the rig", items="float"),
@@ -74,10 +74,10 @@ MOUNT_OPTION = Option(
 
 
 def mount_of(name: str, option: Mapping[str, Any] | None, default: Mount) -> Mount:
-    """The mount that the option ``mount`` says, what it leaves out as in `default`.
+    """Make the mount of the option ``mount``; absent keys are taken from `default`.
 
     Raises:
-        SourceError: a list of another length, or a quaternion that is none.
+        SourceError: a list of a wrong length, or an invalid quaternion.
     """
     option = option or {}
     translation = _numbers(name, option, "translation_m", default.translation_m)

@@ -1,6 +1,6 @@
-"""A road as a plane curve: straights and corners whose curvature does not jump.
+"""A road as a plane curve: straights and corners with continuous curvature.
 
-A corner is a quintic with no curvature at its ends.  The curve's parameter `u` runs in metres
+A corner is a quintic without curvature at its ends.  The curve's parameter `u` is in metres
 (exactly on straights, to a few percent in corners), and all derivatives are polynomials.
 """
 
@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-CORNER_LENGTH = 1.65  # of a corner in `u`, per metre of its size: keeps |dP/du| near 1
+CORNER_LENGTH = 1.65  # length of a corner in `u` per metre of its size: keeps |dP/du| near 1
 _ORDER = 6
 
 
 @dataclass(frozen=True, slots=True)
 class PathPoint:
-    """The curve and its derivatives with respect to `u`, at n places.
+    """The curve and its derivatives with respect to `u`, at n points.
 
     Attributes:
         position_m: f8 [n, 2].
@@ -40,23 +40,23 @@ class PathPoint:
 
 
 class Path:
-    """Straights and corners one after the other, periodic in `u`.
+    """A sequence of straights and corners, periodic in `u`.
 
     >>> path = Path((0.0, 0.0), (Straight(100.0),))
     >>> path.at(np.array([30.0])).position_m
     array([[30.,  0.]])
 
-    After a period the curve goes on where it ended: a closed road begins again, a straight one
-    goes on for ever.
+    After a period the curve continues where it ended: a closed road begins again, a straight road
+    is endless.
 
     Args:
-        start_m: where `u` is 0; the heading there is east.
+        start_m: the point of `u` = 0; the heading there is east.
         pieces: in order.
 
     Attributes:
         length: period of `u`.
         bounds: f8 [pieces + 1], `u` at the joints.
-        straight: whether piece k is one.
+        straight: whether piece k is straight.
     """
 
     def __init__(self, start_m: tuple[float, float], pieces: tuple[Piece, ...]) -> None:
@@ -65,7 +65,7 @@ class Path:
         at, heading = complex(*start_m), complex(1, 0)
         for row, piece in zip(coefficients, pieces, strict=True):
             local = piece.polynomial()
-            # Headings are quarter turns, so that this rotation is exact.
+            # Headings are quarter turns, so this rotation is exact.
             row[:, 0] = local[:, 0] * heading.real - local[:, 1] * heading.imag
             row[:, 1] = local[:, 0] * heading.imag + local[:, 1] * heading.real
             row[0] += (at.real, at.imag)
@@ -83,7 +83,7 @@ class Path:
         self._advance = np.array([round(advance.real, 6), round(advance.imag, 6)])
 
     def at(self, u: Floats) -> PathPoint:
-        """The curve at the parameters `u`, f8 [n], any of them."""
+        """Return the curve at any parameters `u`, f8 [n]."""
         lap = np.floor(u / self.length)
         u = u - lap * self.length
         piece = np.clip(np.searchsorted(self._starts, u, "right") - 1, 0, len(self._starts) - 1)
@@ -119,7 +119,7 @@ class Straight:
     turns: complex = complex(1, 0)
 
     def polynomial(self) -> Floats:
-        """Coefficients f8 [6, 2] of (x forward, y left) in `u`."""
+        """Return coefficients f8 [6, 2] of (x forward, y left) in `u`."""
         c = np.zeros((_ORDER, 2))
         c[1, 0] = 1.0
         return c
@@ -131,7 +131,7 @@ class Corner:
 
     Attributes:
         size: in m.
-        left: turns to the left, else to the right.
+        left: turns to the left, otherwise to the right.
     """
 
     size: float
@@ -146,17 +146,17 @@ class Corner:
         return complex(0, 1 if self.left else -1)
 
     def polynomial(self) -> Floats:
-        """Coefficients f8 [6, 2] of (x forward, y left) in `u`."""
+        """Return coefficients f8 [6, 2] of (x forward, y left) in `u`."""
         long, end = self.length, self.size
         c = np.zeros((_ORDER, 2))
-        # Quintic Hermite: value and slope at both ends, no second derivative there.
+        # Quintic Hermite: given value and slope at both ends, with zero second derivatives.
         c[1, 0] = long
         c[3:, 0] = [10 * end - 6 * long, 8 * long - 15 * end, 6 * end - 3 * long]
         c[3:, 1] = [10 * end - 4 * long, 7 * long - 15 * end, 6 * end - 3 * long]
         c[:, 1] *= 1.0 if self.left else -1.0
         scale = 1.0
         for power in range(1, _ORDER):
-            scale *= long  # not **: a library's pow() may differ in the last bit
+            scale *= long  # not **, because a library's pow() may differ in the last bit
             c[power] /= scale
         return c
 

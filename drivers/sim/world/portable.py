@@ -1,11 +1,11 @@
-"""Arithmetic that gives the same bits on every machine.
+"""Arithmetic with identical bits on every machine.
 
-The simulated sensors promise the same bytes for the same seed wherever they run.  numpy's own
-``sin``, ``exp`` or ``arctan2``, matrix products, sums along an axis and `Generator` methods may
-differ in the last bit between processors and releases (SIMD width, fused multiply-add, BLAS).
-What is here uses only operations that IEEE 754 fixes to the bit, one numpy ufunc each: ``+ - * /``,
-``sqrt``, ``floor``, ``rint``, ``frexp``, and integers.  Random numbers are the raw output of
-Philox, whose stream numpy guarantees.
+The simulated sensors give the same bytes for the same seed on all machines.  numpy's own ``sin``,
+``exp`` or ``arctan2``, matrix products, sums along an axis and `Generator` methods may differ in
+the last bit between processors and releases (SIMD width, fused multiply-add, BLAS).  This module
+uses only operations that IEEE 754 defines to the bit, one numpy ufunc each: ``+ - * /``, ``sqrt``,
+``floor``, ``rint``, ``frexp``, and integers.  Random numbers are the raw output of Philox, whose
+stream numpy guarantees.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SQRT_HALF = 0.7071067811865476
 
 
 def sin_cos(angle_rad: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Sine and cosine of angles of any shape, right to 2e-16 for |angle| up to 1e6."""
+    """Return sine and cosine of angles of any shape, accurate to 2e-16 for |angle| up to 1e6."""
     angle = np.asarray(angle_rad, np.float64)
     quarter = np.rint(angle * (2.0 / PI))
     rest = ((angle - quarter * _PIO2[0]) - quarter * _PIO2[1]) - quarter * _PIO2[2]
@@ -46,21 +46,21 @@ def sin_cos(angle_rad: npt.ArrayLike) -> tuple[Floats, Floats]:
 
 
 def sin(angle_rad: npt.ArrayLike) -> Floats:
-    """Sine of angles of any shape."""
+    """Return the sine of angles of any shape."""
     return sin_cos(angle_rad)[0]
 
 
 def cos(angle_rad: npt.ArrayLike) -> Floats:
-    """Cosine of angles of any shape."""
+    """Return the cosine of angles of any shape."""
     return sin_cos(angle_rad)[1]
 
 
 def atan2(y: npt.ArrayLike, x: npt.ArrayLike) -> Floats:
-    """Angle in rad, -pi to pi, of the points (x, y); 0 at the origin; right to 1e-15."""
+    """Return the angle in rad, -pi to pi, of points (x, y); 0 at the origin; accurate to 1e-15."""
     y, x = np.broadcast_arrays(np.asarray(y, np.float64), np.asarray(x, np.float64))
     high, low = np.maximum(np.abs(x), np.abs(y)), np.minimum(np.abs(x), np.abs(y))
     ratio = low / np.where(high == 0, 1.0, high)
-    # Halve the angle twice, so that a short series is enough.
+    # The angle is halved twice, so that a short series is sufficient.
     half = ratio / (1.0 + np.sqrt(1.0 + ratio * ratio))
     quarter = half / (1.0 + np.sqrt(1.0 + half * half))
     square = quarter * quarter
@@ -74,7 +74,7 @@ def atan2(y: npt.ArrayLike, x: npt.ArrayLike) -> Floats:
 
 
 def log(value: npt.ArrayLike) -> Floats:
-    """Natural logarithm of positive values."""
+    """Return the natural logarithm of positive values."""
     mantissa, exponent = np.frexp(np.asarray(value, np.float64))
     small = mantissa < _SQRT_HALF
     mantissa = np.where(small, mantissa * 2.0, mantissa)
@@ -126,13 +126,13 @@ def about_z(cosine: Floats, sine: Floats) -> Floats:
 
 
 def bits(seed: int, purpose: str, index: int, count: int) -> npt.NDArray[np.uint64]:
-    """`count` random uint64; the same for the same seed, purpose and index, in any order of calls.
+    """Return `count` random uint64, fixed by seed, purpose and index, in any order of calls.
 
     Args:
-        seed: the user's, 0 and up.
-        purpose: what the numbers are for, up to 8 ASCII letters; tells streams apart.
-        index: of the sample, sweep, frame or block, 0 and up.
-        count: how many.
+        seed: the user's, from 0.
+        purpose: of the numbers, up to 8 ASCII letters; distinguishes streams.
+        index: of the sample, sweep, frame or block, from 0.
+        count: number of values.
     """
     tag = int.from_bytes(purpose.encode("ascii").ljust(8, b"\0")[:8], "little")
     mask = (1 << 64) - 1
@@ -144,13 +144,13 @@ def bits(seed: int, purpose: str, index: int, count: int) -> npt.NDArray[np.uint
 
 
 def uniform(seed: int, purpose: str, index: int, count: int) -> Floats:
-    """`count` numbers in the open interval (0, 1), see `bits`."""
+    """Return `count` numbers in the open interval (0, 1), see `bits`."""
     whole = bits(seed, purpose, index, count) >> np.uint64(12)
     return (whole.astype(np.float64) + 0.5) * 2.0**-52
 
 
 def normal(seed: int, purpose: str, index: int, count: int) -> Floats:
-    """`count` standard normal numbers by Box and Muller, see `bits`."""
+    """Return `count` standard normal numbers by Box and Muller, see `bits`."""
     pairs = (count + 1) // 2
     u = uniform(seed, purpose, index, 2 * pairs)
     radius = np.sqrt(-2.0 * log(u[:pairs]))

@@ -1,4 +1,4 @@
-"""The scenes: roads, drives, and what is beside and on the road."""
+"""The scenes: roads, drives, and objects beside and on the road."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drivers.sim.world.targets import Course, Shape
 from drivers.sim.world.trajectory import Phase, Trajectory
 
 CRUISE, SLOW = 9.0, 6.0  # m/s
-_SIZE_M = 20.0  # of the corners
+_SIZE_M = 20.0  # size of the corners
 _TOWN_TILE_M = (-32.0, -42.0)
 
 Placed = list[tuple[Shape, Course]]
@@ -34,7 +34,7 @@ class Scene:
 
 
 def drive(seed: int) -> Scene:
-    """Round after round in a town: five left turns and a right one, a stop, traffic all around."""
+    """Repeated rounds in a town: five left turns and a right one, a stop, traffic all around."""
     path = _town()
     lap = path.length
     before = (
@@ -60,14 +60,14 @@ def drive(seed: int) -> Scene:
 
 
 def straight(seed: int) -> Scene:
-    """An endless straight road at a constant 8 m/s; what is passed comes again."""
+    """An endless straight road at a constant 8 m/s; the objects repeat."""
     path = Path((0.0, 0.0), (Straight(PERIOD_M),))
     trajectory = Trajectory(path, 0.0, (Phase(PERIOD_M / 8.0, 8.0, 8.0),))
     return Scene(trajectory, (0.0, -PERIOD_M / 2), _followers(path) + _street(path, seed))
 
 
 def parked(seed: int) -> Scene:
-    """The town of `drive`, but the vehicle stands; traffic passes, people walk around."""
+    """The town of `drive` with a standing vehicle; traffic passes, people walk around."""
     path = _town()
     trajectory = Trajectory(path, 0.0, (Phase(10.0, 0.0, 0.0),))
     walkers: Placed = [
@@ -112,7 +112,7 @@ def _followers(path: Path) -> Placed:
 
 
 def _street(path: Path, seed: int) -> Placed:
-    """What is the same in every scene, along a road."""
+    """The objects along a road that are the same in every scene."""
     return [
         *_oncoming(path),
         *_walking(path, seed),
@@ -168,7 +168,7 @@ def _walking(path: Path, seed: int) -> Placed:
 
 
 def _parked_cars(path: Path, seed: int) -> Placed:
-    """In some of the bays beside straights, three bays of 6 m apart."""
+    """Cars in some of the bays beside straights, in groups of three bays of 6 m."""
     count = int(path.length / 18)
     random = portable.uniform(seed, "parked", 0, 2 * count).reshape(count, 2).tolist()
     placed: Placed = []
@@ -224,7 +224,7 @@ def _on_straight(path: Path, u: float, margin: float) -> bool:
 
 
 def sum_of(values: Iterable[float]) -> float:
-    """A sum in order, the same in every release (Python 3.12 sums floats otherwise)."""
+    """Sum in order, with the same result in every release (Python 3.12 changed `sum` of floats)."""
     total = 0.0
     for value in values:
         total += value

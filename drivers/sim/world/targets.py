@@ -1,4 +1,4 @@
-"""What stands and moves along the road: boxes on the ground and vertical poles."""
+"""Standing and moving objects along the road: boxes on the ground and vertical poles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a target is, whatever it does.
+    """A target's constant properties.
 
     Attributes:
         kind: ``car``, ``truck``, ``cyclist``, ``pedestrian``, ``pole``, ``building``.
@@ -35,17 +35,17 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a target moves: along the road, beside its middle.
+    """A target's motion along the road, at a lateral offset.
 
     Attributes:
-        start: path parameter at time 0, or its lead on the vehicle's where it follows that.
+        start: path parameter at time 0; if `follows`, its distance ahead of the vehicle's.
         speed: change of the parameter in 1/s; negative against the vehicle's direction.
         lateral_m: to the left of the path.
         backward: heads against the path's direction.
-        follows: goes where the vehicle goes, `start` ahead of it.
-        sway, sways: of what follows, by how much its lead swings, and how often a period of the
-            path.
-        circle_m, circle_s: radius and period of a circle that is walked around that place.
+        follows: moves with the vehicle, `start` ahead of it.
+        sway, sways: if `follows`, the amplitude of its oscillating distance, and the oscillations
+            per period of the path.
+        circle_m, circle_s: radius and period of a circular walk around that place.
     """
 
     start: float
@@ -61,11 +61,11 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class TargetStates:
-    """Targets at times: all arrays begin with [targets, times].
+    """States of targets at times: all arrays begin with [targets, times].
 
     Attributes:
         centre_m: f8 [m, n, 3], of the box, in the world.
-        cos_yaw, sin_yaw: f8 [m, n], direction in which the box's length points.
+        cos_yaw, sin_yaw: f8 [m, n], direction of the box's length.
         velocity_m_s: f8 [m, n, 3], in the world.
     """
 
@@ -78,8 +78,8 @@ class TargetStates:
 class Fleet:
     """All targets of a world, as arrays.
 
-    What stays behind the vehicle by half of the path's period is met again ahead of it: on a
-    closed road that is the same place, on an endless one targets come round again.
+    A target that is half of the path's period behind the vehicle reappears ahead of it: on a closed
+    road that is the same place, on an endless road the targets repeat.
 
     >>> states = fleet.states(np.array([1.0, 1.1]))            # of all targets
     >>> states.centre_m.shape                                  # (targets, 2, 3)
@@ -103,7 +103,7 @@ class Fleet:
     def states(
         self, t_s: npt.ArrayLike, which: Sequence[int] | slice | None = None
     ) -> TargetStates:
-        """The targets `which` (all unless given; numbers as in `World.targets`) at times [n]."""
+        """Return the targets `which` (default: all; numbers as in `World.targets`) at times [n]."""
         t = np.asarray(t_s, np.float64)
         k: Sequence[int] | slice = slice(None) if which is None else which
         u, rate = self._along(t, k)
@@ -114,7 +114,7 @@ class Fleet:
         lateral = self._lateral[k][:, None]
         tx, ty = tangent[..., 0], tangent[..., 1]
         x, y = position[..., 0] - lateral * ty, position[..., 1] + lateral * tx
-        # Beside a bend, the way is shorter on its inside.
+        # Beside a bend, the distance is shorter on its inside.
         speed = (place.stretch.reshape(u.shape) - lateral * place.turn.reshape(u.shape)) * rate
         vx, vy = tx * speed, ty * speed
         way = self._way[k][:, None]
@@ -138,7 +138,7 @@ class Fleet:
         )
 
     def _along(self, t: Floats, k: Sequence[int] | slice) -> tuple[Floats, Floats]:
-        """Path parameter and its rate, f8 [m, n]."""
+        """Return path parameter and its rate, f8 [m, n]."""
         ego, ego_rate, _ = self._trajectory.along(t)
         period = self._trajectory.path.length
         start, follows = self._start[k][:, None], self._follows[k][:, None]
@@ -158,8 +158,8 @@ class Fleet:
 class Target:
     """One target: a box on the ground (or a pole), with its state at any time.
 
-    Its box is axis-aligned in its own frame: x along its heading (length), y to the left (width),
-    z up (height), origin in its middle.
+    The box is axis-aligned in the target's frame: x along its heading (length), y to the left
+    (width), z up (height), origin in its middle.
 
     >>> centre_m, yaw_rad = target.pose(np.array([0.0, 0.1]))   # f8 [2, 3], f8 [2]
 
@@ -181,15 +181,15 @@ class Target:
     fleet: Fleet = field(repr=False, compare=False)
 
     def pose(self, t_s: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """Centre f8 [n, 3] in m and yaw f8 [n] in rad (about z, 0 is east) at the times [n]."""
+        """Return centre f8 [n, 3] in m and yaw f8 [n] in rad (about z, 0 is east) at times [n]."""
         state = self.fleet.states(t_s, [self.number])
         return state.centre_m[0], portable.atan2(state.sin_yaw[0], state.cos_yaw[0])
 
     def frame(self, t_s: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """Centre f8 [n, 3] in m and rotation f8 [n, 3, 3], target to world."""
+        """Return centre f8 [n, 3] in m and rotation f8 [n, 3, 3], target to world."""
         state = self.fleet.states(t_s, [self.number])
         return state.centre_m[0], portable.about_z(state.cos_yaw[0], state.sin_yaw[0])
 
     def velocity(self, t_s: npt.ArrayLike) -> Floats:
-        """Velocity in the world, f8 [n, 3] m/s, at the times [n]."""
+        """Return velocity in the world, f8 [n, 3] m/s, at the times [n]."""
         return np.asarray(self.fleet.states(t_s, [self.number]).velocity_m_s[0])

@@ -1,4 +1,4 @@
-"""How the vehicle drives: straight on, round corners, to a stop and off again, for ever."""
+"""The vehicle's drive: straights, corners, stops and starts, repeated without end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of the drive: speed along the path goes smoothly from `start` to `end` m/s.
+    """A part of the drive: the speed along the path changes smoothly from `start` to `end` m/s.
 
     Attributes:
-        duration_s: how long it takes.
-        start, end: speed in units of the path's parameter a second.
+        duration_s: its duration.
+        start, end: speed in units of the path's parameter per second.
     """
 
     duration_s: float
@@ -33,7 +33,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """The rig's motion at n times, exact.
+    """The rig's exact motion at n times.
 
     Attributes:
         position_m: f8 [n, 3], the rig's origin in the world.
@@ -53,10 +53,10 @@ class Motion:
 
 
 class Trajectory:
-    """The vehicle's motion as a function of time alone, for every time (also below 0).
+    """The vehicle's motion as a function of time only, for every time (also below 0).
 
     The vehicle stays flat on z = 0 and heads along the path.  Position, velocity and acceleration
-    are continuous; everything is a derivative of the one curve, none a difference.
+    are continuous; all are exact derivatives of one curve, not differences.
 
     >>> position_m, rotation = trajectory.pose(np.array([0.0, 0.1]))
     >>> trajectory.motion(np.array([0.1])).angular_rate_rad_s
@@ -64,7 +64,7 @@ class Trajectory:
     Args:
         path: the road.
         start: its parameter at time 0.
-        phases: one round of the drive; it is repeated.
+        phases: one round of the drive, which is repeated.
     """
 
     def __init__(self, path: Path, start: float, phases: tuple[Phase, ...]) -> None:
@@ -82,7 +82,7 @@ class Trajectory:
         return float(self._bounds[-1])
 
     def along(self, t_s: npt.ArrayLike) -> tuple[Floats, Floats, Floats]:
-        """Path parameter at the times `t_s` [n], and its first and second derivative in time."""
+        """Return path parameter at the times `t_s` [n], with first and second time derivative."""
         t = np.asarray(t_s, np.float64)
         round_ = np.floor(t / self._bounds[-1])
         t = t - round_ * self._bounds[-1]
@@ -95,16 +95,16 @@ class Trajectory:
         return u, self._speeds[k] + gain * blend, gain * (6.0 * w * (1.0 - w)) / duration
 
     def pose(self, t_s: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """Position f8 [n, 3] in m and rotation f8 [n, 3, 3], rig to world, at the times [n]."""
+        """Return position f8 [n, 3] in m and rotation f8 [n, 3, 3], rig to world, at times [n]."""
         motion = self.motion(t_s)
         return motion.position_m, motion.rotation
 
     def velocity(self, t_s: npt.ArrayLike) -> Floats:
-        """Velocity of the rig's origin in the world, f8 [n, 3] m/s, at the times [n]."""
+        """Return velocity of the rig's origin in the world, f8 [n, 3] m/s, at the times [n]."""
         return self.motion(t_s).velocity_m_s
 
     def motion(self, t_s: npt.ArrayLike) -> Motion:
-        """Everything, at the times [n]."""
+        """Return the complete motion at the times [n]."""
         u, rate, rate_change = self.along(t_s)
         place = self.path.at(u)
         speed = rate[:, None]
