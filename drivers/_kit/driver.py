@@ -77,7 +77,7 @@ class Lost:
         stream: name of the stream.
         t_ns: time of detection, on the time base of `Sample.t_ns`.
         cause: a short word for the loss counts: ``device``, ``corrupt``, ...
-        count: number of samples; None where the number is unknown; `estimate` may then hold one.
+        count: number of samples; None where it is unknown; `estimate` may then be set.
         detail: details for people and for later analysis.
     """
 

@@ -23,7 +23,7 @@ class Gap:
     """Missing samples before a sample.
 
     Attributes:
-        count: number of samples; None where it is unknown; `estimate` may then hold a number.
+        count: number of samples; None where it is unknown; `estimate` may then be set.
         estimate: see `count`.
         corrupt: the gap contains bytes of no good message.
         duration_ns: from the sample before the gap to the sample after it.

@@ -128,7 +128,7 @@ class BeatSignal:
         return frame
 
     def _groups(self, count: int) -> Iterator[slice]:
-        """Split the scatterers: a BLAS starts no threads for small groups, which costs less."""
+        """Split the scatterers into groups too small for a BLAS's threads, which would cost more."""
         _, _, antennas, samples = self.noise_shape
         size = max(1, _PRODUCT // (2 * antennas * samples))
         for first in range(0, count, size):

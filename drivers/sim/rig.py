@@ -28,7 +28,11 @@ SIM_CAMERA_OPTIONS: Final[OptionTable] = {
     ),
     "distortion": Option("list", None, "sim: k1, k2, p1, p2, k3 as in OpenCV", items="float"),
     "readout_ms": Option(
-        "float", 0.0, "sim: readout of the rolling shutter [ms]", minimum=0.0, maximum=100.0
+        "float",
+        0.0,
+        "sim: readout of the rolling shutter, from first to last row [ms]",
+        minimum=0.0,
+        maximum=100.0,
     ),
     "exposure_ms": Option(
         "float", 0.0, "sim: exposure time, which blurs motion [ms]", minimum=0.0, maximum=100

@@ -183,7 +183,10 @@ def test_many_damaged_answers(server: socket.socket) -> None:
 
 def test_what_is_wrong_with_an_answer_is_named(server: socket.socket) -> None:
     for data, message in (
-        (ANSWERS[2], r"HTTP API, sensor/metadata/sensor_info: answers with '\[1\]'"),
+        (
+            ANSWERS[2],
+            r"HTTP API, sensor/metadata/sensor_info: the answer is not an object: '\[1\]'",
+        ),
         (ANSWERS[3], "HTTP API, sensor/metadata/sensor_info: 503"),
         (ANSWERS[5], "HTTP API, sensor/metadata/sensor_info: SSH-2.0"),
     ):
