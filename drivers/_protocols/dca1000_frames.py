@@ -179,7 +179,7 @@ class FrameAssembler:
         if not len(sizes):
             return out
         if data.shape[1] < PACKET_BYTES:
-            raise ValueError(f"rows have {data.shape[1]} bytes, packets need {PACKET_BYTES}")
+            raise ValueError(f"packets need {PACKET_BYTES} bytes, rows have {data.shape[1]}")
         numbers, good = self._numbers(data, sizes)
         count = len(numbers)
         if good.all() and numbers[0] == self._next and numbers[-1] - numbers[0] == count - 1:

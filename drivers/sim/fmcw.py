@@ -128,7 +128,7 @@ class BeatSignal:
         return frame
 
     def _groups(self, count: int) -> Iterator[slice]:
-        """Split the scatterers into groups too small for a BLAS's threads, which would cost more."""
+        """Split the scatterers into groups too small for a BLAS's threads, which cost more."""
         _, _, antennas, samples = self.noise_shape
         size = max(1, _PRODUCT // (2 * antennas * samples))
         for first in range(0, count, size):
