@@ -1,4 +1,4 @@
-"""Packers: finished sessions as the archives that training pipelines read."""
+"""Packers: write finished sessions as the archives that training pipelines read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from recorder.contract.errors import FormatError
 
 
 class ArchiveError(FormatError):
-    """What should be packed is not what the archive's format allows.
+    """The data to pack violate the archive's format.
 
-    The message names the component, its instance and the frame.  Nothing of a refused frame is
-    written: the next one can be packed.
+    The message names the component, its instance and the frame.  A rejected frame leaves nothing
+    in the archive: the next frame can be packed.
     """

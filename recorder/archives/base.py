@@ -1,20 +1,21 @@
-"""What an archive is to the finalizer: a package below `recorder.archives` with a ``packer``.
+"""The interface between an archive and the finalizer.
 
-A packer's module has a `Packer` by the name of ``PACKER``::
+An archive is a package below `recorder.archives` with a module ``packer``.
+
+The module has a `Packer` object named ``PACKER``::
 
     class NcorePacker(Packer):
         name = "ncore"
         options = {"store": Option("str", "itar", "...", choices=("itar", "folder"))}
 
-        def ticks(self, job): ...          # how much work there is
+        def ticks(self, job): ...          # the amount of work
         def pack(self, job): ...           # writes into job.folder
 
     PACKER = NcorePacker()
 
-It writes complete, synced files into `Job.folder` under their final names, and says in which
-order they are to be put into place; the finalizer renames them.  One that ``collects`` has
-``pack_all`` instead of ``pack``: its archives hold several sessions.  docs/archives.md is the
-guide.
+A packer writes complete, synced files into `Job.folder` under their final names, and returns the
+order in which the finalizer renames them into place.  A packer that ``collects`` has ``pack_all``
+instead of ``pack``: its archives hold several sessions.  docs/archives.md is the guide.
 """
 
 from __future__ import annotations
@@ -40,38 +41,38 @@ from recorder.session.reader import Session
 
 @dataclass
 class Notes:
-    """What was odd about a session, each once.
+    """Oddities of a session, each listed once.
 
     Attributes:
-        lines: sentences, in the order of being found.
+        lines: sentences, in the order in which they were added.
     """
 
     lines: list[str] = field(default_factory=list)
 
-    def say(self, sentence: str, subject: str = "") -> None:
-        """Tell of an oddity of a stream (or of anything else that has a name)."""
+    def add(self, sentence: str, subject: str = "") -> None:
+        """Record an oddity of a stream, or of any other named subject."""
         line = f"{subject}: {sentence}" if subject else sentence
         if line not in self.lines:
             self.lines.append(line)
 
     def of(self, subject: str) -> list[str]:
-        """What was said of a stream, without its name."""
+        """The sentences about a stream, without its name."""
         start = f"{subject}: "
         return [line.removeprefix(start) for line in self.lines if line.startswith(start)]
 
 
 @dataclass
 class Job:
-    """One session, to be packed as, or into, one archive.
+    """One session to pack, as one archive or into a shared archive.
 
     Attributes:
         session: opened with virtual sensors, for reading only.
-        folder: where the files go; empty.  Jobs that are packed together share it.
-        options: of the packer, checked.
-        calibration: of the session, or the one that was given instead; may be empty.
-        notes: what is odd goes here.
-        advance: is told of work that is done, in the unit of `Packer.ticks`.
-        at_fault: whether it was this session that could not be packed; see `blamed`.
+        folder: an empty folder for the files.  Jobs that are packed together share the folder.
+        options: the packer's options, checked.
+        calibration: the session's calibration, or the one given instead; may be empty.
+        notes: the packer adds oddities of the session here.
+        advance: called with the amount of finished work, in the unit of `Packer.ticks`.
+        at_fault: whether this session is the one that could not be packed; see `blamed`.
     """
 
     session: Session
@@ -86,16 +87,16 @@ class Job:
         """Note the streams that cannot be read, and those of which no sample was recorded."""
         session = self.session
         for name, fault in session.broken.items():
-            self.notes.say(f"{unreadable}: {fault}", name)
+            self.notes.add(f"{unreadable}: {fault}", name)
         for name in sorted(
             session.declared.keys() - session.streams.keys() - session.broken.keys()
         ):
-            self.notes.say("no sample was recorded", name)
+            self.notes.add("no sample was recorded", name)
 
     def note_recovery(self) -> None:
         """Note that the session was not closed by its writer."""
         if self.session.state == RECOVERED:
-            self.notes.say("recovered: its writer died, or its disk failed", "session")
+            self.notes.add("recovered: its writer died, or its disk failed", "session")
 
     def note_losses(self) -> dict[str, Any]:
         """Note what each stream lost; returns it for the archive, by stream."""
@@ -105,14 +106,15 @@ class Job:
                 "counted": dict(found.counted),
                 "uncounted_intervals": found.intervals,
             }
-            self.notes.say(found.sentence, found.stream)
+            self.notes.add(found.sentence, found.stream)
         return lost
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Errors inside are this session's: a dataset of several is packed without it.
+        """Mark this session as at fault when an error is raised inside.
 
-        The disk's errors (`StorageError`) and wrong usage are nobody's.
+        A dataset of several sessions is then packed without this session.  Errors of the disk
+        (`StorageError`) and wrong usage mark no session.
         """
         try:
             yield
@@ -124,18 +126,18 @@ class Job:
 
     @contextmanager
     def at(self, stream: str, sample: int | None = None) -> Iterator[None]:
-        """Errors inside get the stream and the sample, and are this session's (see `blamed`).
+        """Add the stream and the sample to errors raised inside, and mark the session (`blamed`).
 
         Raises:
-            ArchiveError: instead of any error of a file or format.
-            StorageError: the disk's errors stay what they are.
+            ArchiveError: replaces any error of a file or format.
+            StorageError: errors of the disk keep their type.
         """
         where = stream if sample is None else f"{stream}, sample {sample}"
         try:
             with self.blamed():
                 yield
         except (_PlacedArchiveError, _PlacedStorageError):
-            raise  # the inner place is the better one
+            raise  # the inner place is more precise
         except OSError as error:
             place = f"{error.filename}: " if error.filename is not None else ""
             message = f"{where}: {place}{error.strerror or error}"
@@ -149,23 +151,23 @@ class Job:
 
 
 class _PlacedArchiveError(ArchiveError):
-    """Says where already."""
+    """Its message already names the place."""
 
 
 class _PlacedStorageError(StorageError):
-    """Says where already."""
+    """Its message already names the place."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """What a packer has written.
+    """The files that a packer has written.
 
     Attributes:
-        files: names in `Job.folder`, of files and folders, in the order in which they are to be
-            put into place: what names the others comes last.
-        stale: names that an older archive of that name may have and this one has not; removed
-            when all is in place.
-        summary: what is in it, for the report.
+        files: names of files and folders in `Job.folder`, in the order in which the finalizer
+            renames them into place: a file that names other files comes last.
+        stale: names that an older archive of the same name may have and this one does not.  The
+            finalizer removes them after all files are in place.
+        summary: the archive's contents, for the report.
     """
 
     files: tuple[str, ...]
@@ -177,10 +179,10 @@ class Packer(ABC):
     """Packs sessions as one kind of archive.
 
     Attributes:
-        name: as in ``--to``; the package's name.
-        options: that it takes.
-        collects: whether one archive can hold several sessions.  Such a packer has `pack_all`,
-            any other one `pack`.
+        name: the value of ``--to``; also the package's name.
+        options: the options that the packer accepts.
+        collects: whether one archive can hold several sessions.  Such a packer implements
+            `pack_all`, every other packer implements `pack`.
     """
 
     name: ClassVar[str]
@@ -194,53 +196,54 @@ class Packer(ABC):
             raise TypeError(f"{cls.__name__} has no {needed}")
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options with their defaults; also that everything needed is installed.
+        """Check the options and the installed packages; returns the options with defaults.
 
         Raises:
             ConfigError: an option is unknown or wrong.
-            UsageError: something is not installed; names the extra.
+            UsageError: a package is not installed; the message names the extra.
         """
         return check_options(self.options, options, self.name)
 
     @abstractmethod
     def ticks(self, job: Job) -> float:
-        """How much work there is, in the unit that `Job.advance` is called with."""
+        """The amount of work, in the unit that `Job.advance` is called with."""
 
     def pack(self, job: Job) -> Packed:
-        """Pack one session as an archive of its name.
+        """Pack one session as an archive named like the session.
 
         Raises:
-            ArchiveError, FormatError: something cannot be packed; names stream and sample.
-            StorageError: the disk refused.
+            ArchiveError, FormatError: the session cannot be packed; names stream and sample.
+            StorageError: the disk reported an error.
         """
         return self.pack_all([job], job.session.name, None)
 
     def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
-        """Pack sessions as one archive; only packers that `collects`.
+        """Pack sessions as one archive; only for packers that `collects`.
 
-        What fails inside `Job.at` or `Job.blamed` is that session's fault: the finalizer empties
-        the folder and calls again without it.  With many sessions not all their files can be open
-        at once: close each `Job.session` when it is packed.
+        An error inside `Job.at` or `Job.blamed` marks the session of that job: the finalizer then
+        empties the folder and calls this method again without the session.  The files of many
+        sessions cannot all be open at once: close each `Job.session` after packing it.
 
         Args:
-            jobs: one per session, in the order of the command line, at least one; all have the
-                same `Job.folder` and options.
-            name: of the archive.
-            existing: the folder in which an older archive of that name lies, to be added to: its
-                sessions come into the new archive, but for those that `jobs` have, too (same name
-                and start).  It is never changed; the new archive is complete without it, since
-                the old one goes when the new one comes into its place.  None: begin a new one.
+            jobs: one per session, at least one, in the order of the command line; all share
+                `Job.folder` and the options.
+            name: the archive's name.
+            existing: the folder of an older archive of the same name, to which the sessions are
+                added.  The new archive also gets the older archive's sessions, except those that
+                `jobs` contains (same name and start).  The packer never changes the older
+                archive.  The new archive must be complete without it, because it replaces the
+                older one.  None: begin a new archive.
 
         Raises:
-            ArchiveError, FormatError: something cannot be packed, or the older archive cannot be
-                added to; names session, stream and sample.
-            StorageError: the disk refused.
+            ArchiveError, FormatError: a session cannot be packed, or the older archive cannot be
+                extended; names session, stream and sample.
+            StorageError: the disk reported an error.
         """
         raise NotImplementedError
 
 
 def available() -> list[str]:
-    """Names of the archives that there are, found without importing one."""
+    """Names of the available archives, found without importing any of them."""
     (folder,) = recorder.archives.__path__
     return sorted(path.parent.name for path in Path(folder).glob("[!_]*/packer.py"))
 
@@ -249,7 +252,7 @@ def load_packer(name: str) -> Packer:
     """The packer of an archive.
 
     Raises:
-        UsageError: there is no such archive.
+        UsageError: the archive does not exist.
     """
     known = available()
     if name not in known:

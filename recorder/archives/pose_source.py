@@ -42,7 +42,7 @@ def note_poses(
     Returns:
         the source's description, and for how long its first and its last pose are held, if at all.
     """
-    say, held = job.notes.say, {}
+    say, held = job.notes.add, {}
     text: dict[str, Any] = source.describe()
     if not text["measured"]:
         say(text.get("note", text["source"]), "poses")

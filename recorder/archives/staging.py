@@ -1,9 +1,9 @@
-"""Archives are made beside their place and come into it when they are complete.
+"""Archives are written beside their final place, and renamed into place when complete.
 
 ::
 
-    with staging(place, "rig-1") as folder:             # place/.rig-1.part, ours alone
-        ...                                             # make rig-1.zarr and rig-1.json in it
+    with staging(place, "rig-1") as folder:             # place/.rig-1.part, locked
+        ...                                             # write rig-1.zarr and rig-1.json into it
         publish(folder, place, Packed(("rig-1.zarr", "rig-1.json")))
 """
 
@@ -27,7 +27,7 @@ _AT_FDCWD = -100
 
 @contextlib.contextmanager
 def staging(place: Path, name: str) -> Iterator[Path]:
-    """An empty folder beside an archive's place, ours alone; removed in the end.
+    """Make and lock an empty folder beside an archive's place; remove the folder at the end.
 
     Raises:
         SessionError: another process packs this archive.
@@ -37,7 +37,7 @@ def staging(place: Path, name: str) -> Iterator[Path]:
     try:
         fd = _locked(folder)
         try:
-            empty(folder)  # what an interrupted run has left
+            empty(folder)  # files of an interrupted run
         except BaseException:
             os.close(fd)
             raise
@@ -48,14 +48,14 @@ def staging(place: Path, name: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        with contextlib.suppress(OSError):  # else the next run does it
+        with contextlib.suppress(OSError):  # otherwise the next run empties the folder
             empty(folder)
             folder.rmdir()
         os.close(fd)
 
 
 def _locked(folder: Path) -> int:
-    """A descriptor of a folder, made durably where there was none, with its lock."""
+    """Make a folder durably if it is missing, and lock it; returns its descriptor."""
     while True:
         make_folders(folder)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -67,11 +67,11 @@ def _locked(folder: Path) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # another process was done with it, and removed it, since it was opened
+        os.close(fd)  # another process finished and removed the folder after it was opened
 
 
 def empty(folder: Path) -> None:
-    """Remove all that a folder holds."""
+    """Remove everything in a folder."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -80,13 +80,13 @@ def empty(folder: Path) -> None:
 
 
 def publish(folder: Path, place: Path, packed: Packed) -> tuple[Path, ...]:
-    """Rename what is complete into place; an older archive's files end up in the folder.
+    """Rename complete files into place; files of an older archive are moved into the folder.
 
-    One file or folder changes places with its older one in one step.  Of several, the last names
-    the others: the older one goes first and the new one comes last, so that a kill in between
-    leaves nothing that names what it does not belong to.
+    A single file or folder is exchanged with its older version in one step.  Of several files, the
+    last one names the others: the older version is moved away first and the new one is moved into
+    place last, so that a kill in between leaves no file that names files of the other archive.
 
-    What fails, or is interrupted, is taken back.
+    A failure or an interrupt is rolled back.
 
     Raises:
         OSError: a rename failed.
@@ -119,7 +119,7 @@ def publish(folder: Path, place: Path, packed: Packed) -> tuple[Path, ...]:
     return tuple(place / name for name in packed.files)
 
 
-# What undoes a step is known before the step is taken: an interrupt may come right behind it.
+# The undo of a step is registered before the step: an interrupt may follow immediately.
 
 
 def _move(source: Path, target: Path, undo: contextlib.ExitStack) -> None:
@@ -144,7 +144,7 @@ def _try_exchange_back(new: Path, old: Path, stat: os.stat_result) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two files or folders change places in one step (renameat2)."""
+    """Exchange two files or folders in one step (renameat2)."""
     libc = ctypes.CDLL(None, use_errno=True)
     function = getattr(libc, "renameat2", None)
     if function is not None:
@@ -155,8 +155,10 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def _exchange_by_renames(one: Path, other: Path) -> None:
-    """For file systems that cannot exchange: at `other` there is no moment without a file, but
-    one without a folder."""
+    """Exchange by renames, for file systems without an atomic exchange.
+
+    A file at `other` exists at every moment; a folder is missing for a moment.
+    """
     aside = one.with_name(one.name + ".old")
     try:
         try:
@@ -174,7 +176,7 @@ def _exchange_by_renames(one: Path, other: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; what is linked counts once."""
+    """Bytes of a file, or of all files in a folder; hard-linked files count once."""
     if not path.is_dir():
         return path.stat().st_size
     stats = (p.stat() for p in path.rglob("*") if p.is_file())

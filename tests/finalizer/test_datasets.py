@@ -52,7 +52,7 @@ class CollectingPacker(Packer):
                 if error := self.bad.get(job.session.name):
                     raise error
             rows[f"{job.session.name} {job.session.start_ns}"] = len(self.calls)
-            job.notes.say("is odd", "imu")
+            job.notes.add("is odd", "imu")
         (folder / f"{name}.set/half").unlink()
         (folder / f"{name}.set/all.json").write_text(json.dumps(rows))
         return Packed((f"{name}.set",), (), {"sessions": len(rows)})

@@ -58,8 +58,8 @@ class FakePacker(Packer):
                 job.advance(1)
                 if self.fail is not None and index == 2:
                     raise self.fail
-        job.notes.say("is odd", "camera")
-        job.notes.say("is odd", "camera")
+        job.notes.add("is odd", "camera")
+        job.notes.add("is odd", "camera")
         return Packed((f"{name}.d", f"{name}.bin"), (f"{name}.older",), {"frames": {"camera": 6}})
 
 

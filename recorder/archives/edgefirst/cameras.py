@@ -54,7 +54,7 @@ class CameraFiles:
             if calibration.resolution == self.size:
                 self.projection = Projection(job.calibration, stream.name)
             else:
-                job.notes.say(
+                job.notes.add(
                     "calibrated for {}x{}, but the pictures have {}x{}: not used".format(
                         *(calibration.resolution or (0, 0)), *self.size
                     ),

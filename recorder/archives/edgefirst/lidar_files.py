@@ -55,14 +55,14 @@ class LidarFiles:
         self.projects = project and self.pose is not None
         self._in_rig = job.options["points_frame"] == RIG
         if self._in_rig and self.pose is None:
-            job.notes.say("not in the calibration: its points stay in its own frame", stream.name)
+            job.notes.add("not in the calibration: its points stay in its own frame", stream.name)
         self._returns = [
             (number, rfl)
             for number, rng, rfl in ((1, "rng", "rfl"), (2, "rng2", "rfl2"))
             if rng in stream.meta and number <= job.options["returns"]
         ]
         if "rng2" in stream.meta and len(self._returns) == 1:
-            job.notes.say("second returns left out; edgefirst.returns=2 packs them", stream.name)
+            job.notes.add("second returns left out; edgefirst.returns=2 packs them", stream.name)
         self._pictures = job.options["lidar_images"]
 
     def make(self, indices: Sequence[int]) -> list[Made]:

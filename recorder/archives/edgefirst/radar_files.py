@@ -39,11 +39,11 @@ class RadarFiles:
         self._job, self._lock = job, threading.Lock()
         self.geometry = radar_geometry(stream)
         if self.geometry.tx_m is None:
-            job.notes.say("radar.json has no antennas: points lie straight ahead", stream.name)
+            job.notes.add("radar.json has no antennas: points lie straight ahead", stream.name)
         self.pose = job.calibration.of(stream.name).pose
         self._in_rig = job.options["points_frame"] == RIG
         if self._in_rig and self.pose is None:
-            job.notes.say("not in the calibration: its points stay in its own frame", stream.name)
+            job.notes.add("not in the calibration: its points stay in its own frame", stream.name)
         self._channels = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
         self.cut = self.incomplete = 0
         chirps, tx, rx, _ = self.geometry.shape

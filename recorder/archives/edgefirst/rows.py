@@ -165,13 +165,13 @@ class RowMaker:
         entry = stream.meta[SEGMENT]
         width, height = self._camera.size
         if np.dtype(entry["type"]) != np.uint8 or entry["shape"] != [height, width]:
-            job.notes.say(f"{SEGMENT} is not u1 of the picture's size: left out", name)
+            job.notes.add(f"{SEGMENT} is not u1 of the picture's size: left out", name)
             return None
         if job.options["masks"] != CLASSES or self._mission:
-            job.notes.say("classes left out; edgefirst.masks=classes packs them", name)
+            job.notes.add("classes left out; edgefirst.masks=classes packs them", name)
             return None
         if not stream.has_times and len(stream) != len(self._camera.stream):
-            job.notes.say(f"{SEGMENT} has no times and another length: left out", name)
+            job.notes.add(f"{SEGMENT} has no times and another length: left out", name)
             return None
         return stream
 

@@ -72,7 +72,7 @@ class SessionPacker:
             pool.shutdown(cancel_futures=True)
         if self._radar is not None:
             for line in self._radar.remarks():
-                job.notes.say(line, self._radar.name)
+                job.notes.add(line, self._radar.name)
         self._entry.facts |= self._facts(counts)
         return counts
 
@@ -86,9 +86,9 @@ class SessionPacker:
                 continue
             with job.at(name):
                 if not stream.has_times:
-                    job.notes.say("has no times: left out", name)
+                    job.notes.add("has no times: left out", name)
                 elif not len(stream):
-                    job.notes.say("no sample was recorded", name)
+                    job.notes.add("no sample was recorded", name)
                 else:
                     found[kind_of(stream)].append(stream)
         if not found["camera"]:
@@ -98,23 +98,23 @@ class SessionPacker:
                 + (f"; it has only {there}" if there else "")
             )
         if job.calibration.path is None:
-            job.notes.say("has no calibration: no depth in pictures, no places", "session")
+            job.notes.add("has no calibration: no depth in pictures, no places", "session")
         cameras = []
         for stream in found["camera"]:
             with job.at(stream.name):
                 cameras.append(CameraFiles(job, stream))
         for name in sorted(box_files(session.path).keys() - {c.name for c in cameras}):
-            job.notes.say("labels of a camera that is not packed: left out", f"_labels/{name}")
+            job.notes.add("labels of a camera that is not packed: left out", f"_labels/{name}")
         project = "projected" in job.options["lidar_images"]
         if project and not any(camera.projects for camera in cameras):
-            job.notes.say("no camera is calibrated: no depth in pictures", "session")
+            job.notes.add("no camera is calibrated: no depth in pictures", "session")
             project = False
         self._lidar = self._radar = None
         if lidar := self._chosen("lidar", found["lidar"]):
             with job.at(lidar.name):
                 self._lidar = LidarFiles(job, lidar, project=project)
                 if project and self._lidar.pose is None:
-                    job.notes.say("not in the calibration: no depth in pictures", lidar.name)
+                    job.notes.add("not in the calibration: no depth in pictures", lidar.name)
         if radar := self._chosen("radar", found["radar"]):
             with job.at(radar.name):
                 self._radar = RadarFiles(job, radar)
@@ -128,13 +128,13 @@ class SessionPacker:
             for stream in streams:
                 if stream.name == wanted:
                     return stream
-            job.notes.say(f"there is no such {kind}: none is packed", wanted)
+            job.notes.add(f"there is no such {kind}: none is packed", wanted)
             return None
         if not streams:
-            job.notes.say(f"has no {kind}", "session")
+            job.notes.add(f"has no {kind}", "session")
             return None
         for stream in streams[1:]:
-            job.notes.say(
+            job.notes.add(
                 f"left out: a sample has one {kind}; edgefirst.{kind} names it", stream.name
             )
         return streams[0]
@@ -148,7 +148,7 @@ class SessionPacker:
             parts = [f"{n} ({cause})" for cause, n in counted.items()]
             if intervals:
                 parts.append(f"{len(intervals)} intervals that nobody counted")
-            self._job.notes.say("lost samples: " + ", ".join(parts), name)
+            self._job.notes.add("lost samples: " + ", ".join(parts), name)
         self._job.note_recovery()
         self._entry.facts["lost"] = lost
 
@@ -160,9 +160,9 @@ class SessionPacker:
         reported = source.describe()
         self._entry.facts["poses"] = reported["source"]
         if walk is None:
-            job.notes.say("no poses known: samples have none", "poses")
+            job.notes.add("no poses known: samples have none", "poses")
         elif not reported["measured"]:
-            job.notes.say(reported.get("note", reported["source"]), "poses")
+            job.notes.add(reported.get("note", reported["source"]), "poses")
         rows = RowMaker(job, camera, sequence, self._entry.base, walk, self._tolerance_ns)
         start_ns = job.session.start_ns or 0
         sensors = [files for files in (self._lidar, self._radar) if files is not None]
@@ -190,13 +190,13 @@ class SessionPacker:
         for name, missing in missing_of.items():
             near = f"within {job.options['tolerance_ms']:g} ms"
             if missing == count:
-                job.notes.say(f"no sample {near} of any picture of {camera.name}", name)
+                job.notes.add(f"no sample {near} of any picture of {camera.name}", name)
             else:
-                job.notes.say(
+                job.notes.add(
                     f"{missing} of {count} samples of {camera.name} have none {near}", name
                 )
         for line in rows.reported():
-            job.notes.say(line, camera.name)
+            job.notes.add(line, camera.name)
         classes = max(rows.classes, self._entry.facts.get("classes", 0))
         if classes:
             self._entry.facts["classes"] = classes

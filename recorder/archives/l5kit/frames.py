@@ -94,10 +94,10 @@ def choose_frames(job: Job) -> FrameTimes:
         if not found:
             continue
         if kind != "lidar":
-            job.notes.say(f"has no lidar: the frames are those of {found[0].name}", "session")
+            job.notes.add(f"has no lidar: the frames are those of {found[0].name}", "session")
         elif len(found) > 1:
             names = ", ".join(s.name for s in found)
-            job.notes.say(
+            job.notes.add(
                 f"several lidars ({names}): the frames are those of {found[0].name};"
                 " the option lidar names another",
                 "session",
@@ -105,7 +105,7 @@ def choose_frames(job: Job) -> FrameTimes:
         return FrameTimes.of(found[0])
     if not timed:
         raise SessionError(f"{session.path}: has no sample to pack")
-    job.notes.say("has no lidar, camera or radar: a frame every 0.1 s", "session")
+    job.notes.add("has no lidar, camera or radar: a frame every 0.1 s", "session")
     ends = [stamp for stamp in map(last_stamp_ns, timed) if stamp is not None]
     return FrameTimes(None, min(int(s.times(0, 1)[0]) for s in timed), max(ends))
 
@@ -120,8 +120,8 @@ def tell_ends(job: Job, times: FrameTimes) -> None:
             before_ns = times.first_ns - int(stream.times(0, 1)[0])
             behind_ns = (last_stamp_ns(stream) or times.last_ns) - times.last_ns
         if before_ns > slack_ns:
-            job.notes.say(
+            job.notes.add(
                 f"{before_ns / 1e9:.3f} s before the first frame are left out", stream.name
             )
         if behind_ns > slack_ns:
-            job.notes.say(f"{behind_ns / 1e9:.3f} s after the last frame are left out", stream.name)
+            job.notes.add(f"{behind_ns / 1e9:.3f} s after the last frame are left out", stream.name)

@@ -80,13 +80,13 @@ class SessionPacker:
     def _tell_streams(self) -> None:
         session, notes = self._job.session, self._job.notes
         for name, fault in session.broken.items():
-            notes.say(f"cannot be read, left out: {fault}", name)
+            notes.add(f"cannot be read, left out: {fault}", name)
         known = session.streams.keys() | session.broken.keys()
         empty = {
             s.name for s in session.streams.values() if not s.name.startswith("_") and not len(s)
         }
         for name in sorted((session.declared.keys() - known) | empty):
-            notes.say("no sample was recorded", name)
+            notes.add("no sample was recorded", name)
         self._job.note_recovery()
 
     # Poses
@@ -118,7 +118,7 @@ class SessionPacker:
             files = {file.name: file for file in cuboid_files(job.session.path)}
             file = self._choose_set(files)
         if file is None:
-            job.notes.say("has no boxes in space: frames without agents", "session")
+            job.notes.add("has no boxes in space: frames without agents", "session")
             return _Labels(None, None)
         try:
             json.dumps(dict(file.header), allow_nan=False)
@@ -148,7 +148,7 @@ class SessionPacker:
         order = {MANUAL: 0, SIMULATED: 1}
         chosen = min(files.values(), key=lambda f: (order.get(f.source, 2), f.name))
         for name in files.keys() - {chosen.name}:
-            self._job.notes.say(
+            self._job.notes.add(
                 f"left out, {chosen.name} has the agents; the option cuboids names another",
                 f"_cuboids/{name}.jsonl",
             )
@@ -158,13 +158,13 @@ class SessionPacker:
         """``T_sensor_rig`` of a sensor that boxes are relative to."""
         pose = self._job.calibration.of(frame).pose
         if pose is None and frame in self._job.session.streams:
-            self._job.notes.say("not in the calibration: stands in the rig's origin", frame)
+            self._job.notes.add("not in the calibration: stands in the rig's origin", frame)
             return np.eye(4)
         return pose
 
     def _tell_labels(self, agents: CuboidAgents, file: LabelFile) -> None:
         counts, subject = agents.counts, f"_cuboids/{file.path.name}"
-        say = self._job.notes.say
+        say = self._job.notes.add
         if counts.alone:
             say(f"{counts.alone} boxes belong to no frame: left out", subject)
         if counts.elsewhere:
@@ -210,7 +210,7 @@ class SessionPacker:
         scenes.close()
 
     def _tell_times(self, times: FrameTimes) -> None:
-        subject, say = times.name or "frames", self._job.notes.say
+        subject, say = times.name or "frames", self._job.notes.add
         if times.left_out:
             say(f"{times.left_out} samples left out: their times do not rise", subject)
         if times.gaps:
@@ -249,7 +249,7 @@ class _Scenes:
         self._dataset = dataset
         self._host = hostname(job)
         if len(self._host) > HOST_LENGTH:
-            job.notes.say(f"host {self._host} is cut to {HOST_LENGTH} characters", "session")
+            job.notes.add(f"host {self._host} is cut to {HOST_LENGTH} characters", "session")
         self._first_ns = self._start_ns = self._last_ns = 0
         self._begun = False
 

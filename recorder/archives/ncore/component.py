@@ -1,4 +1,4 @@
-"""What all component writers have in common."""
+"""Base class of the component writers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ GENERIC_DATA = "generic_data"
 
 @dataclass(frozen=True)
 class Place:
-    """Where an instance of a component is written.
+    """The place in which an instance of a component is written.
 
     Attributes:
-        interval: of the sequence.
-        folder: of the stores; long things wait in it for the end, in files without names.
-        make_group: makes the group of the instance.
+        interval: the sequence's interval.
+        folder: the stores' folder; long data are spooled there, in unnamed files, until the end.
+        make_group: makes the instance's group.
     """
 
     interval: Interval
@@ -40,23 +40,23 @@ class Place:
 
 
 def check_name(name: str, what: str) -> str:
-    """A name that can be a part of a key; ArchiveError where it cannot."""
+    """Return a name that can be a part of a key; ArchiveError where it cannot."""
     if not _NAME.match(name) or name.startswith(".z") or name in (".", ".."):
         raise ArchiveError(f"{name!r} cannot name {what}")
     return name
 
 
 class ComponentWriter:
-    """An instance of a component: a group of its own in a store.
+    """An instance of a component: one group in a store.
 
-    Made by `SequenceWriter`.  Custom components (`SequenceWriter.custom`) write into `group` what
-    they like, and close what they opened.
+    `SequenceWriter` makes the writers.  The user of a custom component
+    (`SequenceWriter.custom`) writes any arrays into `group`, and closes what it opened.
 
     Attributes:
         component: name of the component (``cameras``).
         instance: name of the instance (``front``).
-        version: of the component.
-        metadata: generic metadata; may be added to until the sequence is finished.
+        version: version of the component's layout.
+        metadata: generic metadata; keys may be added until the sequence is finished.
     """
 
     COMPONENT: ClassVar[str] = ""
@@ -81,25 +81,25 @@ class ComponentWriter:
 
     @property
     def full_name(self) -> str:
-        """Component and instance, for messages."""
+        """Component and instance, for error messages."""
         return f"{self.component}/{self.instance}"
 
     @property
     def group(self) -> Group:
-        """The instance's group; made when it is first asked for."""
+        """The instance's group; made at the first access."""
         if self._group is None:
             self._group = self._place.make_group()
         return self._group
 
     @property
     def started(self) -> bool:
-        """Whether anything of it is in the store."""
+        """Whether the store contains the instance's group."""
         return self._group is not None
 
     def set_generic_data(self, data: Arrays, metadata: Metadata | None = None) -> None:
         """Add arrays of any shape and dtype, and metadata, to the instance.
 
-        ArchiveError where a name is taken, or a dtype cannot be stored.
+        ArchiveError where the name exists already, or the dtype cannot be stored.
         """
         self._check_metadata(metadata)
         self._put_generic(self._encode_generic(data))
@@ -117,9 +117,9 @@ class ComponentWriter:
         *,
         chunk_rows: int = 65_536,
     ) -> RowsWriter:
-        """An array of generic data that rows are appended to, for what is long.
+        """Add a long array of generic data to which rows are appended.
 
-        It is closed with the sequence.
+        The array is closed with the sequence.
         """
         self._check_started(name)
         check_name(name, f"generic data of {self.full_name}")
@@ -173,7 +173,7 @@ class ComponentWriter:
         shape: Sequence[int | None],
         t_us: int | None = None,
     ) -> None:
-        """Dtype and shape; None stands for any length."""
+        """Check dtype and shape; None in `shape` accepts any length."""
         if not isinstance(values, np.ndarray) or values.dtype != np.dtype(dtype):
             found = getattr(values, "dtype", type(values).__name__)
             self._refuse(f"{name} is {found}, not {np.dtype(dtype)}", t_us)
@@ -185,7 +185,7 @@ class ComponentWriter:
             self._refuse(f"{name} has shape {values.shape}, not ({wanted})", t_us)
 
     def _time_us(self, t_ns: int, what: str, t_us: int | None = None) -> int:
-        """A time in microseconds; it must be inside the sequence."""
+        """A time in microseconds; ArchiveError where it is outside the sequence."""
         if isinstance(t_ns, bool) or not isinstance(t_ns, int | np.integer):
             self._refuse(f"{what} {t_ns!r} is no whole number of nanoseconds", t_us)
         time_us = int(t_ns) // NS_PER_US
@@ -198,7 +198,7 @@ class ComponentWriter:
         raise ArchiveError(f"{self.full_name}{frame}: {problem}")
 
     def finish(self) -> None:
-        """Write what waits for the end.  Called by the sequence."""
+        """Write the spooled data and the attributes.  Called by the sequence."""
         self._write_rest()
         for rows in self._streams:
             rows.close()
@@ -214,11 +214,11 @@ class ComponentWriter:
         )
 
     def _write_rest(self) -> None:
-        """What a component writes at its end."""
+        """Write the data that a component writes at its end."""
 
     def discard(self) -> None:
-        """Forget what waits for the end.  Called by the sequence."""
+        """Discard the spooled data.  Called by the sequence."""
 
     def _more_attributes(self) -> dict[str, Any]:
-        """What a component has in its attributes besides what all have."""
+        """Attributes of this component in addition to the common ones."""
         return {}

@@ -1,7 +1,7 @@
 """A session as an NCore V4 sequence.
 
-``NAME.ncore4.zarr.itar`` (or the folder ``NAME.ncore4.zarr``) and ``NAME.json``.  The sequence's
-interval is that of everything packed.  docs/archives.md says what becomes what.
+The files are ``NAME.ncore4.zarr.itar`` (or the folder ``NAME.ncore4.zarr``) and ``NAME.json``.  The
+sequence's interval spans all packed streams.  docs/archives.md maps streams to components.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class _SessionPacker:
     def pack(self) -> Packed:
         job = self._job
         name = job.session.name
-        self._look()
+        self._find_streams()
         interval_ns = self._interval()
         metadata = self._metadata()
         manifest = Manifest(name, Interval.of_ns(*interval_ns), metadata)
-        # The archive is made in a folder beside its place.
-        beside = find_extra_stores(job.folder.parent, name, manifest, job.notes.say)
+        # The job's folder lies beside the archive's final place.
+        beside = find_extra_stores(job.folder.parent, name, manifest, job.notes.add)
         with SequenceWriter(
             job.folder,
             name,
@@ -115,7 +115,7 @@ class _SessionPacker:
             self._pack_trajectory(sequence)
             self._pack_sensors(sequence)
             self._pack_labels(sequence)
-            self._tell(sequence)
+            self._store_notes(sequence)
         assert sequence.packed is not None
         stores = [path.name for path in sequence.packed.stores]
         other = ".zarr" if job.options["store"] == "itar" else ".zarr.itar"
@@ -125,8 +125,8 @@ class _SessionPacker:
             {"sequence": name, "frames": self._counts, "poses": self._pose_text},
         )
 
-    def _look(self) -> None:
-        """Find what there is to pack."""
+    def _find_streams(self) -> None:
+        """Find the streams to pack; note the streams that are left out."""
         job, session = self._job, self._job.session
         job.note_absent()
         boxes = box_files(session.path)
@@ -135,9 +135,9 @@ class _SessionPacker:
                 continue
             with job.at(name):
                 if not stream.has_times:
-                    job.notes.say("has no times: left out", name)
+                    job.notes.add("has no times: left out", name)
                 elif not len(stream):
-                    job.notes.say("no sample was recorded", name)
+                    job.notes.add("no sample was recorded", name)
                 elif (kind := kind_of(stream)) in _KINDS:
                     sensor = _KINDS[kind](job, stream)
                     if isinstance(sensor, Camera):
@@ -146,12 +146,12 @@ class _SessionPacker:
                 elif is_generic(stream):
                     self._generic.append(stream)
                 else:
-                    job.notes.say("is of no kind that is packed: left out", name)
+                    job.notes.add("is of no kind that is packed: left out", name)
         for camera in sorted(boxes.keys() - {sensor.name for sensor in self._sensors}):
-            job.notes.say("labels of a camera that is not packed: left out", f"_labels/{camera}")
+            job.notes.add("labels of a camera that is not packed: left out", f"_labels/{camera}")
 
     def _interval(self) -> tuple[int, int]:
-        """Start and stop of the sequence, ns; said is who begins late or ends early."""
+        """Start and stop of the sequence, ns; notes streams that begin late or end early."""
         job = self._job
         spans: dict[str, tuple[int, int]] = {}
         for sensor in self._sensors:
@@ -173,24 +173,24 @@ class _SessionPacker:
         for name, (start, last) in spans.items():
             slack_ns = self._slack_ns(name)
             if start - start_ns > slack_ns:
-                job.notes.say(f"begins {(start - start_ns) / 1e9:.3f} s after the first", name)
+                job.notes.add(f"begins {(start - start_ns) / 1e9:.3f} s after the first", name)
             if last_ns - last > slack_ns:
-                job.notes.say(f"ends {(last_ns - last) / 1e9:.3f} s before the last", name)
+                job.notes.add(f"ends {(last_ns - last) / 1e9:.3f} s before the last", name)
         if start_ns < 0:
             raise FormatError(f"{job.session.path}: begins before 1970: {start_ns} ns")
-        # Two poses are the least that the format has.
+        # A sequence must hold at least two poses.
         return start_ns, max(last_ns + 1, start_ns + 2_000)
 
     def _slack_ns(self, name: str) -> int:
-        """By how much streams may begin and end apart before it is odd: two samples, or 0.2 s."""
+        """Tolerated difference between the streams' starts or ends: two samples, at least 0.2 s."""
         spec = self._job.session.streams[name].spec
         rate = spec.rate_hz if spec is not None else None
         return max(200_000_000, round(2e9 / rate) if rate else 0)
 
     def _metadata(self) -> dict[str, Any]:
-        """The sequence's generic metadata: what stays the same however often it is packed.
+        """The sequence's generic metadata, with only values that stay equal when packed again.
 
-        Stores that are added later have it, too, and have to agree with those packed anew.
+        Stores that are added later contain the same metadata and must match a repacked sequence.
         """
         session = self._job.session
         header = session.header or {}
@@ -207,15 +207,15 @@ class _SessionPacker:
         }
 
     def _place(self, sequence: SequenceWriter) -> None:
-        """Static poses of the sensors, and the cameras' models."""
+        """Store the sensors' static poses and the cameras' models."""
         job, poses = self._job, sequence.poses()
         if job.calibration.path is None:
-            job.notes.say("has no calibration: sensors stand in the rig's origin", "session")
+            job.notes.add("has no calibration: sensors stand in the rig's origin", "session")
         for sensor in self._sensors:
             pose = job.calibration.of(sensor.name).pose
             if pose is None:
                 if job.calibration.path is not None:
-                    job.notes.say("not in the calibration: stands in the rig's origin", sensor.name)
+                    job.notes.add("not in the calibration: stands in the rig's origin", sensor.name)
                 pose = np.eye(4)
             poses.static_pose(sensor.name, "rig", pose)
             if isinstance(sensor, Camera):
@@ -260,7 +260,7 @@ class _SessionPacker:
             self._writers.append(writer)
             self._counts[sensor.name] = writer.frame_count
             if not writer.frame_count:
-                job.notes.say("no frame could be packed", sensor.name)
+                job.notes.add("no frame could be packed", sensor.name)
         known = {}
         for stream in self._generic:
             with job.at(stream.name):
@@ -285,8 +285,8 @@ class _SessionPacker:
         }
         self._counts |= {name: count for name, count in counts.items() if count}
 
-    def _tell(self, sequence: SequenceWriter) -> None:
-        """Everything odd goes into the archive, too, beside what it is about."""
+    def _store_notes(self, sequence: SequenceWriter) -> None:
+        """Store the notes in the archive: each sensor's own, and all of them with the poses."""
         for writer in self._writers:
             if reported := self._job.notes.of(writer.instance):
                 writer.metadata["notes"] = reported
@@ -299,7 +299,7 @@ class _SessionPacker:
 
 
 class _Ends:
-    """Ends of the frames that a camera's samples became; 16 bytes a frame."""
+    """Ends of the frames that a camera's samples became; 16 bytes per frame."""
 
     def __init__(self) -> None:
         self._index, self._end_ns = array("q"), array("q")

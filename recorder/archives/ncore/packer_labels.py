@@ -62,9 +62,9 @@ def pack_cuboids(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
                 count += 1
         subject = f"_cuboids/{file.path.name}"
         if outside:
-            job.notes.say(f"{outside} cuboids lie outside of the recording: left out", subject)
+            job.notes.add(f"{outside} cuboids lie outside of the recording: left out", subject)
         if unknown:
-            job.notes.say(f"{unknown} cuboids are relative to no sensor packed: left out", subject)
+            job.notes.add(f"{unknown} cuboids are relative to no sensor packed: left out", subject)
         sets[file.name] = dict(file.header)
     if sets:
         sequence.cuboids().metadata["sets"] = sets
@@ -99,7 +99,7 @@ def pack_masks(job: Job, sequence: SequenceWriter, cameras: Mapping[str, tuple[i
     count = 0
     for camera, files in mask_files(job.session.path).items():
         if camera not in cameras:
-            job.notes.say("masks of a camera that is not packed: left out", f"_masks/{camera}")
+            job.notes.add("masks of a camera that is not packed: left out", f"_masks/{camera}")
             continue
         images = {}
         for name, path in files.items():
@@ -136,10 +136,10 @@ def pack_segments(
         return 0
     entry = virtual.meta[SEGMENT]
     if np.dtype(entry["type"]) != np.uint8 or len(entry["shape"]) != 2:
-        job.notes.say(f"{SEGMENT} is not u1 [height, width]: left out", virtual.name)
+        job.notes.add(f"{SEGMENT} is not u1 [height, width]: left out", virtual.name)
         return 0
     if not virtual.has_times and len(virtual) != len(camera):
-        job.notes.say(
+        job.notes.add(
             f"{SEGMENT} has no times, and {len(virtual)} samples, not {len(camera)}: left out",
             virtual.name,
         )
@@ -174,7 +174,7 @@ def pack_segments(
             labels.label(end_ns, bytes(encoded.data), metadata={"sample": index})
             count += 1
     if left_out:
-        job.notes.say(f"{left_out} labels belong to no packed picture: left out", virtual.name)
+        job.notes.add(f"{left_out} labels belong to no packed picture: left out", virtual.name)
     return count
 
 
@@ -205,7 +205,7 @@ def pack_clouds(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
                     writer.cloud(cloud.t_ns, cloud.frame, cloud.xyz, cloud.attributes)
                 count += 1
         if left_out:
-            job.notes.say(
+            job.notes.add(
                 f"{left_out} clouds lie outside of the recording, or in no frame packed: left out",
                 subject,
             )

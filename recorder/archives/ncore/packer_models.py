@@ -1,4 +1,4 @@
-"""Calibrations as NCore's models of cameras and lidars."""
+"""Converts calibrations to NCore's models of cameras and lidars."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from recorder.processing.calibration import Calibration
 from recorder.processing.lidar import OusterOptics
 
 _HALF_PIXEL = 0.5
-"""In calibrations the middle of the first pixel is (0, 0), as in OpenCV; in NCore's pinhole and
-fisheye models it is (0.5, 0.5), and in its F-theta (0, 0) again."""
+"""In calibrations the centre of the first pixel is (0, 0), as in OpenCV.  NCore's pinhole and
+fisheye models put it at (0.5, 0.5), NCore's F-theta model at (0, 0)."""
 
 _SHUTTERS = {
     "global": "GLOBAL",
@@ -73,10 +73,10 @@ _TABLES: Mapping[str, OptionTable] = {
 
 
 def camera_model(calibration: Calibration, name: str) -> CameraModel | None:
-    """The model of a camera; None where the calibration has none.
+    """The model of a camera; None where the calibration has no model.
 
     Raises:
-        ConfigError: a parameter is missing, unknown or wrong; names file and key.
+        ConfigError: a parameter is missing, unknown or wrong; the message names file and key.
     """
     sensor = calibration.of(name)
     if sensor.model is None:
@@ -100,11 +100,11 @@ def camera_model(calibration: Calibration, name: str) -> CameraModel | None:
 
 
 Common = tuple[tuple[int, int], Shutter, BivariateWindshield | None]
-"""What all models begin with: resolution, shutter, and what is in front of the camera."""
+"""Parameters that all models share: resolution, shutter, and external distortion."""
 
 
 def _lens(values: Mapping[str, Any]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Focal lengths and principal point."""
+    """Focal lengths and principal point, in pixels."""
     center = values["cx"] + _HALF_PIXEL, values["cy"] + _HALF_PIXEL
     return (values["fx"], values["fy"]), center
 

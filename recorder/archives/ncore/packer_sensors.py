@@ -1,4 +1,4 @@
-"""A session's sensors as NCore components: cameras, lidars, radars, and what is no picture."""
+"""A session's sensors as NCore components: cameras, lidars, radars and generic streams."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
 GENERIC_BYTES = 4096
-"""Up to so many bytes a sample, a stream that is no camera, lidar or radar is packed as rows."""
+"""Largest size of a sample, in bytes, for packing a stream without a sensor kind as rows."""
 _ROWS = 4096
 
 Boxes = Mapping[int, list[dict[str, Any]]]
 
 
 class Ends(Protocol):
-    """Wants to know which samples became frames, and when those end."""
+    """Collects which samples became frames, and when those frames end."""
 
     def add(self, index: int, end_ns: int) -> None:
-        """A sample that is packed."""
+        """Add a packed sample."""
 
 
 @dataclass
 class Sensor:
-    """A stream that becomes a component.
+    """A stream that is packed as a component.
 
     Attributes:
-        job: what it is packed for.
-        stream: its samples.
+        job: the session's job.
+        stream: the sensor's stream.
     """
 
     job: Job
@@ -69,19 +69,19 @@ class Sensor:
         return None if self.stream.spec is None else self.stream.spec.rate_hz
 
     def start_ns(self, _index: int, end_ns: int, /) -> int:
-        """When the sample's measurement began."""
+        """Time at which the sample's measurement began, ns."""
         raise NotImplementedError
 
     def pack(self, sequence: SequenceWriter) -> FrameWriter:
-        """Write all frames; returns the component."""
+        """Write all frames; returns the component's writer."""
         raise NotImplementedError
 
-    def say(self, sentence: str) -> None:
-        """Tell of an oddity of this stream."""
-        self.job.notes.say(sentence, self.name)
+    def note(self, sentence: str) -> None:
+        """Record an oddity of this stream."""
+        self.job.notes.add(sentence, self.name)
 
     def metadata(self) -> dict[str, Any]:
-        """What the session knows of the stream, for the component's generic metadata."""
+        """The session's description of the stream, for the component's generic metadata."""
         known: dict[str, Any] = {"stream": self.name}
         spec = self.stream.spec
         if spec is not None:
@@ -94,7 +94,7 @@ class Sensor:
         return known
 
     def samples(self) -> Iterator[tuple[int, int, int]]:
-        """Index, start and end (ns) of the samples that are packed."""
+        """Index, start and end (ns) of each packed sample."""
         gate = self.gate
         numbers = self._numbers()
         for index, end_ns, seq in numbers:
@@ -107,7 +107,7 @@ class Sensor:
                 yield index, *times
             self.job.advance(1)
         for sentence in gate.reported():
-            self.say(sentence)
+            self.note(sentence)
 
     def _numbers(self) -> Iterator[tuple[int, int, int | None]]:
         has_seq = "seq" in self.stream.meta
@@ -121,21 +121,21 @@ class Sensor:
             yield from zip(range(at, stop), times, seqs, strict=True)
 
     seq: int | None = None
-    """The number of the sample that `samples` is at."""
+    """Sequence number of the sample that `samples` yielded last."""
     ends: Ends | None = None
-    """Is told of the frames."""
+    """Collects the frames' ends."""
 
     def frame_metadata(self, index: int) -> dict[str, Any]:
-        """Of one frame: where it stands in the session."""
+        """Metadata of one frame: its place in the session."""
         return {"sample": index} if self.seq is None else {"sample": index, "seq": self.seq}
 
 
 @dataclass
 class Camera(Sensor):
-    """JPEGs, their bytes untouched.
+    """A camera's JPEGs; their bytes are stored unchanged.
 
-    How long a picture was exposed is known only where the driver says so (``exposure_ms``); else
-    start and end of a frame are the same.
+    The exposure time is known only where the driver declares it (``exposure_ms``).  Without it a
+    frame's start equals its end.
     """
 
     boxes: LabelFile | None = None
@@ -160,14 +160,14 @@ class Camera(Sensor):
         """The calibrated model, if it fits the pictures."""
         model = camera_model(self.job.calibration, self.name)
         if model is not None and tuple(model.resolution) != self.size:
-            self.say(
+            self.note(
                 "calibrated for {}x{}, but the pictures have {}x{}: placeholder intrinsics".format(
                     *model.resolution, *self.size
                 )
             )
             return None
         if model is None:
-            self.say("no intrinsics in the calibration: placeholder intrinsics")
+            self.note("no intrinsics in the calibration: placeholder intrinsics")
         return model
 
     def pack(self, sequence: SequenceWriter) -> FrameWriter:
@@ -191,7 +191,7 @@ class Camera(Sensor):
 
 
 class BoxReader:
-    """Boxes of a camera's pictures, which stand in a file in order of time."""
+    """Reads the boxes of a camera's pictures from a file ordered by time."""
 
     def __init__(self, camera: Camera) -> None:
         self._camera = camera
@@ -199,7 +199,7 @@ class BoxReader:
         self._next: tuple[int, dict[str, Any]] | None = None
 
     def at(self, index: int) -> list[dict[str, Any]]:
-        """The boxes of a sample; to be asked in order."""
+        """The boxes of a sample; call with rising indices."""
         found = []
         while self._advance() and self._next is not None and self._next[0] <= index:
             if self._next[0] == index:
@@ -225,7 +225,7 @@ class BoxReader:
 
 @dataclass(frozen=True)
 class _EncodedSweep:
-    """A sweep, compressed already; see `recorder.processing.lidar.Rays`."""
+    """A compressed sweep; see `recorder.processing.lidar.Rays`."""
 
     direction: EncodedArray
     distance_m: EncodedArray
@@ -237,7 +237,7 @@ class _EncodedSweep:
 
 @dataclass
 class Lidar(Sensor):
-    """Ouster sweeps as rays, both returns."""
+    """Ouster sweeps as rays, with both returns."""
 
     def __post_init__(self) -> None:
         self.optics, _, _ = lidar_optics(self.stream)
@@ -256,7 +256,7 @@ class Lidar(Sensor):
             t_col = self.stream.sample(index, ["t_col"])["t_col"]
         self._sweep = sweep_times(t_col, self.optics.columns, end_ns, self._period_ns)
         if not self._sweep.measured:
-            self.say("sweeps without column times of the device: spread evenly over the sweep")
+            self.note("sweeps without column times of the device: spread evenly over the sweep")
         return self._sweep.start_ns
 
     def pack(self, sequence: SequenceWriter) -> FrameWriter:
@@ -267,7 +267,7 @@ class Lidar(Sensor):
         spinning = self.optics.model()
         model = lidar_model(self.optics, frequency)
         if spinning is None or model is None:
-            self.say("its beams fit no spinning model: no lidar intrinsics, no model elements")
+            self.note("its beams fit no spinning model: no lidar intrinsics, no model elements")
         else:
             sequence.intrinsics().lidar(self.name, model)
             rows = np.repeat(spinning.row_of_beam, columns)
@@ -301,14 +301,14 @@ class Lidar(Sensor):
         if len(self._returns) > 1:
             writer.metadata["second_return_error_m"] = round(self._second_error_m, 6)
         if len(self._returns) > 1 and not self._own_rays:
-            self.say(
+            self.note(
                 "second returns share the direction of the first: up to "
                 f"{self._second_error_m * 1e3:.1f} mm beside their true place"
             )
         return writer
 
     def _rays(self, index: int, ambient: bool) -> _EncodedSweep:
-        """A sweep as it will be stored; made by threads, ahead of the one that stores it."""
+        """A sweep in its stored form; threads make sweeps ahead of the thread that stores them."""
         ranges = [lidar_range_mm(self.stream, index, number) for number, _ in self._returns]
         names = [rfl for _, rfl in self._returns if rfl in self.stream.meta]
         data = self.stream.sample(index, [*names, "nir"] if ambient else names)
@@ -352,7 +352,7 @@ class Lidar(Sensor):
 
 @dataclass
 class Radar(Sensor):
-    """Detections made of the raw samples."""
+    """Detections computed from the raw samples."""
 
     def __post_init__(self) -> None:
         self.geometry = radar_geometry(self.stream)
@@ -361,7 +361,7 @@ class Radar(Sensor):
             self.geometry, options["radar_threshold_db"], options["radar_limit"]
         )
         if self.geometry.tx_m is None:
-            self.say("radar.json has no antennas: detections have no direction but straight ahead")
+            self.note("radar.json has no antennas: detections have no direction but straight ahead")
 
     def start_ns(self, _index: int, end_ns: int) -> int:
         return end_ns - round(self.geometry.frame_time * 1e9)
@@ -405,11 +405,11 @@ class Radar(Sensor):
                         metadata=metadata,
                     )
         if incomplete:
-            self.say(f"{incomplete} frames lack packets; they are packed, and say so")
+            self.note(f"{incomplete} frames lack packets; they are packed, and say so")
         return writer
 
     def _found(self, index: int) -> tuple[bool, Detections]:
-        """Whether a frame is whole, and its targets; made by threads."""
+        """Whether a frame is complete, and its targets; called by threads."""
         names = ["iq", "valid"] if "valid" in self.stream.meta else ["iq"]
         data = self.stream.sample(index, names)
         return bool(data.get("valid", True)), self._processor.detect(data["iq"])
@@ -425,10 +425,10 @@ def is_generic(stream: Stream) -> bool:
 
 
 def pack_generic(job: Job, sequence: SequenceWriter, stream: Stream) -> dict[str, Any]:
-    """A stream's samples as generic data of the poses: ``NAME.t_ns`` and ``NAME.CHANNEL``.
+    """Store a stream's samples as generic data of the poses: ``NAME.t_ns`` and ``NAME.CHANNEL``.
 
     Returns:
-        What the metadata of the component says of it.
+        the stream's entry in the component's metadata.
     """
     poses = sequence.poses()
     channels = stream.data_channels
@@ -452,7 +452,7 @@ def pack_generic(job: Job, sequence: SequenceWriter, stream: Stream) -> dict[str
         last = int(t_ns[-1])
         job.advance((stop - at) / _ROWS)
     if backward:
-        job.notes.say(f"{backward} samples with equal or backward times, packed", stream.name)
+        job.notes.add(f"{backward} samples with equal or backward times, packed", stream.name)
     spec = stream.spec
     units = {} if spec is None else {c.name: c.unit for c in spec.channels if c.unit}
     known: dict[str, Any] = {
@@ -466,5 +466,5 @@ def pack_generic(job: Job, sequence: SequenceWriter, stream: Stream) -> dict[str
 
 
 def ticks_of(stream: Stream) -> float:
-    """Work that a stream is, as `Job.advance` counts it."""
+    """Amount of work of a stream, in the unit of `Job.advance`."""
     return len(stream) / _ROWS if is_generic(stream) else len(stream)

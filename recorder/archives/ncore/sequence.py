@@ -1,4 +1,4 @@
-"""A sequence being packed: its stores, its components, its JSON file."""
+"""Writes a sequence: its stores, its components and its JSON file."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _Sensor = TypeVar("_Sensor", bound=FrameWriter)
 
 @dataclass(frozen=True)
 class PackedSequence:
-    """What has been written.
+    """The files of a finished sequence.
 
     Attributes:
         meta: the JSON file that names all stores.
-        stores: those written now.
-        omitted: sensors without a frame (``cameras/front``); nothing of them is stored.
+        stores: the stores written by this writer.
+        omitted: sensors without a frame (``cameras/front``); they are not stored.
     """
 
     meta: Path
@@ -72,15 +72,15 @@ class _OpenStore:
 
 
 class SequenceWriter(Finishing):
-    """Writes a sequence, store by store, in one go.
+    """Writes the stores of a sequence in one pass.
 
-    Stores are written under temporary names (``.part``); `finish` completes, syncs and renames
-    them, then writes the JSON file.  As a context manager it finishes at the end of the block, and
-    removes what it wrote when the block fails.
+    Stores are written under temporary names (``.part``).  `finish` completes, syncs and renames
+    the stores, then writes the JSON file.  As a context manager the writer finishes at the end of
+    the block, and removes its files when the block fails.
 
     Attributes:
-        interval: of the sequence, in whole microseconds.
-        packed: what was written, once it is finished.
+        interval: the sequence's interval in whole microseconds.
+        packed: the written files, after `finish`.
     """
 
     def __init__(
@@ -94,22 +94,22 @@ class SequenceWriter(Finishing):
         store: StoreKind = "itar",
         beside: Sequence[StoreEntry] = (),
     ) -> None:
-        """Prepare a new sequence; stores are made when something goes into them.
+        """Prepare a new sequence; each store is made when its first component is written.
 
         Args:
-            folder: for the stores and the JSON file; made if it is not there.
-            name: what their names begin with: ``NAME.ncore4.zarr.itar``, ``NAME.json``.
+            folder: for the stores and the JSON file; made if it is missing.
+            name: prefix of the file names: ``NAME.ncore4.zarr.itar``, ``NAME.json``.
             interval_ns: start and stop (exclusive) of the sequence.
-            sequence_id: the name, unless given.
+            sequence_id: identity of the sequence; default: `name`.
             metadata: generic metadata of the sequence.
             store: ``itar``, or ``folder`` for a file per key.
-            beside: stores of the sequence that are there already (see `find_extra_stores`), and are
-                named by the new JSON file, too.
+            beside: existing stores of the sequence (see `find_extra_stores`), which the new JSON
+                file also names.
 
         Raises:
             UsageError: numcodecs is not installed.
-            ArchiveError: a bad name, an empty interval.
-            FormatError: metadata that JSON cannot hold.
+            ArchiveError: the name is invalid, or the interval is empty.
+            FormatError: JSON cannot represent the metadata.
         """
         require_numcodecs()
         start_ns, stop_ns = interval_ns
@@ -127,14 +127,15 @@ class SequenceWriter(Finishing):
     def extend(
         cls, paths: Path | Sequence[Path], *, name: str | None = None, store: StoreKind = "itar"
     ) -> SequenceWriter:
-        """New components, in new stores, beside those of a packed sequence.
+        """Write new components into new stores beside the stores of a packed sequence.
 
-        The old stores are not touched; the JSON file is replaced by one that names all.
+        The old stores are not changed.  A new JSON file that names all stores replaces the old
+        one.
 
         Args:
-            paths: the sequence's JSON file; or its stores, where it has none.
-            name: what the names of the new stores and of the JSON file begin with; that of the
-                first path, unless given.
+            paths: the sequence's JSON file; or its stores if the JSON file is missing.
+            name: prefix of the names of the new stores and of the JSON file; default: the prefix
+                of the first path.
             store: kind of the new stores.
         """
         require_numcodecs()
@@ -168,12 +169,12 @@ class SequenceWriter(Finishing):
         with storage_errors(folder):
             make_folders(folder)
 
-    # Components.  Those with one instance as a rule are the same writer at every call.
+    # Components.  Those that usually have one instance return the same writer at every call.
 
     def poses(
         self, instance: str = DEFAULT, *, group: str | None = None, metadata: Metadata | None = None
     ) -> PosesWriter:
-        """The poses.  The loader takes the instance ``default`` unless it is told otherwise."""
+        """The poses.  By default the loader reads the instance ``default``."""
         return self._shared(PosesWriter, instance, group, metadata)
 
     def intrinsics(
@@ -221,7 +222,7 @@ class SequenceWriter(Finishing):
         group: str | None = None,
         metadata: Metadata | None = None,
     ) -> PointCloudsWriter:
-        """A new source of point clouds, with what each point has besides its place."""
+        """A new source of point clouds; `attributes` are the values of a point besides xyz."""
         options = {"unit": unit, "attributes": attributes}
         return self._new(PointCloudsWriter, instance, group, metadata, options)
 
@@ -233,7 +234,7 @@ class SequenceWriter(Finishing):
         group: str | None = None,
         metadata: Metadata | None = None,
     ) -> CameraLabelsWriter:
-        """New labels of a camera; the instance is named as usual, unless given."""
+        """New labels of a camera; default instance: `LabelDescriptor.instance`."""
         name = instance or descriptor.instance
         return self._new(CameraLabelsWriter, name, group, metadata, {"descriptor": descriptor})
 
@@ -246,7 +247,7 @@ class SequenceWriter(Finishing):
         group: str | None = None,
         metadata: Metadata | None = None,
     ) -> ComponentWriter:
-        """A component of one's own.
+        """A custom component.
 
         Args:
             component: a reverse domain name, such as ``com.example.velocity``.
@@ -256,7 +257,7 @@ class SequenceWriter(Finishing):
             metadata: generic metadata of the instance.
 
         Returns:
-            a writer; what goes into its `group` is up to the caller.
+            a writer; the caller writes into its `group`.
         """
         if not _CUSTOM_NAME.match(component):
             raise ArchiveError(
@@ -315,7 +316,7 @@ class SequenceWriter(Finishing):
         return writer
 
     def _packed_groups(self) -> set[str]:
-        """The groups of the stores that were there before."""
+        """The component groups of the existing stores."""
         matches = (_STORE_NAME.search(entry.path) for entry in self._manifest.stores)
         return {match[1] or "" for match in matches if match}
 
@@ -336,19 +337,20 @@ class SequenceWriter(Finishing):
             raise ArchiveError(f"{final} is there already; another group, or another name, is free")
         part = final.with_name(final.name + ".part")
         with storage_errors(part):
-            remove(part)  # of a run that was interrupted
+            remove(part)  # left by an interrupted run
         store: Store = (ItarStore if self._kind == "itar" else FolderStore)(part, digest=True)
         attributes = self._manifest.root_attributes(group)
         hierarchy = Hierarchy(store, consolidation="cbor.xz", attributes=attributes)
         return _OpenStore(final, hierarchy)
 
-    # The end
+    # Finishing
 
     def finish(self) -> PackedSequence:
         """Complete, sync and rename the stores, and write the JSON file.
 
         Raises:
-            ArchiveError: the loader could not open it; names what is missing.  Nothing is renamed.
+            ArchiveError: the loader could not open the sequence; the message names what is
+                missing.  No store is renamed.
         """
         if self.packed is not None:
             return self.packed
@@ -376,7 +378,7 @@ class SequenceWriter(Finishing):
         return self.packed
 
     def _complete(self) -> None:
-        """Add what the loader looks for, even where there is nothing to say."""
+        """Add the components that the loader requires, even if they are empty."""
         for shared in (self.poses, self.intrinsics, self.masks, self.cuboids):
             shared()
         masks = self.masks()
@@ -402,7 +404,7 @@ class SequenceWriter(Finishing):
                 raise ArchiveError(f"{sensor.full_name}: no pose leads from it to world")
 
     def _sensors(self, kind: type[_Sensor]) -> list[_Sensor]:
-        """The sensors of a kind that have frames."""
+        """The sensors of a kind that have at least one frame."""
         return [w for w in self._writers.values() if isinstance(w, kind) and w.frame_count]
 
     def _finish_writers(self) -> list[str]:
@@ -426,7 +428,7 @@ class SequenceWriter(Finishing):
         return components
 
     def discard(self) -> None:
-        """Remove everything that was written and is not finished."""
+        """Remove all files that were written, unless the sequence is finished."""
         if self.packed is not None:
             return
         for writer in self._writers.values():

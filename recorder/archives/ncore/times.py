@@ -1,4 +1,4 @@
-"""Nanoseconds outside, microseconds in the stores."""
+"""Time conversion: nanoseconds in the interface, microseconds in the stores."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class Interval:
 
     @classmethod
     def of_ns(cls, start_ns: int, stop_ns: int) -> Interval:
-        """The shortest that holds every time of [start_ns, stop_ns), rounded down."""
+        """The shortest interval that contains every time of [start_ns, stop_ns), rounded down."""
         return cls(start_ns // NS_PER_US, -(-stop_ns // NS_PER_US))
 
     @property
     def start_ns(self) -> int:
-        """The first time, which a trajectory begins with."""
+        """The first time of the sequence, at which a trajectory begins."""
         return self.start_us * NS_PER_US
 
     @property
     def last_ns(self) -> int:
-        """The last time, which a trajectory ends with."""
+        """The last time of the sequence, at which a trajectory ends."""
         return (self.stop_us - 1) * NS_PER_US
 
     def holds(self, t_us: int) -> bool:
-        """Whether a time is inside."""
+        """Whether a time is inside the interval."""
         return self.start_us <= t_us < self.stop_us
 
     def __str__(self) -> str:
@@ -49,5 +49,5 @@ class Interval:
 
 
 def to_us(t_ns: npt.NDArray[Any]) -> TimesUs:
-    """Whole microseconds, rounded down, of int64 nanoseconds that are not negative."""
+    """Whole microseconds, rounded down, of non-negative int64 nanoseconds."""
     return t_ns.view(np.uint64) // np.uint64(NS_PER_US)

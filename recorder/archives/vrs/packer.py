@@ -101,7 +101,7 @@ class _SessionPacker:
             metadata.close()
         for name, samples in self._samples.items():
             if samples.backward:
-                job.notes.say(f"{samples.backward} samples with equal or backward times", name)
+                job.notes.add(f"{samples.backward} samples with equal or backward times", name)
         frames = {name: len(job.session.streams[name]) for name in self._samples}
         return Packed((path.name,), (), {"frames": frames, "records": count})
 
@@ -114,16 +114,16 @@ class _SessionPacker:
             if name.startswith("_"):
                 continue  # processed output, which is in no record format
             if not stream.has_times:
-                job.notes.say("has no times: left out", name)
+                job.notes.add("has no times: left out", name)
                 continue
             try:
                 self._specs[name] = spec = packed_spec(stream)
             except FormatError as error:
-                job.notes.say(f"left out: {error}", name)
+                job.notes.add(f"left out: {error}", name)
                 continue
             with job.at(name):
                 if not len(stream):
-                    job.notes.say("no sample was recorded", name)
+                    job.notes.add("no sample was recorded", name)
                     continue
                 self._samples[name] = Samples(job, stream, spec)
         if not self._specs:
@@ -138,7 +138,7 @@ class _SessionPacker:
             with self._job.at(VRS):
                 return MetadataFile(path)
         if session.recorded:
-            self._job.notes.say(
+            self._job.notes.add(
                 f"has no {VRS}: what drivers told of their state is not known", "session"
             )
         return ReconstructedMetadata(session, self._specs)
