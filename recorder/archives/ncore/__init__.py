@@ -9,8 +9,8 @@
             camera.frame(start_ns, end_ns, jpeg, "jpeg")
     sequence.packed.meta        # drive.json, which names all stores
 
-Times go in as int64 nanoseconds and are stored in whole microseconds, rounded down.
-docs/ncore.md has it all in one place.  Definition: NVIDIA/ncore, docs/data/formats.rst.
+Times are passed as int64 nanoseconds and stored in whole microseconds, rounded down.
+docs/ncore.md is the guide.  Definition: NVIDIA/ncore, docs/data/formats.rst.
 """
 
 from __future__ import annotations

@@ -21,26 +21,28 @@ class CameraWriter(FrameWriter):
         data: Arrays | None = None,
         metadata: Metadata | None = None,
     ) -> None:
-        """Store an image, its bytes untouched.
+        """Store an image; its bytes are stored unchanged.
 
         Args:
-            t_start_ns: of the exposure of the first row; strictly increasing.
-            t_end_ns: of the exposure of the last row; strictly increasing, names the frame.
-            image: encoded.  Readers drop zero bytes at the end of what they read, which does no
-                harm to a JPEG; other formats must not end with one.
-            image_format: as PIL names it: ``jpeg``, ``png``.
+            t_start_ns: start of the exposure of the first row; strictly increasing.
+            t_end_ns: end of the exposure of the last row; strictly increasing; names the frame.
+            image: the encoded image.  Readers drop zero bytes at the end of an image, which does
+                not damage a JPEG; an image in another format must not end with a zero byte.
+            image_format: PIL's name of the format: ``jpeg``, ``png``.
             data: generic data of the frame.
             metadata: generic metadata of the frame.
 
         Raises:
-            ArchiveError: times out of order or outside the sequence, no bytes, or bytes that a
-                reader would cut.
+            ArchiveError: times are out of order or outside the sequence, the image is empty, or
+                readers would cut it.
         """
         times = self._frame_times(t_start_ns, t_end_ns)
         if not image:
             self._refuse("the image has no bytes", times[1])
         if image_format != "jpeg" and image[-1] == 0:
-            self._refuse(f"a {image_format} image that ends with a zero byte is cut", times[1])
+            self._refuse(
+                f"a {image_format} image must not end with a zero byte: readers drop it", times[1]
+            )
         self._check_metadata(metadata, times[1])
         encoded = self._encode_generic(data, times[1])
         frame = self._begin_frame(times, encoded, metadata)

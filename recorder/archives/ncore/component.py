@@ -153,7 +153,7 @@ class ComponentWriter:
         if isinstance(values, EncodedArray):
             return values
         if not isinstance(values, np.ndarray):
-            self._refuse(f"{name} is no array but {type(values).__name__}", t_us)
+            self._refuse(f"{name} is not an array but {type(values).__name__}", t_us)
         try:
             return EncodedArray.encode(values)
         except FormatError as error:
@@ -187,7 +187,7 @@ class ComponentWriter:
     def _time_us(self, t_ns: int, what: str, t_us: int | None = None) -> int:
         """A time in microseconds; ArchiveError where it is outside the sequence."""
         if isinstance(t_ns, bool) or not isinstance(t_ns, int | np.integer):
-            self._refuse(f"{what} {t_ns!r} is no whole number of nanoseconds", t_us)
+            self._refuse(f"{what} {t_ns!r} is not a whole number of nanoseconds", t_us)
         time_us = int(t_ns) // NS_PER_US
         if not self._interval.holds(time_us):
             self._refuse(f"{what} {time_us} us is outside the sequence {self._interval}", t_us)

@@ -22,16 +22,16 @@ class Cuboid:
     """One observation of an object.
 
     Attributes:
-        track: the object; the same in all observations of it.
-        category: its class (``car``).
-        t_ns: when it was there.
-        frame: what the box is relative to: a sensor, ``rig`` or ``world``.
-        frame_t_ns: of that frame; the end of the sweep that was labelled, say.
-        center_m: of the box, in the frame.
-        size_m: along the box's own x, y and z.
+        track: identity of the object; the same in all observations of the object.
+        category: class of the object (``car``).
+        t_ns: time of the observation.
+        frame: reference frame of the box: a sensor, ``rig`` or ``world``.
+        frame_t_ns: time of that frame, for example the end of the labelled sweep.
+        center_m: centre of the box, in the frame.
+        size_m: extents along the box's own x, y and z.
         rotation_xyz_rad: from the box's axes to the frame's; see `euler_xyz`.
-        source: who labelled it.
-        source_version: which version of them.
+        source: who made the label.
+        source_version: version of the source.
     """
 
     track: str
@@ -49,13 +49,13 @@ class Cuboid:
 def euler_xyz(quaternion_xyzw: tuple[float, float, float, float]) -> Vector:
     """A rotation as turns about the fixed x, then y, then z axis, in radians.
 
-    The quaternion need not have length 1.  Looking straight up or down, x and z turn about the
-    same axis; then all of it is given to z.
+    The quaternion need not have length 1.  If the box points straight up or down, x and z turn
+    about the same axis; then z gets the whole turn.
     """
     x, y, z, w = quaternion_xyzw
     length = math.sqrt(x * x + y * y + z * z + w * w)
     if not length > 0 or not math.isfinite(length):
-        raise ValueError(f"no rotation: {quaternion_xyzw}")
+        raise ValueError(f"not a rotation: {quaternion_xyzw}")
     x, y, z, w = x / length, y / length, z / length, w / length
     sine = 2 * (w * y - z * x)
     if abs(sine) > 1 - 1e-12:
@@ -69,7 +69,7 @@ def euler_xyz(quaternion_xyzw: tuple[float, float, float, float]) -> Vector:
 
 
 class CuboidsWriter(ComponentWriter):
-    """Observations of objects (component ``cuboids``).  They wait in a file for the end."""
+    """Observations of objects (component ``cuboids``), spooled in a file until the end."""
 
     COMPONENT = "cuboids"
 
@@ -82,8 +82,8 @@ class CuboidsWriter(ComponentWriter):
         """Add observations.
 
         Raises:
-            ArchiveError: one is not inside the sequence, or has numbers that are none; those
-                before it are stored.
+            ArchiveError: an observation is outside the sequence, or a number is invalid; the
+                observations before it are stored.
         """
         for cuboid in cuboids:
             self._spool.write(dump_json(self._document(cuboid)) + b"\n")
@@ -98,9 +98,9 @@ class CuboidsWriter(ComponentWriter):
             ("frame", cuboid.frame),
         ):
             if not isinstance(text, str) or not text:
-                self._refuse(f"{label}: {name} {text!r} is no name", t_us)
+                self._refuse(f"{label}: {name} {text!r} is not a name", t_us)
         if cuboid.source not in LABEL_SOURCES:
-            self._refuse(f"{label}: source {cuboid.source!r} is none of {LABEL_SOURCES}", t_us)
+            self._refuse(f"{label}: source {cuboid.source!r} is not in {LABEL_SOURCES}", t_us)
         frame_t_us = self._time_us(cuboid.frame_t_ns, f"{label}: frame time", t_us)
         size = self._vector(label, "size_m", cuboid.size_m, t_us)
         if min(size) < 0:

@@ -1,4 +1,4 @@
-"""What cameras, lidars and radars have in common: frames, named by their end."""
+"""Base class of the camera, lidar and radar writers: frames, named by their end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recorder.formats.zarr2 import EncodedArray, Group
 
 
 class FrameWriter(ComponentWriter):
-    """A sensor.  Without a frame nothing of it is written, for the loader cannot open it then."""
+    """A sensor.  A sensor without a frame is not written, because the loader cannot open it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -23,7 +23,7 @@ class FrameWriter(ComponentWriter):
 
     @property
     def frame_count(self) -> int:
-        """Frames stored."""
+        """Number of stored frames."""
         return len(self._times) // 2
 
     def _put_generic(self, encoded: Mapping[str, EncodedArray]) -> None:
@@ -39,7 +39,7 @@ class FrameWriter(ComponentWriter):
             self._refuse(f"generic data {name!r} needs a frame before it")
 
     def _frame_times(self, t_start_ns: int, t_end_ns: int) -> tuple[int, int]:
-        """Start and end in microseconds; both lie behind those of the frame before."""
+        """Start and end in microseconds; each must be later than in the previous frame."""
         end_us = self._time_us(t_end_ns, "the end")
         start_us = self._time_us(t_start_ns, "the start", end_us)
         if start_us > end_us:
@@ -47,10 +47,10 @@ class FrameWriter(ComponentWriter):
         if self._times:
             before_start, before_end = self._times[-2:]
             if end_us <= before_end:
-                self._refuse(f"it ends at or before the frame before it, {before_end} us", end_us)
+                self._refuse(f"it ends at or before the previous frame, {before_end} us", end_us)
             if start_us <= before_start:
                 self._refuse(
-                    f"it starts at {start_us} us, at or before the frame before it,"
+                    f"it starts at {start_us} us, at or before the previous frame,"
                     f" {before_start} us",
                     end_us,
                 )
@@ -59,7 +59,7 @@ class FrameWriter(ComponentWriter):
     def _begin_frame(
         self, times: tuple[int, int], data: dict[str, EncodedArray], metadata: Metadata | None
     ) -> Group:
-        """Make a frame's group, with its generic data; everything has been checked."""
+        """Make a frame's group and its generic data, after all checks."""
         if self._frames is None:
             self._frames = self.group.group("frames", distinct=True)
             super()._put_generic(self._waiting)

@@ -23,15 +23,15 @@ class IntrinsicsWriter(ComponentWriter):
         self._lidars: dict[str, dict[str, Any]] = {}
 
     def camera(self, camera_id: str, model: CameraModel) -> None:
-        """Add a camera's model; ArchiveError names a bad parameter."""
+        """Add a camera's model; an ArchiveError names an invalid parameter."""
         self._add(self._cameras, camera_id, model.attributes)
 
     def placeholder(self, camera_id: str, resolution: tuple[int, int]) -> None:
-        """Add a model for a camera that is not calibrated: the loader wants one of each.
+        """Add a model for an uncalibrated camera, because the loader requires one per camera.
 
-        It is an ideal pinhole whose focal length is the width.  ``placeholder`` in the camera's
-        attributes, and a list under ``placeholder_cameras`` in the component's metadata, say that
-        it was not measured.
+        The model is an ideal pinhole whose focal length is the width.  It is marked as not
+        measured by ``placeholder`` in the camera's attributes and by ``placeholder_cameras``, a
+        list in the component's metadata.
         """
         width, height = resolution
         model = IdealPinhole(
@@ -42,12 +42,12 @@ class IntrinsicsWriter(ComponentWriter):
         self.metadata.setdefault("placeholder_cameras", []).append(camera_id)
 
     def lidar(self, lidar_id: str, model: RowOffsetSpinning) -> None:
-        """Add a lidar's model; ArchiveError names a bad parameter."""
+        """Add a lidar's model; an ArchiveError names an invalid parameter."""
         self._add(self._lidars, lidar_id, model.attributes)
 
     @property
     def cameras(self) -> set[str]:
-        """The cameras that have a model."""
+        """The cameras with a model."""
         return set(self._cameras)
 
     def _add(

@@ -22,15 +22,16 @@ Unit = Literal["METERS", "PIXELS", "UNITLESS"]
 
 @dataclass(frozen=True)
 class LabelType:
-    """What a label is.
+    """The kind of a label.
 
     Attributes:
-        category: its family.
-        qualifier: which one of the family; free, but the format knows ``z``, ``ray``, ``relative``
-            of DEPTH, ``optical_forward``, ``optical_backward``, ``scene_forward``,
-            ``scene_backward`` of FLOW, ``semantic``, ``instance`` of SEGMENTATION, ``background``,
-            ``dynamic`` of MASK, ``normal_camera``, ``normal_world``, ``ray_direction`` of GEOMETRY.
-        unit: of the values.
+        category: family of the label.
+        qualifier: kind within the family.  Any text is allowed, but the format defines ``z``,
+            ``ray``, ``relative`` of DEPTH, ``optical_forward``, ``optical_backward``,
+            ``scene_forward``, ``scene_backward`` of FLOW, ``semantic``, ``instance`` of
+            SEGMENTATION, ``background``, ``dynamic`` of MASK, ``normal_camera``,
+            ``normal_world``, ``ray_direction`` of GEOMETRY.
+        unit: unit of the values.
     """
 
     category: Category
@@ -40,7 +41,7 @@ class LabelType:
 
 @dataclass(frozen=True)
 class Quantization:
-    """Values as whole numbers: value = stored * scale + offset."""
+    """Values stored as integers: value = stored * scale + offset."""
 
     dtype: str
     scale: float = 1.0
@@ -67,13 +68,13 @@ class ImageEncoded:
 
 @dataclass(frozen=True)
 class LabelDescriptor:
-    """What the labels of an instance are.
+    """Describes the labels of an instance.
 
     Attributes:
-        camera: whose images they are aligned with.
-        label: what they are.
-        encoding: how they are stored.
-        source: who made them.
+        camera: the camera whose images the labels are aligned with.
+        label: kind of the labels.
+        encoding: how the labels are stored.
+        source: who made the labels.
     """
 
     camera: str
@@ -87,7 +88,7 @@ class LabelDescriptor:
         return f"{self.label.category.lower()}.{self.label.qualifier}@{self.camera}"
 
     def document(self) -> dict[str, Any]:
-        """As it is stored; ArchiveError says what is unknown."""
+        """The descriptor in its stored form; an ArchiveError names an unknown value."""
         label, encoding = self.label, self.encoding
         if label.category not in get_args(Category):
             raise ArchiveError(f"label category {label.category!r} is unknown")
@@ -122,7 +123,7 @@ def _dtype(name: str, kinds: str) -> str:
     except TypeError:
         raise ArchiveError(f"label dtype {name!r} is unknown") from None
     if dtype.kind not in kinds:
-        raise ArchiveError(f"label dtype {dtype} cannot be stored so")
+        raise ArchiveError(f"label dtype {dtype} is not supported here")
     return str(dtype)
 
 
@@ -131,7 +132,7 @@ def _quantization(encoding: Raw | ImageEncoded) -> dict[str, Any] | None:
         return None
     rule = encoding.quantization
     if not (np.isfinite(rule.scale) and np.isfinite(rule.offset)) or rule.scale == 0:
-        raise ArchiveError(f"label quantization {rule} cannot be undone")
+        raise ArchiveError(f"label quantization {rule} cannot be inverted")
     return {
         "quantized_dtype": _dtype(rule.dtype, "iu"),
         "scale": float(rule.scale),
@@ -171,17 +172,17 @@ class CameraLabelsWriter(ComponentWriter):
         """Store a label.
 
         Args:
-            t_ns: of its image, the end of the frame; strictly increasing.
+            t_ns: end of the image's frame; strictly increasing.
             data: an array where the encoding is `Raw`, an image's bytes where it is
                 `ImageEncoded`.
-            metadata: generic, of the label.
+            metadata: generic metadata of the label.
 
         Raises:
-            ArchiveError: what is wrong, with the label's time.
+            ArchiveError: the label is invalid; the message names the label's time.
         """
         t_us = self._time_us(t_ns, "the label")
         if self._times and t_us <= self._times[-1]:
-            self._refuse(f"it is not after the label before it, {self._times[-1]} us", t_us)
+            self._refuse(f"it is not after the previous label, {self._times[-1]} us", t_us)
         self._check_metadata(metadata, t_us)
         encoding = self._descriptor.encoding
         if isinstance(encoding, Raw):
@@ -207,7 +208,7 @@ class CameraLabelsWriter(ComponentWriter):
             return data
         steps = np.round((data.astype(np.float64) - rule.offset) / rule.scale)
         limits = np.iinfo(rule.dtype)
-        fits = (steps >= limits.min) & (steps <= limits.max)  # NaN does not
+        fits = (steps >= limits.min) & (steps <= limits.max)  # False for NaN
         if not fits.all():
             where = np.unravel_index(np.argmin(fits), fits.shape)
             self._refuse(
@@ -219,7 +220,7 @@ class CameraLabelsWriter(ComponentWriter):
 
     def _image(self, data: npt.NDArray[Any] | bytes, t_us: int) -> EncodedArray:
         if not isinstance(data, bytes) or not data:
-            self._refuse("the label is no image's bytes", t_us)
+            self._refuse("the label does not consist of an image's bytes", t_us)
         return EncodedArray.encode(np.frombuffer(data, np.uint8), ArraySpec(compressor=None))
 
     def _group_of_labels(self) -> Group:

@@ -1,4 +1,4 @@
-"""The sequence's JSON file: its stores with their checksums and what is in them."""
+"""The sequence's JSON file: its stores with their checksums and components."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class StoreEntry:
     """One store.
 
     Attributes:
-        path: its name, in the folder of the JSON file.
-        md5: of the file, or of the folder's names and contents.
+        path: name of the store, in the folder of the JSON file.
+        md5: checksum of the file, or of the folder's names and contents.
         components: version and generic metadata by component and instance.
     """
 
@@ -44,7 +44,7 @@ class StoreEntry:
 
 @dataclass
 class Manifest:
-    """A sequence, as its JSON file has it."""
+    """A sequence, as its JSON file describes it."""
 
     sequence_id: str
     interval: Interval
@@ -74,15 +74,15 @@ class Manifest:
         return document | {"component_group_name": group}
 
     def write(self, path: Path) -> None:
-        """Write the JSON file, whole or not at all; it replaces an older one."""
-        dump_json(self.document())  # FormatError for what JSON has no form for
+        """Write the JSON file atomically; it replaces an older one."""
+        dump_json(self.document())  # FormatError for values that JSON cannot represent
         text = json.dumps(self.document(), indent=2)
         with storage_errors(path):
             PosixDisk().write_file(path, text.encode())
 
 
 def read_manifest(path: Path) -> Manifest:
-    """A sequence's JSON file; FormatError where it is none."""
+    """Read a sequence's JSON file; FormatError where it is invalid."""
     with storage_errors(path):
         text = path.read_bytes()
     try:
@@ -101,16 +101,18 @@ def read_manifest(path: Path) -> Manifest:
             stores,
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{path}: no NCore sequence ({type(error).__name__}: {error})") from None
+        raise FormatError(
+            f"{path}: is not an NCore sequence ({type(error).__name__}: {error})"
+        ) from None
 
 
 def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
-    """A store by itself: the sequence that it is of, with this one entry, and its group's name."""
+    """Read a single store: a manifest of its sequence with this one entry, and its group's name."""
     metadata = read_metadata(open_store(path))
     root = metadata.get(".zattrs", {})
     missing = [key for key in ROOT_KEYS if key not in root]
     if missing or root["version"] != VERSION:
-        raise FormatError(f"{path}: no NCore {VERSION} store, its root lacks {missing}")
+        raise FormatError(f"{path}: is not an NCore {VERSION} store, its root lacks {missing}")
     components: Components = {}
     for key, attributes in metadata.items():
         component, _, instance = key.removesuffix("/.zattrs").partition("/")
@@ -130,7 +132,7 @@ def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
 
 
 def read_sequence(paths: list[Path]) -> Manifest:
-    """A sequence from its JSON file, or from stores that have none; ArchiveError if they differ."""
+    """Read a sequence from its JSON file or from its stores; ArchiveError if they differ."""
     manifest: Manifest | None = None
     for path in paths:
         one = read_manifest(path) if path.suffix == ".json" else describe_store(path)[0]
@@ -141,7 +143,7 @@ def read_sequence(paths: list[Path]) -> Manifest:
             one.interval,
             one.metadata,
         ):
-            raise ArchiveError(f"{path} is of another sequence than {paths[0]}")
+            raise ArchiveError(f"{path} belongs to a different sequence than {paths[0]}")
         else:
             manifest.stores += one.stores
     if manifest is None:
@@ -150,6 +152,6 @@ def read_sequence(paths: list[Path]) -> Manifest:
 
 
 def store_md5(path: Path) -> str:
-    """The MD5 that NCore takes of a file or, name by name, of a folder."""
+    """NCore's MD5 of a file, or of a folder's files in the order of their names."""
     with storage_errors(path):
         return md5_of(path)

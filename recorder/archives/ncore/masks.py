@@ -1,4 +1,4 @@
-"""Masks: images that say which of a camera's pixels to leave out."""
+"""Masks: images that mark which of a camera's pixels to leave out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
 class MasksWriter(ComponentWriter):
-    """Named masks of cameras that hold for the whole sequence (component ``masks``).
+    """Named masks of cameras, valid for the whole sequence (component ``masks``).
 
-    Cameras of the sequence without masks are listed with none, for the loader looks for them.
+    Cameras of the sequence without masks get an empty entry, because the loader requires one.
     """
 
     COMPONENT = "masks"
@@ -31,12 +31,12 @@ class MasksWriter(ComponentWriter):
         """Store all masks of a camera.
 
         Args:
-            camera_id: the camera's instance.
+            camera_id: instance of the camera.
             masks: by name (``ego``): the bytes of a PNG, or bool or u1 [height, width], where
                 True becomes 255.
 
         Raises:
-            ArchiveError: the camera has masks already, or one is no such image.
+            ArchiveError: the camera has masks already, or a mask is not such an image.
         """
         check_name(camera_id, f"a camera of {self.full_name}")
         if camera_id in self._known:
@@ -52,13 +52,13 @@ class MasksWriter(ComponentWriter):
 
     @property
     def cameras(self) -> set[str]:
-        """The cameras that are listed."""
+        """The cameras with an entry."""
         return set(self._known)
 
     def _png(self, name: str, mask: bytes | npt.NDArray[Any]) -> bytes:
         if isinstance(mask, bytes):
             if not mask.startswith(PNG_MAGIC):
-                self._refuse(f"mask {name} is no PNG")
+                self._refuse(f"mask {name} is not a PNG")
             return mask
         if not isinstance(mask, np.ndarray) or mask.ndim != 2 or mask.dtype not in (bool, np.uint8):
             found = getattr(mask, "dtype", type(mask).__name__)

@@ -1,4 +1,4 @@
-"""Camera and lidar models, as the intrinsics component stores them.
+"""Camera and lidar models in the form in which the intrinsics component stores them.
 
 Definition: NVIDIA/ncore, docs/data/sensor_models.rst.  Numbers are stored as float32.
 """
@@ -33,11 +33,11 @@ _FTHETA_TERMS = 6
 
 
 def _floats(model: str, name: str, values: Numbers, length: int | None = None) -> list[float]:
-    """Numbers as float32 in a list; ArchiveError where there are too few or bad ones."""
+    """Numbers as a list of float32 values; ArchiveError for a wrong count or invalid values."""
     try:
         array = np.asarray(values, np.float32)
     except (TypeError, ValueError):
-        raise ArchiveError(f"{model}: {name} {values!r} are no numbers") from None
+        raise ArchiveError(f"{model}: {name} {values!r} are not numbers") from None
     if array.ndim != 1 or not len(array) or (length is not None and len(array) != length):
         wanted = "a list of numbers" if length is None else f"{length} numbers"
         raise ArchiveError(f"{model}: {name} has shape {array.shape}, not {wanted}")
@@ -57,9 +57,9 @@ class BivariateWindshield:
     """External distortion by a windshield: polynomials in the two angles of a ray.
 
     Attributes:
-        reference: which of the two directions is exact, the other one its inverse.
+        reference: the exact direction; the other direction is its approximate inverse.
         horizontal, vertical: from the world to the sensor; an order of N has (N+1)(N+2)/2 terms.
-        horizontal_inverse, vertical_inverse: back.
+        horizontal_inverse, vertical_inverse: from the sensor to the world.
     """
 
     TYPE: ClassVar[str] = "bivariate-windshield"
@@ -71,7 +71,7 @@ class BivariateWindshield:
     reference: Literal["FORWARD", "BACKWARD"] = "FORWARD"
 
     def parameters(self) -> dict[str, Any]:
-        """As they are stored."""
+        """The parameters in their stored form."""
         if self.reference not in ("FORWARD", "BACKWARD"):
             raise ArchiveError(f"{self.TYPE}: reference {self.reference!r} is unknown")
         document: dict[str, Any] = {"reference_poly": self.reference}
@@ -84,19 +84,19 @@ class BivariateWindshield:
             terms = _floats(self.TYPE, key, values)
             order = int((8 * len(terms) + 1) ** 0.5)
             if order * order != 8 * len(terms) + 1:
-                raise ArchiveError(f"{self.TYPE}: {key} with {len(terms)} terms has no whole order")
+                raise ArchiveError(f"{self.TYPE}: {key}: {len(terms)} terms match no whole order")
             document[key] = terms
         return document | {"external_distortion_type": self.TYPE}
 
 
 @dataclass(frozen=True)
 class CameraModel:
-    """What all camera models have.
+    """Base class of the camera models.
 
     Attributes:
         resolution: width and height in pixels.
-        shutter: in which order the rows or columns are exposed.
-        external_distortion: outside of the camera.
+        shutter: order in which the rows or columns are exposed.
+        external_distortion: distortion outside of the camera.
     """
 
     TYPE: ClassVar[str] = ""
@@ -106,7 +106,7 @@ class CameraModel:
     external_distortion: BivariateWindshield | None = None
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the camera's group; ArchiveError names a bad parameter."""
+        """The attributes of the camera's group; an ArchiveError names an invalid parameter."""
         if len(self.resolution) != 2:
             raise ArchiveError(f"{self.TYPE}: resolution {self.resolution} is not width and height")
         _positive(self.TYPE, "resolution", self.resolution)
@@ -122,7 +122,7 @@ class CameraModel:
                 **self._own_parameters(),
             },
         }
-        if outside is not None:  # twice, for older readers look for it here
+        if outside is not None:  # a second time, because older readers look for it here
             document["external_distortion_type"] = outside.TYPE
         return document
 
@@ -188,7 +188,7 @@ class OpenCvPinhole(IdealPinhole):
         distortion: Numbers,
         shutter: Shutter = "GLOBAL",
     ) -> OpenCvPinhole:
-        """From OpenCV's vector k1, k2, p1, p2[, k3[, k4, k5, k6[, s1, s2, s3, s4]]]."""
+        """Make a model from OpenCV's vector k1, k2, p1, p2[, k3[, k4, k5, k6[, s1, ..., s4]]]."""
         k = [float(value) for value in distortion]
         if len(k) not in (0, 4, 5, 8, 12):
             raise ArchiveError(f"{cls.TYPE}: OpenCV has no distortion of {len(k)} coefficients")
@@ -212,8 +212,8 @@ class OpenCvFisheye(IdealPinhole):
 
     Attributes:
         radial: k1 to k4.
-        max_angle_rad: of a ray with the optical axis; None takes what reaches the farthest corner,
-            or where the model turns back before that.
+        max_angle_rad: largest angle between a ray and the optical axis.  None: the angle that
+            reaches the farthest corner, or the angle at which the model stops rising, if smaller.
     """
 
     TYPE: ClassVar[str] = "opencv-fisheye"
@@ -229,7 +229,7 @@ class OpenCvFisheye(IdealPinhole):
         return document | {"max_angle": angle}
 
     def _reach_rad(self) -> float:
-        """The angle of the farthest corner, by bisection where the model still rises."""
+        """The angle of the farthest corner, interpolated where the model still rises."""
         size = np.asarray(self.resolution, float)
         corners = np.array([[u, v] for u in (0, size[0]) for v in (0, size[1])])
         focal, centre = np.asarray(self.focal_length_px), np.asarray(self.principal_point_px)
@@ -249,10 +249,10 @@ class FTheta(CameraModel):
 
     Attributes:
         principal_point_px: in u and v; here the first pixel's centre is (0, 0).
-        pixel_distance_to_angle, angle_to_pixel_distance: up to six coefficients, of degree 0 first.
-        reference: which of the two is exact, the other one its inverse.
-        max_angle_rad: of a ray with the optical axis.
-        linear_cde: the matrix [c, d; e, 1] from sensor to image coordinates.
+        pixel_distance_to_angle, angle_to_pixel_distance: up to six coefficients, degree 0 first.
+        reference: the exact polynomial; the other one is its approximate inverse.
+        max_angle_rad: largest angle between a ray and the optical axis.
+        linear_cde: matrix [c, d; e, 1] from sensor to image coordinates.
     """
 
     TYPE: ClassVar[str] = "ftheta"
@@ -286,11 +286,11 @@ class FTheta(CameraModel):
 
 @dataclass(frozen=True)
 class RowOffsetSpinning:
-    """A spinning lidar whose rows have an azimuth offset each.
+    """A spinning lidar in which each row has an azimuth offset.
 
     Attributes:
-        frequency_hz: of the spin.
-        direction: of the spin around z, ``cw`` or ``ccw`` seen from above.
+        frequency_hz: spins per second.
+        direction: spin direction around z, ``cw`` or ``ccw`` seen from above.
         row_elevations_rad: [rows], descending.
         column_azimuths_rad: [columns], from x, along the spin.
         row_azimuth_offsets_rad: [rows], added to the column's azimuth.
@@ -305,7 +305,7 @@ class RowOffsetSpinning:
     row_azimuth_offsets_rad: Numbers
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the lidar's group; ArchiveError names a bad parameter."""
+        """The attributes of the lidar's group; an ArchiveError names an invalid parameter."""
         if self.direction not in ("cw", "ccw"):
             raise ArchiveError(f"{self.TYPE}: direction {self.direction!r} is neither cw nor ccw")
         _positive(self.TYPE, "spinning_frequency_hz", [float(self.frequency_hz)])
@@ -315,7 +315,7 @@ class RowOffsetSpinning:
         rising = np.flatnonzero(np.diff(elevations) >= 0)
         if len(rising):
             raise ArchiveError(
-                f"{self.TYPE}: row_elevations_rad does not fall behind element {rising[0]}"
+                f"{self.TYPE}: row_elevations_rad does not fall after element {rising[0]}"
             )
         self._check_turning("column_azimuths_rad", azimuths)
         return {
@@ -334,12 +334,12 @@ class RowOffsetSpinning:
         }
 
     def _check_turning(self, name: str, listed: list[float]) -> None:
-        """Angles turn one way, within one turn: the loader checks just so, in float32."""
+        """Check that angles turn one way, within one turn, in float32 as the loader does."""
         angles = np.asarray(listed, np.float32)
         turned = angles - angles[0] if self.direction == "ccw" else angles[0] - angles
         steps = np.diff(turned % np.float32(2 * np.pi))
         if len(steps) and steps.min() <= 0:
             at = int(np.argmin(steps))
             raise ArchiveError(
-                f"{self.TYPE}: {name} does not turn {self.direction} behind element {at}"
+                f"{self.TYPE}: {name} does not turn {self.direction} after element {at}"
             )

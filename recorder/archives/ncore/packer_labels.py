@@ -1,4 +1,4 @@
-"""What stands beside a session's streams, as NCore components: cuboids, masks, labels, clouds."""
+"""A session's labels as NCore components: cuboids, masks, camera labels, point clouds."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from recorder.processing.labels import (
 from recorder.session.stream import Stream
 
 SEGMENT = "segment"
-"""Channel of the virtual sensor ``_CAMERA`` that holds a class per pixel, as roverd has it."""
+"""Channel of the virtual sensor ``_CAMERA`` that holds a class per pixel, as in roverd."""
 
 
 def label_source(source: str) -> LabelSource:
-    """NCore's word for who made labels."""
+    """NCore's constant for the source of labels."""
     if source == SIMULATED:
         return "GT_SYNTHETIC"
     return "GT_ANNOTATION" if source == MANUAL else "AUTOLABEL"
 
 
 def pack_cuboids(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
-    """Every set of ``_cuboids``; returns how many cuboids."""
+    """Pack every set of ``_cuboids``; returns the number of cuboids."""
     count = 0
     sets = {}
     for file in cuboid_files(job.session.path):
@@ -95,7 +95,7 @@ def _cuboid(
 
 
 def pack_masks(job: Job, sequence: SequenceWriter, cameras: Mapping[str, tuple[int, int]]) -> int:
-    """Masks of the cameras (name: width and height); returns how many masks."""
+    """Pack the masks of the cameras (name: width and height); returns the number of masks."""
     count = 0
     for camera, files in mask_files(job.session.path).items():
         if camera not in cameras:
@@ -107,7 +107,7 @@ def pack_masks(job: Job, sequence: SequenceWriter, cameras: Mapping[str, tuple[i
                 data = path.read_bytes()
                 mask = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
                 if mask is None:
-                    raise FormatError("is no picture")
+                    raise FormatError("is not an image")
                 size = (mask.shape[1], mask.shape[0])
                 if size != cameras[camera]:
                     wanted = cameras[camera]
@@ -123,13 +123,14 @@ def pack_masks(job: Job, sequence: SequenceWriter, cameras: Mapping[str, tuple[i
 def pack_segments(
     job: Job, sequence: SequenceWriter, camera: Stream, times: Callable[[int], int | None]
 ) -> int:
-    """A class per pixel, from the virtual sensor ``_CAMERA``; returns how many labels.
+    """Pack a class per pixel, from the virtual sensor ``_CAMERA``; returns the number of labels.
 
     Args:
-        job: what it is packed for.
-        sequence: where to.
+        job: the session's job.
+        sequence: the sequence to write to.
         camera: the camera's stream.
-        times: end (ns) of the frame that a sample of the camera became; None where it became none.
+        times: end (ns) of the frame that a sample of the camera became; None where the sample was
+            left out.
     """
     virtual = job.session.streams.get(f"_{camera.name}")
     if virtual is None or SEGMENT not in virtual.meta:
@@ -179,7 +180,7 @@ def pack_segments(
 
 
 def pack_clouds(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
-    """Every set of ``_point_clouds``; returns how many clouds."""
+    """Pack every set of ``_point_clouds``; returns the number of clouds."""
     count = 0
     for folder in cloud_folders(job.session.path):
         subject = f"_point_clouds/{folder.name}"

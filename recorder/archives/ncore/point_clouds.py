@@ -1,4 +1,4 @@
-"""Point clouds that are no sensor's rays: maps, accumulated sweeps, network outputs."""
+"""Point clouds that are not a sensor's rays: maps, accumulated sweeps, network outputs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _RESERVED = ("xyz", GENERIC_DATA)
 
 @dataclass(frozen=True)
 class Attribute:
-    """What a value per point is.
+    """Describes a value per point.
 
     Attributes:
-        dtype: of the value.
-        shape: of the value; () is a number.
-        transform: what a rigid transformation does to it: nothing, a rotation (normals), or as to
-            a point.
+        dtype: dtype of the value.
+        shape: shape of the value; () is a single number.
+        transform: how a rigid transformation changes the value: not at all, by its rotation only
+            (normals), or like a point.
     """
 
     dtype: str
@@ -76,7 +76,9 @@ class PointCloudsWriter(ComponentWriter):
         if attribute.transform not in ("INVARIANT", "DIRECTION", "POINT"):
             self._refuse(f"attribute {name}: transform {attribute.transform!r} is unknown")
         if attribute.transform != "INVARIANT" and attribute.shape != (3,):
-            self._refuse(f"attribute {name} of shape {attribute.shape} is no {attribute.transform}")
+            self._refuse(
+                f"attribute {name} of shape {attribute.shape} is not a {attribute.transform}"
+            )
         try:
             dtype = str(np.dtype(attribute.dtype))
         except TypeError:
@@ -100,14 +102,14 @@ class PointCloudsWriter(ComponentWriter):
         """Store a cloud of N points.
 
         Args:
-            t_ns: of the frame that the points are in.
-            frame: that frame's name.
+            t_ns: time of the frame that the points are in.
+            frame: name of that frame.
             xyz: f4 [N, 3].
-            attributes: every one that was declared, [N, *shape].
-            data, metadata: generic, of the cloud.
+            attributes: a value for each declared attribute, [N, *shape].
+            data, metadata: generic data and metadata of the cloud.
 
         Raises:
-            ArchiveError: what is wrong, with the cloud's time.
+            ArchiveError: a value is invalid; the message names the cloud's time.
         """
         t_us = self._time_us(t_ns, "the cloud")
         check_name(frame, f"a frame of {self.full_name}")
@@ -141,4 +143,4 @@ class PointCloudsWriter(ComponentWriter):
         self.group.array("pc_timestamps_us", np.array(self._times, np.uint64))
 
     def _more_attributes(self) -> dict[str, Any]:
-        return self._schema  # here, too, as the format's document has it
+        return self._schema  # the format's document also requires it here

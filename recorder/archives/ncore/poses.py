@@ -22,8 +22,8 @@ _LAST_ROW = (0.0, 0.0, 0.0, 1.0)
 class PosesWriter(ComponentWriter):
     """Static and dynamic poses (component ``poses``).
 
-    Together the poses of an instance are a tree: each frame is reached from each other one, in one
-    way only.  ``world`` is the frame that does not move, ``rig`` the vehicle.
+    The poses of an instance form a tree: exactly one path connects any two frames.  ``world`` is
+    the frame that does not move, ``rig`` the vehicle.
     """
 
     COMPONENT = "poses"
@@ -37,9 +37,9 @@ class PosesWriter(ComponentWriter):
         """Add a constant pose.
 
         Args:
-            source: a frame's name (``front``).
-            target: another's (``rig``).
-            pose: f4 or f8 [4, 4]; takes points of the source frame to the target frame.
+            source: name of a frame (``front``).
+            target: name of another frame (``rig``).
+            pose: f4 or f8 [4, 4]; maps points of the source frame to the target frame.
         """
         pair = self._new_pair(source, target)
         self._check_poses(pair, np.asarray(pose)[np.newaxis])
@@ -54,7 +54,7 @@ class PosesWriter(ComponentWriter):
         *,
         whole_sequence: bool = True,
     ) -> None:
-        """Add a pose over time: `trajectory` with one part."""
+        """Add a pose over time: a `trajectory` with one `append`."""
         pair = self._new_pair(source, target)
         trajectory = Trajectory(self, pair, whole_sequence)
         try:
@@ -63,14 +63,14 @@ class PosesWriter(ComponentWriter):
         except ArchiveError:
             trajectory.close()
             raise
-        self._dynamic[pair] = trajectory  # nothing is kept of a bad one
+        self._dynamic[pair] = trajectory  # an invalid trajectory is not kept
 
     def trajectory(self, source: str, target: str, *, whole_sequence: bool = True) -> Trajectory:
-        """A pose over time, that is appended to.
+        """Add a pose over time, to which poses are appended.
 
         Args:
             source, target: as for a static pose.
-            whole_sequence: it covers the sequence exactly: its first time is
+            whole_sequence: the trajectory must cover the sequence exactly: its first time is
                 `SequenceWriter.interval.start_ns`, its last one ``.last_ns`` (to the microsecond).
         """
         pair = self._new_pair(source, target)
@@ -88,7 +88,7 @@ class PosesWriter(ComponentWriter):
         pair = (source, target)
         for known in (pair, (target, source)):
             if known in self._static or known in self._dynamic:
-                self._refuse(f"there is a pose {known[0]} -> {known[1]} already")
+                self._refuse(f"the pose {known[0]} -> {known[1]} exists already")
         return pair
 
     def _check_poses(self, pair: tuple[str, str], poses: npt.NDArray[Any]) -> None:
@@ -105,21 +105,21 @@ class PosesWriter(ComponentWriter):
         if not good.all():
             first = int(np.argmin(good))
             self._refuse(
-                f"pose {first} of {pair[0]} -> {pair[1]} is no rotation with a translation:"
+                f"pose {first} of {pair[0]} -> {pair[1]} is not a rotation with a translation:"
                 f" {poses[first].tolist()}"
             )
 
     def check_tree(self) -> None:
-        """The poses are one tree; ArchiveError names what is not joined, or is joined twice.
+        """Check that the poses form one tree; an ArchiveError names separate frames or a ring.
 
-        The loader opens nothing else, and no empty tree either.
+        The loader opens only a single tree with at least one pose.
         """
         neighbours: dict[str, list[str]] = defaultdict(list)
         for source, target in self.pairs:
             neighbours[source].append(target)
             neighbours[target].append(source)
         if not neighbours:
-            self._refuse("it has no pose; the loader needs one at least")
+            self._refuse("it has no pose; the loader needs at least one")
         start = "world" if "world" in neighbours else next(iter(neighbours))
         reached = {start}
         todo = [start]
@@ -129,12 +129,12 @@ class PosesWriter(ComponentWriter):
             todo.extend(new)
         apart = sorted(set(neighbours) - reached)
         if apart:
-            self._refuse(f"no pose leads from {', '.join(apart)} to {start}")
+            self._refuse(f"no pose connects {', '.join(apart)} to {start}")
         if len(self.pairs) >= len(neighbours):
             self._refuse(f"its poses form a ring: {self.pairs}")
 
     def reaches_world(self, frame: str) -> bool:
-        """Whether a frame has a way to ``world``; the poses are a tree."""
+        """Whether a path leads from a frame to ``world``; assumes that the poses form a tree."""
         frames = {name for pair in self.pairs for name in pair}
         return {frame, "world"} <= frames
 
@@ -156,17 +156,17 @@ class PosesWriter(ComponentWriter):
 
     @property
     def interval(self) -> Interval:
-        """The sequence's."""
+        """The sequence's interval."""
         return self._place.interval
 
     @property
     def folder(self) -> Path:
-        """Where trajectories wait."""
+        """The folder in which trajectories are spooled."""
         return self._place.folder
 
 
 class Trajectory:
-    """A pose over time.  It waits in a file until the sequence is finished."""
+    """A pose over time, spooled in a file until the sequence is finished."""
 
     def __init__(self, writer: PosesWriter, pair: tuple[str, str], whole_sequence: bool) -> None:
         self._writer = writer
@@ -177,7 +177,7 @@ class Trajectory:
         self._times = Spool(writer.folder)
         self._span: tuple[int, int] | None = None
         self.length = 0
-        """Poses so far."""
+        """Number of poses so far."""
 
     def append(self, t_ns: npt.NDArray[np.int64], poses: npt.NDArray[Any]) -> None:
         """Add poses.
@@ -188,10 +188,10 @@ class Trajectory:
         """
         times = np.asarray(t_ns)
         if times.dtype != np.int64 or times.ndim != 1 or len(times) != len(poses):
-            self._refuse(f"{len(poses)} poses have times {times.dtype} {times.shape}")
+            self._refuse(f"{len(poses)} poses have times of type {times.dtype} {times.shape}")
         self._writer._check_poses(self._pair, poses)
         if self._dtype is not None and poses.dtype != self._dtype:
-            self._refuse(f"its poses are {self._dtype}, those added are {poses.dtype}")
+            self._refuse(f"its poses are {self._dtype}, the appended poses are {poses.dtype}")
         if not len(times):
             return
         interval = self._writer.interval
@@ -203,7 +203,7 @@ class Trajectory:
         steps = np.diff(times_us.astype(np.int64), prepend=before)
         if steps.min() <= 0:
             late = int(times_us[np.argmin(steps)])
-            self._refuse(f"time {late} us is not after the one before it")
+            self._refuse(f"time {late} us is not after the previous time")
         if not interval.holds(first) or not interval.holds(last):
             outside = last if interval.holds(first) else first
             self._refuse(f"time {outside} us is outside the sequence {interval}")
@@ -214,7 +214,7 @@ class Trajectory:
         self.length += len(times)
 
     def check_cover(self) -> None:
-        """It has two poses, and covers the sequence if it has to."""
+        """Check that the trajectory has two poses, and covers the sequence if it must."""
         if self.length < 2 or self._span is None:
             self._refuse(f"it has {self.length} poses, at least 2 are needed to interpolate")
         interval = self._writer.interval
@@ -225,7 +225,7 @@ class Trajectory:
             )
 
     def document(self) -> dict[str, Any]:
-        """What the attributes of ``dynamic_poses`` say of it."""
+        """The trajectory's entry in the attributes of ``dynamic_poses``."""
         return {
             "poses": ArrayParts(self.length, self._pose_parts),
             "timestamps_us": ArrayParts(self.length, self._time_parts),
@@ -241,7 +241,7 @@ class Trajectory:
             yield np.frombuffer(part, "<u8")
 
     def close(self) -> None:
-        """Forget the poses."""
+        """Discard the poses."""
         self._poses.close()
         self._times.close()
 

@@ -15,7 +15,7 @@ from recorder.contract.errors import FormatError
 from recorder.formats.zarr2 import ArraySpec, EncodedArray
 
 UNIT_TOLERANCE = 1e-4
-"""How far the square of a direction's length may be from 1."""
+"""Tolerance of the squared length of a direction around 1."""
 _KEPT_CONSTANTS = 16
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -25,10 +25,10 @@ Values = npt.NDArray[Any] | EncodedArray
 
 
 class RayWriter(FrameWriter):
-    """What lidars and radars have in common.
+    """Base class of the lidar and radar writers.
 
-    Whatever is the same in many frames can be encoded once, by `constant`, and is then stored
-    without being compressed or checked again.
+    An array that is the same in many frames can be encoded once, by `constant`.  The writer then
+    stores the array without compressing or checking it again.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -37,17 +37,17 @@ class RayWriter(FrameWriter):
 
     @staticmethod
     def constant(values: npt.NDArray[Any]) -> EncodedArray:
-        """An array per ray (directions, model elements) for use in many frames."""
+        """Encode an array per ray (directions, model elements) for use in many frames."""
         return EncodedArray.encode(values.copy(), constant=True)
 
     @staticmethod
     def constant_return(values: Float32) -> EncodedArray:
-        """An array per return [R, N, ...] for use in many frames."""
+        """Encode an array per return [R, N, ...] for use in many frames."""
         return EncodedArray.encode(values.copy(), _return_spec(values.shape), constant=True)
 
     @staticmethod
     def encode_return(values: Float32) -> EncodedArray:
-        """An array per return [R, N, ...] for one frame, made ahead of it."""
+        """Encode an array per return [R, N, ...] of one frame, ahead of `frame`."""
         return EncodedArray.encode(values, _return_spec(values.shape))
 
     def _store_frame(
@@ -61,7 +61,7 @@ class RayWriter(FrameWriter):
         data: Arrays | None,
         metadata: Metadata | None,
     ) -> None:
-        """Check and store a frame; values that `limits` names are from 0 to there."""
+        """Check and store a frame; `limits` maps value names to their maximum, the minimum is 0."""
         times = self._frame_times(*frame_ns)
         t_us = times[1]
         count = self._check_directions(direction, t_us)
@@ -76,7 +76,7 @@ class RayWriter(FrameWriter):
         self._store_rays(times, rays, per_return, absent, data, metadata)
 
     def _check_once(self, values: Values) -> bool:
-        """Whether values have to be checked; those that were made by `constant` once only."""
+        """Whether values must be checked; values made by `constant` are checked once."""
         if not isinstance(values, EncodedArray) or not values.constant:
             return True
         if self._checked.get(id(values)) is values:
@@ -87,14 +87,14 @@ class RayWriter(FrameWriter):
         return True
 
     def _check_directions(self, direction: Values, t_us: int) -> int:
-        """The number of rays; their directions are unit vectors."""
+        """Check that the directions are unit vectors; returns the number of rays."""
         values = _values(direction)
         self._check_array("direction", values, "f4", (None, 3), t_us)
         if self._check_once(direction) and not _are_unit(values):
             off = np.abs(np.sum(values * values, axis=1) - 1) < UNIT_TOLERANCE
             ray = int(np.argmin(off))
             self._checked.pop(id(direction), None)
-            self._refuse(f"direction of ray {ray} has not length 1: {values[ray]}", t_us)
+            self._refuse(f"direction of ray {ray} does not have length 1: {values[ray]}", t_us)
         return len(values)
 
     def _ray_times(
@@ -111,7 +111,7 @@ class RayWriter(FrameWriter):
     def _check_returns(
         self, returns: Mapping[str, Values], rays: int, t_us: int
     ) -> tuple[int, Mask]:
-        """How many returns there are, and which of them are absent (NaN, the same in all)."""
+        """The number of returns, and which returns are absent (NaN, the same in all arrays)."""
         count: int | None = None
         absent: Mask | None = None
         for name, array in returns.items():
@@ -124,7 +124,7 @@ class RayWriter(FrameWriter):
             missing = self._missing(name, values, t_us)
             if absent is not None and not np.array_equal(absent, missing):
                 where = np.argwhere(absent != missing)[0].tolist()
-                self._refuse(f"{name} is NaN in other returns than distance_m: {where}", t_us)
+                self._refuse(f"{name} and distance_m are NaN in different returns: {where}", t_us)
             absent = missing if absent is None else absent
         assert count is not None
         assert absent is not None
@@ -141,9 +141,9 @@ class RayWriter(FrameWriter):
         return missing
 
     def _check_range(self, name: str, values: Values, absent: Mask, high: float, t_us: int) -> None:
-        """Every value that is there is at least 0 and at most `high`."""
+        """Check that every value is at least 0 and at most `high`; NaN is skipped."""
         array = _values(values)
-        low = np.fmin.reduce(array, axis=None, initial=high)  # of what is there: NaN is not
+        low = np.fmin.reduce(array, axis=None, initial=high)  # fmin and fmax skip NaN
         top = np.fmax.reduce(array, axis=None, initial=0)
         if low >= 0 and top <= high:
             return
@@ -194,7 +194,7 @@ class RayWriter(FrameWriter):
 
 
 def _are_unit(directions: Float32) -> bool:
-    """Whether all of [n, 3] have length 1; NaN has not."""
+    """Whether all vectors [n, 3] have length 1; False for NaN."""
     if not len(directions):
         return True
     squares = (directions * directions) @ np.ones(3, np.float32)
@@ -206,7 +206,7 @@ def _values(array: Values) -> npt.NDArray[Any]:
 
 
 def _return_spec(shape: tuple[int, ...]) -> ArraySpec:
-    """A chunk per return, so that one can be read without the others."""
+    """One chunk per return, so that a return can be read without the others."""
     return ArraySpec(chunks=(1, *(max(1, size) for size in shape[1:])))
 
 
@@ -232,19 +232,19 @@ class LidarWriter(RayWriter):
         """Store a sweep of N rays with R returns each.
 
         Args:
-            t_start_ns: of the first ray; strictly increasing from sweep to sweep.
-            t_end_ns: of the last ray; strictly increasing, names the frame.
+            t_start_ns: time of the first ray; strictly increasing from sweep to sweep.
+            t_end_ns: time of the last ray; strictly increasing; names the frame.
             direction: f4 [N, 3], unit vectors in the sensor's frame, as measured (no motion
                 compensation).  Rays begin in the sensor's origin.
-            t_ns: i8 [N], when each ray was measured.
+            t_ns: i8 [N], measurement time of each ray.
             distance_m: f4 [R, N], from the origin; NaN where there is no return.
             intensity: f4 [R, N] in 0 to 1; NaN where there is no return.
             model_element: u2 [N, 2], row and column of each ray in the lidar model.
-            returns: more values per return, f4 [R, N, ...].
-            data, metadata: generic, of the frame.
+            returns: further values per return, f4 [R, N, ...].
+            data, metadata: generic data and metadata of the frame.
 
         Raises:
-            ArchiveError: what is wrong, with the frame.
+            ArchiveError: a value is invalid; the message names value and frame.
         """
         per_ray = {} if model_element is None else {"model_element": model_element}
         self._store_frame(
@@ -279,17 +279,17 @@ class RadarWriter(RayWriter):
         """Store the N detections of a frame; N may be 0.
 
         Args:
-            t_start_ns: of the first chirp; strictly increasing from frame to frame.
-            t_end_ns: of the last chirp; strictly increasing, names the frame.
+            t_start_ns: time of the first chirp; strictly increasing from frame to frame.
+            t_end_ns: time of the last chirp; strictly increasing; names the frame.
             direction: f4 [N, 3], unit vectors in the sensor's frame.
-            t_ns: i8 [N], when each was measured.
+            t_ns: i8 [N], measurement time of each detection.
             distance_m: f4 [R, N]; NaN where there is no return.
-            returns: more values per return, f4 [R, N, ...], such as ``radial_velocity_m_s`` and
-                ``power_db``; NaN exactly where `distance_m` is.
-            data, metadata: generic, of the frame.
+            returns: further values per return, f4 [R, N, ...], such as ``radial_velocity_m_s``
+                and ``power_db``; NaN exactly where `distance_m` is NaN.
+            data, metadata: generic data and metadata of the frame.
 
         Raises:
-            ArchiveError: what is wrong, with the frame.
+            ArchiveError: a value is invalid; the message names value and frame.
         """
         self._store_frame(
             (t_start_ns, t_end_ns),

@@ -261,7 +261,7 @@ class SequenceWriter(Finishing):
         """
         if not _CUSTOM_NAME.match(component):
             raise ArchiveError(
-                f"{component!r} is no reverse domain name, like com.example.velocity"
+                f"{component!r} is not a reverse domain name such as com.example.velocity"
             )
 
         class Custom(ComponentWriter):
@@ -278,7 +278,7 @@ class SequenceWriter(Finishing):
             return self._new(kind, instance, group, metadata)
         assert isinstance(known, kind)
         if group is not None and group != self._groups[kind.COMPONENT, instance]:
-            raise ArchiveError(f"{known.full_name}: it is in another component group already")
+            raise ArchiveError(f"{known.full_name}: it is already in another component group")
         known.metadata.update(metadata or {})
         return known
 
@@ -303,7 +303,7 @@ class SequenceWriter(Finishing):
         group = group or ""
         if group in self._packed_groups():
             raise ArchiveError(
-                f"{component}/{instance}: component group {group!r} is packed already; choose a new"
+                f"{component}/{instance}: component group {group!r} exists already; choose another"
             )
         if not _GROUP_NAME.match(group):
             raise ArchiveError(f"{component}/{instance}: {group!r} cannot name a component group")
@@ -334,7 +334,7 @@ class SequenceWriter(Finishing):
         suffix = ".zarr.itar" if self._kind == "itar" else ".zarr"
         final = self._folder / f"{self._name}.ncore4{'-' if group else ''}{group}{suffix}"
         if final.exists():
-            raise ArchiveError(f"{final} is there already; another group, or another name, is free")
+            raise ArchiveError(f"{final} exists already; choose another group or another name")
         part = final.with_name(final.name + ".part")
         with storage_errors(part):
             remove(part)  # left by an interrupted run
@@ -397,11 +397,11 @@ class SequenceWriter(Finishing):
             if camera.instance not in known:
                 raise ArchiveError(
                     f"{camera.full_name}: it has no intrinsics;"
-                    " IntrinsicsWriter.placeholder makes some that say so"
+                    " IntrinsicsWriter.placeholder adds a placeholder model"
                 )
         for sensor in self._sensors(FrameWriter):
             if not self.poses().reaches_world(sensor.instance):
-                raise ArchiveError(f"{sensor.full_name}: no pose leads from it to world")
+                raise ArchiveError(f"{sensor.full_name}: no pose connects it to world")
 
     def _sensors(self, kind: type[_Sensor]) -> list[_Sensor]:
         """The sensors of a kind that have at least one frame."""

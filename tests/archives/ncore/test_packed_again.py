@@ -171,7 +171,9 @@ def test_a_store_of_another_sequence_is_refused(session: Path) -> None:
         other.poses(group="other").static_pose("rig", "world", np.eye(4))
         for shared in (other.masks, other.intrinsics, other.cuboids):
             shared(group="other")
-    words = r"drive.ncore4-other.zarr.itar: .* does not fit .*interval .*other metadata \(end_ns, "
+    words = (
+        r"drive.ncore4-other.zarr.itar: .* does not match .*interval .*other metadata \(end_ns, "
+    )
     with pytest.raises(ArchiveError, match=words):
         pack(session)
 
