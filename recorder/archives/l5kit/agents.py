@@ -1,8 +1,8 @@
-"""Agents of the frames, from boxes in space (``_cuboids``, docs/labels.md).
+"""Agents of the frames, from cuboids (``_cuboids``, docs/labels.md).
 
-Labels are read once, in order of time, and only those around the frame at hand are kept.  A frame
-has the boxes that were labelled at its stamp; where there are none, those of every track that was
-labelled shortly before and after it, in between.
+The labels are read once, in order of time, and only the labels around the current frame are kept.
+A frame gets the boxes that were labelled at its stamp.  Without such boxes, the boxes of a track
+are interpolated between the last label before the frame and the first one after it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recorder.processing.geometry import Floats, rotation_of_quaternion
 from recorder.processing.labels import LabelFile, numbers, text
 
 SAME_NS = 1_000_000
-"""Labels this near to a frame's stamp were made for it."""
+"""Largest difference of the stamps of a label and of the frame that it belongs to."""
 
 _LARGEST = 1e12
 _NEVER_NS = float("inf")
@@ -37,13 +37,13 @@ _Line = tuple[str, dict[str, Any]]
 
 @dataclass
 class Counts:
-    """Labels that did not become agents as they stand.
+    """Labels that could not be packed as they are.
 
     Attributes:
         alone: boxes that belong to no frame.
-        elsewhere: boxes relative to a frame that is not known.
-        repeated: boxes of a track that had one at the same time.
-        without_velocity: agents whose velocity is not known, hence 0.
+        elsewhere: boxes relative to an unknown frame.
+        repeated: boxes of a track that has a box at the same time already.
+        without_velocity: agents with unknown velocity, stored as 0.
         unknown_classes: classes without a label.
     """
 
@@ -56,7 +56,7 @@ class Counts:
 
 @dataclass
 class _Snapshot:
-    """All boxes of one time: `AGENT` rows, velocities NaN where nobody gave them."""
+    """All boxes of one time: `AGENT` rows; velocities are NaN where the label has none."""
 
     t_ns: int
     rows: Rows
@@ -76,13 +76,13 @@ class CuboidAgents:
         agents.counts
 
     Args:
-        file: the labels, in order of time.
+        file: the label file, ordered by time.
         trajectory: rig to world.
-        mounting: ``T_frame_rig`` of a sensor's frame; None where it is not known.
-        classes: labels by class, before those known by name.
-        span_ns: first and last frame.
-        gap_ns: the longest time between two boxes of a track that is bridged.
-        bridge: whether frames without labels of their own get boxes from around them.
+        mounting: returns ``T_frame_rig`` of a sensor's frame; None for an unknown frame.
+        classes: labels by class; they take precedence over the labels known by name.
+        span_ns: times of the first and the last frame.
+        gap_ns: longest time between two boxes of a track over which boxes are interpolated.
+        bridge: whether frames without own labels get interpolated boxes.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class CuboidAgents:
         self._waiting: tuple[int, list[_Line]] | None = None
 
     def at(self, t_ns: int) -> Rows:
-        """The agents at a time, later than all asked for before, by their tracks.
+        """The agents at a time, ordered by track; call with rising times.
 
         Raises:
-            FormatError: a label is wrong; names file, line and key.
+            FormatError: a label is invalid; the message names file, line and key.
         """
         self._fill(t_ns + self._reach_ns)
         self._evict(t_ns - self._reach_ns - SAME_NS)
@@ -127,7 +127,7 @@ class CuboidAgents:
         return rows[np.argsort(rows["track_id"])]
 
     def finish(self) -> None:
-        """Read what is behind the last frame, too, and count it."""
+        """Read the labels after the last frame, and count them."""
         self._fill(_NEVER_NS)
         self._evict(_NEVER_NS)
 
@@ -156,7 +156,7 @@ class CuboidAgents:
                 self.counts.alone += len(snapshot.rows)
 
     def _snapshot(self, t_ns: int, lines: list[_Line]) -> _Snapshot:
-        """Boxes of one time, in the world."""
+        """Boxes of one time, converted to the world's frame."""
         rig_world = self._trajectory.at(np.array([t_ns], np.int64))[0]
         ways: dict[str, Floats | None] = {"rig": rig_world, "world": np.eye(4)}
         place: dict[int, int] = {}
@@ -207,7 +207,7 @@ class CuboidAgents:
         return probabilities
 
     def _labelled(self, own: list[_Snapshot]) -> Rows:
-        """The boxes of these snapshots; what is missing of velocities comes from the tracks."""
+        """The boxes of these snapshots; missing velocities are computed from the tracks."""
         found: list[tuple[_Snapshot, int]] = []
         seen: set[int] = set()
         for snapshot in own:
@@ -223,7 +223,7 @@ class CuboidAgents:
         return merged
 
     def _slope(self, row: Any, t_ns: int, before: _Found, after: _Found) -> Floats:
-        """Velocity of a track around one of its boxes, NaN where that is the only one."""
+        """Velocity of a track around one of its boxes; NaN where the track has no other box."""
         track = int(row["track_id"])
 
         def point(found: _Found) -> tuple[int, Floats]:
@@ -238,7 +238,7 @@ class CuboidAgents:
         return np.asarray((end - start) / ((end_ns - start_ns) / 1e9))
 
     def _around(self, start_ns: int, end_ns: int) -> tuple[_Found, _Found]:
-        """By track the last snapshot before a time, and the first one after another."""
+        """The last snapshot of each track before `start_ns`, and the first one after `end_ns`."""
         before: _Found = {}
         after: _Found = {}
         for snapshot in self._window:
@@ -249,7 +249,7 @@ class CuboidAgents:
         return before, after
 
     def _between(self, t_ns: int) -> Rows:
-        """Boxes of the tracks that have one before and one after a time."""
+        """Interpolated boxes of the tracks that have a box before and a box after a time."""
         before, after = self._around(t_ns, t_ns)
         pairs = [
             (before[track], after[track], track)
@@ -271,7 +271,10 @@ _Found = dict[int, _Snapshot]
 
 
 def _gather(found: list[tuple[_Snapshot, int]]) -> Rows:
-    """Boxes of snapshots and tracks.  (numpy takes 20 us to join two structured arrays.)"""
+    """Rows of snapshots and tracks.
+
+    The rows are copied, because numpy takes 20 us to join two structured arrays.
+    """
     places: dict[int, list[int]] = {}
     for k, (snapshot, _) in enumerate(found):
         places.setdefault(id(snapshot), []).append(k)
@@ -283,7 +286,7 @@ def _gather(found: list[tuple[_Snapshot, int]]) -> Rows:
 
 
 def _mixed(first: Rows, second: Rows, share: Floats, span_s: Floats) -> Rows:
-    """Boxes between two of each track, at a share (0 to 1) of the time between them."""
+    """Boxes between two boxes of each track, at a share (0 to 1) of the time between them."""
     rows = np.where(share < 0.5, first, second)
     part = share[:, None]
     for name in ("centroid", "extent", "velocity"):
@@ -313,12 +316,12 @@ def _box(label: Mapping[str, Any], where: str) -> tuple[float, ...]:
         velocity = _bounded(label, "velocity_m_s", where)
     quaternion = numbers(label, "quaternion_xyzw", 4, where)
     if not 1 / _LARGEST < math.hypot(*quaternion) < _LARGEST:
-        raise FormatError(f"{where}: quaternion_xyzw: is no rotation")
+        raise FormatError(f"{where}: quaternion_xyzw: is not a rotation")
     return (*_bounded(label, "center_m", where), *velocity, *quaternion)
 
 
 def _bounded(label: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
-    """Three numbers that float32 can hold, their rates of change included."""
+    """Three numbers small enough for float32, including their rates of change."""
     values = numbers(label, key, 3, where)
     if max(map(abs, values)) > _LARGEST:
         raise FormatError(f"{where}: {key}: {max(values, key=abs):g} is too large")

@@ -1,14 +1,14 @@
-"""The four arrays of a dataset, written front to back and read in chunks.
+"""The four arrays of a dataset, written sequentially and read in chunks.
 
 ::
 
     with DatasetWriter(Path("out/drive.zarr")) as dataset:
         for t_ns, position_m, rotation, agents in drive:
             dataset.frame(t_ns, position_m, rotation, agents)
-        dataset.scene("rig-1", start_ns, end_ns)        # of the frames since the last scene
-        dataset.session({"name": "drive", "start_ns": start_ns})    # of the scenes since the last
+        dataset.scene("rig-1", start_ns, end_ns)        # all frames since the last scene
+        dataset.session({"name": "drive", "start_ns": start_ns})    # all scenes since the last one
 
-Intervals are half-open indices; one that is empty stands where the next row will be, [k, k].
+Intervals are half-open ranges of indices.  An empty interval is [k, k], k the next row's index.
 
 Specification: woven-planet/l5kit, l5kit/data/zarr_dataset.py, format version 2.
 """
@@ -83,25 +83,25 @@ ARRAYS: Final[Mapping[str, tuple[np.dtype[Any], int]]] = {
     "agents": (AGENT, 20_000),
     "traffic_light_faces": (FACE, 10_000),
 }
-"""By name of the array: its dtype and the rows of a chunk."""
+"""Dtype and rows per chunk, by name of the array."""
 ENTRY: Final = "recorder"
-"""The attribute of the root group that says which sessions are in the dataset."""
+"""The attribute of the root group that lists the dataset's sessions."""
 
 _COMPRESSOR = Blosc("lz4", 5, BYTE_SHUFFLE)
-_BLOSC_SIZE = slice(12, 16)  # of a chunk's header: how many bytes it has
+_BLOSC_SIZE = slice(12, 16)  # field of a chunk's header: size of the chunk in bytes
 
 Rows = npt.NDArray[Any]
 
 
 class DatasetWriter(Finishing):
-    """A dataset being written; what it keeps in memory does not grow.
+    """Writes a dataset, with constant memory.
 
     Args:
         path: the folder ``NAME.zarr``; must not exist.
 
     Attributes:
-        counts: rows so far, by name of the array.
-        sessions: what `session` was told, in order.
+        counts: number of rows by name of the array.
+        sessions: the entries passed to `session`, in order.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,11 +119,11 @@ class DatasetWriter(Finishing):
         return {name: rows.length for name, rows in self._rows.items()}
 
     def frame(self, t_ns: int, position_m: Floats, rotation: Floats, agents: Rows) -> None:
-        """Add a frame to the scene at hand.
+        """Add a frame to the current scene.
 
         Args:
-            t_ns: epoch ns; rises strictly within a scene.
-            position_m: f8 [3], of the ego in the world.
+            t_ns: epoch ns; strictly increasing within a scene.
+            position_m: f8 [3], position of the ego in the world.
             rotation: f8 [3, 3], ego to world.
             agents: `AGENT` [n].
         """
@@ -137,7 +137,7 @@ class DatasetWriter(Finishing):
         self._rows["agents"].append(agents)
 
     def scene(self, host: str, start_ns: int, end_ns: int) -> None:
-        """Close the scene that holds all frames since the last one; the host is cut to 16."""
+        """Close the scene of all frames since the last scene; cuts the host to 16 characters."""
         scene = np.zeros(1, SCENE)
         stop = self._rows["frames"].length
         scene["frame_index_interval"] = self._scene_start, stop
@@ -147,13 +147,13 @@ class DatasetWriter(Finishing):
         self._scene_start = stop
 
     def session(self, entry: Mapping[str, Any]) -> None:
-        """Name the session that all scenes since the last one come from."""
+        """Record the session of all scenes since the last session."""
         stop = self._rows["scenes"].length
         self.sessions.append({**entry, "scenes": [self._session_start, stop]})
         self._session_start = stop
 
     def copy(self, old: DatasetReader, entry: Mapping[str, Any]) -> None:
-        """Add a session of another dataset, unchanged but for its place."""
+        """Copy a session from another dataset; only its indices change."""
         start, stop = entry["scenes"]
         for scenes in old.rows("scenes", start, stop):
             for scene in scenes:
@@ -165,7 +165,7 @@ class DatasetWriter(Finishing):
         self.session(entry)
 
     def _copy_frames(self, old: DatasetReader, start: int, stop: int) -> int:
-        """Returns by how much the indices of frames have grown."""
+        """Copy frames and agents; returns the shift of the frames' indices."""
         shift = self._rows["frames"].length - start
         for frames in old.rows("frames", start, stop):
             first = int(frames["agent_index_interval"][0, 0])
@@ -191,30 +191,33 @@ class DatasetWriter(Finishing):
         self._hierarchy.close()
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the files that were written."""
         self._hierarchy.discard()
 
 
 class DatasetReader:
-    """A dataset of ours, read a chunk at a time.
+    """Reads a dataset that the recorder wrote, a chunk at a time.
 
     Attributes:
-        path: its folder.
-        sessions: what is known of each session: at least ``name``, ``start_ns`` and ``scenes``,
-            the interval of its scenes.
+        path: folder of the dataset.
+        sessions: an entry per session with at least ``name``, ``start_ns`` and ``scenes``, the
+            interval of its scenes.
 
     Raises:
-        ArchiveError: it is none, or another program made it; StorageError: it cannot be read.
+        ArchiveError: the folder is not a dataset, or another program made it.
+        StorageError: the folder cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._store = open_store(path)
-        self._last: dict[str, tuple[int, Rows]] = {}  # by array, the chunk that was read last
+        self._last: dict[str, tuple[int, Rows]] = {}  # by array, the chunk read last
         attributes = self._document(".zattrs")
         found = attributes.get("format_version"), attributes.get("labels")
         if found != (FORMAT_VERSION, list(LABELS)):
-            raise ArchiveError(f"{path}: is no L5Kit dataset of format version {FORMAT_VERSION}")
+            raise ArchiveError(
+                f"{path}: is not an L5Kit dataset of format version {FORMAT_VERSION}"
+            )
         try:
             self.sessions: list[dict[str, Any]] = list(attributes[ENTRY]["sessions"])
             self._lengths = {name: self._length(name) for name in ARRAYS}
@@ -225,7 +228,7 @@ class DatasetReader:
                 _ = entry["name"], entry["start_ns"]
         except (KeyError, TypeError, ValueError) as error:
             raise ArchiveError(
-                f"{path}: cannot be added to: does not say which sessions are in it,"
+                f"{path}: cannot be extended: it does not list its sessions,"
                 f" as datasets of the recorder do ({error!r})"
             ) from None
 
@@ -235,7 +238,7 @@ class DatasetReader:
         except (KeyError, ValueError) as error:
             raise ArchiveError(f"{self.path}: {key}: is missing or damaged ({error})") from None
         if not isinstance(document, dict):
-            raise ArchiveError(f"{self.path}: {key}: is damaged: no mapping")
+            raise ArchiveError(f"{self.path}: {key}: is damaged: not a mapping")
         return document
 
     def _length(self, name: str) -> int:
@@ -248,7 +251,7 @@ class DatasetReader:
         return int(length)
 
     def rows(self, name: str, start: int, stop: int) -> Iterator[Rows]:
-        """Rows [start, stop) of an array, in parts; ArchiveError where a chunk is damaged."""
+        """Rows [start, stop) of an array, in parts; ArchiveError for a damaged chunk."""
         if not 0 <= start <= stop <= self._lengths[name]:
             raise ArchiveError(
                 f"{self.path}: is damaged: {name} {start} to {stop} of {self._lengths[name]}"
@@ -268,7 +271,7 @@ class DatasetReader:
         dtype, rows = ARRAYS[name]
         try:
             data = self._store[key]
-            if int.from_bytes(data[_BLOSC_SIZE], "little") != len(data):  # numcodecs does not look
+            if int.from_bytes(data[_BLOSC_SIZE], "little") != len(data):  # numcodecs skips this
                 raise ValueError(f"{len(data)} bytes")
             codec = require_numcodecs().get_codec(_COMPRESSOR.config())
             chunk = np.frombuffer(codec.decode(data), dtype)

@@ -1,4 +1,4 @@
-"""When the frames of a session are: at the samples of one of its sensors."""
+"""Stamps of a session's frames: the stamps of one sensor's samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recorder.session.stream import Stream
 
 _WINDOW = 512
 _GRID_NS = 100_000_000
-_SLACK_NS = 200_000_000  # by which streams may begin and end apart before it is odd
+_SLACK_NS = 200_000_000  # tolerated difference of the streams' starts or ends
 _FRAMED: tuple[Kind, ...] = ("lidar", "camera", "radar")
 
 
@@ -22,13 +22,14 @@ class FrameTimes:
     """Stamps of the frames of a session.
 
     Attributes:
-        name: the stream whose samples they are; empty where they are evenly spaced.
+        name: the stream whose samples are the frames; empty where frames are evenly spaced.
         stream: that stream.
-        first_ns, last_ns: of the first frame and the last one.
-        period_ns: from frame to frame.
-        count: how many samples there are.
-        left_out: samples whose stamps do not rise, told when all were given out.
-        gaps: places where frames are missing; the longest one.
+        first_ns, last_ns: stamps of the first and the last frame.
+        period_ns: time from frame to frame.
+        count: number of samples.
+        left_out: samples whose stamps do not rise; complete after the last window.
+        gaps: number of places where frames are missing.
+        longest_gap_ns: longest time between two frames.
     """
 
     def __init__(self, stream: Stream | None, first_ns: int, last_ns: int) -> None:
@@ -45,13 +46,13 @@ class FrameTimes:
 
     @classmethod
     def of(cls, stream: Stream) -> FrameTimes:
-        """Those of a stream's samples."""
+        """The stamps of a stream's samples."""
         last_ns = last_stamp_ns(stream)
         assert last_ns is not None
         return cls(stream, int(stream.times(0, 1)[0]), last_ns)
 
     def windows(self) -> Iterator[Times]:
-        """Stamps, int64 ns, strictly rising, window after window; none of them empty."""
+        """Stamps, int64 ns, strictly rising, window by window; no window is empty."""
         highest = -(1 << 63)
         for t_ns in self._stamps():
             before = np.maximum.accumulate(np.concatenate([[highest], t_ns]))[:-1]
@@ -76,10 +77,10 @@ class FrameTimes:
 
 
 def choose_frames(job: Job) -> FrameTimes:
-    """Whose samples are the frames.
+    """Choose the sensor whose samples are the frames.
 
     Raises:
-        SessionError: there is no sample that has a time, or not the sensor that is asked for.
+        SessionError: no sample has a time, or the session lacks the requested sensor.
     """
     session, wanted = job.session, job.options["lidar"]
     if wanted:
@@ -110,8 +111,8 @@ def choose_frames(job: Job) -> FrameTimes:
     return FrameTimes(None, min(int(s.times(0, 1)[0]) for s in timed), max(ends))
 
 
-def tell_ends(job: Job, times: FrameTimes) -> None:
-    """Say where the frames begin later, or end earlier, than what else was recorded."""
+def note_ends(job: Job, times: FrameTimes) -> None:
+    """Note streams that begin before the first frame or end after the last one."""
     slack_ns = max(_SLACK_NS, 2 * times.period_ns)
     for stream in job.session.streams.values():
         if stream.name.startswith("_") or not stream.has_times or not len(stream):

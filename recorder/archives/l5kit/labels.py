@@ -24,7 +24,7 @@ LABELS: Final = (
     "PERCEPTION_LABEL_ANIMAL",
     "AVRESEARCH_LABEL_DONTCARE",
 )
-"""In the order of ``label_probabilities``."""
+"""The labels, in the order of ``label_probabilities``."""
 
 _PREFIX = "PERCEPTION_LABEL_"
 UNKNOWN: Final = LABELS.index(_PREFIX + "UNKNOWN")
@@ -51,6 +51,6 @@ _INDICES: Final = {label.lower(): index for index, label in enumerate(LABELS)} |
 
 
 def label_of(word: str) -> int | None:
-    """Index of the label for a class (``car``, ``Emergency Vehicle``); None where there is none."""
+    """Index of the label of a class (``car``, ``Emergency Vehicle``); None for an unknown class."""
     key = word.strip().lower().replace(" ", "_").replace("-", "_")
     return _INDICES.get(_OTHER_WORDS.get(key, key))

@@ -1,6 +1,6 @@
-"""Sessions as an L5Kit dataset: ``NAME.zarr``, a scene per session.
+"""Sessions as an L5Kit dataset: ``NAME.zarr``, one scene or more per session.
 
-docs/l5kit.md says what becomes what.
+docs/l5kit.md maps sessions to datasets.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class L5kitPacker(Packer):
                           minimum=0.1, maximum=1e9),
         "poses": Option("str", "auto", f"auto, imu, identity, {ODOMETRY}, or a sensor's name"),
         "cuboids": Option("str", None, "the set of _cuboids that becomes the agents"),
-        "classes": Option("map", {}, "labels of L5Kit's by class, as in {forklift: other_vehicle}"),
-        "bridge_s": Option("float", 0.6, "boxes of a track are bridged over this long [s]",
+        "classes": Option("map", {}, "L5Kit label by class, such as {forklift: other_vehicle}"),
+        "bridge_s": Option("float", 0.6, "longest gap in a track that is interpolated [s]",
                            minimum=0, maximum=60),
-        "ego_center_m": Option("float", 0.0, "how far ahead of the rig's origin the ego is [m]"),
+        "ego_center_m": Option("float", 0.0, "distance of the ego ahead of the rig's origin [m]"),
     }  # fmt: skip
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class L5kitPacker(Packer):
         try:
             count = choose_frames(job).count
         except RecorderError:
-            return 1  # packing says what is wrong
+            return 1  # pack_all raises the error
         return count * (2 if job.options["poses"] == ODOMETRY else 1)
 
     def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
@@ -88,7 +88,7 @@ def _pack(job: Job, dataset: DatasetWriter) -> None:
 
 
 def _by_key(jobs: Sequence[Job]) -> dict[_Key, Job]:
-    """The jobs by what tells sessions apart: name and start."""
+    """The jobs by the session's identity: name and start."""
     found: dict[_Key, Job] = {}
     for job in jobs:
         with job.blamed():

@@ -12,7 +12,7 @@ import recorder
 from recorder.archives.base import Job
 from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
 from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
-from recorder.archives.l5kit.frames import FrameTimes, choose_frames, tell_ends
+from recorder.archives.l5kit.frames import FrameTimes, choose_frames, note_ends
 from recorder.archives.l5kit.labels import label_of
 from recorder.archives.l5kit.trajectory import RollingTrajectory
 from recorder.archives.pose_source import ODOMETRY, note_poses, odometry
@@ -24,12 +24,12 @@ from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_file
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.poses import Cover, PoseSource, find_poses
 
-_CLASSES_TOLD = 10
+_CLASSES_LISTED = 10
 
 
 @dataclass
 class _Labels:
-    """What becomes agents: nothing where there are no labels."""
+    """The labels that become agents; both None for a session without labels."""
 
     file: LabelFile | None
     agents: CuboidAgents | None
@@ -39,23 +39,24 @@ class _Labels:
 
 
 class SessionPacker:
-    """Packs one session into a dataset that may hold others."""
+    """Packs one session into a dataset that may contain other sessions."""
 
     def __init__(self, job: Job, dataset: DatasetWriter) -> None:
         self._job, self._dataset = job, dataset
         self._frames = self._agents = 0
 
     def pack(self) -> None:
-        """Add the session's scenes, and say what they are.
+        """Add the session's scenes and its entry to the dataset.
 
         Raises:
-            SessionError, ArchiveError, FormatError: it cannot be packed; says where.
+            SessionError, ArchiveError, FormatError: the session cannot be packed; the message
+                names the place.
         """
         job = self._job
-        self._tell_streams()
+        self._note_streams()
         times = choose_frames(job)
         gap_ns = round(job.options["bridge_s"] * 1e9)
-        # Labels before the first frame and after the last one need poses, too.
+        # Labels before the first frame and after the last one also need poses.
         start_ns = (times.first_ns - gap_ns) // NS_PER_US * NS_PER_US
         last_ns = ((times.last_ns + gap_ns) // NS_PER_US + 1) * NS_PER_US
         self._margins_ns = times.first_ns - start_ns, last_ns - times.last_ns
@@ -69,15 +70,15 @@ class SessionPacker:
         if labels.agents is not None and labels.file is not None:
             with job.at(f"_cuboids/{labels.file.path.name}"):
                 labels.agents.finish()
-            self._tell_labels(labels.agents, labels.file)
-        self._tell_times(times)
-        tell_ends(job, times)
+            self._note_labels(labels.agents, labels.file)
+        self._note_times(times)
+        note_ends(job, times)
         entry = self._entry(times) | {"trajectory": text | held}
         if labels.file is not None:
             entry["cuboids"] = {"name": labels.file.name, **labels.file.header}
         self._dataset.session(entry | {"notes": list(job.notes.lines)})
 
-    def _tell_streams(self) -> None:
+    def _note_streams(self) -> None:
         session, notes = self._job.session, self._job.notes
         for name, fault in session.broken.items():
             notes.add(f"cannot be read, left out: {fault}", name)
@@ -123,7 +124,9 @@ class SessionPacker:
         try:
             json.dumps(dict(file.header), allow_nan=False)
         except ValueError:
-            raise FormatError(f"{file.path}:1: has NaN or Infinity, which JSON has not") from None
+            raise FormatError(
+                f"{file.path}:1: contains NaN or Infinity, which JSON does not allow"
+            ) from None
         agents = CuboidAgents(
             file,
             trajectory,
@@ -144,7 +147,7 @@ class SessionPacker:
             return files[wanted]
         if not files:
             return None
-        # What people made is better than what a program did; two sets would be every object twice.
+        # Manual labels are preferred to a program's; two sets would contain every object twice.
         order = {MANUAL: 0, SIMULATED: 1}
         chosen = min(files.values(), key=lambda f: (order.get(f.source, 2), f.name))
         for name in files.keys() - {chosen.name}:
@@ -155,30 +158,30 @@ class SessionPacker:
         return chosen
 
     def _mounting(self, frame: str) -> Floats | None:
-        """``T_sensor_rig`` of a sensor that boxes are relative to."""
+        """``T_sensor_rig`` of a sensor whose frame boxes are given in."""
         pose = self._job.calibration.of(frame).pose
         if pose is None and frame in self._job.session.streams:
             self._job.notes.add("not in the calibration: stands in the rig's origin", frame)
             return np.eye(4)
         return pose
 
-    def _tell_labels(self, agents: CuboidAgents, file: LabelFile) -> None:
+    def _note_labels(self, agents: CuboidAgents, file: LabelFile) -> None:
         counts, subject = agents.counts, f"_cuboids/{file.path.name}"
-        say = self._job.notes.add
+        note = self._job.notes.add
         if counts.alone:
-            say(f"{counts.alone} boxes belong to no frame: left out", subject)
+            note(f"{counts.alone} boxes belong to no frame: left out", subject)
         if counts.elsewhere:
-            say(f"{counts.elsewhere} boxes are relative to no known sensor: left out", subject)
+            note(f"{counts.elsewhere} boxes are relative to no known sensor: left out", subject)
         if counts.repeated:
-            say(f"{counts.repeated} boxes of a track that has one then: left out", subject)
+            note(f"{counts.repeated} boxes of a track that has one then: left out", subject)
         if counts.without_velocity:
-            say(f"{counts.without_velocity} agents have no known velocity: 0", subject)
+            note(f"{counts.without_velocity} agents have no known velocity: 0", subject)
         if counts.unknown_classes:
             words = sorted(counts.unknown_classes)
-            reported = ", ".join(words[:_CLASSES_TOLD])
-            if len(words) > _CLASSES_TOLD:
-                reported += f" and {len(words) - _CLASSES_TOLD} more"
-            say(f"classes without a label of L5Kit's, UNKNOWN there: {reported}", subject)
+            reported = ", ".join(words[:_CLASSES_LISTED])
+            if len(words) > _CLASSES_LISTED:
+                reported += f" and {len(words) - _CLASSES_LISTED} more"
+            note(f"classes without a label of L5Kit's, UNKNOWN there: {reported}", subject)
 
     # Frames
 
@@ -209,19 +212,19 @@ class SessionPacker:
             trajectory.forget(int(t_ns[-1]))
         scenes.close()
 
-    def _tell_times(self, times: FrameTimes) -> None:
-        subject, say = times.name or "frames", self._job.notes.add
+    def _note_times(self, times: FrameTimes) -> None:
+        subject, note = times.name or "frames", self._job.notes.add
         if times.left_out:
-            say(f"{times.left_out} samples left out: their times do not rise", subject)
+            note(f"{times.left_out} samples left out: their times do not rise", subject)
         if times.gaps:
-            say(
+            note(
                 f"{times.gaps} gaps between frames, the longest of"
                 f" {times.longest_gap_ns / 1e9:.3f} s; scenes go on over them",
                 subject,
             )
 
     def _entry(self, times: FrameTimes) -> dict[str, Any]:
-        """What is known of the session, for the attributes of the dataset."""
+        """The session's entry for the attributes of the dataset."""
         session, calibration = self._job.session, self._job.calibration
         lost = self._job.note_losses()
         return {
@@ -241,7 +244,7 @@ class SessionPacker:
 
 
 class _Scenes:
-    """Closes scenes where the option says."""
+    """Splits the frames into scenes as the option ``scene_s`` requires."""
 
     def __init__(self, job: Job, dataset: DatasetWriter) -> None:
         seconds = job.options["scene_s"]
@@ -254,14 +257,14 @@ class _Scenes:
         self._begun = False
 
     def frame(self, t_ns: int) -> None:
-        """Before each frame: may begin a new scene with it."""
+        """Call before each frame; begins a new scene when one is due."""
         if not self._begun:
             self._begun = True
             self._first_ns = self._start_ns = t_ns
         elif self._length_ns is not None:
             number = (t_ns - self._first_ns) // self._length_ns
             if number != (self._start_ns - self._first_ns) // self._length_ns:
-                # L5Kit knows by equal times that one scene goes on in the next.
+                # In L5Kit a scene continues in the next one if end and start are equal.
                 self._dataset.scene(self._host, self._start_ns, t_ns)
                 self._start_ns = t_ns
         self._last_ns = t_ns
@@ -272,20 +275,20 @@ class _Scenes:
 
 
 def hostname(job: Job) -> str:
-    """Of the computer that recorded; empty where the session does not say."""
+    """Name of the recording computer; empty where the session does not name it."""
     return str((job.session.header or {}).get("hostname") or "")
 
 
 def read_classes(option: Any) -> dict[str, int]:
-    """The option ``classes``: labels by class.
+    """Parse the option ``classes``: labels by class.
 
     Raises:
-        ConfigError: a value is no label.
+        ConfigError: a value is not a label.
     """
     classes = {}
     for word, label in (option or {}).items():
         index = label_of(str(label))
         if index is None:
-            raise ConfigError(f"{label!r} is no label of L5Kit's", key=f"l5kit.classes.{word}")
+            raise ConfigError(f"{label!r} is not an L5Kit label", key=f"l5kit.classes.{word}")
         classes[str(word)] = index
     return classes

@@ -1,4 +1,4 @@
-"""Poses of the rig at any times that rise, from a trajectory that comes block after block."""
+"""Poses of the rig at rising times, from a trajectory that is read block by block."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _WORTH_CUTTING = 4096  # poses
 
 
 class RollingTrajectory:
-    """A trajectory of which only the part in use is kept.
+    """A trajectory that keeps only the part in use in memory.
 
     ::
 
         path = RollingTrajectory(Cover(source, first_ns, last_ns).blocks())
         poses = path.at(t_ns)          # f8 [n, 4, 4], rig to world
-        path.forget(int(t_ns[-1]))     # nobody will ask for earlier ones
+        path.forget(int(t_ns[-1]))     # earlier poses are not needed any more
 
     Args:
-        blocks: times, strictly rising, and poses.
+        blocks: times, strictly rising, and poses of the rig.
     """
 
     def __init__(self, blocks: Iterable[Block]) -> None:
@@ -31,7 +31,7 @@ class RollingTrajectory:
         self._poses: Floats = np.empty((0, 4, 4))
 
     def at(self, t_ns: Times) -> Floats:
-        """Poses at the times [n], which rise; beyond the trajectory's ends the nearest holds."""
+        """Poses at the rising times [n]; outside of the trajectory, its nearest pose."""
         while not len(self._t_ns) or self._t_ns[-1] < t_ns[-1]:
             block = next(self._blocks, None)
             if block is None:
@@ -41,13 +41,13 @@ class RollingTrajectory:
         return interpolate_poses(self._t_ns, self._poses, t_ns)
 
     def forget(self, t_ns: int) -> None:
-        """Give up what only times before this one need."""
+        """Discard the poses that are needed only for times before this one."""
         first = int(np.searchsorted(self._t_ns, t_ns, side="right")) - 1
         if first >= _WORTH_CUTTING:
             self._t_ns = self._t_ns[first:].copy()
             self._poses = self._poses[first:].copy()
 
     def drain(self) -> None:
-        """Take the rest of the trajectory, so that its source and its cover know all of it."""
+        """Read the rest of the trajectory, so that the counts of source and cover are complete."""
         for _ in self._blocks:
             pass

@@ -1,1 +1,1 @@
-"""A session as one VRS file; `packer` makes it, docs/vrs.md says what is in it."""
+"""A session as one VRS file; `packer` writes it, docs/vrs.md describes its contents."""

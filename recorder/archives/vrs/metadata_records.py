@@ -1,9 +1,9 @@
-"""What drivers and the writer told of a session: records of configuration and state.
+"""Metadata records of a session: the configuration and state that drivers and writer reported.
 
-They are those of ``session.vrs``, byte for byte, where the session has one.  It is walked through
-from record to record, so that it needs no index, and only the places of these records are kept in
-memory: a state a second is 40 bytes a second, whatever the rate of the data between.  Where there
-is no such file they are made of ``session.json`` and the events.
+Where the session has a ``session.vrs``, its records are copied byte for byte.  The file is read
+from record to record, so that no index is needed.  Memory holds only the places of these records:
+a state per second takes 40 bytes per second, whatever the rate of the data between.  Without
+``session.vrs`` the records are made from ``session.json`` and the events.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class MetadataRecord:
 
     Attributes:
         timestamp_s: epoch seconds.
-        stream: whose it is.
-        record_type: one of the two.
-        version: of its format.
-        data: uncompressed.
+        stream: stream of the record.
+        record_type: configuration or state.
+        version: version of the record's format.
+        data: the record's data, uncompressed.
     """
 
     timestamp_s: float
@@ -66,12 +66,12 @@ class MetadataRecord:
 
 
 class MetadataRecords(Protocol):
-    """All that was told of a session.
+    """All metadata records of a session.
 
     Attributes:
-        streams: with the tags that declare these records.
-        names: the streams by their names in the session; "" is the session's own.
-        tags: of the file.
+        streams: the streams with the tags that declare these records.
+        names: the streams by their names in the session; "" is the session's own stream.
+        tags: tags of the file.
     """
 
     streams: dict[StreamId, StreamTags]
@@ -79,17 +79,17 @@ class MetadataRecords(Protocol):
     tags: dict[str, str]
 
     def records(self) -> Iterator[MetadataRecord]:
-        """In order of time; those of one time in the order in which they were told."""
+        """The records in order of time; records of one time in the order of their recording."""
 
     def close(self) -> None:
         """Close the file."""
 
 
 class MetadataFile(Closing):
-    """`MetadataRecords` of a ``session.vrs``, with an index or without."""
+    """`MetadataRecords` of a ``session.vrs``; an index is not needed."""
 
     def __init__(self, path: Path) -> None:
-        """Walk through the file; FormatError where it is no VRS file of one chunk."""
+        """Read through the file; FormatError where it is not a VRS file of one chunk."""
         self._file = ChunkedFile(path, [path])
         self._times, self._offsets = array("d"), array("q")
         try:
@@ -102,7 +102,7 @@ class MetadataFile(Closing):
     def _walk(self, path: Path) -> None:
         header = FileHeader.unpack(self._file.peek(0, FILE_HEADER_BYTES), path)
         if header.description_offset != FILE_HEADER_BYTES or header.first_record_offset:
-            raise FormatError(f"{path}: its records lie elsewhere than a recorder puts them")
+            raise FormatError(f"{path}: its records are not where the recorder writes them")
         walk = RecordWalk(self._file, FILE_HEADER_BYTES, 0)
         self.streams: dict[StreamId, StreamTags] = {}
         self.tags: dict[str, str] = {}
@@ -145,9 +145,9 @@ class MetadataFile(Closing):
 
 @dataclass
 class ReconstructedMetadata:
-    """`MetadataRecords` of a session without ``session.vrs``, from what its other files say.
+    """`MetadataRecords` of a session without ``session.vrs``, from its other files.
 
-    Drivers' states are in no other file; events, losses and epochs are.
+    The drivers' states are in no other file; events, losses and epochs are.
     """
 
     session: Session
@@ -174,7 +174,7 @@ class ReconstructedMetadata:
             self.tags = {"session_id": name}
 
     def records(self) -> Iterator[MetadataRecord]:
-        # One a second at the most, by stream and cause: the session's own bound.
+        # The session limits the events of a stream and cause to one per second.
         made = [*self._session(), *self._epochs(), *self._events()]
         yield from sorted(made, key=lambda record: record.timestamp_s)
 
@@ -220,11 +220,11 @@ class ReconstructedMetadata:
         return MetadataRecord(t_ns / 1e9, self.names[name], kind, 1, data)
 
     def close(self) -> None:
-        """There is nothing open."""
+        """Do nothing: no file is open."""
 
 
 def clock_offset_ns(session: Session) -> int:
-    """Epoch ns minus ``t_mono``; of a plain trace, which has no such clock, 0."""
+    """Epoch ns minus ``t_mono``; 0 for a plain trace, which has no monotonic clock."""
     header = session.header or {}
     if header.get("start_mono_ns") is None:
         return 0

@@ -1,7 +1,7 @@
 """A session as one VRS file: ``NAME.vrs`` with every stream's configuration, state and data.
 
-Records lie in order of time, with an index at the end, whatever state ``session.vrs`` is in, which
-is only read.  docs/vrs.md has what they hold.
+Records are ordered by time, with an index at the end.  The packer only reads ``session.vrs``,
+which may be incomplete.  docs/vrs.md describes the records.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _KINDS = {"none": Compression.NONE, "lz4": Compression.LZ4, "zstd": Compression.
 _BEFORE, _DATA, _AFTER = range(3)
 
 Entry = tuple[float, StreamId, int, RecordType, int, int, Sequence[Buffer]]
-"""Timestamp, stream, rank, type, version, sample, data.  Readers sort by the first two, and then
-by the place in the file: so it is written in that order."""
+"""Timestamp, stream, rank, type, version, sample, data.  Readers sort by timestamp and stream, then
+by the place in the file: the records are written in that order."""
 
 
 class VrsPacker(Packer):
@@ -91,7 +91,7 @@ class _SessionPacker:
 
     def pack(self) -> Packed:
         job = self._job
-        self._look()
+        self._find_streams()
         metadata = self._metadata_records()
         try:
             streams = self._declare(metadata)
@@ -105,14 +105,14 @@ class _SessionPacker:
         frames = {name: len(job.session.streams[name]) for name in self._samples}
         return Packed((path.name,), (), {"frames": frames, "records": count})
 
-    def _look(self) -> None:
-        """Find what there is to pack, and say what there is not."""
+    def _find_streams(self) -> None:
+        """Find the streams to pack; note the streams that are left out."""
         job, session = self._job, self._job.session
         job.note_absent("cannot be read, its data are left out")
         self._specs.update(session.declared)
         for name, stream in session.streams.items():
             if name.startswith("_"):
-                continue  # processed output, which is in no record format
+                continue  # processed output, for which no record format exists
             if not stream.has_times:
                 job.notes.add("has no times: left out", name)
                 continue
@@ -139,12 +139,12 @@ class _SessionPacker:
                 return MetadataFile(path)
         if session.recorded:
             self._job.notes.add(
-                f"has no {VRS}: what drivers told of their state is not known", "session"
+                f"has no {VRS}: the state that drivers reported is not known", "session"
             )
         return ReconstructedMetadata(session, self._specs)
 
     def _declare(self, metadata: MetadataRecords) -> dict[StreamId, StreamTags]:
-        """All streams: those told of as they are in there, and what their data records are."""
+        """All streams: those of the metadata records, and new ones; with their data records."""
         session = self._job.session
         drivers = drivers_of((session.header or {}).get("sensors") or {})
         streams = dict(metadata.streams)
@@ -177,7 +177,7 @@ class _SessionPacker:
         streams: Mapping[StreamId, StreamTags],
         tags: Mapping[str, str],
     ) -> int:
-        """Everything in order of time; returns the number of records."""
+        """Write all records in order of time; returns their number."""
         job, disk = self._job, PosixDisk()
         ids = {name: stream for stream, name in self._names.items()}
         ticks = {ids[n]: _ticks(job.session.streams[n]) for n in self._samples}
@@ -202,8 +202,10 @@ class _SessionPacker:
         return writer.count
 
     def _metadata_feed(self, metadata: MetadataRecords) -> Iterator[Entry]:
-        """A stream's first configuration stands before its data of the same time, what is told
-        later behind."""
+        """The metadata records in the order in which they are merged with data of the same time.
+
+        A stream's first configuration comes before its data, later metadata after its data.
+        """
         for _, group in itertools.groupby(self._metadata_entries(metadata), itemgetter(0)):
             yield from sorted(group, key=itemgetter(1, 2))
 

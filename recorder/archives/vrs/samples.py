@@ -1,4 +1,4 @@
-"""A stream's samples as data records: those that ``session.vrs`` has, or would have, of it."""
+"""A stream's samples as data records, the same as in ``session.vrs``."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class DataRecord:
     """One sample.
 
     Attributes:
-        index: of the sample in its stream.
+        index: index of the sample in its stream.
         timestamp_s: epoch seconds, as in ``ts``.
-        parts: of the record's data, one after the other.
+        parts: consecutive parts of the record's data.
     """
 
     index: int
@@ -45,7 +45,7 @@ def packed_spec(stream: Stream) -> StreamSpec:
     """A stream's declaration, for its data records.
 
     Raises:
-        FormatError: it cannot be declared; names the channel.
+        FormatError: the stream cannot be declared; the message names the channel.
     """
     spec = recorded_spec(stream)
     channels = tuple(
@@ -59,8 +59,8 @@ class Samples:
     """The data records of a stream, in the order of its samples.
 
     Attributes:
-        records: their declaration.
-        backward: how many were not later than the one before them, so far.
+        records: declaration of the records.
+        backward: number of records so far that are not later than the previous record.
     """
 
     def __init__(self, job: Job, stream: Stream, spec: StreamSpec) -> None:
@@ -95,7 +95,7 @@ class Samples:
                     yield start, self._made(item, start, stop)
 
     def _cuts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Where epochs begin inside of a range of samples, it is cut."""
+        """Ranges of samples, split where an epoch begins."""
         inside = self._starts[(self._starts > start) & (self._starts < stop)]
         edges = [start, *inside.tolist(), stop]
         yield from pairwise(edges)
@@ -115,7 +115,7 @@ class Samples:
         ]
 
     def _message(self, chunk: Chunk, first: int, stop: int) -> Message:
-        """As the stream's driver sends it."""
+        """The samples as a message of the stream's driver."""
         frames: list[Buffer] = []
         sizes: list[npt.NDArray[np.uint32]] = []
         for channel in self._spec.channels:

@@ -259,7 +259,7 @@ def test_probabilities(tmp_path: Path) -> None:
     expected[2:, 1] = 1
     assert np.allclose(found, expected)
     assert dataset.noted("UNKNOWN there: barrier") == 1
-    with pytest.raises(ConfigError, match=r"classes.forklift.*'lift' is no label"):
+    with pytest.raises(ConfigError, match=r"classes.forklift.*'lift' is not an L5Kit label"):
         prepare([Step("l5kit", {"classes": {"forklift": "lift"}})])  # before anything is read
 
 
@@ -304,7 +304,7 @@ def test_many_unknown_classes_are_cut(tmp_path: Path, count: int, names: str) ->
 def test_a_header_that_json_cannot_hold_is_told(tmp_path: Path) -> None:
     path, t_ns = sweeps(tmp_path / "s", 0.1)
     write_boxes(path, at_times(t_ns), threshold=math.nan)
-    with pytest.raises(FormatError, match=r"hand.jsonl:1: has NaN"):
+    with pytest.raises(FormatError, match=r"hand.jsonl:1: contains NaN"):
         pack(path)
 
 

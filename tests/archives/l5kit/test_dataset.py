@@ -120,7 +120,7 @@ def test_datasets_of_others_are_refused(tmp_path: Path, change: dict[str, object
     write(tmp_path / "a.zarr", "a", [3, 1])
     file = tmp_path / "a.zarr/.zattrs"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(ArchiveError, match=r"is no L5Kit dataset|does not say which sessions"):
+    with pytest.raises(ArchiveError, match=r"is not an L5Kit dataset|does not list its sessions"):
         DatasetReader(tmp_path / "a.zarr")
 
 
