@@ -24,7 +24,7 @@ def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
     shape = (optics.beams, optics.columns)
     found = tuple(stream.meta["rng"]["shape"])
     if found != shape:
-        raise FormatError(f"{where}: has {shape} beams and columns, the channel rng {found}")
+        raise FormatError(f"{where}: has {shape} beams and columns, channel rng has {found}")
     return optics, text, where
 
 

@@ -32,25 +32,25 @@ _HALF_HIDDEN = 0.5
 Mask = npt.NDArray[Any]
 _NO_LINES: Lines = ()
 _FARTHEST_NS = 100_000_000
-"""From a picture to a label of it that does not name its frame, at most."""
+"""Largest time between a picture and a label that does not name the picture's index."""
 _MOST = float(np.finfo(np.float32).max)
 _STANDING = np.eye(4)
 
 
 class Boxes:
-    """Labels of a camera's pictures, which stand in a file in order of time.
+    """Reads the labels of a camera's pictures from a file ordered by time.
 
-    Beside what docs/labels.md names, a line may have ``polygon_px``, a list of rings of [x, y],
+    Besides the keys of docs/labels.md, a line may have ``polygon_px``, a list of rings of [x, y],
     and ``mask``, the name of a PNG of the camera's size in ``_labels/CAMERA/``.
 
     Args:
-        file: with the labels.
-        stream: the camera's.
-        size: of its pictures.
-        base: goes before tracks' names.
+        file: the label file.
+        stream: the camera's stream.
+        size: width and height of the pictures.
+        base: prefix of the tracks' names.
 
     Attributes:
-        lost: labels of pictures that are not there.
+        lost: number of labels of missing pictures.
     """
 
     def __init__(self, file: LabelFile, stream: Stream, size: tuple[int, int], base: str) -> None:
@@ -61,7 +61,7 @@ class Boxes:
         self.lost = 0
 
     def at(self, index: int) -> Iterator[Annotation]:
-        """The labels of a picture, each an annotation of its own; to be asked in order."""
+        """The labels of a picture, each as a separate annotation; call with rising indices."""
         while self._advance() and self._next is not None and self._next[0] <= index:
             frame, where, label = self._next
             self._next = None
@@ -69,7 +69,7 @@ class Boxes:
                 yield self._annotation(where, label)
 
     def finish(self) -> None:
-        """Look at the labels behind the last picture that was asked for."""
+        """Check the labels after the last requested picture."""
         while self._advance():
             self._next = None
 
@@ -84,7 +84,7 @@ class Boxes:
                 self.lost += 1
             elif frame < self._last:
                 raise FormatError(
-                    f"{where}: is of picture {frame}, behind one of picture {self._last}: "
+                    f"{where}: is of picture {frame}, after a label of picture {self._last}: "
                     "lines must be in order"
                 )
             else:
@@ -92,7 +92,7 @@ class Boxes:
         return True
 
     def _frame(self, label: Mapping[str, Any]) -> int | None:
-        """Index of a label's picture; None where it is not there."""
+        """Index of a label's picture; None where the picture is missing."""
         frame = label.get("frame")
         if type(frame) is int:
             return frame if 0 <= frame < len(self._stream) else None
@@ -106,8 +106,8 @@ class Boxes:
         if "box_px" in label or not ("polygon_px" in label or "mask" in label):
             left, top, wide, high = numbers(label, "box_px", 4, where)
             if min(wide, high) < 0 or max(map(abs, (left, top, wide, high))) > _MOST:
-                raise FormatError(f"{where}: box_px: is no box")
-            # Pixel (0, 0) is the middle of the first one, whose edge is the picture's.
+                raise FormatError(f"{where}: box_px: is not a box")
+            # Pixel (0, 0) is the centre of the first pixel, whose edge is the picture's edge.
             centre = (left + 0.5 + wide / 2) / width, (top + 0.5 + high / 2) / height
             row.box2d = (*centre, wide / width, high / height)
         if "polygon_px" in label:
@@ -123,17 +123,17 @@ class Boxes:
 
     def _mask(self, name: str, where: str) -> bytes:
         if Path(name).name != name:
-            raise FormatError(f"{where}: mask: {name!r} is no name of a file in its folder")
+            raise FormatError(f"{where}: mask: {name!r} is not the name of a file in its folder")
         return encode_png(read_mask(self._file.path.with_suffix("") / name, self._size), bits=1)
 
 
 class Cuboids:
-    """Boxes in space, which stand in files in order of time.
+    """Reads cuboids from files ordered by time.
 
     Args:
-        job: the session.
-        tolerance_ns: how far from a sample a set may be.
-        base: goes before tracks' names.
+        job: the session's job.
+        tolerance_ns: largest time between a sample and a set of boxes.
+        base: prefix of the tracks' names.
     """
 
     def __init__(self, job: Job, tolerance_ns: int, base: str) -> None:
@@ -142,20 +142,20 @@ class Cuboids:
         self.unknown = 0
 
     def at(self, t_ns: int, rig_to_world: Floats | None) -> list[Annotation]:
-        """The boxes of the sets nearest to a time; asked in order.
+        """The boxes of the sets nearest to a time; call with rising times.
 
-        Pictures that go with one set share its annotations.
+        Pictures that match the same set share its annotations.
 
         Args:
-            t_ns: the time.
-            rig_to_world: for boxes of the world's frame; None where it is not known.
+            t_ns: time of the sample.
+            rig_to_world: pose of the rig, for boxes in the world's frame; None where unknown.
         """
         found: list[Annotation] = []
         for sets in self._sets:
             lines = sets.nearest(t_ns, self._tolerance_ns)
             if sets.known is None or sets.known[0] is not lines:
                 boxes, in_world = self._in_rig(lines, rig_to_world)
-                # Where boxes of the world are in the rig depends on the picture.
+                # The position in the rig of a box in the world depends on the picture.
                 sets.known = None if in_world else (lines, boxes)
                 found += boxes
             else:
@@ -163,7 +163,7 @@ class Cuboids:
         return found
 
     def _in_rig(self, lines: Lines, rig_to_world: Floats | None) -> tuple[list[Annotation], bool]:
-        """Boxes in the rig, and whether any of them was given in the world."""
+        """Boxes in the rig's frame, and whether a box was given in the world's frame."""
         if not lines:
             return [], False
         frames = texts(lines, "frame")
@@ -178,10 +178,10 @@ class Cuboids:
         quaternions = number_rows(lines, "quaternion_xyzw", 4)
         with np.errstate(over="ignore"):
             lengths = np.sum(quaternions * quaternions, axis=1)
-        _check(lines, (lengths > 0) & (lengths < np.inf), "quaternion_xyzw: is no rotation")
+        _check(lines, (lengths > 0) & (lengths < np.inf), "quaternion_xyzw: is not a rotation")
         centres, sizes = number_rows(lines, "center_m", 3), number_rows(lines, "size_m", 3)
         _check(lines, (np.abs(centres) < _MOST).all(axis=1), "center_m: is too far away")
-        _check(lines, ((sizes >= 0) & (sizes < _MOST)).all(axis=1), "size_m: are no sizes")
+        _check(lines, ((sizes >= 0) & (sizes < _MOST)).all(axis=1), "size_m: are not valid sizes")
         local = transform(rotation_of_quaternion(quaternions), centres)
         boxes = np.array(to_rig) @ local
         extents = np.abs(boxes[:, :3, :3]) @ sizes[..., None]
@@ -195,7 +195,7 @@ class Cuboids:
         return rows, "world" in poses
 
     def _pose(self, frame: str, rig_to_world: Floats | None) -> Floats | None:
-        """What takes points of a frame to the rig; None where nobody knows."""
+        """The transformation from a frame to the rig; None for an unknown frame."""
         if frame == "rig":
             return _STANDING
         if frame == "world":
@@ -204,10 +204,10 @@ class Cuboids:
 
 
 class _Sets:
-    """One file's boxes by their times.
+    """The boxes of one file, grouped by time.
 
     Attributes:
-        known: the lines that were asked for last, and what they became.
+        known: the lines that `nearest` returned last, and their annotations.
     """
 
     known: tuple[Lines, list[Annotation]] | None = None
@@ -238,28 +238,28 @@ class _Sets:
 
 
 def _check(lines: Lines, good: npt.ArrayLike, words: str) -> None:
-    """FormatError that names the first line that is not good."""
+    """Raise a FormatError that names the first invalid line."""
     if not np.all(good):
         raise FormatError(f"{lines[int(np.argmin(good))][0]}: {words}")
 
 
 def _in_order(lines: Iterator[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same lines; FormatError where times go back: who looks for one reads no further."""
+    """The same lines; FormatError where times go back, because readers do not search further."""
     before: int | None = None
     for where, label in lines:
         if before is not None and label["t_ns"] < before:
-            raise FormatError(f"{where}: t_ns: is before that of the line above: must be in order")
+            raise FormatError(f"{where}: t_ns: is before the previous line: lines must be in order")
         before = label["t_ns"]
         yield where, label
 
 
 def object_id(base: str, track: str) -> str:
-    """Tracks are objects of one session; in a dataset an object's name stands once."""
+    """Name of an object: a track is unique in its session, an object in the whole dataset."""
     return f"{base}/{track}"
 
 
 def camera_masks(job: Job, camera: str, size: tuple[int, int]) -> dict[str, Mask]:
-    """The masks that hold for all pictures of a camera, by name: bool [height, width]."""
+    """The masks that are valid for all pictures of a camera, by name: bool [height, width]."""
     masks = {}
     for name, path in mask_files(job.session.path).get(camera, {}).items():
         with job.at(f"_masks/{camera}/{path.name}"):
@@ -268,14 +268,14 @@ def camera_masks(job: Job, camera: str, size: tuple[int, int]) -> dict[str, Mask
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> Mask:
-    """A PNG's non-zero pixels, bool [height, width]; FormatError where it is none of that size."""
+    """A PNG's non-zero pixels, bool [height, width]; FormatError for a missing or wrong image."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE) if data else None
     if grey is None:
-        raise FormatError(f"{path}: is no picture")
+        raise FormatError(f"{path}: is not an image")
     if grey.shape[::-1] != size:
         wanted = "x".join(map(str, size))
         raise FormatError(f"{path}: has {grey.shape[1]}x{grey.shape[0]} pixels, not {wanted}")
@@ -283,7 +283,7 @@ def read_mask(path: Path, size: tuple[int, int]) -> Mask:
 
 
 def outlines(mask: Mask) -> list[list[float]]:
-    """The outer outlines of a mask as rings, in shares of its size."""
+    """The outer outlines of a mask as rings, in shares of the mask's size."""
     height, width = mask.shape
     found, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
     rings = [ring.reshape(-1, 2) for ring in found if len(ring) >= 3]
@@ -293,7 +293,7 @@ def outlines(mask: Mask) -> list[list[float]]:
 def _rings(label: Mapping[str, Any], where: str) -> list[Any]:
     rings = label["polygon_px"]
     if not isinstance(rings, list) or not all(isinstance(r, list) and len(r) > 2 for r in rings):
-        raise FormatError(f"{where}: polygon_px: needs rings of three points or more")
+        raise FormatError(f"{where}: polygon_px: needs rings of at least three points")
     return rings
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a camera as files of samples: the recorded bytes with EXIF, or PNG."""
+"""A camera's pictures as files of samples: the recorded bytes with EXIF, or PNG."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from recorder.processing.geometry import apply, invert
 from recorder.session.stream import Stream
 
 Place = tuple[float, float, float | None]
-_AS_RECORDED = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION  # labels and lenses are of that
+_AS_RECORDED = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION  # as labels and lens models assume
 _KEYS = ("model", "device", "card", "product")
 
 
 class CameraFiles:
-    """A camera's pictures.
+    """Makes the files of a camera's pictures.
 
     Args:
-        job: with the option ``images``.
-        stream: the camera's.
+        job: the session's job, with the option ``images``.
+        stream: the camera's stream.
 
     Attributes:
-        size: width and height of its pictures.
-        projection: of the calibrated camera.
-        recodes: whether pictures are not packed as they were recorded.
+        size: width and height of the pictures.
+        projection: projection of the calibrated camera; None without a calibration.
+        recodes: whether pictures are encoded again instead of packed as recorded.
     """
 
     def __init__(self, job: Job, stream: Stream) -> None:
@@ -66,11 +66,11 @@ class CameraFiles:
 
     @property
     def projects(self) -> bool:
-        """Whether points of the rig can be found in its pictures."""
+        """Whether points of the rig's frame can be projected into the pictures."""
         return self.projection is not None and self._from_rig is not None
 
     def make(self, index: int, t_ns: int, place: Place | None, name: str) -> dict[str, Payload]:
-        """A picture's file, by its ending."""
+        """A picture's file, by file ending."""
         with self._job.at(self.name, index):
             jpeg = self._pictures.encoded(index)
             tags = encode_exif(self._exif(t_ns, place, name))
@@ -84,12 +84,12 @@ class CameraFiles:
             return {"camera.png": Payload(png.insert_exif(encoded.tobytes(), tags))}
 
     def depth(self, points: npt.NDArray[Any]) -> Payload:
-        """Points of the rig, f [n, 3], as ``.depth.png``: how far in front of the camera."""
+        """``.depth.png`` of points of the rig, f [n, 3]: their distances before the camera."""
         assert self.projection is not None
         assert self._from_rig is not None
-        seen_from = apply(self._from_rig, points)
-        places, inside = self.projection.pixels(seen_from)
-        picture = depth_picture(places[inside], seen_from[inside, 2], self.size)
+        in_camera = apply(self._from_rig, points)
+        places, inside = self.projection.pixels(in_camera)
+        picture = depth_picture(places[inside], in_camera[inside, 2], self.size)
         return Payload(png.encode_png(picture, level=1))
 
     def _exif(self, t_ns: int, place: Place | None, name: str) -> Exif:
@@ -115,7 +115,7 @@ class CameraFiles:
         )
 
     def _parameters(self) -> str:
-        """Camera parameters as JSON: model and pose as they stand in the calibration."""
+        """Camera parameters as JSON: model and pose as in the calibration."""
         calibration = self._job.calibration.of(self.name)
         reported: dict[str, Any] = {"camera": self.name}
         if self.projection is not None:

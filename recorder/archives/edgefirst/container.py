@@ -1,4 +1,4 @@
-"""Where the files of samples go: a ZIP of stored members, or a folder.
+"""Containers for the files of samples: a ZIP of stored members, or a folder.
 
 ::
 
@@ -6,8 +6,8 @@
         container.keep(old, lambda sequence: sequence != "replaced")
         container.add("seq/seq_000.camera.jpeg", Payload(jpeg), t_ns)
 
-Both are written as they grow; what a ZIP says of its members at its end waits in a file of its
-own.  Bytes of an older container are copied by the kernel, files of an older folder are linked.
+Both are written as they grow; a ZIP's central directory is spooled in a separate file.  The kernel
+copies the bytes of an older ZIP; files of an older folder are hard-linked.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from recorder.contract.closing import Closing
 from recorder.contract.errors import StorageError
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
 
-_WIDE = 0xFFFFFFFF  # stands for what is in the extra field
-_BOUND, _MOST = _WIDE, 0xFFFF  # sizes and offsets, and counts, from here on
+_WIDE = 0xFFFFFFFF  # placeholder of a value in the extra field
+_BOUND, _MOST = _WIDE, 0xFFFF  # ZIP64 begins at these sizes and offsets, and counts
 _PLAIN, _ZIP64 = 20, 45  # versions needed to read
 _UNIX = 3 << 8
 _WRITEBACK = 64 << 20
 _SPOOL_BUFFER = 1 << 16
-_PADDING = struct.Struct("<3H")  # as Android's zipalign has it: id, size, alignment; then zeros
+_PADDING = struct.Struct("<3H")  # as in Android's zipalign: id, size, alignment; then zeros
 _PADDING_ID = 0xD935
 
 Keep = Callable[[str], bool]
-"""Whether to keep what lies in a folder of that name."""
+"""Whether to keep the files of the folder of that name."""
 
 
 @dataclass
 class Payload:
-    """A file's bytes, which may be those of several samples.
+    """A file's bytes; several samples may share them.
 
     Attributes:
-        data: the bytes; nobody changes them any more.  Those of an `aligned_buffer` are written
-            from there.
-        crc: of them, once it is known.
-        path: a file that holds them, once there is one.
+        data: the bytes, which must not change any more.  Bytes of an `aligned_buffer` are written
+            without a copy.
+        crc: CRC-32 of the bytes, once computed.
+        path: a file that contains the bytes, once written.
     """
 
     data: Bytes
@@ -72,10 +72,10 @@ class Payload:
 
 
 class Container(Closing):
-    """Takes files; complete and synced once it is closed.
+    """Takes files; complete and synced after `finish`.
 
     Attributes:
-        count: of the files.
+        count: number of files.
     """
 
     count = 0
@@ -85,28 +85,28 @@ class Container(Closing):
         """Add a file.
 
         Args:
-            name: ``SEQ/FILE``; each only once.
-            payload: its content.
-            t_ns: when it was measured, for its time of change.
+            name: ``SEQ/FILE``; must be unique.
+            payload: content of the file.
+            t_ns: time of the measurement, stored as the file's modification time.
         """
 
     @abstractmethod
     def keep(self, old: Path, wanted: Keep) -> None:
-        """Take over an older container's files.
+        """Take over the files of an older container.
 
         Raises:
-            ArchiveError: it is damaged; names it.
+            ArchiveError: the older container is damaged; the message names it.
         """
 
     @abstractmethod
     def finish(self) -> None:
-        """Complete and sync it."""
+        """Complete and sync the container."""
 
 
 class ZipContainer(Container):
-    """A ZIP (PKWARE, "APPNOTE.TXT", 6.3.10), with ZIP64 where it is needed.
+    """A ZIP (PKWARE, "APPNOTE.TXT", 6.3.10), with ZIP64 where needed.
 
-    Data of large files begin at a multiple of `BLOCK`, so that they need not be copied.
+    Data of large files begin at a multiple of `BLOCK`, so that they can be written without a copy.
     """
 
     def __init__(self, path: Path) -> None:
@@ -134,12 +134,12 @@ class ZipContainer(Container):
                 if wanted(name.partition("/")[0]):
                     start = member.data_offset(file, str(old))
                     if start + member.stored > os.fstat(file.fileno()).st_size:
-                        raise ArchiveError(f"{old}: is damaged: it ends within {name}")
+                        raise ArchiveError(f"{old}: is damaged: the file ends within {name}")
                     self._file.append(self._begin(member.moved(self._file.length)))
                     self._copy(file.fileno(), start, member.stored)
 
     def _begin(self, member: Member, *, aligned: bool = False) -> bytes:
-        """What stands before a member's data; notes what will stand at the end."""
+        """A member's local header; also spools its entry of the central directory."""
         wide = member.stored >= _BOUND or member.size >= _BOUND
         sizes = (_WIDE, _WIDE) if wide else (member.stored, member.size)
         extra = struct.pack("<HHQQ", 1, 16, member.size, member.stored) if wide else b""
@@ -171,7 +171,7 @@ class ZipContainer(Container):
         while offset < end:
             done = _copy_range(source, target, offset, end - offset)
             if not done:
-                raise ArchiveError(f"{self._path.name}: the older one became shorter meanwhile")
+                raise ArchiveError(f"{self._path.name}: the older ZIP became shorter meanwhile")
             offset += done
         self._file.end_copy()
         if self._file.length - self._begun >= _WRITEBACK:
@@ -200,7 +200,7 @@ class ZipContainer(Container):
 
 
 class FolderContainer(Container):
-    """A folder with one for each sequence; files with the same content may be one, linked."""
+    """A folder with one folder per sequence; files of equal content may be hard links."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -239,7 +239,7 @@ class FolderContainer(Container):
             self.count += 1
 
     def finish(self) -> None:
-        """Sync the file system once: a call for each of so many small files takes minutes."""
+        """Sync the whole file system once, because syncing many small files takes minutes."""
         fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
@@ -256,13 +256,13 @@ class FolderContainer(Container):
 
 
 def _padding(offset: int) -> bytes:
-    """An extra field for the local header, behind which a block begins."""
+    """An extra field for the local header that pads the header to the end of a block."""
     zeros = -(offset + _PADDING.size) % BLOCK
     return _PADDING.pack(_PADDING_ID, _PADDING.size - 4 + zeros, BLOCK) + bytes(zeros)
 
 
 def dos_time(t_ns: int) -> tuple[int, int]:
-    """Time and date of a member, in UTC, to two seconds."""
+    """DOS time and date of a member, in UTC, with a resolution of two seconds."""
     return _dos_time(t_ns // 1_000_000_000)
 
 
@@ -276,7 +276,7 @@ def _dos_time(seconds: int) -> tuple[int, int]:
 
 
 def _linked(source: Path, target: Path) -> bool:
-    with contextlib.suppress(OSError):  # another file system, or as many links as it allows
+    with contextlib.suppress(OSError):  # another file system, or too many links
         os.link(source, target, follow_symlinks=False)
         return True
     return False
@@ -295,7 +295,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _copy_range(source: int, target: int, offset: int, size: int) -> int:
-    """Append bytes of another file, in the kernel where it can; returns how many."""
+    """Append bytes of another file, in the kernel if possible; returns the number of bytes."""
     size = min(size, 1 << 26)
     with contextlib.suppress(OSError):
         return os.copy_file_range(source, target, size, offset)
@@ -303,7 +303,7 @@ def _copy_range(source: int, target: int, offset: int, size: int) -> int:
 
 
 def _begin_writeback(fd: int, offset: int, size: int) -> None:
-    """Let the kernel begin to write: what is dirty at the end must not be gigabytes."""
+    """Start writing in the kernel, so that `finish` need not write gigabytes."""
     function = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if function is not None:
         function(ctypes.c_int(fd), ctypes.c_int64(offset), ctypes.c_int64(size), ctypes.c_uint(2))

@@ -1,6 +1,6 @@
-"""The sessions of a dataset: what their sequences are called, and what is known of them.
+"""The sessions of a dataset: names of their sequences, and facts about each session.
 
-It stands as JSON under ``recorder`` in the table's file metadata.
+The index is stored as JSON under ``recorder`` in the table's file metadata.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Entry:
     """One session.
 
     Attributes:
-        name, start_ns: which one.
-        base: its sequence's name, without a camera's.
-        sequences: by camera.
-        facts: what else is known of it.
+        name, start_ns: identity of the session.
+        base: name of the session's sequence, without a camera's name.
+        sequences: names of sequences by camera.
+        facts: further entries about the session.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Entry:
 
     @property
     def identity(self) -> tuple[str, int]:
-        """What tells it from others."""
+        """The session's name and start, which identify it."""
         return self.name, self.start_ns
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """The entry in its stored form."""
         known = {"name": self.name, "start_ns": self.start_ns, "base": self.base}
         return {**known, "sequences": self.sequences, **self.facts}
 
@@ -57,7 +57,7 @@ class Entry:
         facts = {key: value for key, value in values.items() if key not in keys}
         base, sequences = values["base"], dict(values["sequences"])
         if not all(isinstance(text, str) for text in (base, *sequences, *sequences.values())):
-            raise TypeError("names of sequences are no texts")
+            raise TypeError("names of sequences are not text")
         return cls(values["name"], values["start_ns"], base, sequences, facts)
 
 
@@ -66,9 +66,9 @@ class DatasetIndex:
     """All sessions of a dataset.
 
     Attributes:
-        kept: those of an older dataset that stay.
-        dropped: names of sequences of those that do not.
-        new: the ones that are packed now.
+        kept: sessions of an older dataset that stay.
+        dropped: names of sequences of sessions that are replaced.
+        new: sessions that are packed now.
     """
 
     kept: list[Entry] = field(default_factory=list)
@@ -77,17 +77,17 @@ class DatasetIndex:
 
     @classmethod
     def of(cls, sessions: Sequence[Session], old: Existing | None) -> DatasetIndex:
-        """Names for the sequences of sessions.
+        """Choose names for the sequences of sessions.
 
         A session that is in the older dataset keeps its name.
 
         Args:
-            sessions: that are packed now.
+            sessions: sessions that are packed now.
             old: the older table.
 
         Raises:
-            ArchiveError: what the older table says of its sessions is not what it should be, or
-                two sessions cannot be told from each other.
+            ArchiveError: the older table's metadata are invalid, or two sessions have the same
+                name and start.
         """
         catalog = cls()
         before: dict[tuple[str, int], Entry] = {}
@@ -109,7 +109,7 @@ class DatasetIndex:
         names = {entry.base for entry in catalog.kept}
         names |= (old.sequences if old is not None else frozenset()) - catalog.dropped
         taken = {name.casefold() for name in names}
-        # Those that have a name already come first, whatever their order is.
+        # Sessions that have a name already come first, in any order.
         for session in sorted(sessions, key=lambda one: identity_of(one) not in before):
             name, start_ns = identity_of(session)
             known = before.get((name, start_ns))
@@ -124,7 +124,7 @@ class DatasetIndex:
         return catalog
 
     def metadata(self, options: dict[str, Any]) -> dict[str, str]:
-        """Entries of the table's file metadata."""
+        """The index as an entry of the table's file metadata."""
         entries = [entry.to_json() for entry in (*self.kept, *self.new)]
         reported = {"version": VERSION, "options": options, "sessions": entries}
         return {KEY: json.dumps(reported, separators=(",", ":"), default=str)}
@@ -136,7 +136,7 @@ def identity_of(session: Session) -> tuple[str, int]:
 
 
 def _names(base: str, session: Session) -> set[str]:
-    """What a session's sequences may be called, folded: one camera may have no picture."""
+    """Possible names of a session's sequences, casefolded; a camera may have no picture."""
     cameras = [
         stream.name
         for stream in session.streams.values()
@@ -147,7 +147,7 @@ def _names(base: str, session: Session) -> set[str]:
 
 
 def sequence_name(session: Session) -> str:
-    """``HOSTNAME_DATE_TIME`` in UTC; of a plain trace, whose host nobody knows, its own name."""
+    """``HOSTNAME_DATE_TIME`` in UTC; for a plain trace without a hostname, the session's name."""
     host = (session.header or {}).get("hostname")
     if not host or session.start_ns is None:
         return _BAD.sub("-", session.name) or "session"

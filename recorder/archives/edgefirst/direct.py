@@ -1,8 +1,8 @@
-"""A file that only grows, written past the system's cache.
+"""An append-only file, written past the system's cache.
 
-A dataset is several times as large as what it is made of and read by nobody soon: in the cache
-it would displace what is, and copying it there takes a processor ten times as long as having the
-disk fetch it.  Where a file system cannot do that, the file is written as any other.
+A dataset is several times as large as its session, and nobody reads it soon.  In the cache it would
+displace the session's data, and copying it into the cache takes ten times the processor time of
+direct I/O.  On a file system without direct I/O the file is written through the cache.
 
 ::
 
@@ -10,8 +10,8 @@ disk fetch it.  Where a file system cannot do that, the file is written as any o
     file.append(header, data)
     file.finish()                      # written and synced
 
-Large data that begin at a page, in a file at a multiple of `BLOCK`, are written from where they
-are; all else is copied into what is written at once.
+Large data that begin at a page in memory and at a multiple of `BLOCK` in the file are written
+without a copy.  All other data are copied into a buffer.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from recorder.contract.closing import Closing
 from recorder.formats.disk import FILE_MODE
 
 BLOCK = 4096
-"""What offsets, sizes and addresses are multiples of."""
+"""Alignment of offsets, sizes and addresses for direct I/O."""
 GATHER_BYTES = 16 << 20
 QUEUED = 2
-"""Gatherings that wait or are written: the disk has work while nothing is appended."""
+"""Largest number of buffers that wait or are being written, to keep the disk busy."""
 LARGE = 64 << 10
-"""From here on it is cheaper not to copy."""
+"""Smallest size for which avoiding the copy pays off."""
 
 Bytes = bytes | memoryview
 
 
 def aligned_buffer(size: int) -> memoryview:
-    """Memory for that many bytes, not cleared, that begins at a page.
+    """A buffer of that many bytes, not cleared, that begins at a page.
 
-    It is malloc's: freed memory is used again, which mapped pages would not be.
+    It is allocated by malloc, which reuses freed memory; mapped pages would not be reused.
     """
     memory = np.empty(size + BLOCK - 1, np.uint8)
     first = -memory.ctypes.data % BLOCK
@@ -52,7 +52,7 @@ def aligned_buffer(size: int) -> memoryview:
 
 
 def joined(*parts: Bytes) -> memoryview:
-    """Bytes one behind the other, in an `aligned_buffer`."""
+    """Concatenate bytes in an `aligned_buffer`."""
     whole = aligned_buffer(sum(map(len, parts)))
     at = 0
     for part in parts:
@@ -62,13 +62,13 @@ def joined(*parts: Bytes) -> memoryview:
 
 
 class DirectFile(Closing):
-    """Gathers what is appended, and writes it by a thread while more is gathered.
+    """Gathers appended bytes, and writes them by a thread while more are gathered.
 
-    It holds on to about `QUEUED` + 1 times `GATHER_BYTES`, copied or not, until it is written.
+    It holds about `QUEUED` + 1 times `GATHER_BYTES`, copied or not, until they are written.
 
     Args:
-        path: the new file.
-        direct: past the cache, where that can be done.
+        path: path of the new file.
+        direct: write past the cache, where the file system supports it.
     """
 
     def __init__(self, path: Path, *, direct: bool = True) -> None:
@@ -76,13 +76,13 @@ class DirectFile(Closing):
         self._fd = os.open(path, flags, FILE_MODE)
         self._direct_fd = -1
         if direct:
-            with contextlib.suppress(OSError):  # this file system has no such thing
+            with contextlib.suppress(OSError):  # this file system has no direct I/O
                 self._direct_fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
-        # Memory of its own begins at a page, and copies have the same place in it as in the file.
+        # Mapped memory begins at a page; copies keep their offset within a block of the file.
         self._buffers = deque(mmap.mmap(-1, GATHER_BYTES) for _ in range(QUEUED + 1))
         self._parts: list[memoryview] = []
-        self._start = self._size = 0  # of what is gathered, in the file
-        self._copied, self._filled = 0, 0  # in the buffer: not yet among the parts
+        self._start = self._size = 0  # offset in the file and size of the gathered bytes
+        self._copied, self._filled = 0, 0  # in the buffer: end of the parts, end of the copies
         self._pool = ThreadPoolExecutor(1, "direct")
         self._writing: deque[Future[None]] = deque()
 
@@ -92,10 +92,10 @@ class DirectFile(Closing):
         return self._start + self._size
 
     def append(self, *parts: Bytes) -> None:
-        """Add bytes; OSError where the disk refuses, perhaps of what was added before.
+        """Append bytes; an OSError may concern bytes of an earlier call.
 
         Args:
-            parts: the bytes; nobody changes them any more.
+            parts: the bytes, which must not change any more.
         """
         for part in parts:
             left = memoryview(part)
@@ -117,13 +117,13 @@ class DirectFile(Closing):
                 self._begin()
 
     def _end_copies(self, end: int) -> None:
-        """What was copied last, up to there, is a part."""
+        """Add the copied bytes before `end` to the parts."""
         if end > self._copied:
             self._parts.append(memoryview(self._buffers[0])[self._copied : end])
         self._copied = end
 
     def _begin(self) -> None:
-        """Have what is gathered written up to a block's end; waits while `QUEUED` are."""
+        """Start writing the gathered bytes up to a block's end; wait while `QUEUED` are written."""
         rest = min(self.length % BLOCK, self._size)
         self._end_copies(self._filled - rest)
         self._wait(QUEUED - 1)
@@ -131,7 +131,7 @@ class DirectFile(Closing):
             self._writing.append(self._pool.submit(self._write, self._parts, self._start))
         self._start += self._size - rest
         over = self._buffers[0][self._filled - rest : self._filled]
-        self._buffers.rotate(-1)  # the next one is free: no more than `QUEUED` others are not
+        self._buffers.rotate(-1)  # the next buffer is free: at most `QUEUED` others are in use
         self._gather_anew()
         self._buffers[0][self._copied : self._copied + rest] = over
         self._filled += rest
@@ -142,12 +142,12 @@ class DirectFile(Closing):
         self._copied = self._filled = self._start % BLOCK
 
     def _wait(self, most: int) -> None:
-        """Until no more than that are being written."""
+        """Wait until at most that many buffers are being written."""
         while len(self._writing) > most:
             self._writing.popleft().result()
 
     def _write(self, parts: Sequence[memoryview], offset: int) -> None:
-        """Past the cache where all of it can be, and as far as the disk takes it so."""
+        """Write directly if all of it is aligned, and for as long as the disk accepts it."""
         whole = (offset | sum(map(len, parts))) % BLOCK == 0
         fd = self._direct_fd if whole and self._direct_fd >= 0 else self._fd
         while parts:
@@ -156,23 +156,23 @@ class DirectFile(Closing):
             except OSError as error:
                 if error.errno != errno.EINVAL or fd == self._fd:
                     raise
-                wrote = 0  # blocks are larger here
+                wrote = 0  # this disk needs larger blocks
             if wrote % BLOCK or not wrote:
                 fd = self._fd
             offset += wrote
             parts = _behind(parts, wrote)
 
     def begin_copy(self) -> int:
-        """A descriptor at the end of all that was appended, for others to append by.
+        """A descriptor at the end of the file, to which the caller appends bytes.
 
-        What was appended is written by then, perhaps into the cache; `end_copy` goes on.
+        The bytes appended before are written, perhaps into the cache.  Call `end_copy` after it.
         """
         self._flush()
         os.lseek(self._fd, self._start, os.SEEK_SET)
         return self._fd
 
     def end_copy(self) -> None:
-        """Others have appended what they wanted to."""
+        """Continue after the bytes that the caller of `begin_copy` appended."""
         self._start = os.lseek(self._fd, 0, os.SEEK_CUR)
         self._gather_anew()
 
@@ -185,7 +185,7 @@ class DirectFile(Closing):
         self._gather_anew()
 
     def finish(self) -> None:
-        """Write and sync all of it."""
+        """Write and sync all appended bytes."""
         self._flush()
         os.fsync(self._fd)
 
@@ -205,7 +205,7 @@ def _is_aligned(data: memoryview) -> bool:
 
 
 def _behind(parts: Sequence[memoryview], size: int) -> Sequence[memoryview]:
-    """What is left of them behind so many bytes."""
+    """The rest of the parts after the first `size` bytes."""
     for number, part in enumerate(parts):
         if size < len(part):
             return [part[size:], *parts[number + 1 :]]

@@ -1,9 +1,9 @@
-"""EXIF beside the coded data of a picture (CIPA DC-008, "Exchangeable image file format", 2.32).
+"""Adds EXIF to a picture's coded data (CIPA DC-008, "Exchangeable image file format", 2.32).
 
 ::
 
     tiff = encode_exif(Exif(t_ns=..., latitude_deg=52.5, longitude_deg=13.4))
-    jpeg = insert_exif(jpeg, tiff)               # what is coded stays as it is
+    jpeg = insert_exif(jpeg, tiff)               # the coded data are unchanged
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from recorder.archives.edgefirst.direct import joined
 _ASCII, _BYTE, _SHORT, _LONG, _RATIONAL, _UNDEFINED = 2, 1, 3, 4, 5, 7
 _SOI, _APP0, _APP1, _APP15, _COM = b"\xff\xd8", 0xE0, 0xE1, 0xEF, 0xFE
 _IDENTIFIER = b"Exif\0\0"
-_MOST = 65_533 - len(_IDENTIFIER)  # of a segment
-_DENOMINATOR = 1_000_000  # the largest
+_MOST = 65_533 - len(_IDENTIFIER)  # bytes of EXIF in a segment
+_DENOMINATOR = 1_000_000  # the largest denominator
 _WIDEST = 0xFFFFFFFF
 _ENTRY, _FAR_ENTRY = struct.Struct("<HHI4s"), struct.Struct("<HHII")
-_35MM = 36.0  # width of the picture that equivalent focal lengths are for
+_35MM = 36.0  # width of a 35 mm picture, the base of equivalent focal lengths
 
 Tag = tuple[int, int, int, bytes]  # tag, type, count, value
 
 
 @dataclass(frozen=True)
 class Exif:
-    """What is told of a picture.
+    """Metadata of a picture.
 
     Attributes:
-        t_ns: when it was taken, epoch ns.
-        latitude_deg, longitude_deg, altitude_m: where, WGS 84; None where it is not known.
-        make, model, serial, host: the device, and the computer that recorded it.
-        software: that wrote this.
-        description: what the picture is.
+        t_ns: time of the picture, epoch ns.
+        latitude_deg, longitude_deg, altitude_m: position in WGS 84; None where unknown.
+        make, model, serial, host: the device, and the computer that recorded the picture.
+        software: the program that writes the EXIF.
+        description: description of the picture.
         size: width and height.
-        exposure_s: None where it is not known.
+        exposure_s: exposure time; None where unknown.
         focal_px: focal length in pixels; None where the camera is not calibrated.
         comment: further camera parameters, as JSON.
     """
@@ -62,10 +62,10 @@ class Exif:
 
 
 def encode_exif(exif: Exif) -> bytes:
-    """A TIFF structure, little endian: IFD 0, the Exif IFD, and a GPS IFD where the place is known.
+    """Encode a TIFF structure, little endian: IFD 0, the Exif IFD, and a GPS IFD if possible.
 
     Raises:
-        ArchiveError: it does not fit into one segment of a JPEG.
+        ArchiveError: the structure does not fit into one segment of a JPEG.
     """
     seconds, nanoseconds = divmod(exif.t_ns, 1_000_000_000)
     moment = datetime.fromtimestamp(seconds, UTC)
@@ -90,7 +90,7 @@ def encode_exif(exif: Exif) -> bytes:
 
 @functools.lru_cache(maxsize=16)
 def _device(make: str, model: str, software: str, host: str) -> list[Tag]:
-    """What stands in IFD 0 of all pictures of a camera."""
+    """Tags of IFD 0 that all pictures of a camera share."""
     return [
         *_ascii(0x010F, make),
         *_ascii(0x0110, model),
@@ -107,7 +107,7 @@ def _camera(
     focal_px: float | None,
     comment: str,
 ) -> list[Tag]:
-    """What stands in the Exif IFD of all pictures of a camera."""
+    """Tags of the Exif IFD that all pictures of a camera share."""
     tags = [
         (0x9000, _UNDEFINED, 4, b"0232"),
         *(one for tag in (0x9010, 0x9011, 0x9012) for one in _ascii(tag, "+00:00")),
@@ -151,7 +151,7 @@ def _gps(exif: Exif, moment: datetime, nanoseconds: int) -> list[Tag]:
 
 
 def _sexagesimal(degrees: float) -> list[float]:
-    """Degrees, minutes, seconds; the seconds to a ten-thousandth, which is 3 mm."""
+    """Degrees, minutes, seconds, rounded to 1e-4 seconds, which is 3 mm."""
     parts = round(abs(degrees) * 3600 * 10_000)
     whole, rest = divmod(parts, 3600 * 10_000)
     minutes, rest = divmod(rest, 60 * 10_000)
@@ -159,7 +159,7 @@ def _sexagesimal(degrees: float) -> list[float]:
 
 
 def _assemble(zero: list[Tag], detail: list[Tag], places: list[Tag]) -> bytes:
-    """Header and IFDs one behind the other; the first one points at the others."""
+    """Header and consecutive IFDs; the first IFD points at the others."""
     first, others = list(zero), []
     at = 8 + _ifd_size(zero) + 12 * (2 if places else 1)
     for tag, entries in ((0x8769, detail), (0x8825, places)):
@@ -208,7 +208,7 @@ def _ascii(tag: int, value: str) -> list[Tag]:
 def _rationals(tag: int, values: Sequence[float]) -> Tag:
     parts = []
     for value in values:
-        most = min(_DENOMINATOR, _WIDEST // (int(value) + 1))  # the numerator must fit, too
+        most = min(_DENOMINATOR, _WIDEST // (int(value) + 1))  # the numerator must also fit
         parts.append(struct.pack("<II", *(_ratio(value, most) if most else (_WIDEST, 1))))
     return tag, _RATIONAL, len(values), b"".join(parts)
 
@@ -216,7 +216,7 @@ def _rationals(tag: int, values: Sequence[float]) -> Tag:
 def _ratio(value: float, most: int) -> tuple[int, int]:
     """The nearest fraction with a denominator up to `most`, by continued fractions.
 
-    It is `Fraction.limit_denominator`, which takes several times as long.
+    The result equals that of `Fraction.limit_denominator`, which takes several times as long.
     """
     above, below = whole, rest = value.as_integer_ratio()
     if below <= most:
@@ -231,21 +231,21 @@ def _ratio(value: float, most: int) -> tuple[int, int]:
         whole, rest = rest, left
     share = (most - before[1]) // last[1]
     between = before[0] + share * last[0], before[1] + share * last[1]
-    # Of the two that are left, one above and one below the value, the last is `rest` away.
+    # Of the last two candidates, one above and one below the value, `last` is off by `rest`.
     return last if 2 * rest * between[1] <= below else between
 
 
 def insert_exif(jpeg: bytes, exif: bytes) -> memoryview:
-    """Put EXIF into a JPEG, in the place of any that it has; its other segments stay as they are.
+    """Insert EXIF into a JPEG, replacing existing EXIF; other segments are unchanged.
 
     Returns:
         the new JPEG, in an `aligned_buffer`.
 
     Raises:
-        ArchiveError: it is no JPEG, or its segments are broken.
+        ArchiveError: the input is not a JPEG, or its segments are broken.
     """
     if not jpeg.startswith(_SOI):
-        raise ArchiveError("is no JPEG")
+        raise ArchiveError("is not a JPEG")
     segment = b"\xff\xe1" + struct.pack(">H", 2 + len(_IDENTIFIER) + len(exif))
     kept = [_SOI, segment, _IDENTIFIER, exif]
     at = 2
@@ -258,13 +258,13 @@ def insert_exif(jpeg: bytes, exif: bytes) -> memoryview:
         if size < 2 or at + 2 + size > len(jpeg):
             raise ArchiveError("is a broken JPEG")
         if not _APP0 <= marker <= _APP15 and marker != _COM:
-            break  # what follows is for the decoder, and as it is
+            break  # the rest is for the decoder, and stays unchanged
         whole = jpeg[at : at + 2 + size]
         at += 2 + size
         if marker == _APP1 and whole[4:].startswith(_IDENTIFIER):
             continue
         if marker == _APP0 and len(kept) == 4:
-            kept.insert(1, whole)  # JFIF wants to be first; readers of EXIF take it so
+            kept.insert(1, whole)  # JFIF must come first; EXIF readers accept this order
         else:
             kept.append(whole)
     if jpeg[at : at + 1] != b"\xff":

@@ -1,4 +1,4 @@
-"""What a lidar gives to samples: ``.lidar.pcd``, and pictures where they are asked for."""
+"""A lidar's files of samples: ``.lidar.pcd``, and pictures if requested."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _JPEG_QUALITY = 90
 
 
 class LidarFiles:
-    """``.lidar.pcd`` and what else was asked for, of a lidar's sweeps.
+    """Makes ``.lidar.pcd`` and the requested pictures of a lidar's sweeps.
 
     Safe for several threads.
 
     Args:
-        job: with the options ``points_frame``, ``returns`` and ``lidar_images``.
-        stream: the lidar's.
-        project: whether anybody projects points.
+        job: the session's job, with the options ``points_frame``, ``returns``, ``lidar_images``.
+        stream: the lidar's stream.
+        project: whether a camera's depth pictures need points.
 
     Attributes:
-        projects: whether points are given for that.
+        projects: whether `Made.points` are set for depth pictures.
     """
 
     BATCH = 1
-    """As many sweeps are best made at once."""
+    """Number of sweeps that are best made together."""
 
     def __init__(self, job: Job, stream: Stream, *, project: bool) -> None:
         self.name, self.stream = stream.name, stream
@@ -66,7 +66,7 @@ class LidarFiles:
         self._pictures = job.options["lidar_images"]
 
     def make(self, indices: Sequence[int]) -> list[Made]:
-        """The files of each of these sweeps."""
+        """The files of each sweep."""
         return [self._make(index) for index in indices]
 
     def _make(self, index: int) -> Made:
@@ -106,31 +106,31 @@ class LidarFiles:
     def _points(
         self, ranges: npt.NDArray[np.uint32], reflectivity: npt.NDArray[np.uint8]
     ) -> npt.NDArray[Any]:
-        """Where something came back, row by row."""
+        """The points of a sweep's returns, row by row."""
         planes = np.empty((4, ranges.size), np.float32)
         metres = ranges.reshape(-1).astype(np.float32)
         metres *= np.float32(1e-3)
         np.multiply(self._beam, metres, out=planes[:3])
         planes[:3] += self._start
         planes[3] = reflectivity.reshape(-1)
-        # A point's 16 bytes are moved as one number: much quicker than as a structure.
+        # A point's 16 bytes are moved as one number, much faster than as a structure.
         points = cv2.merge(list(planes)).reshape(-1).view(np.complex128)
         valid: npt.NDArray[np.bool_] = ranges.reshape(-1) > 0
         found: npt.NDArray[Any] = points[valid].view(LIDAR)
         return found
 
     def _destaggered(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Columns above each other look the same way."""
+        """The values with each row shifted, so that a column has the same azimuth in all rows."""
         columns = np.arange(values.shape[1])
         places = (columns[None, :] - self._shifts[:, None]) % values.shape[1]
         return np.take_along_axis(values, places, axis=1)
 
 
 def _lines(optics: OusterOptics) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """A pixel's points lie on a line: what it goes along by in a metre of range, and its start.
+    """The line of a pixel's points: its change per metre of range, and its start.
 
     Returns:
-        twice f4 [3, beams * columns], m.
+        two arrays f4 [3, beams * columns], m.
     """
     ends = []
     for range_mm in (1_000, 101_000):
@@ -143,12 +143,12 @@ def _lines(optics: OusterOptics) -> tuple[npt.NDArray[np.float32], npt.NDArray[n
 
 
 def _pixel_shifts(text: str, beams: int, where: str) -> npt.NDArray[np.intp]:
-    """By how many columns each row is turned so that columns stand above each other."""
+    """Number of columns by which each row is shifted to align the columns."""
     document: Mapping[str, Any] = json.loads(text)
     layout = document.get("lidar_data_format") or document.get("data_format") or {}
     shifts = layout.get("pixel_shift_by_row") or [0] * beams
     if not isinstance(shifts, list) or not all(type(shift) is int for shift in shifts):
-        raise FormatError(f"{where}: pixel_shift_by_row: needs whole numbers")
+        raise FormatError(f"{where}: pixel_shift_by_row: needs integers")
     if len(shifts) != beams:
         raise FormatError(f"{where}: pixel_shift_by_row: has {len(shifts)} rows, not {beams}")
     return np.array(shifts, np.intp)

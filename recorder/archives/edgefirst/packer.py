@@ -1,6 +1,6 @@
 """Sessions as an EdgeFirst dataset: ``NAME/NAME.arrow`` beside ``NAME/NAME.zip`` or a folder.
 
-docs/edgefirst.md says what becomes what.
+docs/edgefirst.md maps sessions to datasets.
 """
 
 from __future__ import annotations
@@ -33,34 +33,36 @@ class EdgeFirstPacker(Packer):
     name: ClassVar[str] = "edgefirst"
     collects: ClassVar[bool] = True
     options: ClassVar[OptionTable] = {
-        "container": Option("str", ZIP, "what the files are in", choices=(ZIP, FOLDER)),
-        "schema": Option("str", CURRENT, "of the table", choices=(CURRENT, MISSION)),
+        "container": Option("str", ZIP, "container of the files", choices=(ZIP, FOLDER)),
+        "schema": Option("str", CURRENT, "schema of the table", choices=(CURRENT, MISSION)),
         "images": Option("str", "jpeg", "as recorded, or PNG", choices=("jpeg", "png")),
-        "every": Option("int", 1, "take each so manieth picture", minimum=1),
-        "max_rate": Option("float", None, "pictures taken [Hz], at most", minimum=0.001),
+        "every": Option("int", 1, "take every Nth picture", minimum=1),
+        "max_rate": Option("float", None, "largest rate of pictures [Hz]", minimum=0.001),
         "tolerance_ms": Option(
-            "float", 50.0, "from a picture to what goes with it, at most [ms]", minimum=0
+            "float", 50.0, "largest time from a picture to another sensor [ms]", minimum=0
         ),
-        "lidar": Option("str", None, "whose points; the first one"),
-        "radar": Option("str", None, "whose cube and points; the first one"),
-        "returns": Option("int", 1, "of the lidar", choices=(1, 2)),
+        "lidar": Option("str", None, "lidar for the points; default: the first one"),
+        "radar": Option("str", None, "radar for cube and points; default: the first one"),
+        "returns": Option("int", 1, "returns of the lidar", choices=(1, 2)),
         "lidar_images": Option("list", [], f"any of {', '.join(LIDAR_PICTURES)}", items="str"),
         "points_frame": Option("str", SENSOR, "frame of points", choices=(SENSOR, RIG)),
         "radar_threshold_db": Option("float", 12.0, "above the noise [dB]", minimum=3, maximum=60),
         "radar_limit": Option("int", 256, "points of a frame", minimum=1, maximum=10_000),
-        "radar_gain": Option("float", 16.0, "cube's values per step", minimum=1e-3, maximum=1e6),
+        "radar_gain": Option("float", 16.0, "cube values per step", minimum=1e-3, maximum=1e6),
         "radar_ranges": Option("int", 0, "range bins of the cube; 0: all", minimum=0),
         "radar_doppler": Option("int", 0, "Doppler bins around 0; 0: all", minimum=0),
-        "radar_rcs_db": Option("float", 67.2, "power of 1 m2 in 1 m [dB]"),
+        "radar_rcs_db": Option("float", 67.2, "power of a target of 1 m2 at 1 m [dB]"),
         "png_level": Option("int", 0, "compression of cubes", minimum=0, maximum=9),
         "split": Option("str", "sequence", "groups", choices=("sequence", "block", "none")),
         "block_s": Option("float", 60.0, "length of a block [s]", minimum=0.1),
         "val": Option("float", 0.2, "share for validation", minimum=0, maximum=1),
         "test": Option("float", 0.0, "share for testing", minimum=0, maximum=1),
-        "seed": Option("str", "", "of the split"),
-        "masks": Option("str", "binary", "in the table", choices=("binary", "classes", "none")),
+        "seed": Option("str", "", "seed of the split"),
+        "masks": Option(
+            "str", "binary", "masks in the table", choices=("binary", "classes", "none")
+        ),
         "poses": Option("str", "auto", "auto, imu, identity, or a sensor's name"),
-        "threads": Option("int", 2, "that make files", minimum=1, maximum=64),
+        "threads": Option("int", 2, "threads that make files", minimum=1, maximum=64),
     }
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,11 +71,11 @@ class EdgeFirstPacker(Packer):
         for name in checked["lidar_images"]:
             if name not in LIDAR_PICTURES:
                 raise ConfigError(
-                    f"{name!r} is none of {', '.join(LIDAR_PICTURES)}",
+                    f"{name!r} is not one of {', '.join(LIDAR_PICTURES)}",
                     key="edgefirst.lidar_images",
                 )
         if checked["val"] + checked["test"] > 1:
-            raise ConfigError("val and test are more than all", key="edgefirst.val")
+            raise ConfigError("the sum of val and test exceeds 1", key="edgefirst.val")
         return checked
 
     def ticks(self, job: Job) -> float:
@@ -100,7 +102,7 @@ class _DatasetPacker:
 
     def pack(self) -> Packed:
         options, disk = self._options, PosixDisk()
-        before = self._look_at_old()
+        before = self._read_existing()
         catalog = DatasetIndex.of([job.session for job in self._jobs], before)
         self._root.mkdir(FOLDER_MODE)
         counts: dict[str, int] = {}
@@ -121,28 +123,28 @@ class _DatasetPacker:
         written = {"sessions": len(catalog.kept) + len(catalog.new), "rows": rows}
         return Packed((self._name,), (), {"dataset": self._name, "frames": counts, **written})
 
-    def _look_at_old(self) -> Existing | None:
-        """What an older dataset says of itself; it must be of the same kind."""
+    def _read_existing(self) -> Existing | None:
+        """Read the older table, and check that it has the requested schema, container and masks."""
         if self._old is None:
             return None
         options, arrow = self._options, self._old / f"{self._name}.arrow"
         before = Existing.of(arrow)
         if before.schema != options["schema"]:
             raise ArchiveError(
-                f"{arrow}: cannot be added to: is of schema {before.schema}; "
-                f"say edgefirst.schema={before.schema}"
+                f"{arrow}: cannot be extended: its schema is {before.schema}; "
+                f"set edgefirst.schema={before.schema}"
             )
         wanted = self._place(self._old, options["container"])
         if not wanted.exists():
             other = FOLDER if options["container"] == ZIP else ZIP
             raise ArchiveError(
-                f"{self._old}: cannot be added to: has no {wanted.name} ({options['container']}); "
-                f"say edgefirst.container={other}"
+                f"{self._old}: cannot be extended: has no {wanted.name} ({options['container']}); "
+                f"set edgefirst.container={other}"
             )
         masks = {"binary": "binary", "classes": "class_index"}.get(options["masks"])
         written = before.metadata.get("mask_interpretation", "binary")
         if "mask" in before.columns and before.schema == CURRENT and masks not in (None, written):
-            raise ArchiveError(f"{arrow}: cannot be added to: its masks are {written}, not {masks}")
+            raise ArchiveError(f"{arrow}: cannot be extended: its masks are {written}, not {masks}")
         return before
 
     def _keep(self, container: Container, table: Table, catalog: DatasetIndex) -> None:

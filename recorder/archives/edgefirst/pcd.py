@@ -22,18 +22,18 @@ _TYPES = {"f": "F", "i": "I", "u": "U"}
 LIDAR = np.dtype([(name, "<f4") for name in ("x", "y", "z", "intensity")])
 """x, y, z in m; reflectivity as recorded, 0 to 255."""
 RADAR = np.dtype([(name, "<f4") for name in ("x", "y", "z", "speed", "power", "noise", "rcs")])
-"""x, y, z in m; radial speed in m/s, positive where the range grows; dB; dB; dB."""
+"""x, y, z in m; radial speed in m/s, positive for a growing range; power, noise and rcs in dB."""
 
 
 def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> memoryview:
-    """A binary PCD, unorganized, in an `aligned_buffer`.
+    """Encode a binary, unorganized PCD, in an `aligned_buffer`.
 
     Args:
         points: structured array [n] of scalar fields, little endian, packed.
-        viewpoint: f8 [4, 4], takes points to the frame of the vehicle; None: the identity.
+        viewpoint: f8 [4, 4], maps points to the vehicle's frame; None: the identity.
 
     Raises:
-        ArchiveError: a field's type is none of PCD's.
+        ArchiveError: PCD has no type for a field.
     """
     assert points.dtype.names is not None
     kinds = [points.dtype[name] for name in points.dtype.names]
@@ -61,7 +61,7 @@ def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> mem
 
 @functools.lru_cache(maxsize=16)
 def _place(pose: bytes) -> str:
-    """A viewpoint (f8 [4, 4]) as text; a sensor has the same in all its files."""
+    """A viewpoint (f8 [4, 4]) as text; cached, because a sensor's files share one viewpoint."""
     matrix = np.frombuffer(pose, np.float64).reshape(4, 4)
     x, y, z, w = quaternion_of_rotation(matrix[:3, :3]).tolist()
     return " ".join(f"{value:.9g}" for value in (*matrix[:3, 3].tolist(), w, x, y, z))

@@ -1,4 +1,4 @@
-"""A camera's samples: planned some at a time, made ahead by a few threads, written in order.
+"""Makes a camera's samples: planned in windows, made ahead by a few threads, written in order.
 
 ::
 
@@ -6,7 +6,7 @@
         window.write(container)
         window.index, window.t_ns, window.lidar_t_ns     # for the table
 
-A sweep or a frame of a radar that goes with several pictures is made once.
+A sweep or a radar frame that matches several pictures is made once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from recorder.archives.edgefirst.samples import Places, Thinning, nearest_all
 from recorder.archives.edgefirst.sensors import Made
 
 WINDOW = 24
-"""Pictures that are planned together; fewer where they become PNGs, which are held until then."""
+"""Number of pictures planned together; fewer for PNGs, which stay in memory until written."""
 _PNG_WINDOW = 4
 AHEAD = 1
-"""Windows that are made while one is written."""
+"""Number of windows that are made while one is written."""
 NONE = -1
-"""Stands for the index or the stamp of a sample that is not there."""
+"""Index or stamp of a missing sample."""
 
 Times = npt.NDArray[np.int64]
 Files = dict[str, Payload]
@@ -47,12 +47,12 @@ class Window:
     """Consecutive samples of a camera.
 
     Attributes:
-        index: int64 [n], of the pictures in their stream.
-        t_ns: int64 [n], their stamps.
-        lidar_t_ns: int64 [n], of the sweeps that go with them, or `NONE`.
-        places: where they were taken.
-        names: of the samples, ``SEQ/SEQ_000``.
-        files: for each sample, what gives (and waits for) contents by ending.
+        index: int64 [n], indices of the pictures in their stream.
+        t_ns: int64 [n], stamps of the pictures.
+        lidar_t_ns: int64 [n], stamps of the matching sweeps, or `NONE`.
+        places: position of each picture.
+        names: names of the samples, ``SEQ/SEQ_000``.
+        files: for each sample, functions that return (and wait for) contents by file ending.
     """
 
     index: Times
@@ -63,7 +63,7 @@ class Window:
     files: list[list[Callable[[], Files]]]
 
     def write(self, container: Container) -> None:
-        """Write all files; waits for those that are being made."""
+        """Write all files; waits for files that are still being made."""
         for name, t_ns, parts in zip(self.names, self.t_ns.tolist(), self.files, strict=True):
             for part in parts:
                 for ending, payload in part().items():
@@ -72,7 +72,7 @@ class Window:
 
 @dataclass(frozen=True)
 class _Part:
-    """What is made of one sample of a sensor, together with others."""
+    """The files of one sample of a sensor, in a batch that is made together."""
 
     made: Future[list[Made]]
     at: int
@@ -85,10 +85,10 @@ class _Part:
 
 
 class _Sensor:
-    """Has the files of a lidar's or a radar's samples made.
+    """Starts making the files of a lidar's or a radar's samples.
 
     Attributes:
-        missing: pictures with which none goes.
+        missing: number of pictures without a matching sample.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class _Sensor:
         self.missing = 0
 
     def begin(self, t_ns: Times) -> tuple[list[_Part | None], Times]:
-        """What goes with pictures of these stamps, and stamps of its own (or `NONE`)."""
+        """The matching parts for pictures of these stamps, and the parts' stamps (or `NONE`)."""
         stream, together = self.files.stream, self.files.BATCH
         nearest = nearest_all(stream, t_ns, self._tolerance_ns)
         self.missing += int(np.count_nonzero(nearest == NONE))
@@ -120,12 +120,12 @@ class Pipeline:
     """Makes a camera's samples.
 
     Args:
-        job: the session.
-        camera: whose pictures they are.
-        sequence: their name.
-        sensors: what goes with a picture.
-        places: where the vehicle was, if that is known.
-        pool: makes the files.
+        job: the session's job.
+        camera: the camera.
+        sequence: name of the camera's sequence.
+        sensors: files of the sensors that are matched to a picture.
+        places: positions of the vehicle; None where unknown.
+        pool: threads that make the files.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class Pipeline:
 
     @property
     def missing(self) -> dict[str, int]:
-        """By sensor: the number of samples that have none of it."""
+        """Number of samples without a match, by sensor."""
         return {sensor.files.name: sensor.missing for sensor in self._sensors if sensor.missing}
 
     def windows(self) -> Iterator[Window]:
-        """All samples; when some are given, the next ones are being made."""
+        """All samples; while a window is written, the next ones are being made."""
         chosen = self._thinning.choose(self._camera.stream)
         begun: deque[Window] = deque()
         size = _PNG_WINDOW if self._camera.recodes else WINDOW
@@ -161,7 +161,7 @@ class Pipeline:
         yield from begun
 
     def _begin(self, pictures: npt.NDArray[np.int64]) -> Window:
-        """Have the samples of pictures made: int64 [n, (index, stamp)]."""
+        """Start making the samples of pictures: int64 [n, (index, stamp)]."""
         index, t_ns = pictures.T
         lidar_t_ns = np.full(len(index), NONE)
         names = [f"{self._sequence}/{self._sequence}_{i:03d}" for i in index.tolist()]
@@ -191,7 +191,7 @@ class Pipeline:
         self, index: int, t_ns: int, place: Place | None, name: str
     ) -> Callable[[], Files]:
         make = partial(self._camera.make, index, t_ns, place, name)
-        # To copy a picture takes less than to have it copied.
+        # Copying a picture costs less than handing it to a thread.
         return self._pool.submit(make).result if self._camera.recodes else make
 
     def _depth(self, part: _Part) -> Files:

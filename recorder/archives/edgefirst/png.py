@@ -1,7 +1,7 @@
 """PNG files (W3C, "Portable Network Graphics", third edition): grey pictures of any depth.
 
-A radar cube is a grid of pictures: a column per receiver, a row per sequence (transmitter); each
-cell has a line per range bin, and two values for each Doppler bin, real and imaginary part.
+A radar cube is stored as a grid of cells: a column per receiver, a row per sequence (transmitter).
+Each cell has a line per range bin, and two values per Doppler bin, real and imaginary part.
 The values are int16 plus 32768.
 
 ::
@@ -29,12 +29,12 @@ MAGIC = b"\x89PNG\r\n\x1a\n"
 _GREY = 0
 _SHIFT = 0x8000
 _ZLIB = b"\x78\x01"  # RFC 1950: deflate, a window of 32 KiB, the fastest level
-_STORED = struct.Struct("<?HH")  # RFC 1951, 3.2.4: whether it is the last; size, and inverted
+_STORED = struct.Struct("<?HH")  # RFC 1951, 3.2.4: last block; size, and its complement
 _LONGEST = 0xFFFF
 
 
 def cube_picture(cube: npt.NDArray[np.int16]) -> npt.NDArray[np.uint16]:
-    """A cube, int16 [sequence, rx, range, doppler, 2], as its picture.
+    """Convert a cube, int16 [sequence, rx, range, doppler, 2], to its picture.
 
     Returns:
         uint16 [sequence * range, rx * doppler * 2].
@@ -51,11 +51,11 @@ def cube_of_picture(
     """The inverse of `cube_picture`.
 
     Raises:
-        ArchiveError: the picture cannot be divided so.
+        ArchiveError: the picture cannot be divided into that many cells.
     """
     height, width = picture.shape
     if height % sequences or width % (receivers * 2):
-        raise ArchiveError(f"{width}x{height} is no grid of {receivers}x{sequences} cells")
+        raise ArchiveError(f"{width}x{height} is not a grid of {receivers}x{sequences} cells")
     shape = (sequences, height // sequences, receivers, width // receivers // 2, 2)
     values = (picture ^ np.uint16(_SHIFT)).view(np.int16).reshape(shape)
     return np.ascontiguousarray(values.transpose(0, 2, 1, 3, 4))
@@ -68,13 +68,13 @@ def encode_png(
     bits: int | None = None,
     text: Mapping[str, str] | None = None,
 ) -> bytes:
-    """A grey picture, losslessly.
+    """Encode a grey picture losslessly.
 
     Args:
         picture: u1 or u2 [height, width].
-        level: of zlib.
-        bits: 1 stores non-zero values as white; else the picture's own depth.
-        text: Latin-1 keywords and texts that go along.
+        level: compression level of zlib.
+        bits: 1 stores non-zero values as white; None stores the picture's own depth.
+        text: Latin-1 keywords and texts to store in the file.
     """
     height, width = picture.shape
     if bits == 1:
@@ -92,11 +92,11 @@ def encode_png(
 
 
 def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = None) -> Payload:
-    """A grey picture that is not compressed: in an `aligned_buffer`, with its CRC.
+    """Encode a grey picture without compression, in an `aligned_buffer`, with its CRC.
 
     Args:
         picture: u1 or u2 [height, width].
-        text: Latin-1 keywords and texts that go along.
+        text: Latin-1 keywords and texts to store in the file.
     """
     height, width = picture.shape
     rows = _rows(picture)
@@ -121,10 +121,10 @@ def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = No
 
 
 def _store(rows: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> int:
-    """Put rows without a filter into blocks of deflate that are not compressed.
+    """Write rows without a filter into uncompressed blocks of deflate.
 
     Returns:
-        the Adler-32 of what the blocks hold.
+        the Adler-32 of the blocks' contents.
     """
     height, width = rows.shape
     line, most = 1 + width, _LONGEST // (1 + width)
@@ -146,25 +146,25 @@ def _store(rows: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> int:
 
 
 def insert_exif(png: bytes, exif: bytes) -> bytes:
-    """Add EXIF (a TIFF structure) to a PNG, before its data.
+    """Add EXIF (a TIFF structure) to a PNG, before its image data.
 
     Raises:
-        ArchiveError: it is no PNG.
+        ArchiveError: the input is not a PNG.
     """
     if not png.startswith(MAGIC):
-        raise ArchiveError("is no PNG")
-    first = len(MAGIC) + 25  # behind IHDR, which is always so long
+        raise ArchiveError("is not a PNG")
+    first = len(MAGIC) + 25  # the end of IHDR, whose size is constant
     return png[:first] + _chunk(b"eXIf", exif) + png[first:]
 
 
 def _rows(picture: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Its bytes as PNG has them, [height, bytes of a row]."""
+    """The picture's bytes in PNG's order, [height, bytes of a row]."""
     values = picture.astype(picture.dtype.newbyteorder(">"), copy=False)
     return np.ascontiguousarray(values).view(np.uint8).reshape(len(picture), -1)
 
 
 def _head(width: int, height: int, bits: int, text: Mapping[str, str] | None) -> bytes:
-    """What stands before the data."""
+    """The chunks before the image data."""
     parts = [MAGIC, _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, _GREY, 0, 0, 0))]
     for keyword, value in (text or {}).items():
         parts.append(_chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + value.encode("latin-1")))

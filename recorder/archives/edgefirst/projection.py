@@ -1,7 +1,7 @@
-"""Points in a camera's pictures, by its calibrated model.
+"""Projects points into a camera's pictures, by its calibrated model.
 
-Pixel (0, 0) is the middle of the upper left pixel.  OpenCV's models are those of its "Camera
-Calibration and 3D Reconstruction"; an F-theta camera maps the angle from its axis to a distance
+Pixel (0, 0) is the centre of the upper left pixel.  OpenCV's models are those of its "Camera
+Calibration and 3D Reconstruction".  An F-theta camera maps the angle from its axis to a distance
 from its centre by a polynomial.
 """
 
@@ -18,7 +18,7 @@ from recorder.processing.calibration import Calibration
 from recorder.processing.geometry import Floats
 
 _NEAREST_M = 0.05
-_MARGIN = 1.3  # of the picture's extent, beyond which a lens is not believed
+_MARGIN = 1.3  # of the picture's extent; beyond it the lens model is not valid
 _TABLE = 512
 
 
@@ -26,11 +26,11 @@ class Projection:
     """A camera's model.
 
     Args:
-        calibration: that has one for the camera.
-        name: the camera.
+        calibration: a calibration with a model of the camera.
+        name: name of the camera.
 
     Raises:
-        ConfigError: a parameter is missing or no number; names file and key.
+        ConfigError: a parameter is missing or not a number; the message names file and key.
     """
 
     def __init__(self, calibration: Calibration, name: str) -> None:
@@ -45,7 +45,7 @@ class Projection:
         for key in ("fx", "fy"):
             if self._lens.get(key, 1.0) <= 0:
                 raise calibration.error(f"{self._key}.{key}", "needs a number above 0")
-        self._bent = {
+        self._distortion = {
             key: self._number(key, 0.0)
             for key in ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4")
         }
@@ -55,20 +55,20 @@ class Projection:
 
     @property
     def focal_px(self) -> float:
-        """Focal length in pixels, in the middle of the picture."""
+        """Focal length in pixels, at the picture's centre."""
         if self._table is not None:
             angles, distances = self._table
             return float((distances[1] - distances[0]) / (angles[1] - angles[0]))
         return self._lens["fx"]
 
     def pixels(self, points: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Where points of the camera's frame (z forward) appear.
+        """Pixels of points of the camera's frame (z forward).
 
         Args:
             points: f8 [n, 3], m.
 
         Returns:
-            f8 [n, 2], and which of them lie before the camera and within its picture.
+            f8 [n, 2], and which points lie in front of the camera and within its picture.
         """
         depth, radius = points[:, 2], np.hypot(points[:, 0], points[:, 1])
         seen = (depth > _NEAREST_M) & (np.arctan2(radius, depth) <= self._max_angle)
@@ -84,10 +84,10 @@ class Projection:
         return places, seen
 
     def _pinhole(self, points: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        lens, k = self._lens, self._bent
+        lens, k = self._lens, self._distortion
         x, y = points[:, 0] / points[:, 2], points[:, 1] / points[:, 2]
         width, height = self.size
-        # A polynomial that bends back far outside of the picture must not bring points into it.
+        # A polynomial that bends back far outside of the picture must not move points into it.
         good = np.abs(x) <= _MARGIN * max(lens["cx"], width - lens["cx"]) / lens["fx"]
         good &= np.abs(y) <= _MARGIN * max(lens["cy"], height - lens["cy"]) / lens["fy"]
         r2 = x * x + y * y
@@ -100,7 +100,7 @@ class Projection:
         return places, good & (radial > 0)
 
     def _fisheye(self, points: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        lens, k = self._lens, self._bent
+        lens, k = self._lens, self._distortion
         radius = np.hypot(points[:, 0], points[:, 1])
         angle = np.arctan2(radius, points[:, 2])
         a2 = angle * angle
@@ -127,7 +127,7 @@ class Projection:
         return places, np.isfinite(distance)
 
     def _ftheta_table(self) -> tuple[Floats, Floats]:
-        """Angles, rising, and distances from the centre in pixels."""
+        """Rising angles, and their distances from the centre in pixels."""
         forward, back = self._list("angle_to_pixel"), self._list("pixel_to_angle")
         if forward and (not back or self._parameters.get("reference") == "angle_to_pixel"):
             angles = np.linspace(0.0, self._max_angle, _TABLE)
@@ -164,7 +164,7 @@ class Projection:
 
 
 def _polynomial(terms: list[float], at: Floats) -> Floats:
-    """Its values; the term of degree 0 comes first."""
+    """Values of a polynomial; the term of degree 0 comes first."""
     values = np.zeros_like(at)
     for term in reversed(terms):
         values = values * at + term
@@ -172,7 +172,7 @@ def _polynomial(terms: list[float], at: Floats) -> Floats:
 
 
 def depth_picture(places: Floats, depth_m: Floats, size: tuple[int, int]) -> npt.NDArray[np.uint16]:
-    """The nearest of the points in each pixel, u2 [height, width], in 1/256 m; 0: none.
+    """The nearest point of each pixel, u2 [height, width], in 1/256 m; 0: no point.
 
     Args:
         places: f8 [n, 2], within the picture.
@@ -189,5 +189,5 @@ def depth_picture(places: Floats, depth_m: Floats, size: tuple[int, int]) -> npt
 
 
 def in_steps(metres: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
-    """Distances as u2 in 1/256 m, of 255.996 m at the most; 0 stays 0."""
+    """Distances as u2 in 1/256 m, at most 255.996 m; 0 stays 0."""
     return np.asarray(np.clip(np.rint(metres * 256.0), 0, 65_535).astype(np.uint16))

@@ -1,4 +1,4 @@
-"""What a radar gives to samples: ``.radar.pcd`` and ``.radar.png``."""
+"""A radar's files of samples: ``.radar.pcd`` and ``.radar.png``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from recorder.session.stream import Stream
 
 
 class RadarFiles:
-    """``.radar.pcd`` and ``.radar.png`` of a radar's frames.  Safe for several threads.
+    """Makes ``.radar.pcd`` and ``.radar.png`` of a radar's frames.  Safe for several threads.
 
     Attributes:
-        BATCH: frames that are best made together.
-        cut: values of cubes that did not fit into int16.
-        incomplete: frames that lack packets.
+        BATCH: number of frames that are best made together.
+        cut: number of cube values that were clipped to int16.
+        incomplete: number of frames that lack packets.
     """
 
     BATCH = 8
@@ -66,7 +66,7 @@ class RadarFiles:
         }
 
     def describe(self) -> dict[str, Any]:
-        """What the dataset's metadata say of the cubes."""
+        """The radar's entry in the dataset's metadata."""
         values: dict[str, Any] = json.loads(self._text["radar cube"])
         return {
             "name": self.name,
@@ -75,7 +75,7 @@ class RadarFiles:
         }
 
     def make(self, indices: Sequence[int]) -> list[Made]:
-        """The files of some frames; `BATCH` together cost less than one by one."""
+        """The files of some frames; `BATCH` frames together cost less than one by one."""
         spectra, pictures = [], []
         for index in indices:
             with self._job.at(self.name, index):
@@ -111,7 +111,7 @@ class RadarFiles:
         return Payload(encode_pcd(points, self.pose))
 
     def remarks(self) -> list[str]:
-        """What was odd, one sentence each."""
+        """Oddities of the radar, one sentence each."""
         lines = []
         if self.cut:
             lines.append(f"{self.cut} values of its cubes were cut: edgefirst.radar_gain is high")
@@ -125,7 +125,7 @@ def radar_points(found: Detections, rcs_db: float) -> npt.NDArray[Any]:
 
     Args:
         found: the detections.
-        rcs_db: power of a target of 1 m2 in 1 m, dB above one step of the converter squared.
+        rcs_db: power of a target of 1 m2 at 1 m, dB above one step of the converter squared.
     """
     points = np.empty(len(found), RADAR)
     for axis, name in enumerate(("x", "y", "z")):

@@ -1,4 +1,4 @@
-"""Rows of the table: a sample's own values, once per annotation."""
+"""Rows of the table: a sample's own values, repeated for each annotation."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from recorder.session.stream import Stream
 Indices = npt.NDArray[np.int64]
 BINARY, CLASSES = "binary", "classes"
 _SAME_NS = 5_000_000
-"""By so much at most a segmentation's stamp is off its picture's."""
+"""Largest time between a segmentation and its picture."""
 
 
 class RowMaker:
-    """Makes the rows of a camera's samples, which come in order.
+    """Makes the rows of a camera's samples, in the order of the samples.
 
     Args:
-        job: with the options ``schema`` and ``masks``.
-        camera: whose pictures they are.
-        sequence: their name.
-        base: name of the session's sequences without the camera's.
-        poses: of the rig; None where nothing is known.
-        tolerance_ns: how far boxes in space may be from a sample.
+        job: the session's job, with the options ``schema`` and ``masks``.
+        camera: the camera.
+        sequence: name of the camera's sequence.
+        base: name of the session's sequences without the camera's name.
+        poses: poses of the rig; None where they are unknown.
+        tolerance_ns: largest time between a sample and its cuboids.
 
     Attributes:
-        classes: number of values in masks of classes.
+        classes: number of values in class masks.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class RowMaker:
         groups: Sequence[str | None],
         places: Sequence[Place | None],
     ) -> None:
-        """Add the rows of the samples that come next, n in number.
+        """Add the rows of the next n samples.
 
         Args:
-            table: where to.
-            index: of the pictures, int64 [n], which are the samples' frame numbers.
-            t_ns: their stamps, int64 [n].
-            lidar_t_ns: of the sweeps that go with them, int64 [n], boxes in space are of that
-                time; -1 where there is none.
-            groups: of the split.
-            places: where they were taken.
+            table: the table to write to.
+            index: int64 [n], indices of the pictures, stored as the samples' frame numbers.
+            t_ns: int64 [n], stamps of the pictures.
+            lidar_t_ns: int64 [n], stamps of the matching sweeps, at which cuboids are looked up;
+                -1 without a sweep.
+            groups: group of each sample in the split.
+            places: position of each picture.
         """
         if not len(index):
             return
@@ -121,7 +121,7 @@ class RowMaker:
         return poses, known.tolist(), yaw_pitch_roll(poses).tolist()
 
     def _annotations(self, index: int, t_ns: int, pose: Floats | None) -> list[Annotation]:
-        """Labels of the picture and boxes in space; those of one track are one row."""
+        """Labels and cuboids of a picture; labels and boxes of one track share a row."""
         in_space = self._cuboids.at(t_ns, pose)
         if self._boxes is None:
             return in_space
@@ -144,7 +144,7 @@ class RowMaker:
         return rows
 
     def _masks(self) -> Iterator[Annotation]:
-        """Masks that hold for all pictures: regions not to be looked at."""
+        """Masks that are valid for all pictures: regions to exclude."""
         if self._job.options["masks"] != BINARY:
             return
         for name, mask in camera_masks(self._job, self._camera.name, self._camera.size).items():
@@ -176,7 +176,7 @@ class RowMaker:
         return stream
 
     def _segments_at(self, index: Indices, t_ns: Times) -> list[int] | None:
-        """Which segmentations go with pictures; -1: none."""
+        """Indices of the segmentations of pictures; -1 without a segmentation."""
         if self._segments is None:
             return None
         if self._segments.has_times:
@@ -194,7 +194,7 @@ class RowMaker:
         return [Annotation(mask=encode_png(np.ascontiguousarray(classes)))]
 
     def reported(self) -> list[str]:
-        """What was odd, one sentence each; after the last sample."""
+        """Oddities of the labels, one sentence each; call after the last sample."""
         lines = []
         if self._boxes is not None:
             self._boxes.finish()

@@ -1,4 +1,4 @@
-"""Which pictures become samples, and which sample of another sensor goes with one."""
+"""Chooses the pictures that become samples, and the nearest sample of another sensor for each."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from recorder.processing.poses import Block, PoseSource, Times
 from recorder.session.stream import Stream
 
 _SLACK = 0.1
-"""Of a period: by so much early, and by no more than half of the way from the picture before, a
-picture still is the one that is due."""
+"""Share of a period by which a picture may be early and still count as the one that is due.  The
+picture may not be early by more than half of the time since the previous picture."""
 _LONGEST_GAP_NS = 1_000_000_000
 _HELD_NS = 100_000_000
 
 
 @dataclass(frozen=True)
 class Thinning:
-    """Which pictures of a stream are taken.
+    """Chooses pictures of a stream.
 
     Attributes:
-        every: those whose index this divides.
-        max_rate_hz: no more than so many in a second, evenly; None: all.
+        every: takes the pictures whose index is divisible by this number.
+        max_rate_hz: largest rate of the pictures, evenly spaced; None: all pictures.
     """
 
     every: int = 1
     max_rate_hz: float | None = None
 
     def choose(self, stream: Stream) -> Iterator[tuple[int, int]]:
-        """Index and stamp (ns) of each picture that is taken."""
+        """Index and stamp (ns) of each chosen picture."""
         period_ns = round(1e9 / self.max_rate_hz) if self.max_rate_hz else 0
         due: int | None = None
         before_ns = 0
@@ -50,20 +50,20 @@ class Thinning:
 
 
 def nearest_all(stream: Stream, t_ns: Times, tolerance_ns: int) -> npt.NDArray[np.int64]:
-    """The samples of a stream that are nearest to times, chosen as by `Stream.at`.
+    """The samples of a stream that are nearest to given times, as chosen by `Stream.at`.
 
     Args:
-        stream: has times.
+        stream: a stream with times.
         t_ns: int64 [n].
-        tolerance_ns: how far off a sample may be.
+        tolerance_ns: largest distance in time of a sample.
 
     Returns:
-        Their indices, int64 [n]; -1 where none is near enough.
+        indices of the samples, int64 [n]; -1 where no sample is near enough.
     """
     times, order = stream.t_ns, None
     if not len(times):
         return np.full(len(t_ns), -1)
-    if (times[1:] < times[:-1]).any():  # a trace whose clock was set back
+    if (times[1:] < times[:-1]).any():  # a trace during which the clock was set back
         order = np.argsort(times, kind="stable")
         times = times[order]
     after = np.searchsorted(times, t_ns)
@@ -75,10 +75,10 @@ def nearest_all(stream: Stream, t_ns: Times, tolerance_ns: int) -> npt.NDArray[n
 
 
 class PoseWalk:
-    """Poses of the rig at rising times, from a source that gives them block by block.
+    """Poses of the rig at rising times, from a source that yields blocks.
 
     Attributes:
-        unknown: number of times that were asked for and have none.
+        unknown: number of requested times without a pose.
     """
 
     def __init__(self, source: PoseSource) -> None:
@@ -89,10 +89,11 @@ class PoseWalk:
     def at(self, t_ns: Times) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Poses, f8 [n, 4, 4], rig to world, and which of them are known, bool [n].
 
-        Those are not that are more than 0.1 s before the first or after the last pose, or between
-        two that are more than a second apart.
+        A pose is unknown more than 0.1 s before the first or after the last pose, and between two
+        poses that are more than a second apart.
 
         Args:
+            t_ns: int64 [n], rising, also from call to call.
             t_ns: int64 [n], rising from call to call, too.
         """
         poses, known = np.zeros((len(t_ns), 4, 4)), np.zeros(len(t_ns), np.bool_)
@@ -100,7 +101,7 @@ class PoseWalk:
         while start < len(t_ns) and (block := self._reach(int(t_ns[start]))) is not None:
             times, around = block
             stop = int(np.searchsorted(t_ns, times[-1], side="right"))
-            if stop <= start:  # behind the last pose of all
+            if stop <= start:  # after the last pose of the source
                 stop = len(t_ns)
             wanted = t_ns[start:stop]
             known[start:stop] = _near(times, wanted)
@@ -110,9 +111,9 @@ class PoseWalk:
         return poses, known
 
     def _reach(self, t_ns: int) -> Block | None:
-        """The first block that ends at a time or later, else the last one; None: there is none.
+        """The first block that ends at a time or later, else the last one; None without blocks.
 
-        It begins with the last pose of the block before.
+        The block begins with the last pose of the previous block.
         """
         while self._known is None or self._known[0][-1] < t_ns:
             block = next(self._blocks, None)
@@ -129,7 +130,7 @@ class PoseWalk:
 
 
 def _near(times: Times, t_ns: Times) -> npt.NDArray[np.bool_]:
-    """Which of the times wanted are near enough to those of poses."""
+    """Whether each wanted time is near enough to the times of poses."""
     held = np.abs(np.clip(t_ns, times[0], times[-1]) - t_ns) <= _HELD_NS
     gaps = np.diff(times, prepend=times[0])
     gap = gaps[np.minimum(np.searchsorted(times, t_ns), len(times) - 1)]
@@ -139,16 +140,16 @@ def _near(times: Times, t_ns: Times) -> npt.NDArray[np.bool_]:
 
 
 class Places:
-    """Latitude, longitude and height from a satellite receiver's stream."""
+    """Latitude, longitude and height from a stream of a satellite receiver."""
 
     def __init__(self, stream: Stream, channel: str) -> None:
         self.name = stream.name
         self._stream, self._channel = stream, channel
 
     def at(self, t_ns: int) -> tuple[float, float, float | None] | None:
-        """Degrees, degrees, metres at a time; between fixes linearly.
+        """Latitude and longitude in degrees and height in m, interpolated between two fixes.
 
-        None where the fixes around are more than two seconds apart or no fixes.
+        None where the two fixes are more than two seconds apart, or one of them is invalid.
         """
         times = self._stream.t_ns
         after = int(np.clip(np.searchsorted(times, t_ns), 1, max(1, len(times) - 1)))

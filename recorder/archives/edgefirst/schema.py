@@ -1,8 +1,8 @@
-"""The columns of an EdgeFirst table, in the client's present schema and in the mission's.
+"""The columns of an EdgeFirst table, in the client's current schema and in the mission's schema.
 
-``2026.10`` is what the client writes: 2026.04 of DATASET_FORMAT.md with ``ignore``, ``exclude``,
+The client writes ``2026.10``: 2026.04 of DATASET_FORMAT.md with ``ignore``, ``exclude``,
 ``truncation`` and ``occlusion``, and ``iscrowd`` as a mirror of ``ignore``.  ``mission`` is the
-older document's.  Rows wait in the form of `SPOOL` until all are known.
+schema of the older document.  Rows are spooled in `spool_schema` until all rows are known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CURRENT, MISSION = "2026.10", "mission"
 
 
 def require_packages() -> None:
-    """UsageError that names the extra, where a package is not installed."""
+    """Raise a UsageError that names the extra if a package is not installed."""
     for package, name in ((pa, "pyarrow"), (zlib, "zlib-ng")):
         if package is None:
             raise UsageError(
@@ -50,7 +50,7 @@ def _array(kind: Any, length: int) -> Any:
 
 
 def spool_schema() -> Any:
-    """Rows while they are gathered: all columns, categories as texts.
+    """Schema of rows while they are spooled: all columns, categories as text.
 
     ``polygon`` rings of x, y; ``location`` latitude, longitude; ``pose`` yaw, pitch, roll in
     degrees; ``box3d`` centre, then extents along x, y, z in m.
@@ -82,11 +82,11 @@ def spool_schema() -> Any:
 
 
 def final_schema(kind: str, present: Sequence[str], categories: Mapping[str, Sequence[str]]) -> Any:
-    """The table's own schema.
+    """The schema of the finished table.
 
     Args:
         kind: `CURRENT` or `MISSION`.
-        present: names of the columns that hold anything.
+        present: names of the columns that contain a value.
         categories: values of ``label``, ``group`` and ``name``.
     """
     fields = _current_fields() if kind == CURRENT else _mission_fields(categories)
@@ -138,14 +138,14 @@ def _mission_fields(categories: Mapping[str, Sequence[str]]) -> list[Any]:
 
 
 def _categorical(name: str, index: Any, space: str, physical: str) -> Any:
-    """A dictionary that polars takes for a Categorical of that name and physical type."""
+    """A dictionary that polars reads as a Categorical of that name and physical type."""
     reported = "".join(f"{len(part)};{part}" for part in (space, space)) + f"{physical};"
     kind = pa.dictionary(index, pa.string_view())
     return pa.field(name, kind, metadata={"_PL_CATEGORICAL2": reported})
 
 
 def _enum(name: str, values: Sequence[str]) -> Any:
-    """A dictionary that polars takes for an Enum of these values."""
+    """A dictionary that polars reads as an Enum of these values."""
     index = pa.uint8() if len(values) < 256 else pa.uint16()
     reported = "".join(f"{len(value.encode())};{value}" for value in values)
     kind = pa.dictionary(index, pa.string_view(), ordered=True)
@@ -153,13 +153,13 @@ def _enum(name: str, values: Sequence[str]) -> Any:
 
 
 def to_final(batch: Any, schema: Any, values: Mapping[str, Any], indices: Any) -> Any:
-    """A batch of the spool in a table's own schema.
+    """Convert a batch of the spool to a table's schema.
 
     Args:
         batch: in `spool_schema`.
         schema: from `final_schema`.
-        values: arrays of the categories of dictionary columns, the same at every call.
-        indices: label to ``label_index``, for rows that have none.
+        values: arrays of the categories of dictionary columns, the same in every call.
+        indices: label to ``label_index``, for rows without an index.
     """
     mission = schema.field("name").type != pa.string_view()
     columns = []
@@ -184,10 +184,10 @@ def to_final(batch: Any, schema: Any, values: Mapping[str, Any], indices: Any) -
 
 
 def to_spool(batch: Any) -> Any:
-    """A batch of a table's own schema in that of the spool.
+    """Convert a batch in a table's schema to the schema of the spool.
 
     Raises:
-        KeyError: it has a column that none of ours is.
+        KeyError: the spool has no column of that name.
     """
     schema, mission = spool_schema(), pa.types.is_dictionary(batch.schema.field("name").type)
     given = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -207,7 +207,7 @@ def to_spool(batch: Any) -> Any:
         if column is None:
             column = pa.nulls(batch.num_rows, field.type)
         if pa.types.is_dictionary(column.type):
-            words = column.dictionary.cast(field.type)  # views can be looked up by few functions
+            words = column.dictionary.cast(field.type)  # few functions support string views
             column = pa.DictionaryArray.from_arrays(column.indices, words).dictionary_decode()
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.record_batch(columns, schema=schema)
@@ -225,7 +225,7 @@ def _reordered(column: Any, order: Sequence[int]) -> Any:
 
 
 def flat_polygon(rings: Sequence[Sequence[float]] | None) -> list[float] | None:
-    """Rings one behind the other, NaN between them."""
+    """Concatenate rings, separated by NaN."""
     if rings is None:
         return None
     flat: list[float] = []

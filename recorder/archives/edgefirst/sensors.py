@@ -1,4 +1,4 @@
-"""What the sensors of a session give to a sample: files, made once each and by several threads."""
+"""A sensor's contribution to a sample: files, which several threads make once each."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Made:
     """Files of one sample of a sensor.
 
     Attributes:
-        files: by ending.
-        points: f4 [n, 3] in the rig, of a lidar whose points are to be projected.
+        files: contents by file ending.
+        points: f4 [n, 3] in the rig's frame, for a lidar whose points are projected.
     """
 
     files: dict[str, Payload]
@@ -27,5 +27,5 @@ class Made:
 
 
 def xyz(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Places of points with fields x, y and z, f4 [n, 3]."""
+    """Positions of points with fields x, y and z, f4 [n, 3]."""
     return np.stack([points["x"], points["y"], points["z"]], axis=1)

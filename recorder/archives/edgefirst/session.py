@@ -1,4 +1,4 @@
-"""One session's samples, sequence by sequence, in bounded memory."""
+"""Packs one session's samples, sequence by sequence, in bounded memory."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class SessionPacker:
     """Packs one session into a dataset.
 
     Args:
-        job: the session.
-        entry: its names; what is found out about it goes there.
-        container: for the files.
-        table: for the rows.
+        job: the session's job.
+        entry: names of the session's sequences; the packer adds facts about the session.
+        container: container of the files.
+        table: table of the rows.
     """
 
     def __init__(self, job: Job, entry: Entry, container: Container, table: Table) -> None:
@@ -50,13 +50,13 @@ class SessionPacker:
         )
 
     def pack(self) -> dict[str, int]:
-        """Pack it; returns the number of samples of each sequence.
+        """Pack the session; returns the number of samples of each sequence.
 
         Raises:
-            ArchiveError: it has no picture.
+            ArchiveError: the session has no picture.
         """
         job = self._job
-        cameras = self._look()
+        cameras = self._find_streams()
         self._places = find_places(
             [s for s in job.session.streams.values() if not s.name.startswith("_")]
         )
@@ -76,8 +76,8 @@ class SessionPacker:
         self._entry.facts |= self._facts(counts)
         return counts
 
-    def _look(self) -> list[CameraFiles]:
-        """Find what there is to pack."""
+    def _find_streams(self) -> list[CameraFiles]:
+        """Find the streams to pack; note the streams that are left out."""
         job, session = self._job, self._job.session
         job.note_absent()
         found: dict[str, list[Stream]] = {"camera": [], "lidar": [], "radar": []}
@@ -94,7 +94,7 @@ class SessionPacker:
         if not found["camera"]:
             there = ", ".join(s.name for s in found["lidar"] + found["radar"])
             raise ArchiveError(
-                f"{session.path}: has no picture, and a sample is one"
+                f"{session.path}: has no picture, but each sample needs one"
                 + (f"; it has only {there}" if there else "")
             )
         if job.calibration.path is None:
@@ -118,11 +118,11 @@ class SessionPacker:
         if radar := self._chosen("radar", found["radar"]):
             with job.at(radar.name):
                 self._radar = RadarFiles(job, radar)
-        self._look_at_losses()
+        self._note_losses()
         return cameras
 
     def _chosen(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
-        """The sensor of a kind: the one that was asked for, else the first."""
+        """The requested sensor of a kind, or the first one by default."""
         job, wanted = self._job, self._job.options[kind]
         if wanted is not None:
             for stream in streams:
@@ -139,7 +139,7 @@ class SessionPacker:
             )
         return streams[0]
 
-    def _look_at_losses(self) -> None:
+    def _note_losses(self) -> None:
         session = self._job.session
         lost: dict[str, Any] = {}
         for name, events in lost_events(session.events()).items():
@@ -180,10 +180,10 @@ class SessionPacker:
             reported_index = last
             count += len(window.index)
         job.advance(len(camera.stream) - 1 - reported_index)
-        self._say(camera, rows, pipeline.missing, count)
+        self._note_samples(camera, rows, pipeline.missing, count)
         return count
 
-    def _say(
+    def _note_samples(
         self, camera: CameraFiles, rows: RowMaker, missing_of: Mapping[str, int], count: int
     ) -> None:
         job = self._job
@@ -224,11 +224,11 @@ def is_camera(stream: Stream) -> bool:
 
 
 def class_names(before: Existing | None, new: Sequence[Entry]) -> dict[str, str]:
-    """Entries of the file metadata that say what values of masks of classes mean.
+    """Entries of the file metadata that name the values of class masks.
 
     Args:
-        before: an older table that is added to.
-        new: the sessions that are packed now; ``classes`` of their facts is the number of values.
+        before: an older table that is extended.
+        new: the sessions that are packed now; their fact ``classes`` is the number of values.
     """
     known: list[str] = []
     if before is not None and before.metadata.get("mask_interpretation") == "class_index":

@@ -1,8 +1,8 @@
-"""Which samples are for training, validation and testing.
+"""Assigns samples to training, validation and testing.
 
-Whole sequences, or blocks of time of one, fall to a group by a hash of their name: that needs no
-knowledge of the rest of the dataset, so that no sample ever changes its group because others are
-added, and anybody can tell it again.  All cameras of a session fall alike.
+A hash of a name assigns whole sequences, or blocks of time, to a group.  The hash does not depend
+on the rest of the dataset: adding samples never moves a sample to another group, and anybody can
+compute the group again.  All cameras of a session get the same group.
 
     share = first 8 bytes of SHA-256 of KEY, big endian, / 2**64
     test if share < TEST, val if share < TEST + VAL, else train
@@ -22,13 +22,13 @@ GROUPS = (TRAIN, VAL, TEST)
 
 @dataclass(frozen=True)
 class Split:
-    """The rule.
+    """The rule of the split.
 
     Attributes:
         by: ``sequence``, ``block`` or ``none``.
-        val, test: shares of these groups, 0 to 1; the rest is for training.
+        val, test: shares of these groups, 0 to 1; the remaining samples are for training.
         block_ns: length of a block.
-        seed: any text; another one gives another split.
+        seed: any text; a different seed gives a different split.
     """
 
     by: str = "sequence"
@@ -38,11 +38,11 @@ class Split:
     seed: str = ""
 
     def group(self, sequence: str, since_start_ns: int) -> str | None:
-        """The group of a sample; None where samples have none.
+        """The group of a sample; None without a split.
 
         Args:
-            sequence: name of the session's sequence, without the camera's.
-            since_start_ns: from the session's start to the sample.
+            sequence: name of the session's sequence, without the camera's name.
+            since_start_ns: time from the session's start to the sample.
         """
         if self.by == "none":
             return None

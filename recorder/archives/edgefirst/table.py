@@ -7,8 +7,8 @@
         table.add(sample, annotations)        # Sample, Sequence[Annotation]
         table.finish(folder / "name.arrow", {"recorder": "..."})
 
-Rows wait in a file of their own: which columns hold anything and which labels there are is known
-only at the end, and a column without a value is left out.
+Rows are spooled in a separate file, because the labels and the columns with a value are known only
+at the end.  A column without a value is left out.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from recorder.contract.closing import Closing
 from recorder.formats.disk import make_empty
 
 ROWS = 4096
-"""Rows of a batch, at most."""
+"""Largest number of rows of a batch."""
 MASK_BYTES = 16 << 20
-"""Of the masks of a batch; the sample that goes beyond is the last."""
+"""Bytes of masks after which a batch ends."""
 MOST_LABELS, MOST_GROUPS = 0xFFFF, 0xFF
 LABELS = "label_indices"
-"""Entry of a mission file's metadata: index by label, as ``category_metadata`` has it elsewhere."""
+"""Entry of a mission file's metadata: index by label; other files use ``category_metadata``."""
 _ALWAYS = ("name", "frame")
-Told = TypeVar("Told", dict[str, Any], list[Any])
+Entries = TypeVar("Entries", dict[str, Any], list[Any])
 
 
 @dataclass(slots=True)
 class Sample:
-    """What all rows of a sample have; attributes are columns of `spool_schema`."""
+    """Values that all rows of a sample share; attributes are columns of `spool_schema`."""
 
     name: str
     frame: int
@@ -63,7 +63,7 @@ class Sample:
 
 @dataclass(slots=True, eq=False)
 class Annotation:
-    """What a row has of its own; several samples may share one.
+    """Values of one row; several samples may share an annotation.
 
     Attributes are columns of `spool_schema`; polygons and boxes of pictures are shares of the
     picture's size.
@@ -82,19 +82,19 @@ class Annotation:
 
 _SAMPLE = {one.name: one.name for one in fields(Sample)}
 _ANNOTATION = {one.name: one.name for one in fields(Annotation)} | {"iscrowd": "ignore"}
-"""Attribute by column; one of them is a deprecated mirror of another."""
+"""Attribute by column; the column ``iscrowd`` is a deprecated mirror of ``ignore``."""
 _NOTHING = (Annotation(),)
 
 
 @dataclass(frozen=True)
 class Existing:
-    """What an older table says of itself.
+    """Metadata of an older table.
 
     Attributes:
         schema: `CURRENT` or `MISSION`.
-        metadata: of the file.
-        columns: their names.
-        path: its file.
+        metadata: metadata of the file.
+        columns: names of the columns.
+        path: path of the file.
         sequences: names of all samples' sequences.
     """
 
@@ -106,7 +106,7 @@ class Existing:
 
     @classmethod
     def of(cls, path: Path) -> Existing:
-        """Read it; ArchiveError where it is no table of one of the two schemas."""
+        """Read the metadata; ArchiveError where the file has neither schema."""
         try:
             with pa.OSFile(str(path)) as file:
                 reader = ipc.open_file(file)
@@ -114,25 +114,25 @@ class Existing:
                 names = frozenset(_names(reader)) if "name" in found.names else frozenset()
             metadata = {k.decode(): v.decode() for k, v in (found.metadata or {}).items()}
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise ArchiveError(f"{path}: cannot be added to: {error}") from None
+            raise ArchiveError(f"{path}: cannot be extended: {error}") from None
         if "name" not in found.names:
-            raise ArchiveError(f"{path}: cannot be added to: has no column name")
+            raise ArchiveError(f"{path}: cannot be extended: has no column name")
         kind = found.field("name").type
         if not all(isinstance(name, str) for name in names):
-            raise ArchiveError(f"{path}: cannot be added to: its names are of type {kind}")
+            raise ArchiveError(f"{path}: cannot be extended: its names are of type {kind}")
         columns = tuple(found.names)
         if pa.types.is_dictionary(kind):
             return cls(MISSION, metadata, columns, path, names)
         version = metadata.get("schema_version", "2025.10")
         if version < "2026.04":
-            raise ArchiveError(f"{path}: cannot be added to: is of schema {version}")
+            raise ArchiveError(f"{path}: cannot be extended: its schema is {version}")
         return cls(CURRENT, metadata, columns, path, names)
 
-    def entry(self, key: str, kind: type[Told]) -> Told:
-        """What an entry of the metadata says in JSON; an empty one where there is none.
+    def entry(self, key: str, kind: type[Entries]) -> Entries:
+        """A JSON entry of the metadata; an empty value where the entry is missing.
 
         Raises:
-            ArchiveError: it is none, or of another kind; names the file.
+            ArchiveError: the entry is not JSON, or of another type; the message names the file.
         """
         try:
             value = json.loads(self.metadata.get(key) or "null")
@@ -147,12 +147,12 @@ class Existing:
         return value
 
     def label_indices(self) -> dict[str, int | None]:
-        """Index by label; ArchiveError where one is none."""
+        """Index by label; ArchiveError for an invalid index."""
         reported: dict[str, Any] = {}
         for label, about in self.entry("category_metadata", dict).items():
             if not isinstance(about, dict):
                 raise ArchiveError(
-                    f"{self.path}: metadata category_metadata: {label!r}: no mapping"
+                    f"{self.path}: metadata category_metadata: {label!r}: not a mapping"
                 )
             reported[label] = about.get("id")
         reported |= self.entry(LABELS, dict)
@@ -162,8 +162,8 @@ class Existing:
         return reported
 
     def batches(self) -> Iterator[Any]:
-        """Its rows in the form of `spool_schema`; ArchiveError where that would lose any."""
-        why = "cannot be added to"
+        """The rows in `spool_schema`; ArchiveError where a column would be lost."""
+        why = "cannot be extended"
         with pa.OSFile(str(self.path)) as file:
             reader = ipc.open_file(file)
             for number in range(reader.num_record_batches):
@@ -180,7 +180,7 @@ class Existing:
 
 
 def _names(reader: Any) -> Iterator[str]:
-    """Values of the column ``name``, each at least once."""
+    """Values of the column ``name``; a value may repeat."""
     for number in range(reader.num_record_batches):
         column = reader.get_batch(number).column("name")
         if pa.types.is_dictionary(column.type):
@@ -189,11 +189,11 @@ def _names(reader: Any) -> Iterator[str]:
 
 
 class Table(Closing):
-    """Takes rows.
+    """Writes the rows of a table.
 
     Args:
-        folder: for the file in which they wait.
-        kind: the schema: `CURRENT` or `MISSION`.
+        folder: folder of the file in which rows are spooled.
+        kind: the schema, `CURRENT` or `MISSION`.
     """
 
     def __init__(self, folder: Path, kind: str) -> None:
@@ -201,8 +201,8 @@ class Table(Closing):
         self._path = folder / ".rows"
         self._schema = spool_schema()
         self._samples: list[Sample] = []
-        self._counts: list[int] = []  # rows of each of them
-        self._annotations: list[Annotation] = []  # of each row
+        self._counts: list[int] = []  # number of rows of each sample
+        self._annotations: list[Annotation] = []  # annotation of each row
         make_empty(self._path)
         self._writer: Any = ipc.new_file(str(self._path), self._schema)
         self._present = set(_ALWAYS)
@@ -210,14 +210,14 @@ class Table(Closing):
         self._groups: set[str] = set()
         self._sequences: dict[str, None] = {}
         self._old: Existing | None = None
-        self._mask_bytes = 0  # of the rows that wait
+        self._mask_bytes = 0  # bytes of masks in the rows not yet written
         self.count = 0
 
     def keep(self, old: Path, dropped: Collection[str]) -> None:
-        """Take over the rows of an older table, but for those of some sequences.
+        """Copy the rows of an older table, except those of some sequences.
 
         Raises:
-            ArchiveError: it is damaged, or has a column that would be lost.
+            ArchiveError: the table is damaged, or has a column that would be lost.
         """
         self._old = Existing.of(old)
         self._labels |= self._old.label_indices()
@@ -231,7 +231,7 @@ class Table(Closing):
             self._write(kept)
 
     def add(self, sample: Sample, annotations: Sequence[Annotation]) -> None:
-        """Add a sample: a row for each of its annotations, or one without any.
+        """Add a sample: a row for each annotation, or one row without annotations.
 
         Annotations must not be changed afterwards.
         """
@@ -247,7 +247,7 @@ class Table(Closing):
                 self._flush()
 
     def _flush(self) -> None:
-        """Write the rows that wait; each sample and each annotation is converted once."""
+        """Spool the waiting rows; each sample and each annotation is converted once."""
         if not self._annotations:
             return
         distinct = dict.fromkeys(self._annotations)
@@ -284,7 +284,7 @@ class Table(Closing):
         self._writer.write_batch(batch)
 
     def _label_indices(self) -> dict[str, int]:
-        """Label to index: those that have one keep it, new ones follow in order of their names."""
+        """Label to index: known labels keep their index, new labels follow in order of name."""
         indices = {label: index for label, index in self._labels.items() if index is not None}
         free = max(indices.values(), default=-1) + 1
         new = sorted(label for label, index in self._labels.items() if index is None)
@@ -294,17 +294,17 @@ class Table(Closing):
         """Write the table.
 
         Args:
-            path: its file.
-            metadata: further entries of the file's; texts.
+            path: path of the file.
+            metadata: further text entries of the file's metadata.
 
         Raises:
-            ArchiveError: there are too many labels or groups for the format.
+            ArchiveError: the dataset has too many labels or groups for the format.
         """
         self._flush()
         self._writer.close()
         indices = self._label_indices()
         if len(indices) > MOST_LABELS or len(self._groups) > MOST_GROUPS:
-            raise ArchiveError(f"{len(indices)} labels are more than the format has room for")
+            raise ArchiveError(f"{len(indices)} labels are too many for the format")
         present = set(self._present)
         if indices:
             present.add("label_index")
@@ -330,7 +330,7 @@ class Table(Closing):
                 writer.write_batch(to_final(batch, schema, values, indices))
 
     def _metadata(self, labels: list[str], indices: Mapping[str, int]) -> dict[str, str]:
-        """As the client writes it; what an older table had of its own stays."""
+        """Metadata as the client writes them; further entries of an older table are kept."""
         own = ("schema_version", "labels", "category_metadata", "recorder", LABELS)
         old = {} if self._old is None else self._old.metadata
         reported = {key: value for key, value in old.items() if key not in own}

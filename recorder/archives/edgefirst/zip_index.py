@@ -1,4 +1,4 @@
-"""What a ZIP says of its members, read one by one (PKWARE, "APPNOTE.TXT", 6.3.10)."""
+"""Reads a ZIP's central directory member by member (PKWARE, "APPNOTE.TXT", 6.3.10)."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ LOCATOR64 = struct.Struct("<4sIQI")
 _WIDE = 0xFFFFFFFF
 _LONGEST_COMMENT = 0xFFFF
 UTF8 = 1 << 11
-"""Of a member's flags: the name is UTF-8."""
+"""Flag of a member: its name is UTF-8."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member.
+    """A member of a ZIP.
 
     Attributes:
-        name: as stored.
-        method: of compression; 0: none.
-        crc: of its content.
-        stored, size: bytes in the ZIP, and of the content.
-        offset: of its local header.
+        name: name as stored.
+        method: method of compression; 0: not compressed.
+        crc: CRC-32 of the content.
+        stored, size: bytes in the ZIP, and bytes of the content.
+        offset: offset of the local header.
         changed: DOS time and date.
-        flags: only whether the name is UTF-8.
+        flags: only the flag for UTF-8 names.
     """
 
     name: bytes
@@ -45,11 +45,11 @@ class Member:
     flags: int = 0
 
     def moved(self, offset: int) -> Member:
-        """The same member elsewhere."""
+        """The same member at another offset."""
         return replace(self, offset=offset)
 
     def data_offset(self, file: IO[bytes], where: str) -> int:
-        """Where its data begin; ArchiveError where there is no such member."""
+        """Offset of the member's data; ArchiveError where the local header is missing."""
         head = os.pread(file.fileno(), LOCAL.size, self.offset)
         if len(head) < LOCAL.size or not head.startswith(b"PK\3\4"):
             raise ArchiveError(f"{where}: is damaged: no member at byte {self.offset}")
@@ -58,10 +58,10 @@ class Member:
 
 
 def read_members(file: IO[bytes], where: str) -> Iterator[Member]:
-    """All members, in the order of the central directory; memory stays flat.
+    """All members, in the order of the central directory, with constant memory.
 
     Raises:
-        ArchiveError: it is no ZIP, or damaged; names `where`.
+        ArchiveError: the file is not a ZIP, or is damaged; the message begins with `where`.
     """
     offset, count = _directory(file, where)
     file.seek(offset)
@@ -99,20 +99,20 @@ def _wide_values(extra: bytes) -> Iterator[int]:
 
 
 def _directory(file: IO[bytes], where: str) -> tuple[int, int]:
-    """Where the central directory begins, and how many entries it has."""
+    """Offset of the central directory, and its number of entries."""
     end = file.seek(0, os.SEEK_END)
     start = max(0, end - END.size - _LONGEST_COMMENT - LOCATOR64.size)
     file.seek(start)
     tail = file.read()
     at = len(tail)
     while (at := tail.rfind(b"PK\5\6", 0, at)) >= 0:
-        # A comment may hold the same letters; the true one tells just where the file ends.
+        # A comment may contain the same bytes; the length in the true record matches the file.
         if at + END.size + int.from_bytes(tail[at + END.size - 2 : at + END.size], "little") == len(
             tail
         ):
             break
     if at < 0:
-        raise ArchiveError(f"{where}: is no ZIP, or has no end")
+        raise ArchiveError(f"{where}: is not a ZIP, or has no end record")
     _, _, _, _, count, _, offset, _ = END.unpack_from(tail, at)
     if at >= LOCATOR64.size and tail[at - LOCATOR64.size :].startswith(b"PK\6\7"):
         place = LOCATOR64.unpack_from(tail, at - LOCATOR64.size)[2]

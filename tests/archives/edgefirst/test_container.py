@@ -264,8 +264,8 @@ def test_without_copying_in_the_kernel(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda data: b"", "is no ZIP"),
-        (lambda data: data[:-30], "is no ZIP"),
+        (lambda data: b"", "is not a ZIP"),
+        (lambda data: data[:-30], "is not a ZIP"),
         (lambda data: data.replace(b"PK\3\4", b"PK\3\5", 1), "no member at byte 0"),
         (lambda data: data.replace(b"PK\1\2", b"PK\1\3", 1), "entry 0 of its directory"),
     ],

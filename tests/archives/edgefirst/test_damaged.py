@@ -58,13 +58,16 @@ def cuboid(picture: int, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([box(3), box(1)], r":3: is of picture 1, behind one of picture 3"),
-        ([box(0, box_px=[0, 0, -1, 4])], r"sample 0: .*:2: box_px: is no box"),
-        ([box(0, box_px=[0, 0, 1e300, 4])], r":2: box_px: is no box"),
+        ([box(3), box(1)], r":3: is of picture 1, after a label of picture 3"),
+        ([box(0, box_px=[0, 0, -1, 4])], r"sample 0: .*:2: box_px: is not a box"),
+        ([box(0, box_px=[0, 0, 1e300, 4])], r":2: box_px: is not a box"),
         ([box(0), box(0, **{"class": 3})], r":3: class: needs a text, not 3"),
-        ([box(0, polygon_px=[[[0, 0], [1, 1]]])], r"polygon_px: needs rings of three points"),
+        (
+            [box(0, polygon_px=[[[0, 0], [1, 1]]])],
+            r"polygon_px: needs rings of at least three points",
+        ),
         ([box(0, polygon_px=[[[0, 0], [1e39, 1], [2, 2]]])], r"polygon_px: a point is too far"),
-        ([box(0, mask="../x.png")], r"mask: '../x.png' is no name of a file in its folder"),
+        ([box(0, mask="../x.png")], r"mask: '../x.png' is not the name of a file in its folder"),
         ([box(0, mask="x.png")], r"camera/x.png: cannot be read: No such file"),
     ],
 )
@@ -79,11 +82,11 @@ def test_labels_of_pictures_that_are_none(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (cuboid(1, quaternion_xyzw=[0, 0, 0, 0]), "quaternion_xyzw: is no rotation"),
-        (cuboid(1, quaternion_xyzw=[1e200, 0, 0, 0]), "quaternion_xyzw: is no rotation"),
-        (cuboid(1, quaternion_xyzw=[1e-200, 0, 0, 0]), "quaternion_xyzw: is no rotation"),
-        (cuboid(1, size_m=[4, -2, 1]), "size_m: are no sizes"),
-        (cuboid(1, size_m=[4, 1e39, 1]), "size_m: are no sizes"),
+        (cuboid(1, quaternion_xyzw=[0, 0, 0, 0]), "quaternion_xyzw: is not a rotation"),
+        (cuboid(1, quaternion_xyzw=[1e200, 0, 0, 0]), "quaternion_xyzw: is not a rotation"),
+        (cuboid(1, quaternion_xyzw=[1e-200, 0, 0, 0]), "quaternion_xyzw: is not a rotation"),
+        (cuboid(1, size_m=[4, -2, 1]), "size_m: are not valid sizes"),
+        (cuboid(1, size_m=[4, 1e39, 1]), "size_m: are not valid sizes"),
         (cuboid(1, center_m=[0, 0, -1e39]), "center_m: is too far away"),
     ],
 )
@@ -96,7 +99,7 @@ def test_boxes_in_space_that_are_none(tmp_path: Path, line: dict[str, Any], word
 
 def test_boxes_in_space_must_be_in_order(tmp_path: Path) -> None:
     path = labelled(tmp_path / "s", "_cuboids/a.jsonl", CUBOIDS, [cuboid(3), cuboid(1)])
-    with pytest.raises(FormatError, match=r"a\.jsonl:3: t_ns: is before that of the line above"):
+    with pytest.raises(FormatError, match=r"a\.jsonl:3: t_ns: is before the previous line"):
         pack(path)
 
 
@@ -176,12 +179,12 @@ def test_a_picture_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     builder.close()
     monkeypatch.setattr("recorder.finalizer.verify", lambda _: [])
     monkeypatch.setattr(MjpgReader, "encoded", lambda *_: b"nothing")
-    with pytest.raises(ArchiveError, match="edgefirst: camera, sample 0: is no JPEG"):
+    with pytest.raises(ArchiveError, match="edgefirst: camera, sample 0: is not a JPEG"):
         pack(builder.path)
 
 
 @pytest.mark.parametrize(
-    ("shifts", "words"), [(["x"], "needs whole numbers"), ([1, 2], "has 2 rows, not 8")]
+    ("shifts", "words"), [(["x"], "needs integers"), ([1, 2], "has 2 rows, not 8")]
 )
 def test_metadata_of_a_lidar_that_do_not_fit(tmp_path: Path, shifts: list[Any], words: str) -> None:
     builder = Builder(tmp_path / "s")
@@ -242,19 +245,19 @@ ENTRY = {"name": "s", "start_ns": 1, "base": "b", "sequences": {"camera": "b"}}
     [
         (TABLE, {"category_metadata": "{"}, "metadata category_metadata: not JSON"),
         (TABLE, {"category_metadata": "[1]"}, "metadata category_metadata: a list, not a dict"),
-        (TABLE, {"category_metadata": '{"car": 3}'}, "category_metadata: 'car': no mapping"),
+        (TABLE, {"category_metadata": '{"car": 3}'}, "category_metadata: 'car': not a mapping"),
         (TABLE, {"category_metadata": '{"car": {"id": "1"}}'}, "label 'car' has index '1'"),
         (TABLE, {"label_indices": '{"car": -1}'}, "label 'car' has index -1"),
         (TABLE, {"recorder": "[]"}, "metadata recorder: a list, not a dict"),
         (
             TABLE,
             {"recorder": json.dumps({"sessions": [ENTRY | {"base": 3}]})},
-            "metadata recorder: .*no texts",
+            "metadata recorder: .*not text",
         ),
-        (TABLE, {"x": b"\xff"}, "cannot be added to: 'utf-8'"),
-        (TABLE | {"frame": ["zero"]}, {}, "cannot be added to: .*zero"),
+        (TABLE, {"x": b"\xff"}, "cannot be extended: 'utf-8'"),
+        (TABLE | {"frame": ["zero"]}, {}, "cannot be extended: .*zero"),
         (TABLE | {"name": [1]}, {}, "its names are of type int64"),
-        (TABLE | {"box2d": [[1.0]]}, {}, "cannot be added to"),
+        (TABLE | {"box2d": [[1.0]]}, {}, "cannot be extended"),
     ],
 )
 def test_older_tables_that_are_not_right(
@@ -286,7 +289,7 @@ def test_a_table_cut_in_the_middle_of_its_rows(tmp_path: Path) -> None:
     (tmp_path / "a.arrow").write_bytes(data[:at] + b"\xff" * 3000 + data[at + 3000 :])
     with (
         Table(tmp_path, "2026.10") as table,
-        pytest.raises(ArchiveError, match=r"a\.arrow: cannot be added to"),
+        pytest.raises(ArchiveError, match=r"a\.arrow: cannot be extended"),
     ):
         table.keep(tmp_path / "a.arrow", ())
 
@@ -350,6 +353,6 @@ def test_a_lidar_whose_metadata_is_anothers(tmp_path: Path, columns: int) -> Non
     (path / "lidar/lidar.json").write_text(json.dumps(metadata))
     with Session(path) as session:
         job = Job(session, tmp_path, PACKER.check({}), Calibration())
-        words = rf"lidar.json: has \({BEAMS}, {columns}\) beams and columns, the channel rng"
+        words = rf"lidar.json: has \({BEAMS}, {columns}\) beams and columns, channel rng has"
         with pytest.raises(FormatError, match=words):
             LidarFiles(job, session.streams["lidar"], project=False)

@@ -53,7 +53,7 @@ def test_only_a_lidar_is_refused(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "s")
     builder.add(lidar(), 0.2)
     with pytest.raises(
-        ArchiveError, match="has no picture, and a sample is one; it has only lidar"
+        ArchiveError, match="has no picture, but each sample needs one; it has only lidar"
     ):
         pack(builder.close())
 
@@ -195,13 +195,13 @@ def test_what_cannot_be_added_says_why(tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = pack_all(paths[:1], out).files
     for options, words in (
-        ({"container": "folder"}, "say edgefirst.container=zip"),
-        ({"schema": "mission"}, "say edgefirst.schema=2026.10"),
+        ({"container": "folder"}, "set edgefirst.container=zip"),
+        ({"schema": "mission"}, "set edgefirst.schema=2026.10"),
     ):
         with pytest.raises(ArchiveError, match=words):
             pack_all(paths[1:], out, **options)
     (out / "edgefirst/out/out.zip").write_bytes(b"damaged")
-    with pytest.raises(ArchiveError, match=r"out\.zip: is no ZIP"):
+    with pytest.raises(ArchiveError, match=r"out\.zip: is not a ZIP"):
         pack_all(paths[1:], out)
     assert (out / "edgefirst/out/out.zip").read_bytes() == b"damaged"
     (out / "edgefirst/out").rename(out / "gone")
@@ -230,8 +230,8 @@ def test_a_session_without_pictures_among_others(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"container": "tar"}, "edgefirst.container: 'tar' is not one of"),
-        ({"lidar_images": ["colour"]}, "edgefirst.lidar_images: 'colour' is none of"),
-        ({"val": 0.7, "test": 0.5}, "edgefirst.val: val and test are more than all"),
+        ({"lidar_images": ["colour"]}, "edgefirst.lidar_images: 'colour' is not one of"),
+        ({"val": 0.7, "test": 0.5}, "edgefirst.val: the sum of val and test exceeds 1"),
         ({"every": 0}, "edgefirst.every"),
     ],
 )

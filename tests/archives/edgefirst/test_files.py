@@ -71,7 +71,7 @@ def test_a_cubes_picture_has_the_formats_grid() -> None:
     column = 3 * 512 + 2 * 5
     assert picture[207, column : column + 2].tolist() == [32765, 32777]
     assert np.count_nonzero(picture != 32768) == 2
-    with pytest.raises(ArchiveError, match="is no grid of 3x2 cells"):
+    with pytest.raises(ArchiveError, match="is not a grid of 3x2 cells"):
         cube_of_picture(picture, 2, 3)
 
 
@@ -182,7 +182,11 @@ def test_a_fraction_of_a_second_has_all_its_digits() -> None:
 
 @pytest.mark.parametrize(
     ("data", "words"),
-    [(b"", "is no JPEG"), (b"\x89PNG", "is no JPEG"), (b"\xff\xd8\xff\xe0\x00\x10JF", "broken")],
+    [
+        (b"", "is not a JPEG"),
+        (b"\x89PNG", "is not a JPEG"),
+        (b"\xff\xd8\xff\xe0\x00\x10JF", "broken"),
+    ],
 )
 def test_exif_into_what_is_no_jpeg(data: bytes, words: str) -> None:
     with pytest.raises(ArchiveError, match=words):
@@ -246,7 +250,7 @@ def test_exif_in_a_png() -> None:
     assert zlib.crc32(tags_read[at : at + 4 + size]) == int.from_bytes(
         tags_read[at + 4 + size : at + 8 + size], "big"
     )
-    with pytest.raises(ArchiveError, match="is no PNG"):
+    with pytest.raises(ArchiveError, match="is not a PNG"):
         png.insert_exif(jpeg(), b"")
 
 

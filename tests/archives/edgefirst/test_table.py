@@ -184,11 +184,11 @@ def test_a_sample_may_have_more_annotations_than_a_batch_rows(tmp_path: Path) ->
 def test_what_cannot_be_added_to(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     path.write_bytes(b"nothing")
-    with pytest.raises(ArchiveError, match=r"a\.arrow: cannot be added to"):
+    with pytest.raises(ArchiveError, match=r"a\.arrow: cannot be extended"):
         Existing.of(path)
     for columns, words in (
         ({"x": [1]}, "no column name"),
-        ({"name": ["a"], "mask": [[1.0]]}, "is of schema 2025.10"),
+        ({"name": ["a"], "mask": [[1.0]]}, "its schema is 2025.10"),
     ):
         table = pa.table(columns)
         with ipc.new_file(str(path), table.schema) as writer:
