@@ -1,4 +1,4 @@
-"""What several archives need of a session: geometry, calibration, poses, rays, detections, labels.
+"""Session data that several archives need: geometry, calibration, poses, rays, detections, labels.
 
-Nothing here writes; everything is numpy arrays and int64 nanoseconds, in bounded memory.
+Nothing here writes files.  Data are numpy arrays and int64 nanoseconds, in bounded memory.
 """

@@ -1,4 +1,4 @@
-"""The calibration file: where sensors sit, and how cameras project (DESIGN, section 5).
+"""The calibration file: poses of sensors, and models of cameras (DESIGN, section 5).
 
 ::
 
@@ -44,14 +44,14 @@ _SENSOR = {
 
 @dataclass(frozen=True)
 class SensorCalibration:
-    """What is known of a sensor.
+    """Calibration of a sensor.
 
     Attributes:
-        pose: ``T_sensor_rig``, f8 [4, 4]; None where it was not given.
-        model: camera model, one of `MODELS`; None where none was given.
-        parameters: of the model, as they stand in the file.
-        resolution: width and height that the model is for, in pixels.
-        calibrated_at: date.
+        pose: ``T_sensor_rig``, f8 [4, 4]; None where the file has none.
+        model: camera model, one of `MODELS`; None where the file has none.
+        parameters: parameters of the model, as in the file.
+        resolution: width and height in pixels for which the model is valid.
+        calibrated_at: date of the calibration.
     """
 
     pose: Floats | None = None
@@ -66,9 +66,9 @@ class Calibration:
     """A calibration file.
 
     Attributes:
-        path: the file; None where there is none.
-        sha256: of its bytes.
-        sensors: by name.
+        path: the file; None without a calibration.
+        sha256: digest of the file's bytes.
+        sensors: calibrations by sensor name.
     """
 
     path: Path | None = None
@@ -77,7 +77,7 @@ class Calibration:
     document: Document | None = None
 
     def of(self, name: str) -> SensorCalibration:
-        """A sensor's calibration, empty where the file has none."""
+        """A sensor's calibration; empty where the file has none."""
         return self.sensors.get(name) or SensorCalibration()
 
     def error(self, key: str, message: str) -> Exception:
@@ -90,7 +90,7 @@ def read_calibration(path: Path) -> Calibration:
     """Read a calibration file.
 
     Raises:
-        ConfigError: what is wrong, with file, line and key path.
+        ConfigError: a value is invalid; the message names file, line and key path.
     """
     document = read_yaml(path)
     values = document.values
@@ -108,7 +108,7 @@ def read_calibration(path: Path) -> Calibration:
 def _sensor(document: Document, name: str, entry: Any) -> SensorCalibration:
     key = f"sensors.{name}"
     if isinstance(entry, Mapping) and "calibrated_at" in entry:
-        entry = {**entry, "calibrated_at": str(entry["calibrated_at"])}  # YAML makes it a date
+        entry = {**entry, "calibrated_at": str(entry["calibrated_at"])}  # YAML parses it as a date
     values = check_options(_SENSOR, entry, key, document.fail)
     resolution = values["resolution"]
     if resolution is not None and (len(resolution) != 2 or min(resolution) < 1):
@@ -134,5 +134,5 @@ def _pose(document: Document, key: str, values: Mapping[str, Any]) -> Floats:
             raise document.fail(f"{key}.{name}", f"needs {length} numbers")
         parts.append(np.array(values[name], np.float64))
     if abs(float(np.linalg.norm(parts[1])) - 1) > 1e-3:
-        raise document.fail(f"{key}.quaternion_xyzw", "has not length 1")
+        raise document.fail(f"{key}.quaternion_xyzw", "does not have length 1")
     return transform(rotation_of_quaternion(parts[1]), parts[0])

@@ -1,7 +1,7 @@
-"""What kind of sensor a stream is, and from when to when its frames last.
+"""The sensor kind of a stream, and the start and end of its frames.
 
-A sample's stamp is the end of its measurement.  Archives want starts and ends that rise strictly,
-to the microsecond: `FrameGate` lets those through that do, and counts the others.
+A sample's stamp is the end of its measurement.  Archives require starts and ends that rise
+strictly, to the microsecond.  `FrameGate` passes the frames that do, and counts the others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Times = npt.NDArray[np.int64]
 
 NS_PER_US = 1000
 WINDOW = 65_536
-"""Samples of a window of times: half a megabyte."""
+"""Number of samples of a window of times: half a megabyte."""
 _LONGEST_SWEEP_NS = 2_000_000_000
 
 
 def kind_of(stream: Stream) -> Kind:
-    """What a stream is, by its channels, as roverd's typed readers tell."""
+    """The kind of a stream, found by its channels as in roverd's typed readers."""
     meta = stream.meta
     if image_channel(stream) is not None:
         return "camera"
@@ -37,7 +37,7 @@ def kind_of(stream: Stream) -> Kind:
 
 
 def image_channel(stream: Stream) -> str | None:
-    """The channel that holds a camera's JPEGs; None where there is none."""
+    """The channel with a camera's JPEGs; None without such a channel."""
     for name, entry in stream.meta.items():
         if entry["format"] in PICTURE_FORMATS:
             return name
@@ -51,17 +51,17 @@ def time_windows(stream: Stream, size: int = WINDOW) -> Iterator[tuple[int, Time
 
 
 def last_stamp_ns(stream: Stream) -> int | None:
-    """The latest stamp of a stream, wherever it stands; None where it has no sample."""
+    """The latest stamp among all samples of a stream; None for an empty stream."""
     return max((int(times.max()) for _, times in time_windows(stream)), default=None)
 
 
 class FrameGate:
-    """Lets frames through whose times rise.
+    """Passes frames with rising times.
 
     Attributes:
-        repeated: frames left out because they end in the same microsecond as the one before.
-        backward: frames left out because they end before that.
-        moved: frames that began at or before the one before them, and got a later start.
+        repeated: number of frames left out that end in the same microsecond as the previous one.
+        backward: number of frames left out that end earlier.
+        moved: number of frames that began at or before the previous one, and got a later start.
         first_bad: index of the first frame that was left out.
     """
 
@@ -71,7 +71,7 @@ class FrameGate:
         self._start_us = self._end_us = -1
 
     def admit(self, index: int, start_ns: int, end_ns: int) -> tuple[int, int] | None:
-        """Start and end of a frame, or None where it has to be left out."""
+        """Start and end of a frame; None where the frame must be left out."""
         end_us = end_ns // NS_PER_US
         if end_us <= self._end_us:
             self.repeated += end_us == self._end_us
@@ -86,7 +86,7 @@ class FrameGate:
         return start_ns, end_ns
 
     def reported(self) -> list[str]:
-        """What was odd, one sentence each."""
+        """Oddities of the times, one sentence each."""
         sentences = []
         for count, text in ((self.repeated, "the same"), (self.backward, "an earlier")):
             if count:
@@ -109,9 +109,9 @@ class SweepTimes:
     """Times of a sweep's columns on the session's clock.
 
     Attributes:
-        start_ns: of the first column.
+        start_ns: time of the first column.
         columns_ns: int64 [columns].
-        measured: whether the device told them; else they are spread evenly.
+        measured: whether the device measured the times; else they are spread evenly.
     """
 
     start_ns: int
@@ -122,16 +122,16 @@ class SweepTimes:
 def sweep_times(
     t_col: npt.NDArray[np.uint64] | None, columns: int, end_ns: int, period_ns: int
 ) -> SweepTimes:
-    """Place a sweep's columns on the session's clock: the last one is at the sweep's stamp.
+    """Map a sweep's columns to the session's clock; the last column is at the sweep's stamp.
 
     Args:
-        t_col: u8 [columns], device time of each, 0 where it is missing; None where none was
-            recorded.
-        columns: of a sweep.
+        t_col: u8 [columns], device time of each column, 0 where it is missing; None without a
+            recording of them.
+        columns: number of columns of a sweep.
         end_ns: the sweep's stamp.
-        period_ns: from sweep to sweep, for columns without device times.
+        period_ns: time from sweep to sweep, for columns without device times.
 
-    Columns that are missing lie evenly between their neighbours.
+    Missing columns are interpolated linearly between their neighbours.
     """
     if t_col is not None:
         present = np.flatnonzero(t_col)
@@ -144,7 +144,7 @@ def sweep_times(
             pace = (relative[-1] - relative[0]) / (present[-1] - present[0])
             before, after = all_columns < present[0], all_columns > present[-1]
             placed[before] = relative[0] + (all_columns[before] - present[0]) * pace
-            placed[after] = 0.0  # never measured, and not after the sweep's own stamp
+            placed[after] = 0.0  # not measured; must not be later than the sweep's own stamp
             times = np.rint(placed).astype(np.int64) + end_ns
             times[present] = relative + end_ns
             return SweepTimes(int(times.min()), times, True)
@@ -154,7 +154,7 @@ def sweep_times(
 
 
 def mean_period_ns(stream: Stream, nominal_hz: float | None) -> int:
-    """From sample to sample: as declared, else the mean, else a tenth of a second."""
+    """Time from sample to sample: the declared one, else the mean, else a tenth of a second."""
     if nominal_hz:
         return round(1e9 / nominal_hz)
     length = len(stream)

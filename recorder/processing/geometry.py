@@ -1,6 +1,6 @@
 """Rigid transformations: quaternions, matrices, interpolation.
 
-Quaternions are x, y, z, w; a transformation ``T_a_b`` is f8 [4, 4] and takes points of frame a to
+Quaternions are x, y, z, w.  A transformation ``T_a_b`` is f8 [4, 4] and maps points of frame a to
 frame b, as in ``calibration.yaml``.
 """
 
@@ -12,9 +12,9 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _NEARLY_EQUAL = 0.9995
-"""Cosine of half the angle between two rotations from which on the straight way will do."""
-# The entries of a rotation matrix, row by row, are FACTOR * (FIRST + SIGN * SECOND), and 1 more on
-# the diagonal; FIRST and SECOND are products of two of x, y, z, w: number 4 * i + j is i times j.
+"""Cosine of half the angle between two rotations above which linear interpolation suffices."""
+# The entries of a rotation matrix, row by row, are FACTOR * (FIRST + SIGN * SECOND), plus 1 on the
+# diagonal.  FIRST and SECOND are products of two of x, y, z, w; product 4 * i + j is i times j.
 _FIRST = np.array([5, 1, 2, 1, 0, 6, 2, 6, 0])  # yy xy xz, xy xx yz, xz yz xx
 _SECOND = np.array([10, 11, 7, 11, 10, 3, 7, 3, 5])  # zz zw yw, zw zz xw, yw xw yy
 _SIGN = np.array([1.0, -1, 1, 1, 1, -1, -1, 1, 1])
@@ -22,7 +22,7 @@ _FACTOR = np.array([-2.0, 2, 2, 2, -2, 2, 2, 2, -2])
 
 
 def rotation_of_quaternion(quaternion_xyzw: npt.ArrayLike) -> Floats:
-    """Rotation matrices f8 [..., 3, 3] of quaternions [..., 4], of any length but 0.
+    """Rotation matrices f8 [..., 3, 3] of quaternions [..., 4] of any non-zero length.
 
     Raises:
         ValueError: a quaternion is zero or not finite.
@@ -30,7 +30,7 @@ def rotation_of_quaternion(quaternion_xyzw: npt.ArrayLike) -> Floats:
     q = np.asarray(quaternion_xyzw, np.float64)
     length = np.sqrt(np.sum(q * q, axis=-1, keepdims=True))
     if not np.isfinite(length).all() or not (length > 0).all():
-        raise ValueError(f"no rotation: {q.tolist()}")
+        raise ValueError(f"not a rotation: {q.tolist()}")
     q = q / length
     products = (q[..., :, None] * q[..., None, :]).reshape(*q.shape[:-1], 16)
     rotation = _FACTOR * (products.take(_FIRST, -1) + _SIGN * products.take(_SECOND, -1))
@@ -41,8 +41,8 @@ def rotation_of_quaternion(quaternion_xyzw: npt.ArrayLike) -> Floats:
 def quaternion_of_rotation(rotation: npt.ArrayLike) -> Floats:
     """Unit quaternions f8 [..., 4] with w >= 0 of rotation matrices [..., 3, 3].
 
-    Matrices may be off by rounding; the largest of the four components is computed first, so that
-    no small number is divided by (Shepperd's method).
+    Matrices may be off by rounding.  The largest of the four components is computed first, to
+    avoid division by a small number (Shepperd's method).
     """
     r = np.asarray(rotation, np.float64)
     shape = r.shape[:-2]
@@ -102,13 +102,13 @@ def invert(matrix: npt.ArrayLike) -> Floats:
 
 
 def apply(matrix: npt.ArrayLike, points: npt.ArrayLike) -> Floats:
-    """Points [..., 3] of the source frame, in the target frame of a transformation [4, 4]."""
+    """Map points [..., 3] of the source frame to the target frame of a transformation [4, 4]."""
     m, p = np.asarray(matrix, np.float64), np.asarray(points, np.float64)
     return np.asarray(p @ m[:3, :3].T + m[:3, 3])
 
 
 def slerp(first: npt.ArrayLike, second: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
-    """Rotations between two, along the shorter way at an even rate.
+    """Rotations between two rotations, along the shorter way at a constant rate.
 
     Args:
         first, second: unit quaternions [n, 4].
@@ -133,9 +133,9 @@ def slerp(first: npt.ArrayLike, second: npt.ArrayLike, share: npt.ArrayLike) -> 
 def interpolate_poses(
     t_ns: npt.NDArray[np.int64], poses: Floats, wanted_ns: npt.NDArray[np.int64]
 ) -> Floats:
-    """Poses at other times: translations linearly, rotations by `slerp`.
+    """Interpolate poses at other times: translations linearly, rotations by `slerp`.
 
-    Before the first and after the last time the nearest pose holds.
+    Before the first and after the last time the nearest pose is used.
 
     Args:
         t_ns: int64 [n], strictly increasing, n >= 1.
@@ -160,7 +160,7 @@ def interpolate_poses(
 
 
 def is_rotation(matrix: npt.ArrayLike, tolerance: float = 1e-3) -> npt.NDArray[np.bool_]:
-    """Which of the matrices [n, 3, 3] are rotations, to the tolerance."""
+    """Whether each of the matrices [n, 3, 3] is a rotation, within the tolerance."""
     r = np.asarray(matrix, np.float64)
     finite = np.asarray(np.isfinite(r).all(axis=(1, 2)))
     r = np.where(finite[:, None, None], r, 0.0)

@@ -1,4 +1,4 @@
-"""Labels, masks and point clouds beside a session's streams (docs/labels.md, docs/archives.md)."""
+"""Labels, masks and point clouds of a session (docs/labels.md, docs/archives.md)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CUBOIDS, BOXES, MASKS, CLOUDS = "_cuboids", "_labels", "_masks", "_point_clouds"
 SIMULATED = "simulated"
 MANUAL = "manual"
 Lines = Sequence[tuple[str, dict[str, Any]]]
-"""Places and labels, as `LabelFile.lines` gives them."""
+"""Places and labels, as yielded by `LabelFile.lines`."""
 _decode = json.JSONDecoder().raw_decode
 _LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
 class LabelFile:
-    """A file of labels: a header, then one label a line.
+    """A file of labels: a header line, then a line per label.
 
     Attributes:
-        path: the file.
-        header: its first line.
+        path: path of the file.
+        header: contents of the header line.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class LabelFile:
 
     @property
     def source(self) -> str:
-        """Who made the labels: ``simulated``, ``manual``, or the name of a program."""
+        """Source of the labels: ``simulated``, ``manual``, or the name of a program."""
         return str(self.header.get("source") or "unknown")
 
     def lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -68,18 +68,18 @@ class LabelFile:
 
 
 def cuboid_files(session: Path) -> list[LabelFile]:
-    """``_cuboids/NAME.jsonl``, sorted by name; FormatError where a header is none."""
+    """``_cuboids/NAME.jsonl``, sorted by name; FormatError for an invalid header."""
     return _files(session / CUBOIDS, "recorder-cuboids")
 
 
 def box_files(session: Path) -> dict[str, LabelFile]:
-    """``_labels/CAMERA.jsonl`` by camera; FormatError where a header is none."""
+    """``_labels/CAMERA.jsonl`` by camera; FormatError for an invalid header."""
     files = _files(session / BOXES, "recorder-boxes")
     return {str(file.header.get("camera") or file.name): file for file in files}
 
 
 def mask_files(session: Path) -> dict[str, dict[str, Path]]:
-    """``_masks/CAMERA/NAME.png``: by camera and name."""
+    """``_masks/CAMERA/NAME.png`` by camera and name."""
     masks: dict[str, dict[str, Path]] = {}
     for path in sorted((session / MASKS).glob("*/*.png")):
         if not path.name.startswith("."):
@@ -88,7 +88,7 @@ def mask_files(session: Path) -> dict[str, dict[str, Path]]:
 
 
 def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
-    """A list of numbers of each of several labels: f8 [n, length].
+    """A list of numbers from each label: f8 [n, length].
 
     Raises:
         FormatError: see `numbers`.
@@ -105,7 +105,7 @@ def number_rows(lines: Lines, key: str, length: int) -> npt.NDArray[np.float64]:
 
 
 def texts(lines: Lines, key: str) -> list[str]:
-    """A text of each of several labels; FormatError: see `text`."""
+    """A text from each label; raises as `text`."""
     found: list[Any] = [label.get(key) for _, label in lines]
     if set(map(type, found)) == {str} and "" not in found and _is_unicode("".join(found)):
         return found
@@ -113,10 +113,10 @@ def texts(lines: Lines, key: str) -> list[str]:
 
 
 def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tuple[float, ...]:
-    """A list of numbers of a label.
+    """A list of numbers from a label.
 
     Raises:
-        FormatError: it is none; names `where` and key.
+        FormatError: the value is not such a list; the message names `where` and key.
     """
     values = label.get(key)
     if isinstance(values, list) and len(values) == length and all(map(_is_number, values)):
@@ -125,14 +125,14 @@ def numbers(label: Mapping[str, Any], key: str, length: int, where: str) -> tupl
 
 
 def _is_number(value: object) -> bool:
-    """Whether what JSON held is a finite number; true and false are none."""
+    """Whether a JSON value is a finite number; False for true and false."""
     if type(value) is float:
         return math.isfinite(value)
     return type(value) is int and abs(value) <= _LARGEST
 
 
 def text(label: Mapping[str, Any], key: str, where: str) -> str:
-    """A text of a label; FormatError where it is none, or empty."""
+    """A text from a label; FormatError for another type or an empty text."""
     value = label.get(key)
     if not isinstance(value, str) or not value or not _is_unicode(value):
         raise FormatError(f"{where}: {key}: needs a text, not {value!r:.60}")
@@ -140,7 +140,7 @@ def text(label: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _is_unicode(value: str) -> bool:
-    """Whether no half of a surrogate pair is in it, which JSON can hold and UTF-8 cannot."""
+    """Whether a text is free of unpaired surrogates, which JSON allows and UTF-8 does not."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -153,8 +153,8 @@ class CloudFolder:
     """``_point_clouds/NAME``: an index and an array file per cloud (docs/archives.md).
 
     Attributes:
-        index: ``index.jsonl``: lines with ``t_ns``, ``file``, and ``frame`` where the header has
-            none.
+        index: ``index.jsonl``: lines with ``t_ns`` and ``file``, and ``frame`` unless the header
+            has a ``frame``.
     """
 
     index: LabelFile
@@ -165,10 +165,10 @@ class CloudFolder:
         return self.index.path.parent.name
 
     def clouds(self) -> Iterator[Cloud]:
-        """Every cloud, one at a time.
+        """Read the clouds one at a time.
 
         Raises:
-            FormatError: a file is missing or is none of numpy's; names it.
+            FormatError: a file is missing or not a numpy file; the message names the file.
         """
         for where, line in self.index.lines():
             name = text(line, "file", where)
@@ -177,7 +177,7 @@ class CloudFolder:
                 raise FormatError(f"{where}: frame: needs the name of a sensor, rig or world")
             path = self.index.path.parent / name
             if Path(name).name != name:
-                raise FormatError(f"{where}: file: {name!r} is no name of a file in this folder")
+                raise FormatError(f"{where}: file: {name!r} is not a file name in this folder")
             try:
                 with path.open("rb") as file, np.load(file, allow_pickle=False) as bundle:
                     arrays = {key: bundle[key] for key in bundle.files}
@@ -199,11 +199,11 @@ class Cloud:
     """One point cloud.
 
     Attributes:
-        t_ns: of the frame.
-        frame: a sensor, ``rig`` or ``world``.
+        t_ns: time of the frame.
+        frame: reference frame: a sensor, ``rig`` or ``world``.
         xyz: f4 [n, 3], m.
         attributes: further arrays [n, ...].
-        path: its file.
+        path: path of the file.
     """
 
     t_ns: int
@@ -214,7 +214,7 @@ class Cloud:
 
 
 def cloud_folders(session: Path) -> list[CloudFolder]:
-    """``_point_clouds/NAME/index.jsonl``, sorted; FormatError where a header is none."""
+    """``_point_clouds/NAME/index.jsonl``, sorted; FormatError for an invalid header."""
     paths = sorted((session / CLOUDS).glob("*/index.jsonl"))
     return [CloudFolder(_file(path, "recorder-point-clouds")) for path in paths]
 
@@ -231,7 +231,7 @@ def _file(path: Path, format_: str) -> LabelFile:
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     if header.get("format") != format_ or header.get("version") != 1:
-        raise FormatError(f"{path}:1: is no header of {format_}, version 1")
+        raise FormatError(f"{path}:1: is not a header of {format_}, version 1")
     return LabelFile(path, header)
 
 
@@ -246,7 +246,7 @@ def _mapping(line: bytes, where: str) -> dict[str, Any]:
 
 
 def _value(line: bytes) -> Any:
-    """What `json.loads` gives, which first looks for encodings and blanks that are seldom there."""
+    """The result of `json.loads`, without its usually needless search for encodings and blanks."""
     try:
         text = line.decode()
         value, end = _decode(text)

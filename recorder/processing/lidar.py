@@ -1,8 +1,8 @@
-"""Ouster sweeps as rays: where each beam points, and where its light came back from.
+"""Ouster sweeps as rays: directions of the beams, and distances of their returns.
 
 The geometry is that of Ouster's "Firmware User Manual", section "Lidar Range to XYZ", in the
 sensor's frame (x forward, z up), without extrinsics.  A sweep is staggered, as recorded: row r of
-column c is beam r at the time of column c.
+column c is the measurement of beam r at the time of column c.
 
 ::
 
@@ -10,10 +10,10 @@ column c is beam r at the time of column c.
     rays = optics.rays([range_mm], [reflectivity])
     points = rays.direction * rays.distance_m[0][:, None]
 
-Beams do not begin in the sensor's origin, but some centimetres from it.  A ray that does has the
-direction of its first return, ``xyz / |xyz|``, which differs from the beam's, and a length of
-``|xyz|``.  A second return shares the direction of the first; its distance is such that the point
-is as near to the true one as can be, and `Rays.second_error_m` is how near.
+Beams begin some centimetres from the sensor's origin, but rays begin in the origin.  A ray has the
+direction of its first return, ``xyz / |xyz|``, which differs from the beam's, and the length
+``|xyz|``.  A second return shares the direction of the first return.  Its distance minimizes the
+error of its point's position; `Rays.second_error_m` is the largest such error.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _OWN_RAY_M = 5e-4
 
 @dataclass(frozen=True)
 class Rays:
-    """One sweep, N = beams * columns rays, row by row, and perhaps further ones behind them.
+    """One sweep: N = beams * columns rays, row by row, possibly followed by further rays.
 
     Attributes:
-        direction: f4 [N, 3], unit vectors; those of the beams where nothing came back.
-        distance_m: f4 [returns, N], NaN where nothing came back.
-        intensity: f4 [returns, N], 0 to 1, NaN likewise.
-        second_error_m: how far second returns are from where they should be, at most; 0 where
-            there are none.
-        beam_of_ray: int [rays - N], for each further ray which of the N it repeats.
+        direction: f4 [N, 3], unit vectors; the beams' directions where there is no return.
+        distance_m: f4 [returns, N], NaN where there is no return.
+        intensity: f4 [returns, N], 0 to 1, NaN where there is no return.
+        second_error_m: largest distance of a second return from its true position; 0 without
+            second returns.
+        beam_of_ray: int [rays - N], for each further ray the index of the ray that it repeats.
     """
 
     direction: Float32
@@ -58,10 +58,10 @@ class Rays:
 
 @dataclass(frozen=True)
 class SpinningModel:
-    """Rows by descending elevation, columns along the spin.
+    """A spinning model: rows by descending elevation, columns along the spin.
 
     Attributes:
-        direction: of the spin, seen from above.
+        direction: spin direction, seen from above.
         row_of_beam: int [beams], the model's row of each beam.
         row_elevations_rad, row_azimuth_offsets_rad: f8 [beams], in the order of the rows.
         column_azimuths_rad: f8 [columns], from x.
@@ -80,8 +80,8 @@ class OusterOptics:
 
     Attributes:
         beams, columns: shape of a sweep.
-        altitude_rad, azimuth_rad: f8 [beams] or, where each column has its own, [beams, columns].
-        settings: what else the metadata says: product, serial number, mode.
+        altitude_rad, azimuth_rad: f8 [beams], or [beams, columns] if the angles differ by column.
+        settings: further metadata: product, serial number, mode.
     """
 
     beams: int
@@ -102,10 +102,10 @@ class OusterOptics:
 
     @classmethod
     def of_metadata(cls, text: str, where: str) -> OusterOptics:
-        """From the sensor's metadata (``lidar.json``), in sections or in the flat older form.
+        """Parse the sensor's metadata (``lidar.json``), in sections or in the older flat form.
 
         Raises:
-            FormatError: it is no JSON, or lacks what the geometry needs; names `where`.
+            FormatError: the text is not JSON, or lacks parameters; the message names `where`.
         """
         try:
             document = json.loads(text)
@@ -129,7 +129,7 @@ class OusterOptics:
                 raise ValueError(f"{altitude.shape[0]} beam angles for {beams} beams")
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             text = f"{type(error).__name__}: {error}"
-            raise FormatError(f"{where}: is no Ouster metadata of use: {text}") from None
+            raise FormatError(f"{where}: is not usable Ouster metadata: {text}") from None
         beam[:3, 3] *= 1e-3
         sensor[:3, 3] *= 1e-3
         keys = ("prod_line", "prod_pn", "prod_sn", "lidar_mode", "image_rev", "build_rev")
@@ -140,12 +140,12 @@ class OusterOptics:
 
     @property
     def frequency_hz(self) -> float | None:
-        """Sweeps a second, of the mode (``1024x10``); None where the metadata does not say."""
+        """Sweeps per second, from the mode (``1024x10``); None without a mode."""
         _, _, rate = self.settings.get("lidar_mode", "").partition("x")
         return float(rate) if rate.isdigit() and int(rate) else None
 
     def _look_up(self) -> tuple[Floats, Floats]:
-        """Beams as unit vectors, and where a range of 0 would be: f8 [3, beams * columns], m."""
+        """Unit vectors of the beams, and the points of range 0: f8 [3, beams * columns], m."""
         encoder = 2 * np.pi * (1 - np.arange(self.columns) / self.columns)
         shape = (self.beams, self.columns)
         altitude = np.broadcast_to(_columnwise(self.altitude_rad), shape)
@@ -160,13 +160,13 @@ class OusterOptics:
                 np.full(shape, up),
             ]
         )
-        # Ranges are measured from the lidar's origin, not from where the beam leaves.
+        # Ranges are measured from the lidar's origin, not from the beam's origin.
         start = (start - beam * np.hypot(out, up)).reshape(3, -1)
         turn, shift = self.lidar_to_sensor_m[:3, :3], self.lidar_to_sensor_m[:3, 3:]
         return turn @ beam.reshape(3, -1), turn @ start + shift
 
     def model(self) -> SpinningModel | None:
-        """The spinning model; None where the beams cannot be ordered by their elevation."""
+        """The spinning model; None where the beams cannot be ordered by elevation."""
         if self.altitude_rad.ndim != 1:
             return None
         order = np.argsort(-self.altitude_rad, kind="stable")
@@ -190,13 +190,13 @@ class OusterOptics:
         *,
         own_rays: bool = False,
     ) -> Rays:
-        """A sweep's rays.
+        """Convert a sweep to rays.
 
         Args:
-            ranges_mm: of each return, u4 [beams, columns], 0 where nothing came back.
-            reflectivity: of each return, u1 [beams, columns].
-            own_rays: second returns more than half a millimetre beside the ray of the first get
-                rays of their own, behind the others.
+            ranges_mm: for each return u4 [beams, columns], 0 without a return.
+            reflectivity: for each return u1 [beams, columns].
+            own_rays: whether second returns more than half a millimetre off the ray of the first
+                return get separate rays, after all other rays.
         """
         beam: Float32 = self._direction  # type: ignore[attr-defined]
         start: Float32 = self._offset  # type: ignore[attr-defined]
@@ -204,7 +204,7 @@ class OusterOptics:
         square: Float32 = self._square  # type: ignore[attr-defined]
         ranges = [v.reshape(-1).astype(np.float32) * np.float32(1e-3) for v in ranges_mm]
         hits = [values > 0 for values in ranges]
-        # The first return that there is tells the ray's direction.
+        # The first existing return determines the ray's direction.
         leading = ranges[0]
         for values, hit in zip(ranges[1:], hits[1:], strict=True):
             leading = np.where((leading > 0) | ~hit, leading, values)
@@ -241,7 +241,7 @@ class OusterOptics:
 def _with_own_rays(
     rays: Rays, number: int, at: npt.NDArray[np.intp], points: npt.NDArray[np.float32]
 ) -> Rays:
-    """Give the returns of that number, of the rays at `at`, rays of their own."""
+    """Move the returns with that number, of the rays at `at`, to separate rays."""
     length = np.linalg.norm(points, axis=1).astype(np.float32)
     shape = (len(rays.distance_m), len(at))
     distance = np.full(shape, np.nan, np.float32)
@@ -264,7 +264,7 @@ def _project(
     beam: Float32,
     start: Float32,
 ) -> tuple[Float32, Floats]:
-    """Distances of the rays' points nearest to the true ones, and how far those are from them."""
+    """Distances along rays to the points nearest to the true points, and the remaining errors."""
     distance = np.full(len(ranges_m), np.nan, np.float32)
     error = np.zeros(len(ranges_m))
     at = np.flatnonzero(hit)

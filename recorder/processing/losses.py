@@ -1,4 +1,4 @@
-"""What a session lost, as archives tell it."""
+"""Losses of a session, for the metadata and notes of archives."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class StreamLosses:
     """Losses of one stream.
 
     Attributes:
-        stream: its name.
-        counted: samples by cause.
-        intervals: how many losses nobody could count.
+        stream: name of the stream.
+        counted: number of lost samples by cause.
+        intervals: number of losses without a count.
     """
 
     stream: str
@@ -25,7 +25,7 @@ class StreamLosses:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The losses as a sentence for a note."""
         parts = [f"{n} ({cause})" for cause, n in self.counted.items()]
         if self.intervals == 1:
             parts.append("an interval that nobody counted")
@@ -35,7 +35,7 @@ class StreamLosses:
 
 
 def stream_losses(session: Session) -> Iterator[StreamLosses]:
-    """The losses of each stream that has some."""
+    """The losses of each stream with losses."""
     for name, events in lost_events(session.events()).items():
         counted, intervals = losses(events)
         known = {cause: count for cause, count in counted.items() if count}

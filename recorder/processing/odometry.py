@@ -1,7 +1,7 @@
-"""Lidar odometry with kiss-icp (the extra ``odometry``), only where it is asked for.
+"""Lidar odometry with kiss-icp (the extra ``odometry``), used only on request.
 
-An estimate of the trajectory from the sweeps alone: it drifts, and it is no measurement of where
-the vehicle was.  Its world is the rig where the first sweep ended.
+Odometry estimates the trajectory from the sweeps alone.  The estimate drifts; it does not measure
+the vehicle's position.  Its world frame is the rig's frame at the end of the first sweep.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GROUND_M = 0.25
 
 
 def require_odometry() -> None:
-    """UsageError, which names the extra, where kiss-icp is not installed."""
+    """Raise a UsageError that names the extra if kiss-icp is not installed."""
     if importlib.util.find_spec("kiss_icp") is None:
         raise UsageError(
             "poses from lidar odometry need kiss-icp: pip install 'vehicle-recorder[odometry]'"
@@ -41,10 +41,10 @@ class LidarOdometry:
     Poses are kept in memory: 136 bytes a sweep.
 
     Args:
-        stream: the lidar's.
-        optics: its beams.
+        stream: the lidar's stream.
+        optics: the lidar's beams.
         mounting: ``T_lidar_rig``, f8 [4, 4].
-        advance: is told of each sweep.
+        advance: called with 1 for each sweep.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LidarOdometry:
         yield np.array(times, np.int64), np.stack(poses)
 
     def _points(self, index: int, end_ns: int, period_ns: int) -> tuple[Floats, Floats]:
-        """Points f8 [n, 3] of the first return, and when in the sweep (0 to 1) each was."""
+        """Points f8 [n, 3] of the first return, and their times as shares (0 to 1) of the sweep."""
         ranges = lidar_range_mm(self._stream, index)
         rays = self._optics.rays([ranges], [np.zeros(ranges.shape, np.uint8)])
         t_col = None
@@ -88,7 +88,7 @@ class LidarOdometry:
         hit = (distance > _NEAREST_M) & (distance < _FARTHEST_M)
         points = rays.direction.astype(np.float64) * distance[:, None]
         if not np.array_equal(self._mounting, np.eye(4)):
-            # The rings that a sweep draws on even ground stay where they are while the rig moves.
+            # A sweep's rings on flat ground do not move with the rig.
             with np.errstate(invalid="ignore"):
                 hit &= apply(self._mounting, points)[:, 2] > _GROUND_M
         points = points[hit]

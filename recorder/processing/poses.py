@@ -1,9 +1,9 @@
-"""Where the rig was: the best trajectory that a session has, and from what it comes.
+"""Poses of the rig: the best trajectory of a session, and its source.
 
-In order of preference: a pose or odometry sensor of the session (``pos`` and ``rot``), such as
-the virtual sensor ``_pose``; ``_SENSOR/pose.npz`` as roverd's `Pose` reads it; the orientation of
-an IMU, without translation; standing still.  Lidar odometry only where it is asked for
-(`recorder.processing.odometry`).
+Sources in order of preference: a pose or odometry sensor of the session (``pos`` and ``rot``), such
+as the virtual sensor ``_pose``; ``_SENSOR/pose.npz`` in the format of roverd's `Pose`; the
+orientation of an IMU, without translation; a rig at rest.  Lidar odometry
+(`recorder.processing.odometry`) is used only on request.
 
 ::
 
@@ -42,7 +42,7 @@ from recorder.session.stream import Stream
 Times = npt.NDArray[np.int64]
 Block = tuple[Times, Floats]
 
-_FROM_LOCAL = {  # rows: x, y, z of a frame with z up, in the axes of the IMU's local frame
+_FROM_LOCAL = {  # rows: x, y, z of a frame with z up, in axes of the IMU's local frame
     "ENU": np.eye(3),
     "NWU": np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]),
     "NED": np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]),
@@ -54,27 +54,27 @@ class PoseSource(Protocol):
 
     @property
     def name(self) -> str:
-        """``_pose``, ``imu``, ``identity``: what it comes from."""
+        """Name of the source: ``_pose``, ``imu``, ``identity``."""
 
     def blocks(self) -> Iterator[Block]:
         """Times, int64 [n], strictly rising, and poses, f8 [n, 4, 4], rig to world."""
 
     def describe(self) -> dict[str, Any]:
-        """For the metadata of an archive: at least ``source`` and ``measured``."""
+        """Description for an archive's metadata: at least ``source`` and ``measured``."""
 
 
 def find_poses(session: Session, calibration: Calibration, wanted: str = "auto") -> PoseSource:
-    """The trajectory of a session.
+    """Find the trajectory of a session.
 
     Args:
-        session: opened with ``virtual=True``, or virtual sensors are not seen.
-        calibration: where the IMU sits.
-        wanted: ``auto``; ``imu`` for the first IMU that has orientations; ``identity``; or the
-            name of a sensor.
+        session: opened with ``virtual=True``; otherwise virtual sensors are not found.
+        calibration: calibration with the pose of the IMU.
+        wanted: ``auto``; ``imu`` for the first IMU with orientations; ``identity``; or the name of
+            a sensor.
 
     Raises:
-        SessionError: the session has no such sensor, or it has neither poses nor orientations.
-        FormatError: it cannot be read.
+        SessionError: the sensor is missing, or has neither poses nor orientations.
+        FormatError: the sensor cannot be read.
     """
     if wanted == "identity":
         return Identity()
@@ -83,7 +83,7 @@ def find_poses(session: Session, calibration: Calibration, wanted: str = "auto")
     if wanted == "auto":
         found: list[Stream] = [s for s in session.streams.values() if _has_poses(s) and len(s)]
         if found:
-            # `_pose` is what processing found best; a pose sensor of the vehicle comes next.
+            # Processing writes its best trajectory to `_pose`; a recorded pose sensor comes next.
             return StreamPoses(min(found, key=lambda s: (s.name != "_pose", s.name)))
         for name in ("_pose", "_lidar", "_camera", "_radar"):
             path = session.path / name / "pose.npz"
@@ -123,7 +123,7 @@ def _has_poses(stream: Stream) -> bool:
 
 
 def _oriented(stream: Stream) -> bool:
-    """Whether an IMU's first samples have an orientation."""
+    """Whether an orientation is among an IMU's first samples."""
     if stream.meta.get("rot", {}).get("shape") != [3]:
         return False
     first = stream.read(0, min(len(stream), 100), ["rot"])["rot"]
@@ -131,7 +131,7 @@ def _oriented(stream: Stream) -> bool:
 
 
 class Identity:
-    """A rig of which nothing is known: it stands in the world's origin."""
+    """A rig with unknown poses: it stays in the world's origin."""
 
     name = "identity"
 
@@ -143,7 +143,7 @@ class Identity:
 
 
 class _Rising:
-    """Lets samples through whose times rise and whose poses are some."""
+    """Passes samples with rising times and valid poses; counts the samples that are left out."""
 
     def __init__(self) -> None:
         self._last_us = -(1 << 62)
@@ -158,14 +158,16 @@ class _Rising:
             self._last_us = int(t_us[good][-1])
         self.left_out += int(len(good) - np.count_nonzero(good))
         kept = poses[good]
-        # As orthogonal as float64 can be: stored rotations may be float32.
+        # Restores orthogonality to the precision of float64: stored rotations may be float32.
         kept[:, :3, :3] = rotation_of_quaternion(quaternion_of_rotation(kept[:, :3, :3]))
         return t_ns[good], kept
 
 
 class StreamPoses:
-    """A sensor with ``pos`` f[3] (m) and ``rot``: matrix [3, 3], quaternion x y z w [4], or roll,
-    pitch, yaw in rad [3]; all rig to world."""
+    """Poses of a sensor with ``pos`` f[3] (m) and ``rot``, rig to world.
+
+    ``rot`` is a matrix [3, 3], a quaternion x y z w [4], or roll, pitch, yaw in rad [3].
+    """
 
     def __init__(self, stream: Stream) -> None:
         self.name = stream.name
@@ -197,7 +199,10 @@ class StreamPoses:
 
 
 class NpzPoses:
-    """``pose.npz`` of roverd: ``t`` in s, ``pos`` [n, 3], ``rot`` [n, 3, 3], rig to world."""
+    """Poses of roverd's ``pose.npz``, rig to world.
+
+    Arrays: ``t`` in s, ``pos`` [n, 3], ``rot`` [n, 3, 3].
+    """
 
     def __init__(self, path: Path) -> None:
         self.name = path.parent.name
@@ -216,7 +221,7 @@ class NpzPoses:
             if len(poses) != len(t_ns):
                 raise ValueError(f"{len(poses)} poses have {len(t_ns)} times")
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise FormatError(f"{self._path}: is no trajectory: {error}") from None
+            raise FormatError(f"{self._path}: is not a trajectory: {error}") from None
         yield self._rising(t_ns, poses)
 
     def describe(self) -> dict[str, Any]:
@@ -225,7 +230,7 @@ class NpzPoses:
 
 
 class ImuOrientation:
-    """The orientation of an IMU (roll, pitch, yaw), as if the rig turned on the spot."""
+    """Orientation of an IMU (roll, pitch, yaw), with zero translation."""
 
     def __init__(self, stream: Stream, calibration: Calibration) -> None:
         self.name = stream.name
@@ -254,7 +259,7 @@ class ImuOrientation:
 
 
 def _rotations(rpy_rad: Floats) -> Floats:
-    """Rotation matrices of roll, pitch, yaw [n, 3]; NaN where one of them is."""
+    """Rotation matrices of roll, pitch, yaw [n, 3]; NaN where an angle is NaN."""
     bad = np.asarray(~np.isfinite(rpy_rad).all(axis=1))
     matrix = rotation_of_rpy(np.where(bad[:, None], 0.0, rpy_rad))
     matrix[bad] = np.nan
@@ -266,17 +271,17 @@ def _left_out(rising: _Rising) -> dict[str, Any]:
 
 
 class Cover:
-    """A trajectory cut and filled so that it covers an interval exactly.
+    """A trajectory, cut and extended to cover an interval exactly.
 
     Attributes:
-        held_before_ns, held_after_ns: for how long the first and the last pose are held, where
-            the source begins later or ends earlier; 0 where it does not.
-        longest_gap_ns: between two poses of the source, inside the interval.
-        count: poses given out.
+        held_before_ns, held_after_ns: time for which the first and the last pose are held, where
+            the source begins later or ends earlier than the interval; else 0.
+        longest_gap_ns: longest time between two poses of the source inside the interval.
+        count: number of poses yielded.
     """
 
     def __init__(self, source: PoseSource, start_ns: int, last_ns: int) -> None:
-        """Both ends are whole microseconds, the last one greater than the first."""
+        """Both ends must be whole microseconds, and the last greater than the first."""
         self._source, self._start, self._last = source, start_ns, last_ns
         self.held_before_ns = self.held_after_ns = self.longest_gap_ns = 0
         self.count = 0
@@ -285,9 +290,9 @@ class Cover:
         """Times, strictly rising from the interval's start to its last time, and poses.
 
         Raises:
-            FormatError: the source has no pose at all.
+            FormatError: the source has no pose.
         """
-        known: Block | None = None  # the last pose so far
+        known: Block | None = None  # the latest pose
         begun = False
         for t_ns, poses in self._source.blocks():
             if not len(t_ns):
@@ -330,7 +335,7 @@ class Cover:
         return t_ns, poses
 
     def describe(self) -> dict[str, Any]:
-        """For the metadata of an archive, after `blocks` has ended."""
+        """Description for an archive's metadata, after `blocks` has ended."""
         held = {"held_before_s": self.held_before_ns, "held_after_s": self.held_after_ns}
         text: dict[str, Any] = {name: ns / 1e9 for name, ns in held.items() if ns}
         return {"poses": self.count, "longest_gap_s": self.longest_gap_ns / 1e9, **text}

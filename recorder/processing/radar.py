@@ -1,8 +1,9 @@
 """Detections from the raw samples of an FMCW radar whose transmitters take turns (TDM-MIMO).
 
-Range and Doppler by Fourier transforms (TI, "The fundamentals of millimeter wave radar sensors",
-SPYY005), detection by a CFAR on the logarithm of the power summed over all antennas, directions by
-matching the phases over the virtual array.  `radar.json` says all that is needed.
+Range and Doppler are computed by Fourier transforms (TI, "The fundamentals of millimeter wave radar
+sensors", SPYY005).  Targets are detected by a CFAR on the logarithm of the power summed over all
+antennas.  Directions are found by matching the phases over the virtual array.  `radar.json`
+contains all parameters.
 
 ::
 
@@ -10,9 +11,9 @@ matching the phases over the virtual array.  `radar.json` says all that is neede
     found = radar.detect(iq)             # int16 [chirps, tx, rx, values]
     found.range_m, found.velocity_m_s, found.direction
 
-A target that moves faster than ``max_doppler`` appears with a speed that is off by a multiple of
-twice that.  Between one transmitter and the next it moves on, too, so that the phases over the
-array fit one multiple best: that one is taken.
+A target faster than ``max_velocity`` appears with a speed that is off by a multiple of twice that
+value.  The target also moves between the chirps of two transmitters, so that the phases over the
+array fit one multiple best; that multiple is chosen.
 """
 
 from __future__ import annotations
@@ -50,25 +51,25 @@ Floats = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
 
 SPEED_OF_LIGHT = 299_792_458.0  # m/s
-_ALIAS_GAIN = 1.25  # by how much another speed must fit better than the one nearest to zero
+_ALIAS_GAIN = 1.25  # another multiple must fit better than the smallest speed by this factor
 
 
 @dataclass(frozen=True)
 class RadarGeometry:
-    """What `radar.json` says.
+    """Contents of `radar.json`.
 
     Attributes:
-        shape: of a frame in samples: chirps, transmitters, receivers, samples.
+        shape: chirps, transmitters, receivers and samples of a frame.
         iq_order: ``qqii``, ``iiqq``; None where samples are real.
         range_resolution: m.
         doppler_resolution: m/s.
         wavelength: m.
-        chirp_time: from a transmitter's chirp to its next, s.
-        frame_time: of all chirps of a frame, s.
-        coupling_s: by how many metres a target seems farther away per m/s of its radial speed.
+        chirp_time: time between two chirps of one transmitter, s.
+        frame_time: duration of all chirps of a frame, s.
+        coupling_s: apparent increase of a target's range in m per m/s of its radial speed.
         tx_m, rx_m: f8 [antennas, 3], x forward, y left, z up; None where the file has none.
-        tx_turns: f8 [tx], to be taken off a transmitter's phase.
-        document: everything in the file.
+        tx_turns: f8 [tx], turns to subtract from each transmitter's phase.
+        document: all values of the file.
     """
 
     shape: tuple[int, int, int, int]
@@ -88,15 +89,15 @@ class RadarGeometry:
     def of_metadata(
         cls, text: str, where: str, raw_shape: tuple[int, ...] | None = None
     ) -> RadarGeometry:
-        """From the text of ``radar.json``.
+        """Parse the text of ``radar.json``.
 
         Args:
             text: JSON.
-            where: the file, for messages.
-            raw_shape: of the channel ``iq``, where the file does not say so.
+            where: path of the file, for messages.
+            raw_shape: shape of the channel ``iq``, used where the file has none.
 
         Raises:
-            FormatError: it lacks what processing needs; names file and key.
+            FormatError: a value is missing or invalid; the message names file and key.
         """
         try:
             values = json.loads(text)
@@ -105,15 +106,15 @@ class RadarGeometry:
                 raise KeyError("raw_shape")
             order = values.get("iq_order")
             if "iq_order" not in values and 2 * int(values["shape"][-1]) == raw[3]:
-                order = ORDERS[0]  # red-rover's own files do not say so
+                order = ORDERS[0]  # red-rover's own files have no iq_order
             if order is not None and order not in ORDERS:
-                raise ValueError(f"iq_order {order!r} is none of {', '.join(ORDERS)}")
+                raise ValueError(f"iq_order {order!r} is not one of {', '.join(ORDERS)}")
             samples = raw[3] if order is None else raw[3] // 2
             doppler = float(values["doppler_resolution"])
             if "chirp_time" in values:
                 chirp_s = float(values["chirp_time"]) * 1e-6
                 wavelength = float(values["wavelength"])
-            else:  # of another recorder: with 77 GHz what is left is nearly right
+            else:  # file of another recorder: the wavelength of 77 GHz is nearly right
                 wavelength = SPEED_OF_LIGHT / 77e9
                 chirp_s = wavelength / (2 * raw[0] * doppler)
             frame_s = float(values.get("frame_time") or chirp_s * raw[0] * 1e3) * 1e-3
@@ -134,28 +135,28 @@ class RadarGeometry:
         except KeyError as error:
             raise FormatError(f"{where}: lacks {error.args[0]}") from None
         except (ValueError, TypeError, AttributeError) as error:
-            raise FormatError(f"{where}: is of no use: {error}") from None
+            raise FormatError(f"{where}: is invalid: {error}") from None
 
     @property
     def ranges(self) -> int:
-        """Cells of range: real samples tell half as many apart as there are."""
+        """Number of range cells: the number of samples, or half of it for real samples."""
         return self.shape[3] if self.iq_order is not None else self.shape[3] // 2
 
     @property
     def max_velocity(self) -> float:
-        """Radial speed at which Doppler cells wrap round, m/s."""
+        """Radial speed at which Doppler cells wrap around, m/s."""
         return self.doppler_resolution * self.shape[0] / 2
 
 
 @dataclass(frozen=True)
 class Detections:
-    """What a frame shows, the strongest first.
+    """Detections of a frame, the strongest first.
 
     Attributes:
         range_m: f4 [n].
         velocity_m_s: f4 [n], radial, positive where the range grows.
-        power_db: f4 [n], above one step of the converter squared, per antenna.
-        snr_db: f4 [n], above the noise around.
+        power_db: f4 [n], dB above one step of the converter squared, per antenna.
+        snr_db: f4 [n], dB above the surrounding noise.
         direction: f4 [n, 3], unit vectors, x forward, y left, z up.
     """
 
@@ -173,9 +174,9 @@ class RadarProcessor:
     """Finds targets in frames of one chirp configuration.  Safe for several threads.
 
     Args:
-        geometry: of the radar.
-        threshold_db: by how much a cell must exceed the noise around it.
-        limit: detections kept of a frame, the strongest.
+        geometry: geometry of the radar.
+        threshold_db: level above the surrounding noise that a cell must exceed.
+        limit: largest number of detections kept per frame, the strongest first.
     """
 
     def __init__(
@@ -183,14 +184,14 @@ class RadarProcessor:
     ) -> None:
         self.geometry = geometry
         self.limit = limit
-        self._threshold = threshold_db / 10 * np.log(10)  # of logarithms
+        self._threshold = threshold_db / 10 * np.log(10)  # difference of natural logarithms
         chirps, tx, _, samples = geometry.shape
         self._window = hann_window(chirps, samples, geometry.iq_order)
         self._array: AntennaArray | None = None
         if geometry.tx_m is not None and geometry.rx_m is not None:
             self._array = AntennaArray(geometry.tx_m, geometry.rx_m, geometry.wavelength)
         self._turn_back = np.exp(-2j * np.pi * geometry.tx_turns)
-        # Multiples that are tx apart turn the phases alike; each stands for its nearest to zero.
+        # Multiples that differ by tx turn the phases alike; only the one nearest to zero is kept.
         turns = np.arange(tx)
         self._multiples = [
             np.where(turns > half, turns - tx, turns) for half in ((tx - 1) // 2, tx / 2)
@@ -198,19 +199,19 @@ class RadarProcessor:
         self._late_s = np.arange(tx) * geometry.chirp_time / tx
 
     def spectra(self, iq: npt.NDArray[np.int16]) -> Complex64:
-        """Doppler and range of each antenna pair.
+        """Doppler and range spectra of each antenna pair.
 
         Args:
             iq: int16 [chirps, tx, rx, values], as recorded.
 
         Returns:
             complex64 [tx, rx, doppler, range], contiguous; Doppler cells begin at 0 and wrap
-            round.
+            around.
         """
         return antenna_spectra(iq, self._window, self.geometry.iq_order)
 
     def cube(self, iq: npt.NDArray[np.int16]) -> Complex64:
-        """As `spectra`, complex64 [doppler, tx, rx, range]."""
+        """The result of `spectra` as complex64 [doppler, tx, rx, range]."""
         return self.spectra(iq).transpose(2, 0, 1, 3)
 
     def detect(self, iq: npt.NDArray[np.int16]) -> Detections:
@@ -225,15 +226,15 @@ class RadarProcessor:
         """Targets of a frame.
 
         Args:
-            spectra: complex64 [tx, rx, doppler, range], of `spectra`.
+            spectra: complex64 [tx, rx, doppler, range], from `spectra`.
         """
         return self.find_all([spectra])[0]
 
     def find_all(self, spectra: Sequence[Complex64]) -> list[Detections]:
-        """Targets of several frames, each as if it were alone, for less than one by one costs.
+        """Targets of several frames; the same results as one by one, at a lower cost.
 
         Args:
-            spectra: of each frame, complex64 [tx, rx, doppler, range], of `spectra`.
+            spectra: for each frame complex64 [tx, rx, doppler, range], from `spectra`.
         """
         power = np.stack([mean_power(one) for one in spectra])  # [frames, doppler, range]
         level = log_power(power)
@@ -271,12 +272,12 @@ class RadarProcessor:
     def _resolve(
         self, array: AntennaArray, signal: npt.NDArray[np.complex128], velocity: Floats
     ) -> tuple[Floats, Floats]:
-        """Speeds and directions that fit the phases over the array best.
+        """Speeds and directions that best fit the phases over the array.
 
         Args:
-            array: the radar's.
+            array: the radar's antenna array.
             signal: [n, tx, rx].
-            velocity: [n], of the Doppler cells.
+            velocity: [n], velocities of the Doppler cells.
         """
         count, tx, rx = signal.shape
         turns = np.where(velocity[:, None] > 0, *self._multiples)
@@ -285,8 +286,8 @@ class RadarProcessor:
         turned = signal[:, None] * np.exp(1j * phase)[..., None]  # [n, multiple, tx, rx]
         turned = turned.reshape(count, tx, tx * rx)
         rough, start = array.coarse(turned)
-        # The grid's steps lose 0.5 dB at most, less than another multiple must fit better by: one
-        # that fits worse than the one nearest to zero even on the grid is none.
+        # The grid's steps lose at most 0.5 dB, less than `_ALIAS_GAIN`: a multiple that fits worse
+        # on the grid than the one nearest to zero cannot be chosen.
         hopeful = rough >= rough[:, :1]
         fitted, direction = np.full((count, tx), -1.0), np.zeros((count, tx, 3))
         fitted[hopeful], direction[hopeful] = array.climb(turned[hopeful], start[hopeful])

@@ -1,4 +1,4 @@
-"""Directions, by matching the phases over a radar's virtual array."""
+"""Directions of targets, by matching the phases over a radar's virtual array."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _MAX_SINE_UP = 0.7
 _LEVELS = 6
 _LEVEL_WAVELENGTHS = 1e-6
 _ALONE = 65_536
-"""Multiplications of a product up to which OpenBLAS computes it alone.  Larger ones it gives to
-threads, which wait for each other by spinning: on a busy machine that costs twenty times as much.
+"""Multiplications of a product up to which OpenBLAS computes it in the calling thread.  OpenBLAS
+gives larger products to threads that wait by spinning, which costs twenty times as much on a busy
+machine.
 """
 
 
 class AntennaArray:
-    """Directions of signals, by their phases.
+    """Finds the directions of signals by their phases.
 
     Args:
         tx_m, rx_m: f8 [antennas, 3], x forward, y left, z up.
@@ -31,7 +32,7 @@ class AntennaArray:
 
     def __init__(self, tx_m: Floats, rx_m: Floats, wavelength: float) -> None:
         places = (tx_m[:, None] + rx_m[None]).reshape(-1, 3)
-        self._places = 2 * np.pi / wavelength * places  # radians per unit of direction
+        self._places = 2 * np.pi / wavelength * places  # in radians per unit of direction
         deep, wide, high = (places.max(axis=0) - places.min(axis=0)) / wavelength
         self._plane = bool(deep < _LEVEL_WAVELENGTHS)
         level = bool(high < _LEVEL_WAVELENGTHS)
@@ -45,22 +46,22 @@ class AntennaArray:
         step = np.array([sideways[1] - sideways[0], 0.0 if level else up[1] - up[0]])
         moves = [np.array(ways) * step / 2**n for n in range(1, _LEVELS + 1)]
         self._moves = [np.ascontiguousarray(move.T) for move in moves]
-        # On a plane across x, what a move turns the phases by does not depend on where it begins.
+        # For a plane array across x, the phase change of a move does not depend on its start.
         self._turns = [np.exp(1j * (self._places[:, 1:] @ move)) for move in self._moves]
 
     def _steer(self, sines: Floats) -> Complex128:
-        """[n, antennas]: what phases of a target in these directions are turned back by."""
+        """[n, antennas]: factors that turn back the phases of targets in these directions."""
         unit = np.concatenate([_forward(sines)[..., None], sines], axis=-1)
         return np.asarray(np.exp(1j * (unit @ self._places.T)))
 
     def coarse(self, signal: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], Indices]:
-        """The best of a grid of directions, a quarter of a beam's width apart.
+        """The best direction of a grid whose step is a quarter of the beam's width.
 
         Args:
             signal: complex [n, multiple, antennas].
 
         Returns:
-            its power, f4 [n, multiple], at most 0.5 dB below the best one's, and which it is.
+            its power, f4 [n, multiple], at most 0.5 dB below the maximum, and its grid index.
         """
         flat = signal.astype(np.complex64)
         columns = max(1, _ALONE // max(1, flat.shape[1] * len(self._coarse)))
@@ -71,16 +72,16 @@ class AntennaArray:
         return fit.max(axis=-1) ** 2, np.argmax(fit, axis=-1)
 
     def climb(self, signal: npt.NDArray[Any], start: Indices) -> tuple[Floats, Floats]:
-        """The best fit's power [n] and unit vectors [n, 3], from a direction of the grid on.
+        """Refine directions of the grid; returns the best fit's power [n] and unit vectors [n, 3].
 
         Args:
             signal: complex [n, antennas].
-            start: of `coarse`.
+            start: grid indices from `coarse`.
         """
         every = np.arange(len(signal))
         sines = self._grid[start].T
         turned = signal * self._steering[start]
-        for moves, turns in zip(self._moves, self._turns, strict=True):  # each of half the size
+        for moves, turns in zip(self._moves, self._turns, strict=True):  # each step is halved
             around = np.add(sines[..., None], moves[:, None], order="C")  # [2, n, move]
             if self._plane:
                 value = np.abs(turned[:, None] @ turns)[:, 0]
@@ -95,7 +96,7 @@ class AntennaArray:
 
 
 def _sines(extent: float) -> Floats:
-    """Sines, a quarter of a beam's width apart, of an array so many wavelengths long."""
+    """Sines, a quarter of a beam's width apart, for an array of this extent in wavelengths."""
     return np.linspace(-1, 1, 2 * max(4, int(np.ceil(4 * extent))) + 1)
 
 

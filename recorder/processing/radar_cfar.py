@@ -1,8 +1,8 @@
-"""Which cells of a radar's range-Doppler map hold a target.
+"""Finds the cells of a radar's range-Doppler map that hold a target.
 
-A cell does if it exceeds the noise around it (a CFAR on logarithms), what stronger cells leak into
-it, and its neighbours.  Most cells do not even exceed the noise: all else is asked only of those
-that do.
+A cell holds a target if it exceeds the surrounding noise (a CFAR on logarithms), the leakage from
+stronger cells, and its neighbours.  Most cells do not exceed the noise; the other conditions are
+tested only for the cells that do.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Floats = npt.NDArray[np.float64]
 Cells = npt.NDArray[np.intp]
 
 GUARD = (3, 3)
-"""Cells of range and Doppler on each side of a cell that tell nothing of the noise around it."""
+"""Cells of range and Doppler on each side of a cell that are excluded from its noise estimate."""
 TRAIN = (8, 4)
-"""Cells of range and Doppler beyond those, on each side, that do."""
+"""Cells of range and Doppler beyond the guard, on each side, that the noise is estimated from."""
 DOPPLER, RANGE = 1, 2
 """Axes of maps [frames, doppler, range]."""
 _TINY = np.float32(1e-30)
@@ -27,24 +27,24 @@ _LEAK_STEPS = np.concatenate([np.arange(2, 13), -np.arange(2, 13)])
 _LEAK_SHARES = (10 ** (-2.5 - 6 * np.log10(np.maximum(abs(_LEAK_STEPS), 2.5) / 2.5))).astype(
     np.float32
 )
-"""What a cell puts into one so many cells away, at most.
+"""Largest leakage of a cell into a cell that many steps away, as a share of its power.
 
-A Hann window's side lobes begin at -31 dB, 2.4 cells away, and fall by 18 dB an octave; what is
-above 6 dB more than that is a target of its own.
+A Hann window's side lobes begin at -31 dB, 2.4 cells away, and fall by 18 dB an octave.  A cell
+more than 6 dB above these side lobes is a separate target.
 """
 
 
 def log_power(power: Float32) -> Float32:
-    """Natural logarithms of powers; those of silence are finite, too."""
+    """Natural logarithms of powers; finite also for zero power."""
     level: Float32 = np.log(np.maximum(power, _TINY))
     return level
 
 
 def log_noise(level: Float32) -> Floats:
-    """The mean of the cells around each one, without its nearest: f8 of the shape of `level`.
+    """The mean of the cells around each cell, without the nearest: f8 of the shape of `level`.
 
-    Of logarithms the mean is hardly moved by a few strong targets nearby, which would hide weaker
-    ones.  Doppler wraps round; in range cells beyond the ends do not count.
+    The mean of logarithms hardly rises with a few strong targets nearby, which would otherwise
+    hide weaker targets.  Doppler wraps around; in range, cells beyond the ends are not counted.
 
     Args:
         level: f4 [frames, doppler, range], logarithms of powers.
@@ -64,37 +64,37 @@ def log_noise(level: Float32) -> Floats:
 
 
 def _box(values: Float32, up: int, along: int) -> Floats:
-    """Sums over boxes of cells, f8; OpenCV adds in double precision, and zeros beyond the edges."""
+    """Sums over boxes of cells, f8, added in double precision by OpenCV; zero beyond the edges."""
     size = (2 * along + 1, 2 * up + 1)
     sums = cv2.boxFilter(values, cv2.CV_64F, size, normalize=False, borderType=cv2.BORDER_CONSTANT)
     return np.asarray(sums, np.float64)
 
 
 def _box_cells(ranges: int, up: int, along: int) -> Floats:
-    """Of how many cells each column's sum is, f8 [range]."""
+    """Number of cells in each column's sum, f8 [range]."""
     columns = np.arange(ranges)
     low, high = np.maximum(columns - along, 0), np.minimum(columns + along + 1, ranges)
     return np.asarray((high - low) * float(2 * up + 1))
 
 
 def find_peaks(power: Float32, good: npt.NDArray[np.bool_]) -> Cells:
-    """Cells that no neighbour exceeds, and that are more than leaks from stronger ones.
+    """Cells that no neighbour exceeds, and that exceed the leakage from stronger cells.
 
-    The first cell of range is left out: it holds what leaks from the transmitter.
+    The first cell of range is excluded, because it contains leakage from the transmitter.
 
     Args:
         power: f4 [frames, doppler, range].
-        good: bool [frames, doppler, range], of those that may be one.
+        good: bool [frames, doppler, range], the candidate cells.
 
     Returns:
-        [n], places in the flat `power`, in order.
+        [n], indices into the flat `power`, in order.
     """
     cells = np.flatnonzero(good)
     cells = cells[cells % power.shape[2] > 0]
     for axis in (DOPPLER, RANGE):
         here = power.take(cells)
         before, after = _beside(power, cells, axis, _NEXT)
-        cells = cells[(here > before) & (here >= after)]  # of equal ones the first
+        cells = cells[(here > before) & (here >= after)]  # the first of equal cells
     here = power.take(cells)
     strong = np.ones(len(cells), np.bool_)
     for axis in (DOPPLER, RANGE):
@@ -105,12 +105,12 @@ def find_peaks(power: Float32, good: npt.NDArray[np.bool_]) -> Cells:
 
 
 def strongest(power: Float32, cells: Cells, limit: int) -> tuple[Cells, Cells]:
-    """Cells frame by frame, the strongest first, and how many each frame has, at most `limit`.
+    """The strongest cells of each frame, in descending order, and their number per frame.
 
     Args:
         power: f4 [frames, doppler, range].
-        cells: of `find_peaks`.
-        limit: of a frame.
+        cells: cells from `find_peaks`.
+        limit: largest number of cells per frame.
     """
     frame = cells // power[0].size
     counts = np.bincount(frame, minlength=len(power))
@@ -120,12 +120,12 @@ def strongest(power: Float32, cells: Cells, limit: int) -> tuple[Cells, Cells]:
 
 
 def vertex(level: Float32, cells: Cells, axis: int) -> Floats:
-    """How far from its cell's middle a peak is, -0.5 to 0.5: of a parabola through logarithms.
+    """Offset of a peak from its cell's centre, -0.5 to 0.5, by a parabola through logarithms.
 
     Args:
         level: f4 [frames, doppler, range], logarithms of powers.
-        cells: [n], places in the flat `level`.
-        axis: `DOPPLER` or `RANGE`, at whose ends there is no parabola.
+        cells: [n], indices into the flat `level`.
+        axis: `DOPPLER` or `RANGE`; at the ends of the range the offset is 0.
     """
     before, after = _beside(level, cells, axis, _NEXT).astype(np.float64)
     middle = level.take(cells).astype(np.float64)
@@ -138,7 +138,7 @@ def vertex(level: Float32, cells: Cells, axis: int) -> Floats:
 
 
 def _beside(values: Float32, cells: Cells, axis: int, steps: Cells) -> Float32:
-    """Values some steps away from cells, [steps, n]; Doppler wraps round, beyond the range is 0."""
+    """Values some steps away from cells, [steps, n]; Doppler wraps around, 0 beyond the range."""
     _, doppler, ranges = values.shape
     steps = steps[:, None]
     if axis == DOPPLER:

@@ -1,4 +1,4 @@
-"""Range and Doppler of each antenna pair of an FMCW radar, by Fourier transforms.
+"""Range and Doppler spectra of each antenna pair of an FMCW radar, by Fourier transforms.
 
 ::
 
@@ -17,40 +17,40 @@ Float32 = npt.NDArray[np.float32]
 Complex64 = npt.NDArray[np.complex64]
 
 _PLACES = {"qqii": (2, 0, 3, 1), "iiqq": (0, 2, 1, 3)}
-"""Of I, Q, I, Q of two samples among four recorded values.
+"""Indices of I, Q, I, Q of two samples among four recorded values.
 
-Two LVDS lanes carry a chirp, so that two values of I stand beside two of Q.
+Two LVDS lanes carry a chirp, so that two I values are stored beside two Q values.
 """
 ORDERS = tuple(_PLACES)
 
 
 def hann_window(chirps: int, samples: int, order: str | None) -> Float32:
-    """What recorded values are multiplied by: a tone of amplitude 1 has power 1 then.
+    """Window for recorded values, normalized so that a tone of amplitude 1 has power 1.
 
     Args:
-        chirps, samples: of a frame.
-        order: of values, one of `ORDERS`; None where samples are real.
+        chirps, samples: numbers of chirps and samples of a frame.
+        order: order of the values, one of `ORDERS`; None where samples are real.
 
     Returns:
         f4 [chirps, values].
     """
     over, along = np.hanning(chirps + 2)[1:-1], np.hanning(samples + 2)[1:-1]
     window = np.outer(over, along) / (along.sum() * over.sum())
-    # Of real samples, the half of the spectrum that is not looked at has as much.
+    # For real samples, the unused half of the spectrum holds half of the amplitude.
     window = window * 2 if order is None else np.repeat(window, 2, axis=1)
     return window.astype(np.float32)
 
 
 def antenna_spectra(iq: npt.NDArray[np.int16], window: Float32, order: str | None) -> Complex64:
-    """Doppler and range of each antenna pair.
+    """Doppler and range spectra of each antenna pair.
 
     Args:
         iq: int16 [chirps, tx, rx, values], as recorded.
-        window: of `hann_window`.
-        order: of values, one of `ORDERS`; None where samples are real.
+        window: window from `hann_window`.
+        order: order of the values, one of `ORDERS`; None where samples are real.
 
     Returns:
-        complex64 [tx, rx, doppler, range], contiguous; Doppler cells begin at 0 and wrap round.
+        complex64 [tx, rx, doppler, range], contiguous; Doppler cells begin at 0 and wrap around.
     """
     chirps, tx, rx, values = iq.shape
     if order is None:
@@ -65,7 +65,7 @@ def antenna_spectra(iq: npt.NDArray[np.int16], window: Float32, order: str | Non
 
 
 def to_pairs(iq: npt.NDArray[np.int16], order: str) -> npt.NDArray[np.int16]:
-    """Recorded values [..., values] with each sample's I and Q side by side, in that order."""
+    """Reorder recorded values [..., values], so that each sample's I and Q are adjacent."""
     quads = np.ascontiguousarray(iq).reshape(1, -1, 4)
     pairs = np.empty_like(quads)
     moves = [place for move in zip(_PLACES[order], range(4), strict=True) for place in move]
@@ -74,7 +74,7 @@ def to_pairs(iq: npt.NDArray[np.int16], order: str) -> npt.NDArray[np.int16]:
 
 
 def mean_power(spectra: Complex64) -> Float32:
-    """Power over all antennas, f4 [doppler, range], of spectra [tx, rx, doppler, range]."""
+    """Mean power over all antennas, f4 [doppler, range], of spectra [tx, rx, doppler, range]."""
     tx, rx, doppler, ranges = spectra.shape
     parts = spectra.view(np.float32).reshape(tx * rx, -1)
     squares = np.einsum("ai,ai->i", parts, parts).reshape(doppler, ranges, 2)
@@ -82,7 +82,7 @@ def mean_power(spectra: Complex64) -> Float32:
 
 
 def values_at(spectra: Complex64, places: npt.NDArray[np.intp]) -> Complex64:
-    """Complex64 [n, tx, rx], of spectra at places in the flat map of Doppler and range."""
+    """Complex64 [n, tx, rx]: spectra at indices into the flat map of Doppler and range."""
     tx, rx = spectra.shape[:2]
     flat = spectra.reshape(tx * rx, -1)
     return flat.take(places, axis=1).T.reshape(-1, tx, rx)

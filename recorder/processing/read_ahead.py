@@ -1,4 +1,4 @@
-"""What comes next is made while what is there is worked on."""
+"""Prepares the next samples while the current one is processed."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from recorder.contract.closing import Closing
 Made = TypeVar("Made")
 
 AHEAD = 2
-"""As many are made ahead as there are threads that make them: on two cores both are busy."""
+"""Number of samples made ahead, and of threads that make them; keeps two cores busy."""
 
 
 class ReadAhead(Closing, Generic[Made]):
-    """Makes something of samples, a few samples ahead, by threads.
+    """Makes results of samples by threads, a few samples ahead.
 
-    For what leaves the interpreter to others: reading, decompressing, transforming::
+    For work that releases the GIL: reading, decompressing, transforming::
 
-        with Ahead(lambda index: lidar.sample(index), len(lidar)) as samples:
+        with ReadAhead(lambda index: lidar.sample(index), len(lidar)) as samples:
             for index in range(len(lidar)):
                 samples.take(index)["rng"]
 
-    Of one thread itself.  No more than `ahead` are in memory besides the one that was taken.
+    Only one thread may call `take`.  At most `ahead` results are in memory besides the taken one.
 
     Args:
-        make: what makes one, of a sample's index; called by several threads at once.
+        make: makes the result of a sample's index; several threads call it at once.
         length: number of samples.
-        ahead: how many are made ahead, and how many threads there are.
+        ahead: number of samples made ahead, and number of threads.
     """
 
     def __init__(self, make: Callable[[int], Made], length: int, ahead: int = AHEAD) -> None:
@@ -39,11 +39,11 @@ class ReadAhead(Closing, Generic[Made]):
         self._pool = ThreadPoolExecutor(ahead, "ahead")
 
     def take(self, index: int) -> Made:
-        """What is made of a sample; to be taken in rising order, else nothing is made ahead.
+        """The result of a sample; indices must rise, otherwise nothing is made ahead.
 
         Raises:
-            IndexError: there is no such sample.
-            Exception: what making it raised.
+            IndexError: the sample does not exist.
+            Exception: an exception of `make`.
         """
         if not 0 <= index < self._length:
             raise IndexError(f"sample {index} of {self._length}")
@@ -56,6 +56,6 @@ class ReadAhead(Closing, Generic[Made]):
         return self._pending.pop(index).result()
 
     def close(self) -> None:
-        """Make no more; waits for what is being made."""
+        """Stop making results; waits for results in progress."""
         self._pool.shutdown(cancel_futures=True)
         self._pending.clear()

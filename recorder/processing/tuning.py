@@ -1,4 +1,4 @@
-"""What a process that does nothing but pack asks of its libraries."""
+"""Settings of libraries for a process that only packs archives."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import functools
 
 import cv2
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 _KEPT_BYTES = 64 << 20
-_LARGEST_BYTES = 32 << 20  # beyond this, an array's memory goes back at once
+_LARGEST_BYTES = 32 << 20  # memory of larger arrays is returned to the kernel at once
 
 
 def tune_for_packing() -> None:
-    """Keep freed memory, and have OpenCV work in the thread that calls it.
+    """Keep freed memory, and make OpenCV work in the calling thread.
 
-    Its own threads wait by spinning for work that the packer's have.
+    OpenCV's own threads would spin while they wait, and take processor time from the packer.
     """
     _keep_freed_memory()
     cv2.setNumThreads(1)
@@ -23,11 +23,11 @@ def tune_for_packing() -> None:
 
 @functools.cache
 def _keep_freed_memory() -> None:
-    """Have the C library keep up to 64 MiB of freed memory, rather than hand it back each time.
+    """Make the C library keep up to 64 MiB of freed memory instead of returning it to the kernel.
 
-    Whoever makes a few arrays of some 100 kB for every frame else has the kernel map and clear
-    their pages anew for every frame, which may cost more than the work itself.  Without an effect
-    where the C library is not glibc.
+    Otherwise a packer that makes arrays of some 100 kB for every frame causes the kernel to map
+    and clear their pages for every frame, which may cost more than the work itself.  Without
+    effect if the C library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

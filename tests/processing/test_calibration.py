@@ -70,7 +70,9 @@ def test_a_quaternion_has_length_one(tmp_path: Path, length: float, good: bool) 
         pose = read(tmp_path / "c.yaml", entry).pose
         assert pose is not None and np.allclose(pose[:3, :3] @ pose[:3, :3].T, np.eye(3))
         return
-    with pytest.raises(ConfigError, match=r"cam.T_sensor_rig.quaternion_xyzw: has not length 1"):
+    with pytest.raises(
+        ConfigError, match=r"cam.T_sensor_rig.quaternion_xyzw: does not have length 1"
+    ):
         read(tmp_path / "c.yaml", entry)
 
 

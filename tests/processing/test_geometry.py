@@ -58,7 +58,7 @@ def test_a_known_quaternion() -> None:
 
 @pytest.mark.parametrize("bad", [(0, 0, 0, 0), (np.nan, 0, 0, 1)])
 def test_no_rotation(bad: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="no rotation"):
+    with pytest.raises(ValueError, match="not a rotation"):
         rotation_of_quaternion(bad)
 
 

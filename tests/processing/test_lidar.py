@@ -111,5 +111,5 @@ def test_the_model_gives_the_beams(metadata: str) -> None:
      '{"beam_altitude_angles": [1], "beam_azimuth_angles": [1], "lidar_mode": "fast"}'],
 )  # fmt: skip
 def test_bad_metadata_names_its_file(text: str) -> None:
-    with pytest.raises(FormatError, match=r"lidar/lidar\.json: is no Ouster metadata"):
+    with pytest.raises(FormatError, match=r"lidar/lidar\.json: is not usable Ouster metadata"):
         OusterOptics.of_metadata(text, "lidar/lidar.json")

@@ -177,5 +177,5 @@ def test_a_damaged_bundle_is_named(builder: Builder) -> None:
     path = builder.close()
     (path / "_lidar").mkdir()
     (path / "_lidar/pose.npz").write_bytes(b"PK\x03\x04 not a bundle")
-    with pytest.raises(FormatError, match=r"_lidar/pose\.npz: is no trajectory"):
+    with pytest.raises(FormatError, match=r"_lidar/pose\.npz: is not a trajectory"):
         source_of(path)

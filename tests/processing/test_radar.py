@@ -312,9 +312,9 @@ def test_the_strongest_are_kept() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"range_resolution": None}, "is of no use"),
-        ({"iq_order": "qiqi"}, "is of no use: iq_order 'qiqi'"),
-        ({"antennas": {"tx_m": [[0, 0, 0]], "rx_m": []}}, "is of no use"),
+        ({"range_resolution": None}, "is invalid"),
+        ({"iq_order": "qiqi"}, "is invalid: iq_order 'qiqi'"),
+        ({"antennas": {"tx_m": [[0, 0, 0]], "rx_m": []}}, "is invalid"),
     ],
 )
 def test_bad_metadata_names_file_and_key(change: dict[str, object], words: str) -> None:

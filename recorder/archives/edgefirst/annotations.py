@@ -123,7 +123,7 @@ class Boxes:
 
     def _mask(self, name: str, where: str) -> bytes:
         if Path(name).name != name:
-            raise FormatError(f"{where}: mask: {name!r} is not the name of a file in its folder")
+            raise FormatError(f"{where}: mask: {name!r} is not a file name in its folder")
         return encode_png(read_mask(self._file.path.with_suffix("") / name, self._size), bits=1)
 
 

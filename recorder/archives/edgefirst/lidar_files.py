@@ -148,7 +148,7 @@ def _pixel_shifts(text: str, beams: int, where: str) -> npt.NDArray[np.intp]:
     layout = document.get("lidar_data_format") or document.get("data_format") or {}
     shifts = layout.get("pixel_shift_by_row") or [0] * beams
     if not isinstance(shifts, list) or not all(type(shift) is int for shift in shifts):
-        raise FormatError(f"{where}: pixel_shift_by_row: needs integers")
+        raise FormatError(f"{where}: pixel_shift_by_row: needs whole numbers")
     if len(shifts) != beams:
         raise FormatError(f"{where}: pixel_shift_by_row: has {len(shifts)} rows, not {beams}")
     return np.array(shifts, np.intp)

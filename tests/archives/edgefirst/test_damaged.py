@@ -67,7 +67,7 @@ def cuboid(picture: int, **more: Any) -> dict[str, Any]:
             r"polygon_px: needs rings of at least three points",
         ),
         ([box(0, polygon_px=[[[0, 0], [1e39, 1], [2, 2]]])], r"polygon_px: a point is too far"),
-        ([box(0, mask="../x.png")], r"mask: '../x.png' is not the name of a file in its folder"),
+        ([box(0, mask="../x.png")], r"mask: '../x.png' is not a file name in its folder"),
         ([box(0, mask="x.png")], r"camera/x.png: cannot be read: No such file"),
     ],
 )
@@ -184,7 +184,7 @@ def test_a_picture_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("shifts", "words"), [(["x"], "needs integers"), ([1, 2], "has 2 rows, not 8")]
+    ("shifts", "words"), [(["x"], "needs whole numbers"), ([1, 2], "has 2 rows, not 8")]
 )
 def test_metadata_of_a_lidar_that_do_not_fit(tmp_path: Path, shifts: list[Any], words: str) -> None:
     builder = Builder(tmp_path / "s")
