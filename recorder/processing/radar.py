@@ -11,7 +11,7 @@ contains all parameters.
     found = radar.detect(iq)             # int16 [chirps, tx, rx, values]
     found.range_m, found.velocity_m_s, found.direction
 
-A target faster than ``max_velocity`` appears with a speed that is off by a multiple of twice that
+A target faster than ``max_doppler`` appears with a speed that is off by a multiple of twice that
 value.  The target also moves between the chirps of two transmitters, so that the phases over the
 array fit one multiple best; that multiple is chosen.
 """

@@ -1,8 +1,8 @@
 """An append-only file, written past the system's cache.
 
-A dataset is several times as large as its session, and nobody reads it soon.  In the cache it would
-displace the session's data, and copying it into the cache takes ten times the processor time of
-direct I/O.  On a file system without direct I/O the file is written through the cache.
+A dataset is several times as large as its session, and is not read again soon.  In the cache it
+would displace data that are read soon, and copying it into the cache takes ten times the processor
+time of direct I/O.  On a file system without direct I/O the file is written through the cache.
 
 ::
 

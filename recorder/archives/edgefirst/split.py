@@ -1,8 +1,8 @@
 """Assigns samples to training, validation and testing.
 
 A hash of a name assigns whole sequences, or blocks of time, to a group.  The hash does not depend
-on the rest of the dataset: adding samples never moves a sample to another group, and anybody can
-compute the group again.  All cameras of a session get the same group.
+on the rest of the dataset: adding samples never moves a sample to another group, and the group can
+be computed again from the name.  All cameras of a session get the same group.
 
     share = first 8 bytes of SHA-256 of KEY, big endian, / 2**64
     test if share < TEST, val if share < TEST + VAL, else train

@@ -33,7 +33,7 @@ from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
 GENERIC_BYTES = 4096
-"""Largest size of a sample, in bytes, for packing a stream without a sensor kind as rows."""
+"""Largest sample, in bytes, of a stream that is packed as rows (no camera, lidar or radar)."""
 _ROWS = 4096
 
 Boxes = Mapping[int, list[dict[str, Any]]]

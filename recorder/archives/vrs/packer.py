@@ -144,7 +144,7 @@ class _SessionPacker:
         return ReconstructedMetadata(session, self._specs)
 
     def _declare(self, metadata: MetadataRecords) -> dict[StreamId, StreamTags]:
-        """All streams: those of the metadata records, and new ones; with their data records."""
+        """Declare all streams: keep the tags of metadata records, and add those of data records."""
         session = self._job.session
         drivers = drivers_of((session.header or {}).get("sensors") or {})
         streams = dict(metadata.streams)

@@ -1,4 +1,4 @@
-"""A stream's samples as data records, the same as in ``session.vrs``."""
+"""A stream's samples as data records, as ``session.vrs`` contains them or would contain them."""
 
 from __future__ import annotations
 
