@@ -72,7 +72,7 @@ class Job:
         calibration: the session's calibration, or the one given instead; may be empty.
         notes: the packer adds oddities of the session here.
         advance: called with the amount of finished work, in the unit of `Packer.ticks`.
-        at_fault: whether this session is the one that could not be packed; see `blamed`.
+        at_fault: whether this session is the one that could not be packed; see `fault_scope`.
     """
 
     session: Session
@@ -110,7 +110,7 @@ class Job:
         return lost
 
     @contextmanager
-    def blamed(self) -> Iterator[None]:
+    def fault_scope(self) -> Iterator[None]:
         """Mark this session as at fault when an error is raised inside.
 
         A dataset of several sessions is then packed without this session.  Errors of the disk
@@ -126,7 +126,7 @@ class Job:
 
     @contextmanager
     def at(self, stream: str, sample: int | None = None) -> Iterator[None]:
-        """Add the stream and the sample to errors raised inside, and mark the session (`blamed`).
+        """Add the stream and the sample to errors raised inside, and act as `fault_scope`.
 
         Raises:
             ArchiveError: replaces any error of a file or format.
@@ -134,7 +134,7 @@ class Job:
         """
         where = stream if sample is None else f"{stream}, sample {sample}"
         try:
-            with self.blamed():
+            with self.fault_scope():
                 yield
         except (_PlacedArchiveError, _PlacedStorageError):
             raise  # the inner place is more precise
@@ -220,9 +220,9 @@ class Packer(ABC):
     def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
         """Pack sessions as one archive; only for packers that `collects`.
 
-        An error inside `Job.at` or `Job.blamed` marks the session of that job: the finalizer then
-        empties the folder and calls this method again without the session.  The files of many
-        sessions cannot all be open at once: close each `Job.session` after packing it.
+        An error inside `Job.at` or `Job.fault_scope` marks the session of that job: the finalizer
+        then empties the folder and calls this method again without the session.  The files of
+        many sessions cannot all be open at once: close each `Job.session` after packing it.
 
         Args:
             jobs: one per session, at least one, in the order of the command line; all share

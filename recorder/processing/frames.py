@@ -85,7 +85,7 @@ class FrameGate:
         self._start_us, self._end_us = start_ns // NS_PER_US, end_us
         return start_ns, end_ns
 
-    def reported(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """Oddities of the times, one sentence each."""
         sentences = []
         for count, text in ((self.repeated, "the same"), (self.backward, "an earlier")):

@@ -142,7 +142,7 @@ class Identity:
         return {"source": "identity", "measured": False, "note": "no poses known: the rig stands"}
 
 
-class _Rising:
+class _PoseGate:
     """Passes samples with rising times and valid poses; counts the samples that are left out."""
 
     def __init__(self) -> None:
@@ -172,10 +172,10 @@ class StreamPoses:
     def __init__(self, stream: Stream) -> None:
         self.name = stream.name
         self._stream = stream
-        self._rising = _Rising()
+        self._gate = _PoseGate()
 
     def blocks(self) -> Iterator[Block]:
-        self._rising = _Rising()
+        self._gate = _PoseGate()
         for batch in self._stream.iterate(WINDOW // 8, ["pos", "rot"]):
             pos, rot = batch.data["pos"], batch.data["rot"].astype(np.float64)
             if rot.shape[1:] == (4,):
@@ -188,14 +188,14 @@ class StreamPoses:
                 matrix = _rotations(rot)
             else:
                 matrix = rot
-            yield self._rising(batch.t_ns, transform(matrix, pos))
+            yield self._gate(batch.t_ns, transform(matrix, pos))
 
     def describe(self) -> dict[str, Any]:
         text = {"source": f"sensor {self.name}", "measured": True}
         spec = self._stream.spec
         if spec is not None and spec.description:
             text["description"] = spec.description
-        return text | _left_out(self._rising)
+        return text | _left_out(self._gate)
 
 
 class NpzPoses:
@@ -207,10 +207,10 @@ class NpzPoses:
     def __init__(self, path: Path) -> None:
         self.name = path.parent.name
         self._path = path
-        self._rising = _Rising()
+        self._gate = _PoseGate()
 
     def blocks(self) -> Iterator[Block]:
-        self._rising = _Rising()
+        self._gate = _PoseGate()
         try:
             with self._path.open("rb") as file, np.load(file, allow_pickle=False) as bundle:
                 t_s, pos, rot = bundle["t"], bundle["pos"], bundle["rot"]
@@ -222,11 +222,11 @@ class NpzPoses:
                 raise ValueError(f"{len(poses)} poses have {len(t_ns)} times")
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise FormatError(f"{self._path}: is not a trajectory: {error}") from None
-        yield self._rising(t_ns, poses)
+        yield self._gate(t_ns, poses)
 
     def describe(self) -> dict[str, Any]:
         text = {"source": f"{self.name}/pose.npz", "measured": True}
-        return text | _left_out(self._rising)
+        return text | _left_out(self._gate)
 
 
 class ImuOrientation:
@@ -238,15 +238,15 @@ class ImuOrientation:
         self._mounting = calibration.of(stream.name).pose
         settings: Mapping[str, Any] = stream.spec.settings if stream.spec is not None else {}
         self._local = str(settings.get("coordinates") or "ENU")
-        self._rising = _Rising()
+        self._gate = _PoseGate()
 
     def blocks(self) -> Iterator[Block]:
-        self._rising = _Rising()
+        self._gate = _PoseGate()
         to_world = _FROM_LOCAL.get(self._local, np.eye(3))
         of_rig = np.eye(3) if self._mounting is None else self._mounting[:3, :3].T
         for batch in self._stream.iterate(WINDOW // 4, ["rot"]):
             rotation = to_world @ _rotations(batch.data["rot"].astype(np.float64)) @ of_rig
-            yield self._rising(batch.t_ns, transform(rotation, np.zeros(3)))
+            yield self._gate(batch.t_ns, transform(rotation, np.zeros(3)))
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -255,7 +255,7 @@ class ImuOrientation:
             "note": "orientation from the IMU, translation is zero and not known",
             "local_frame": self._local,
             "mounting": "identity" if self._mounting is None else "calibration",
-        } | _left_out(self._rising)
+        } | _left_out(self._gate)
 
 
 def _rotations(rpy_rad: Floats) -> Floats:
@@ -266,8 +266,8 @@ def _rotations(rpy_rad: Floats) -> Floats:
     return matrix
 
 
-def _left_out(rising: _Rising) -> dict[str, Any]:
-    return {"poses_left_out": rising.left_out} if rising.left_out else {}
+def _left_out(gate: _PoseGate) -> dict[str, Any]:
+    return {"poses_left_out": gate.left_out} if gate.left_out else {}
 
 
 class Cover:
@@ -302,7 +302,7 @@ class Cover:
             if not begun and t_ns[-1] >= self._start:
                 begun = True
                 self.held_before_ns = max(0, int(t_ns[0]) - self._start)
-                yield self._give(
+                yield self._counted(
                     np.array([self._start]),
                     interpolate_poses(t_ns, poses, np.array([self._start])),
                 )
@@ -312,12 +312,12 @@ class Cover:
             known = t_ns[-1:], poses[-1:]
             if t_ns[-1] >= self._last:
                 end = np.array([self._last])
-                yield self._give(end, interpolate_poses(t_ns, poses, end))
+                yield self._counted(end, interpolate_poses(t_ns, poses, end))
                 return
         if known is None:
             raise FormatError(f"{self._source.name}: holds no pose")
         for at in ([] if begun else [self._start]) + [self._last]:
-            yield self._give(np.array([at]), known[1])
+            yield self._counted(np.array([at]), known[1])
         if not isinstance(self._source, Identity):
             self.held_after_ns = self._last - max(int(known[0][0]), self._start)
 
@@ -328,9 +328,9 @@ class Cover:
         self.longest_gap_ns = max(self.longest_gap_ns, int(gaps.max(initial=0)))
         inside[:first] = False
         if inside.any():
-            yield self._give(t_ns[inside], poses[inside])
+            yield self._counted(t_ns[inside], poses[inside])
 
-    def _give(self, t_ns: Times, poses: Floats) -> Block:
+    def _counted(self, t_ns: Times, poses: Floats) -> Block:
         self.count += len(t_ns)
         return t_ns, poses
 

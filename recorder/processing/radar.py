@@ -288,9 +288,11 @@ class RadarProcessor:
         rough, start = array.coarse(turned)
         # The grid's steps lose at most 0.5 dB, less than `_ALIAS_GAIN`: a multiple that fits worse
         # on the grid than the one nearest to zero cannot be chosen.
-        hopeful = rough >= rough[:, :1]
+        candidates = rough >= rough[:, :1]
         fitted, direction = np.full((count, tx), -1.0), np.zeros((count, tx, 3))
-        fitted[hopeful], direction[hopeful] = array.climb(turned[hopeful], start[hopeful])
+        fitted[candidates], direction[candidates] = array.climb(
+            turned[candidates], start[candidates]
+        )
         best, chosen = fitted[:, 0], np.zeros(count, np.intp)
         for number in range(1, tx):
             better = fitted[:, number] > best * _ALIAS_GAIN

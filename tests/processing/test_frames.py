@@ -27,7 +27,7 @@ def test_what_the_gate_lets_through_rises(frames: list[tuple[int, int]]) -> None
     assert (np.diff(us, axis=0) > 0).all()
     assert (us[:, 0] <= us[:, 1]).all()
     assert len(admitted) + gate.repeated + gate.backward == len(frames)
-    assert bool(gate.reported()) == (len(admitted) < len(frames) or gate.moved > 0)
+    assert bool(gate.remarks()) == (len(admitted) < len(frames) or gate.moved > 0)
 
 
 def test_the_gate_tells_which_was_the_first() -> None:
@@ -35,7 +35,7 @@ def test_the_gate_tells_which_was_the_first() -> None:
     for index, end_ns in enumerate((10_000, 20_000, 20_999, 5_000, 30_000)):
         gate.admit(index, end_ns, end_ns)
     assert (gate.repeated, gate.backward, gate.first_bad) == (1, 1, 2)
-    first, second = gate.reported()
+    first, second = gate.remarks()
     assert "the same microsecond" in first
     assert "go backward (first: sample 2)" in second
 

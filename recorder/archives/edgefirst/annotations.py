@@ -34,7 +34,7 @@ _NO_LINES: Lines = ()
 _FARTHEST_NS = 100_000_000
 """Largest time between a picture and a label that does not name the picture's index."""
 _MOST = float(np.finfo(np.float32).max)
-_STANDING = np.eye(4)
+_IDENTITY = np.eye(4)
 
 
 class Boxes:
@@ -197,7 +197,7 @@ class Cuboids:
     def _pose(self, frame: str, rig_to_world: Floats | None) -> Floats | None:
         """The transformation from a frame to the rig; None for an unknown frame."""
         if frame == "rig":
-            return _STANDING
+            return _IDENTITY
         if frame == "world":
             return None if rig_to_world is None else invert(rig_to_world)
         return self._job.calibration.of(frame).pose

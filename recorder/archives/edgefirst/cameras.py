@@ -117,9 +117,9 @@ class CameraFiles:
     def _parameters(self) -> str:
         """Camera parameters as JSON: model and pose as in the calibration."""
         calibration = self._job.calibration.of(self.name)
-        reported: dict[str, Any] = {"camera": self.name}
+        parameters: dict[str, Any] = {"camera": self.name}
         if self.projection is not None:
-            reported |= {"model": calibration.model, "parameters": dict(calibration.parameters)}
+            parameters |= {"model": calibration.model, "parameters": dict(calibration.parameters)}
         if calibration.pose is not None:
-            reported["T_camera_rig"] = np.round(calibration.pose, 9).tolist()
-        return json.dumps(reported, default=str)
+            parameters["T_camera_rig"] = np.round(calibration.pose, 9).tolist()
+        return json.dumps(parameters, default=str)

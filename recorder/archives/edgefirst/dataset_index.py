@@ -126,8 +126,8 @@ class DatasetIndex:
     def metadata(self, options: dict[str, Any]) -> dict[str, str]:
         """The index as an entry of the table's file metadata."""
         entries = [entry.to_json() for entry in (*self.kept, *self.new)]
-        reported = {"version": VERSION, "options": options, "sessions": entries}
-        return {KEY: json.dumps(reported, separators=(",", ":"), default=str)}
+        document = {"version": VERSION, "options": options, "sessions": entries}
+        return {KEY: json.dumps(document, separators=(",", ":"), default=str)}
 
 
 def identity_of(session: Session) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
 from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.projection import in_steps
-from recorder.archives.edgefirst.sensors import RIG, Made, xyz
+from recorder.archives.edgefirst.sensors import RIG, SampleFiles, xyz
 from recorder.archives.sensor_files import lidar_optics
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import apply
@@ -39,7 +39,7 @@ class LidarFiles:
         project: whether a camera's depth pictures need points.
 
     Attributes:
-        projects: whether `Made.points` are set for depth pictures.
+        projects: whether `SampleFiles.points` are set for depth pictures.
     """
 
     BATCH = 1
@@ -65,11 +65,11 @@ class LidarFiles:
             job.notes.add("second returns left out; edgefirst.returns=2 packs them", stream.name)
         self._pictures = job.options["lidar_images"]
 
-    def make(self, indices: Sequence[int]) -> list[Made]:
+    def make(self, indices: Sequence[int]) -> list[SampleFiles]:
         """The files of each sweep."""
         return [self._make(index) for index in indices]
 
-    def _make(self, index: int) -> Made:
+    def _make(self, index: int) -> SampleFiles:
         with self._job.at(self.name, index):
             sweep = [self._read(index, number, rfl) for number, rfl in self._returns]
             clouds = [self._points(*one) for one in sweep]
@@ -93,7 +93,7 @@ class LidarFiles:
                 )
                 assert done
                 files["lidar.jpeg"] = Payload(jpeg.tobytes())
-            return Made(files, in_rig if self.projects else None)
+            return SampleFiles(files, in_rig if self.projects else None)
 
     def _read(
         self, index: int, number: int, rfl: str

@@ -110,7 +110,7 @@ class _DatasetPacker:
             if self._old is not None:
                 self._keep(container, table, catalog)
             for job, entry in zip(self._jobs, catalog.new, strict=True):
-                with job.blamed():
+                with job.fault_scope():
                     counts |= SessionPacker(job, entry, container, table).pack()
                 job.session.close()
             container.finish()

@@ -28,7 +28,7 @@ from recorder.archives.edgefirst.container import Container, Payload
 from recorder.archives.edgefirst.lidar_files import LidarFiles
 from recorder.archives.edgefirst.radar_files import RadarFiles
 from recorder.archives.edgefirst.samples import Places, Thinning, nearest_all
-from recorder.archives.edgefirst.sensors import Made
+from recorder.archives.edgefirst.sensors import SampleFiles
 
 WINDOW = 24
 """Number of pictures planned together; fewer for PNGs, which stay in memory until written."""
@@ -74,10 +74,10 @@ class Window:
 class _Part:
     """The files of one sample of a sensor, in a batch that is made together."""
 
-    made: Future[list[Made]]
+    made: Future[list[SampleFiles]]
     at: int
 
-    def result(self) -> Made:
+    def result(self) -> SampleFiles:
         return self.made.result()[self.at]
 
     def files(self) -> Files:

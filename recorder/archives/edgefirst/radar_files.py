@@ -15,7 +15,7 @@ from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.pcd import RADAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_picture, encode_png, stored_png
 from recorder.archives.edgefirst.radar_cube import cropped, quantized
-from recorder.archives.edgefirst.sensors import RIG, Made, xyz
+from recorder.archives.edgefirst.sensors import RIG, SampleFiles, xyz
 from recorder.archives.sensor_files import radar_geometry
 from recorder.processing.geometry import apply
 from recorder.processing.radar import Detections, RadarProcessor
@@ -74,7 +74,7 @@ class RadarFiles:
             "layout": "sequence (transmitter), rx, range, doppler",
         }
 
-    def make(self, indices: Sequence[int]) -> list[Made]:
+    def make(self, indices: Sequence[int]) -> list[SampleFiles]:
         """The files of some frames; `BATCH` frames together cost less than one by one."""
         spectra, pictures = [], []
         for index in indices:
@@ -84,7 +84,7 @@ class RadarFiles:
                 pictures.append(picture)
         found = self._processor.find_all(spectra)
         return [
-            Made({"radar.pcd": self._points(one), "radar.png": picture})
+            SampleFiles({"radar.pcd": self._points(one), "radar.png": picture})
             for one, picture in zip(found, pictures, strict=True)
         ]
 

@@ -193,7 +193,7 @@ class RowMaker:
         self.classes = max(self.classes, int(classes.max(initial=0)) + 1)
         return [Annotation(mask=encode_png(np.ascontiguousarray(classes)))]
 
-    def reported(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """Oddities of the labels, one sentence each; call after the last sample."""
         lines = []
         if self._boxes is not None:

@@ -139,17 +139,17 @@ def _mission_fields(categories: Mapping[str, Sequence[str]]) -> list[Any]:
 
 def _categorical(name: str, index: Any, space: str, physical: str) -> Any:
     """A dictionary that polars reads as a Categorical of that name and physical type."""
-    reported = "".join(f"{len(part)};{part}" for part in (space, space)) + f"{physical};"
+    encoded = "".join(f"{len(part)};{part}" for part in (space, space)) + f"{physical};"
     kind = pa.dictionary(index, pa.string_view())
-    return pa.field(name, kind, metadata={"_PL_CATEGORICAL2": reported})
+    return pa.field(name, kind, metadata={"_PL_CATEGORICAL2": encoded})
 
 
 def _enum(name: str, values: Sequence[str]) -> Any:
     """A dictionary that polars reads as an Enum of these values."""
     index = pa.uint8() if len(values) < 256 else pa.uint16()
-    reported = "".join(f"{len(value.encode())};{value}" for value in values)
+    encoded = "".join(f"{len(value.encode())};{value}" for value in values)
     kind = pa.dictionary(index, pa.string_view(), ordered=True)
-    return pa.field(name, kind, metadata={"_PL_ENUM_VALUES2": reported})
+    return pa.field(name, kind, metadata={"_PL_ENUM_VALUES2": encoded})
 
 
 def to_final(batch: Any, schema: Any, values: Mapping[str, Any], indices: Any) -> Any:

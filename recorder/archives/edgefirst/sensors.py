@@ -14,7 +14,7 @@ SENSOR, RIG = "sensor", "rig"
 
 
 @dataclass
-class Made:
+class SampleFiles:
     """Files of one sample of a sensor.
 
     Attributes:

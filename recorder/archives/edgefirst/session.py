@@ -157,17 +157,17 @@ class SessionPacker:
         sequence = self._entry.sequences[camera.name]
         source = find_poses(job.session, job.calibration, job.options["poses"])
         walk = None if isinstance(source, Identity) else PoseWalk(source)
-        reported = source.describe()
-        self._entry.facts["poses"] = reported["source"]
+        description = source.describe()
+        self._entry.facts["poses"] = description["source"]
         if walk is None:
             job.notes.add("no poses known: samples have none", "poses")
-        elif not reported["measured"]:
-            job.notes.add(reported.get("note", reported["source"]), "poses")
+        elif not description["measured"]:
+            job.notes.add(description.get("note", description["source"]), "poses")
         rows = RowMaker(job, camera, sequence, self._entry.base, walk, self._tolerance_ns)
         start_ns = job.session.start_ns or 0
         sensors = [files for files in (self._lidar, self._radar) if files is not None]
         pipeline = Pipeline(job, camera, sequence, sensors, self._places, pool)
-        count, reported_index = 0, -1
+        count, last_index = 0, -1
         for window in pipeline.windows():
             window.write(self._container)
             since_start_ns = (window.t_ns - start_ns).tolist()
@@ -176,10 +176,10 @@ class SessionPacker:
                 self._table, window.index, window.t_ns, window.lidar_t_ns, groups, window.places
             )
             last = int(window.index[-1])
-            job.advance(last - reported_index)
-            reported_index = last
+            job.advance(last - last_index)
+            last_index = last
             count += len(window.index)
-        job.advance(len(camera.stream) - 1 - reported_index)
+        job.advance(len(camera.stream) - 1 - last_index)
         self._note_samples(camera, rows, pipeline.missing, count)
         return count
 
@@ -195,7 +195,7 @@ class SessionPacker:
                 job.notes.add(
                     f"{missing} of {count} samples of {camera.name} have none {near}", name
                 )
-        for line in rows.reported():
+        for line in rows.remarks():
             job.notes.add(line, camera.name)
         classes = max(rows.classes, self._entry.facts.get("classes", 0))
         if classes:

@@ -148,18 +148,18 @@ class Existing:
 
     def label_indices(self) -> dict[str, int | None]:
         """Index by label; ArchiveError for an invalid index."""
-        reported: dict[str, Any] = {}
+        indices: dict[str, Any] = {}
         for label, about in self.entry("category_metadata", dict).items():
             if not isinstance(about, dict):
                 raise ArchiveError(
                     f"{self.path}: metadata category_metadata: {label!r}: not a mapping"
                 )
-            reported[label] = about.get("id")
-        reported |= self.entry(LABELS, dict)
-        for label, index in reported.items():
+            indices[label] = about.get("id")
+        indices |= self.entry(LABELS, dict)
+        for label, index in indices.items():
             if index is not None and (type(index) is not int or index < 0):
                 raise ArchiveError(f"{self.path}: metadata: label {label!r} has index {index!r}")
-        return reported
+        return indices
 
     def batches(self) -> Iterator[Any]:
         """The rows in `spool_schema`; ArchiveError where a column would be lost."""
@@ -221,9 +221,9 @@ class Table(Closing):
         """
         self._old = Existing.of(old)
         self._labels |= self._old.label_indices()
-        gone = pa.array(sorted(dropped), pa.large_string())
+        dropped_names = pa.array(sorted(dropped), pa.large_string())
         for batch in self._old.batches():
-            kept = batch.filter(compute.invert(compute.is_in(batch["name"], gone)))
+            kept = batch.filter(compute.invert(compute.is_in(batch["name"], dropped_names)))
             pairs = zip(kept["label"].to_pylist(), kept["label_index"].to_pylist(), strict=True)
             for label, index in dict.fromkeys(pairs):
                 if label is not None and self._labels.get(label) is None:
@@ -333,19 +333,19 @@ class Table(Closing):
         """Metadata as the client writes them; further entries of an older table are kept."""
         own = ("schema_version", "labels", "category_metadata", "recorder", LABELS)
         old = {} if self._old is None else self._old.metadata
-        reported = {key: value for key, value in old.items() if key not in own}
+        entries = {key: value for key, value in old.items() if key not in own}
         if self._kind == MISSION:
-            return reported | ({LABELS: json.dumps(indices)} if indices else {})
-        reported |= {"schema_version": CURRENT, "box3d_normalized": "false"}
+            return entries | ({LABELS: json.dumps(indices)} if indices else {})
+        entries |= {"schema_version": CURRENT, "box3d_normalized": "false"}
         if labels:
             known = {} if self._old is None else self._old.entry("category_metadata", dict)
             about = {}
             for label in labels:
                 own_id = {"id": indices[label]}
                 about[label] = own_id | known.get(label, {}) | own_id
-            reported["category_metadata"] = json.dumps(about, separators=(",", ":"))
-            reported["labels"] = json.dumps(labels, separators=(",", ":"))
-        return reported
+            entries["category_metadata"] = json.dumps(about, separators=(",", ":"))
+            entries["labels"] = json.dumps(labels, separators=(",", ":"))
+        return entries
 
     def close(self) -> None:
         try:

@@ -82,7 +82,7 @@ PACKER = L5kitPacker()
 
 
 def _pack(job: Job, dataset: DatasetWriter) -> None:
-    with job.blamed():
+    with job.fault_scope():
         SessionPacker(job, dataset).pack()
     job.session.close()
 
@@ -91,7 +91,7 @@ def _by_key(jobs: Sequence[Job]) -> dict[_Key, Job]:
     """The jobs by the session's identity: name and start."""
     found: dict[_Key, Job] = {}
     for job in jobs:
-        with job.blamed():
+        with job.fault_scope():
             key = job.session.name, job.session.start_ns
             if key in found:
                 other = found[key].session.path

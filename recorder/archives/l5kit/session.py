@@ -178,10 +178,10 @@ class SessionPacker:
             note(f"{counts.without_velocity} agents have no known velocity: 0", subject)
         if counts.unknown_classes:
             words = sorted(counts.unknown_classes)
-            reported = ", ".join(words[:_CLASSES_LISTED])
+            listed = ", ".join(words[:_CLASSES_LISTED])
             if len(words) > _CLASSES_LISTED:
-                reported += f" and {len(words) - _CLASSES_LISTED} more"
-            note(f"classes without a label of L5Kit's, UNKNOWN there: {reported}", subject)
+                listed += f" and {len(words) - _CLASSES_LISTED} more"
+            note(f"classes without a label of L5Kit's, UNKNOWN there: {listed}", subject)
 
     # Frames
 

@@ -251,9 +251,9 @@ class _SessionPacker:
 
     def _pack_sensors(self, sequence: SequenceWriter) -> None:
         job = self._job
-        self._ends: dict[str, _Ends] = {}
+        self._ends: dict[str, _FrameEnds] = {}
         for sensor in self._sensors:
-            ends = self._ends[sensor.name] = _Ends()
+            ends = self._ends[sensor.name] = _FrameEnds()
             with job.at(sensor.name):
                 sensor.ends = ends
                 writer = sensor.pack(sequence)
@@ -288,8 +288,8 @@ class _SessionPacker:
     def _store_notes(self, sequence: SequenceWriter) -> None:
         """Store the notes in the archive: each sensor's own, and all of them with the poses."""
         for writer in self._writers:
-            if reported := self._job.notes.of(writer.instance):
-                writer.metadata["notes"] = reported
+            if sentences := self._job.notes.of(writer.instance):
+                writer.metadata["notes"] = sentences
         sequence.poses().metadata["notes"] = list(self._job.notes.lines)
         sequence.poses().metadata["packing"] = {
             "packed_by": f"recorder {recorder.__version__}",
@@ -298,7 +298,7 @@ class _SessionPacker:
         }
 
 
-class _Ends:
+class _FrameEnds:
     """Ends of the frames that a camera's samples became; 16 bytes per frame."""
 
     def __init__(self) -> None:

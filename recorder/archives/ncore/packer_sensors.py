@@ -39,7 +39,7 @@ _ROWS = 4096
 Boxes = Mapping[int, list[dict[str, Any]]]
 
 
-class Ends(Protocol):
+class FrameEnds(Protocol):
     """Collects which samples became frames, and when those frames end."""
 
     def add(self, index: int, end_ns: int) -> None:
@@ -106,7 +106,7 @@ class Sensor:
                     self.ends.add(index, times[1])
                 yield index, *times
             self.job.advance(1)
-        for sentence in gate.reported():
+        for sentence in gate.remarks():
             self.note(sentence)
 
     def _numbers(self) -> Iterator[tuple[int, int, int | None]]:
@@ -122,7 +122,7 @@ class Sensor:
 
     seq: int | None = None
     """Sequence number of the sample that `samples` yielded last."""
-    ends: Ends | None = None
+    ends: FrameEnds | None = None
     """Collects the frames' ends."""
 
     def frame_metadata(self, index: int) -> dict[str, Any]:
