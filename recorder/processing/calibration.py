@@ -36,9 +36,9 @@ _SENSOR = {
         },
     ),
     "model": Option("str", None, "camera model", choices=MODELS),
-    "parameters": Option("map", {}, "of the model"),
+    "parameters": Option("map", {}, "parameters of the model"),
     "resolution": Option("list", None, "width, height in pixels", items="int"),
-    "calibrated_at": Option("str", None, "date"),
+    "calibrated_at": Option("str", None, "date of the calibration"),
 }
 
 

@@ -33,7 +33,7 @@ class ReadAhead(Closing, Generic[Made]):
 
     def __init__(self, make: Callable[[int], Made], length: int, ahead: int = AHEAD) -> None:
         if ahead < 1:
-            raise ValueError(f"{ahead} samples ahead")
+            raise ValueError(f"{ahead} samples ahead: needs at least 1")
         self._make, self._length, self._ahead = make, length, ahead
         self._pending: dict[int, Future[Made]] = {}
         self._pool = ThreadPoolExecutor(ahead, "ahead")

@@ -35,7 +35,7 @@ class EdgeFirstPacker(Packer):
     options: ClassVar[OptionTable] = {
         "container": Option("str", ZIP, "container of the files", choices=(ZIP, FOLDER)),
         "schema": Option("str", CURRENT, "schema of the table", choices=(CURRENT, MISSION)),
-        "images": Option("str", "jpeg", "as recorded, or PNG", choices=("jpeg", "png")),
+        "images": Option("str", "jpeg", "format: as recorded, or PNG", choices=("jpeg", "png")),
         "every": Option("int", 1, "take every Nth picture", minimum=1),
         "max_rate": Option("float", None, "largest rate of pictures [Hz]", minimum=0.001),
         "tolerance_ms": Option(
@@ -44,16 +44,22 @@ class EdgeFirstPacker(Packer):
         "lidar": Option("str", None, "lidar for the points; default: the first one"),
         "radar": Option("str", None, "radar for cube and points; default: the first one"),
         "returns": Option("int", 1, "returns of the lidar", choices=(1, 2)),
-        "lidar_images": Option("list", [], f"any of {', '.join(LIDAR_PICTURES)}", items="str"),
+        "lidar_images": Option(
+            "list", [], f"pictures: any of {', '.join(LIDAR_PICTURES)}", items="str"
+        ),
         "points_frame": Option("str", SENSOR, "frame of points", choices=(SENSOR, RIG)),
-        "radar_threshold_db": Option("float", 12.0, "above the noise [dB]", minimum=3, maximum=60),
-        "radar_limit": Option("int", 256, "points of a frame", minimum=1, maximum=10_000),
+        "radar_threshold_db": Option(
+            "float", 12.0, "threshold above the noise [dB]", minimum=3, maximum=60
+        ),
+        "radar_limit": Option("int", 256, "points per frame", minimum=1, maximum=10_000),
         "radar_gain": Option("float", 16.0, "cube values per step", minimum=1e-3, maximum=1e6),
         "radar_ranges": Option("int", 0, "range bins of the cube; 0: all", minimum=0),
         "radar_doppler": Option("int", 0, "Doppler bins around 0; 0: all", minimum=0),
         "radar_rcs_db": Option("float", 67.2, "power of a target of 1 m2 at 1 m [dB]"),
         "png_level": Option("int", 0, "compression of cubes", minimum=0, maximum=9),
-        "split": Option("str", "sequence", "groups", choices=("sequence", "block", "none")),
+        "split": Option(
+            "str", "sequence", "units of the split", choices=("sequence", "block", "none")
+        ),
         "block_s": Option("float", 60.0, "length of a block [s]", minimum=0.1),
         "val": Option("float", 0.2, "share for validation", minimum=0, maximum=1),
         "test": Option("float", 0.0, "share for testing", minimum=0, maximum=1),
@@ -61,7 +67,7 @@ class EdgeFirstPacker(Packer):
         "masks": Option(
             "str", "binary", "masks in the table", choices=("binary", "classes", "none")
         ),
-        "poses": Option("str", "auto", "auto, imu, identity, or a sensor's name"),
+        "poses": Option("str", "auto", "source: auto, imu, identity, or a sensor's name"),
         "threads": Option("int", 2, "threads that make files", minimum=1, maximum=64),
     }
 

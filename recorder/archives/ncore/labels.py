@@ -97,7 +97,7 @@ class LabelDescriptor:
         if label.unit is not None and label.unit not in get_args(Unit):
             raise ArchiveError(f"label unit {label.unit!r} is unknown")
         if self.source not in LABEL_SOURCES:
-            raise ArchiveError(f"label source {self.source!r} is none of {LABEL_SOURCES}")
+            raise ArchiveError(f"label source {self.source!r} is not in {LABEL_SOURCES}")
         raw = isinstance(encoding, Raw)
         return {
             "camera_id": check_name(self.camera, "a camera"),

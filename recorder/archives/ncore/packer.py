@@ -54,12 +54,16 @@ class NcorePacker(Packer):
     name: ClassVar[str] = "ncore"
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
-        "poses": Option("str", "auto", f"auto, imu, identity, {ODOMETRY}, or a sensor's name"),
-        "second_returns": Option(
-            "str", "shared", "on the first return's ray, or on their own", choices=("shared", "own")
+        "poses": Option(
+            "str", "auto", f"source: auto, imu, identity, {ODOMETRY}, or a sensor's name"
         ),
-        "radar_threshold_db": Option("float", 12.0, "above the noise [dB]", minimum=3, maximum=60),
-        "radar_limit": Option("int", 256, "detections of a frame", minimum=1, maximum=10_000),
+        "second_returns": Option(
+            "str", "shared", "their rays: the first return's, or own", choices=("shared", "own")
+        ),
+        "radar_threshold_db": Option(
+            "float", 12.0, "threshold above the noise [dB]", minimum=3, maximum=60
+        ),
+        "radar_limit": Option("int", 256, "detections per frame", minimum=1, maximum=10_000),
     }
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:

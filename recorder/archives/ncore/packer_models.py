@@ -63,7 +63,10 @@ _TABLES: Mapping[str, OptionTable] = {
         "pixel_to_angle": Option("list", [], "polynomial, degree 0 first", items="float"),
         "angle_to_pixel": Option("list", [], "polynomial, degree 0 first", items="float"),
         "reference": Option(
-            "str", "pixel_to_angle", "exact one", choices=("pixel_to_angle", "angle_to_pixel")
+            "str",
+            "pixel_to_angle",
+            "exact polynomial",
+            choices=("pixel_to_angle", "angle_to_pixel"),
         ),
         "max_angle": Option("float", None, "rad", required=True),
         "linear_cde": Option("list", [1.0, 0.0, 0.0], "matrix [c, d; e, 1]", items="float"),

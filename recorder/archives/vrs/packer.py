@@ -56,7 +56,7 @@ class VrsPacker(Packer):
 
     name: ClassVar[str] = "vrs"
     options: ClassVar[OptionTable] = {
-        "compression": Option("str", "none", "of each record", choices=tuple(_KINDS)),
+        "compression": Option("str", "none", "compression of each record", choices=tuple(_KINDS)),
     }
 
     def ticks(self, job: Job) -> float:

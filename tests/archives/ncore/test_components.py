@@ -302,7 +302,7 @@ def test_labels(sequence: SequenceWriter) -> None:
         ({"label": LabelType("DEPTHS", "z")}, "category 'DEPTHS' is unknown"),  # type: ignore[arg-type]
         ({"label": LabelType("DEPTH", "")}, "needs a qualifier"),
         ({"label": LabelType("DEPTH", "z", "FEET")}, "unit 'FEET' is unknown"),  # type: ignore[arg-type]
-        ({"source": "me"}, "source 'me' is none of"),
+        ({"source": "me"}, "source 'me' is not in"),
         ({"encoding": Raw("nonsense")}, "dtype 'nonsense' is unknown"),
         ({"encoding": Raw("f4", (), Quantization("f4"))}, "is not supported here"),
         ({"encoding": Raw("f4", (), Quantization("u2", 0))}, "cannot be inverted"),
