@@ -29,7 +29,7 @@ class Cuboid:
         frame_t_ns: time of that frame, for example the end of the labelled sweep.
         center_m: centre of the box, in the frame.
         size_m: extents along the box's own x, y and z.
-        rotation_xyz_rad: from the box's axes to the frame's; see `euler_xyz`.
+        rotation_xyz_rad: rotation from the box's axes to the frame's; see `euler_xyz`.
         source: who made the label.
         source_version: version of the source.
     """

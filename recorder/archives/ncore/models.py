@@ -58,8 +58,9 @@ class BivariateWindshield:
 
     Attributes:
         reference: the exact direction; the other direction is its approximate inverse.
-        horizontal, vertical: from the world to the sensor; an order of N has (N+1)(N+2)/2 terms.
-        horizontal_inverse, vertical_inverse: from the sensor to the world.
+        horizontal, vertical: polynomials from the world to the sensor; a polynomial of order N has
+            (N+1)(N+2)/2 terms.
+        horizontal_inverse, vertical_inverse: polynomials from the sensor to the world.
     """
 
     TYPE: ClassVar[str] = "bivariate-windshield"
@@ -138,8 +139,8 @@ class IdealPinhole(CameraModel):
     """A pinhole without distortion.
 
     Attributes:
-        focal_length_px: in u and v.
-        principal_point_px: in u and v; the first pixel's centre is (0.5, 0.5).
+        focal_length_px: focal lengths in u and v.
+        principal_point_px: u and v; the first pixel's centre is (0.5, 0.5).
     """
 
     TYPE: ClassVar[str] = "ideal-pinhole"
@@ -248,7 +249,7 @@ class FTheta(CameraModel):
     """NVIDIA's F-theta: polynomials between pixel distance and ray angle.
 
     Attributes:
-        principal_point_px: in u and v; here the first pixel's centre is (0, 0).
+        principal_point_px: u and v; here the first pixel's centre is (0, 0).
         pixel_distance_to_angle, angle_to_pixel_distance: up to six coefficients, degree 0 first.
         reference: the exact polynomial; the other one is its approximate inverse.
         max_angle_rad: largest angle between a ray and the optical axis.

@@ -250,9 +250,9 @@ class SequenceWriter(Finishing):
         """A custom component.
 
         Args:
-            component: a reverse domain name, such as ``com.example.velocity``.
-            instance: of the component.
-            version: of the component's layout.
+            component: name, a reverse domain name such as ``com.example.velocity``.
+            instance: name of the instance.
+            version: version of the component's layout.
             group: the component group.
             metadata: generic metadata of the instance.
 
