@@ -84,7 +84,7 @@ class Job:
     at_fault: bool = False
 
     def note_absent(self, unreadable: str = "cannot be read, left out") -> None:
-        """Note the streams that cannot be read, and those of which no sample was recorded."""
+        """Note the streams that cannot be read, and the streams without a recorded sample."""
         session = self.session
         for name, fault in session.broken.items():
             self.notes.add(f"{unreadable}: {fault}", name)
@@ -94,12 +94,12 @@ class Job:
             self.notes.add("no sample was recorded", name)
 
     def note_recovery(self) -> None:
-        """Note that the session was not closed by its writer."""
+        """Note that the session was recovered instead of closed by its writer."""
         if self.session.state == RECOVERED:
             self.notes.add("recovered: its writer died, or its disk failed", "session")
 
     def note_losses(self) -> dict[str, Any]:
-        """Note what each stream lost; returns it for the archive, by stream."""
+        """Note the losses of each stream; returns the losses by stream, for the archive."""
         lost: dict[str, Any] = {}
         for found in stream_losses(self.session):
             lost[found.stream] = {

@@ -1,4 +1,4 @@
-"""Poses for archives: from a lidar, and what is odd about those of any source."""
+"""Poses for archives: lidar odometry, and notes about the poses of any source."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from recorder.processing.poses import Cover, PoseSource
 from recorder.session.stream import Stream
 
 ODOMETRY = "kiss-icp"
-"""The value of the option ``poses`` for poses from the lidar."""
-_HELD_NS = 100_000_000  # poses held for longer than this are worth a word
+"""Value of the option ``poses`` for lidar odometry."""
+_HELD_NS = 100_000_000  # a note reports poses that are held for longer
 _GAP_NS = 1_000_000_000
 
 
 def odometry(job: Job, lidar: tuple[Stream, OusterOptics] | None) -> PoseSource:
-    """Poses from a lidar; SessionError where there is none."""
+    """Poses from a lidar; SessionError for a session without a lidar."""
     if lidar is None:
         raise SessionError(f"{job.session.path}: has no lidar for odometry")
     stream, optics = lidar
@@ -31,21 +31,21 @@ def odometry(job: Job, lidar: tuple[Stream, OusterOptics] | None) -> PoseSource:
 def note_poses(
     job: Job, source: PoseSource, cover: Cover, margins_ns: tuple[int, int] = (0, 0)
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Note where poses come from, and where they are held or interpolated for long.
+    """Note the source of the poses, and where they are held or interpolated for long.
 
     Args:
-        job: the session.
-        source: of the poses.
-        cover: that went through all of them.
-        margins_ns: by how much the cover reaches beyond what is packed, before and behind it.
+        job: the session's job.
+        source: source of the poses.
+        cover: cover of the source, after its last block.
+        margins_ns: time by which the cover begins before and ends after the packed samples.
 
     Returns:
-        the source's description, and for how long its first and its last pose are held, if at all.
+        the source's description; seconds for which the first and the last pose are held, if any.
     """
-    say, held = job.notes.add, {}
+    note, held = job.notes.add, {}
     text: dict[str, Any] = source.describe()
     if not text["measured"]:
-        say(text.get("note", text["source"]), "poses")
+        note(text.get("note", text["source"]), "poses")
     for name, held_ns, margin_ns, where in (
         ("held_before_s", cover.held_before_ns, margins_ns[0], "before the first"),
         ("held_after_s", cover.held_after_ns, margins_ns[1], "after the last"),
@@ -53,9 +53,9 @@ def note_poses(
         if (ns := held_ns - margin_ns) > 0:
             held[name] = ns / 1e9
         if ns > _HELD_NS:
-            say(f"held for {ns / 1e9:.3f} s {where} of {source.name}", "poses")
+            note(f"held for {ns / 1e9:.3f} s {where} of {source.name}", "poses")
     if cover.longest_gap_ns > _GAP_NS:
-        say(f"{cover.longest_gap_ns / 1e9:.3f} s without one are interpolated", "poses")
+        note(f"{cover.longest_gap_ns / 1e9:.3f} s without one are interpolated", "poses")
     if left_out := text.get("poses_left_out"):
-        say(f"{left_out} left out: no rotations, or times that go back", "poses")
+        note(f"{left_out} left out: no rotations, or times that go back", "poses")
     return text, held

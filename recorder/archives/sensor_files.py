@@ -1,4 +1,4 @@
-"""What recorded sensors say of themselves in files beside their samples."""
+"""Reads the metadata files that lie beside the samples of recorded sensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recorder.session.stream import Stream
 
 
 def read_text(stream: Stream, name: str) -> tuple[str, str]:
-    """Text and path of such a file; FormatError where there is none."""
+    """Text and path of a metadata file; FormatError where it cannot be read."""
     path = stream.path / name
     try:
         return path.read_text("utf-8"), str(path)
@@ -18,7 +18,7 @@ def read_text(stream: Stream, name: str) -> tuple[str, str]:
 
 
 def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
-    """The optics of a lidar, and text and path of their file; FormatError where they do not fit."""
+    """Optics of a lidar, text and path of their file; FormatError for samples of another shape."""
     text, where = read_text(stream, "lidar.json")
     optics = OusterOptics.of_metadata(text, where)
     shape = (optics.beams, optics.columns)
@@ -29,6 +29,6 @@ def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
 
 
 def radar_geometry(stream: Stream) -> RadarGeometry:
-    """The chirps and antennas of a radar; FormatError where they do not fit its samples."""
+    """Chirps and antennas of a radar; FormatError where they do not fit its samples."""
     text, where = read_text(stream, "radar.json")
     return RadarGeometry.of_metadata(text, where, tuple(stream.meta["iq"]["shape"]))

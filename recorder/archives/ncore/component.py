@@ -130,7 +130,7 @@ class ComponentWriter:
         return rows
 
     def _check_started(self, name: str) -> None:
-        """Refuse generic rows where nothing of the instance may be in the store yet."""
+        """Reject generic rows while the instance may not be written to the store yet."""
 
     def _generic_group(self) -> Group:
         if self._generic is None:
