@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import signal
 import subprocess
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
     from recorder.cli.live_table import LiveView
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import StorageError
-    from recorder.contract.session_names import check_name, render_name
+    from recorder.contract.session_names import check_name
     from recorder.daemon.driver_registry import load
     from recorder.daemon.foreground import Foreground
     from recorder.daemon.postprocessing.steps import skip
     from recorder.daemon.preflight import check_root
-    from recorder.session.layout import SessionPlan
+    from recorder.daemon.recording.plans import plan_session, render_config_name
 
     if args.name is not None:
         check_name(args.name)
@@ -49,32 +48,19 @@ def run(args: argparse.Namespace) -> int:
     for sentence in config.of_daemon():
         note(sentence)
     steps = [] if args.no_finalize else configured_steps(config)
-    session = config.session
-    name = args.name or render_name(
-        session.name, platform.node(), datetime.now(UTC), session.metadata
-    )
-    try:
-        calibration = config.calibration.read_text("utf-8") if config.calibration else None
-    except (OSError, ValueError) as error:
-        raise config.error("calibration", f"cannot be read: {error}") from None
-    plan = SessionPlan(
-        root=str((args.root or session.root).absolute()),
-        name=name,
-        exact_name=args.name is not None,
-        config_text=config.masked_text,
-        calibration_text=calibration,
-        metadata=dict(session.metadata),
-        sync_interval_ms=config.storage.sync_interval_ms,
-        min_free_gb=config.storage.min_free_gb,
+    clock, metadata = SystemClock(), config.session.metadata
+    name = args.name or render_config_name(config, clock.realtime_ns(), metadata)
+    plan = replace(
+        plan_session(config, name, exact_name=args.name is not None),
+        root=str((args.root or config.session.root).absolute()),
         duration_s=args.duration,
-        record_format=list(config.record_format.streams) if config.record_format.enabled else None,
     )
     root = check_root(Path(plan.root), config.storage)
     if root.problem is not None:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
     view = LiveView()
-    with Foreground(config, SystemClock(), view.say) as supervisor:
+    with Foreground(config, clock, view.say) as supervisor:
         previous = {
             number: signal.signal(
                 number, lambda number, _: supervisor.stop(signal.Signals(number).name)

@@ -1,11 +1,13 @@
-"""What the writer is told to begin: the plan of a recording's next part."""
+"""From a config to what the writer is asked to begin: a session's name and its plan."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from recorder.contract.config.loading import Config
 from recorder.contract.errors import UsageError
@@ -15,8 +17,43 @@ from recorder.daemon.recording.state_machine import DesiredState
 from recorder.session.layout import SessionPlan
 
 
+def render_config_name(config: Config, realtime_ns: int, metadata: Mapping[str, Any]) -> str:
+    """The name that the config's template gives a session that starts at an epoch time in ns."""
+    now = datetime.fromtimestamp(realtime_ns / 1e9, UTC)
+    return render_name(config.session.name, platform.node(), now, metadata)
+
+
+def plan_session(config: Config, name: str, *, exact_name: bool) -> SessionPlan:
+    """The plan of a session with the config's root and metadata, and without an end.
+
+    Args:
+        config: what is recorded.
+        name: the session's.
+        exact_name: the user asked for this name.
+
+    Raises:
+        ConfigError: the calibration cannot be read.
+    """
+    session, storage, formats = config.session, config.storage, config.record_format
+    try:
+        calibration = config.calibration.read_text("utf-8") if config.calibration else None
+    except (OSError, ValueError) as error:
+        raise config.error("calibration", f"cannot be read: {error}") from None
+    return SessionPlan(
+        root=str(session.root),
+        name=name,
+        exact_name=exact_name,
+        config_text=config.masked_text,
+        calibration_text=calibration,
+        metadata=dict(session.metadata),
+        sync_interval_ms=storage.sync_interval_ms,
+        min_free_gb=storage.min_free_gb,
+        record_format=list(formats.streams) if formats.enabled else None,
+    )
+
+
 class Planner:
-    """Makes plans from a config.
+    """Plans the parts of a daemon's recordings.
 
     Args:
         config: what is recorded.
@@ -54,13 +91,12 @@ class Planner:
             ConfigError: the calibration cannot be read.
             UsageError: the name that a user gave is taken.
         """
-        config, session = self._config, self._config.session
         taken = self._taken()
-        metadata = {**session.metadata, **desired.metadata}
+        metadata = {**self._config.session.metadata, **desired.metadata}
         name = desired.name
         if name is None:
-            now = datetime.fromtimestamp(self._realtime_ns() / 1e9, UTC)
-            name = free_name(render_name(session.name, platform.node(), now, metadata), taken)
+            rendered = render_config_name(self._config, self._realtime_ns(), metadata)
+            name = free_name(rendered, taken)
         elif desired.part == 0 and desired.exact and is_taken(name, taken):
             raise UsageError(f"{self.root / name}: a session of that name exists")
         folder = name
@@ -68,25 +104,9 @@ class Planner:
             folder = part_name(name, next_part(name, taken, max(1, desired.part)))
         elif self.splits:
             folder = part_name(name, 1)
-        calibration = None
-        if config.calibration is not None:
-            try:
-                calibration = config.calibration.read_text("utf-8")
-            except (OSError, ValueError) as error:
-                raise config.error("calibration", f"cannot be read: {error}") from None
-        formats = config.record_format
-        plan = SessionPlan(
-            root=str(self.root),
-            name=folder,
-            exact_name=desired.exact and desired.part == 0,
-            config_text=config.masked_text,
-            calibration_text=calibration,
-            metadata=metadata,
-            sync_interval_ms=config.storage.sync_interval_ms,
-            min_free_gb=config.storage.min_free_gb,
-            record_format=list(formats.streams) if formats.enabled else None,
-        )
-        return name, plan
+        exact_name = desired.exact and desired.part == 0
+        plan = plan_session(self._config, folder, exact_name=exact_name)
+        return name, replace(plan, metadata=metadata)
 
     def _taken(self) -> set[str]:
         try:
