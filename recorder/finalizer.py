@@ -19,10 +19,8 @@ Archives that can hold several sessions become one dataset in a given folder::
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
-import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,8 +45,6 @@ from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
 
 ARCHIVES = "_archives"
-_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # linux syscall numbers of ioprio_set(2)
-_IOPRIO_IDLE = 3 << 13
 
 Progress = Callable[[str, float, float], None]
 """Is told the archive, the work done and all the work, from time to time."""
@@ -399,11 +395,3 @@ def _notes(jobs: Sequence[Job]) -> Iterator[str]:
     for job in jobs:
         for line in job.notes.lines:
             yield line if len(jobs) == 1 else f"{job.session.name}: {line}"
-
-
-def be_idle() -> None:
-    """Give way to everything else on the machine, in CPU and in disk."""
-    os.nice(19)
-    number = _IOPRIO_SET.get(platform.machine())
-    if number is not None:  # elsewhere the niceness has to do
-        ctypes.CDLL(None).syscall(number, 1, 0, _IOPRIO_IDLE)

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import shutil
@@ -19,10 +18,8 @@ from pathlib import Path
 
 from recorder.archives.base import Packed
 from recorder.contract.errors import SessionError, StorageError
+from recorder.contract.syscalls import exchange_names
 from recorder.formats.disk import PosixDisk, make_folders
-
-_RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
 
 
 @contextlib.contextmanager
@@ -145,13 +142,8 @@ def _try_exchange_back(new: Path, old: Path, stat: os.stat_result) -> None:
 
 def exchange(one: Path, other: Path) -> None:
     """Exchange two files or folders in one step (renameat2)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    function = getattr(libc, "renameat2", None)
-    if function is not None:
-        names = os.fsencode(one), os.fsencode(other)
-        if function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
-            return
-    _exchange_by_renames(one, other)
+    if not exchange_names(one, other):
+        _exchange_by_renames(one, other)
 
 
 def _exchange_by_renames(one: Path, other: Path) -> None:

@@ -67,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     # Packers have threads of their own; those of a matrix library only get in their way.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from recorder.contract.errors import UsageError
-    from recorder.finalizer import be_idle, dataset_name, prepare
+    from recorder.contract.syscalls import be_idle
+    from recorder.finalizer import dataset_name, prepare
 
     if args.pending is not None:
         if args.sessions or args.to is not None:

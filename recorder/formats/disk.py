@@ -10,14 +10,14 @@ pwrite(2), BUGS).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
+from recorder.contract.syscalls import begin_writeback
 from recorder.contract.wire import Buffer, buffer_size
 
 FILE_MODE = 0o640
@@ -152,7 +152,7 @@ class _PosixAppendFile:
             with self._once():
                 self._write_pending()
             if self.length - self._begun >= WRITEBACK_BYTES:
-                _begin_writeback(self._fd, self._begun, self.length - self._begun)
+                begin_writeback(self._fd, self._begun, self.length - self._begun)
                 self._begun = self.length
 
     def _write_pending(self) -> None:
@@ -249,25 +249,6 @@ def make_folders(path: Path) -> None:
 def make_empty(path: Path) -> None:
     """A new empty file for others to write, who would make it readable for all."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
-
-
-def _begin_writeback(fd: int, offset: int, size: int) -> None:
-    """Let the kernel begin to write a range now; an error comes from the sync that follows."""
-    if _sync_file_range is not None:
-        _sync_file_range(fd, offset, size, _SYNC_FILE_RANGE_WRITE)
-
-
-def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    try:
-        function = ctypes.CDLL(None).sync_file_range
-    except AttributeError:  # of a C library that is not glibc
-        return None
-    function.argtypes = ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
-    return cast("Callable[[int, int, int, int], int]", function)
-
-
-_sync_file_range = _find_sync_file_range()
-_SYNC_FILE_RANGE_WRITE = 2
 
 
 def _sync_each(files: Sequence[_PosixAppendFile]) -> None:

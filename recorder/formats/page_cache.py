@@ -9,7 +9,6 @@ only into those can be written again.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import mmap
 import os
@@ -17,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+
+from recorder.contract.syscalls import is_resident
 
 PAGE = mmap.PAGESIZE
 _BLOCK = 2 << 20
@@ -104,11 +105,7 @@ def _equal(one: bytes, other: bytes) -> int:
 def _resident(fd: int, begin: int, end: int) -> bool:
     """Whether any page of a range is in the cache (mincore(2))."""
     with mmap.mmap(fd, end - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin) as mapped:
-        pages = (ctypes.c_ubyte * -(-(end - begin) // PAGE))()
-        view = ctypes.c_size_t(_address(mapped))
-        if ctypes.CDLL(None).mincore(view, ctypes.c_size_t(end - begin), pages):
-            return True
-        return any(page & 1 for page in pages)
+        return is_resident(_address(mapped), end - begin)
 
 
 def _address(mapped: mmap.mmap) -> int:

@@ -7,22 +7,17 @@ priority, in CPU and I/O.  Checked are all files outside ``_recorder`` and ``_ar
 from __future__ import annotations
 
 import csv
-import ctypes
 import hashlib
 import io
-import os
-import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from recorder.contract.syscalls import be_idle
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import private
 
 CHECKSUMS = "checksums.csv"
-
-_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # linux syscall numbers of ioprio_set(2)
-_IOPRIO_IDLE = 3 << 13
 
 
 def data_files(session: Path) -> Iterator[Path]:
@@ -51,15 +46,8 @@ def write_checksums(session: Path) -> Path:
     return path
 
 
-def _be_idle() -> None:
-    os.nice(19)
-    number = _IOPRIO_SET.get(platform.machine())
-    if number is not None:  # elsewhere the niceness has to do
-        ctypes.CDLL(None).syscall(number, 1, 0, _IOPRIO_IDLE)
-
-
 if __name__ == "__main__":
-    _be_idle()
+    be_idle()
     try:
         write_checksums(Path(sys.argv[1]))
     except OSError as error:

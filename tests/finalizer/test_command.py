@@ -25,7 +25,7 @@ pytest.importorskip("numcodecs", reason="needs numcodecs (the extra `archives`)"
 def gave_way(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """The command makes its process nice for good; the tests' own should not be."""
     calls: list[bool] = []
-    monkeypatch.setattr("recorder.finalizer.be_idle", lambda: calls.append(True))
+    monkeypatch.setattr("recorder.contract.syscalls.be_idle", lambda: calls.append(True))
     return calls
 
 

@@ -18,6 +18,7 @@ from recorder import finalizer
 from recorder.archives import ArchiveError, staging
 from recorder.archives.base import Job, Packed, Packer
 from recorder.cli import main
+from recorder.contract import syscalls
 from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
 from recorder.finalizer import Step, collect, finalize
 from tests.acceptance.command import contents
@@ -62,7 +63,7 @@ class CollectingPacker(Packer):
 def packer(monkeypatch: pytest.MonkeyPatch) -> CollectingPacker:
     fake = CollectingPacker()
     monkeypatch.setattr(finalizer, "load_packer", lambda name: fake)
-    monkeypatch.setattr(finalizer, "be_idle", lambda: None)
+    monkeypatch.setattr(syscalls, "be_idle", lambda: None)
     return fake
 
 

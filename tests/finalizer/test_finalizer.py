@@ -20,6 +20,7 @@ import pytest
 from recorder import finalizer
 from recorder.archives import ArchiveError, base, staging
 from recorder.archives.base import Job, Packed, Packer
+from recorder.contract import syscalls
 from recorder.contract.config.options import Option
 from recorder.contract.errors import (
     ConfigError,
@@ -374,7 +375,7 @@ def test_packing_gives_way() -> None:
     found: list[int] = []
 
     def idle() -> None:
-        finalizer.be_idle()
+        syscalls.be_idle()
         found.append(os.getpriority(os.PRIO_PROCESS, 0))
         number = {"x86_64": 252, "aarch64": 31}.get(platform.machine())
         found.append(ctypes.CDLL(None).syscall(number, 1, 0) if number else 3 << 13)

@@ -21,7 +21,7 @@ def pair(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Path, Path]:
     """Two files or folders that change places, ``a/x`` and ``x``; nothing does it in one step."""
-    monkeypatch.setattr("recorder.archives.staging.ctypes.CDLL", lambda *_, **__: object())
+    monkeypatch.setattr("recorder.contract.syscalls.ctypes.CDLL", lambda *_, **__: object())
     (tmp_path / "a").mkdir()
     paths = tmp_path / "a/x", tmp_path / "x"
     for path, text in zip(paths, ("new", "old"), strict=True):

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recorder.contract import syscalls
 from recorder.formats import disk
 from recorder.formats.disk import GATHER_BYTES, PosixDisk
 
@@ -251,14 +252,14 @@ def test_the_kernel_is_told_early_of_what_there_is_to_write(
 ) -> None:
     """Each byte once, in order, of large files only; where the C library can."""
     if platform.libc_ver()[0] == "glibc":
-        assert disk._sync_file_range is not None
+        assert syscalls._sync_file_range is not None
     reported: list[tuple[int, int, int]] = []
 
     def begin(fd: int, offset: int, size: int, flags: int) -> int:
         reported.append((offset, size, flags))
         return 0
 
-    monkeypatch.setattr(disk, "_sync_file_range", begin)
+    monkeypatch.setattr(syscalls, "_sync_file_range", begin)
     (tmp_path / "old").write_bytes(b"0123")
     for file, first in (
         (PosixDisk().create(tmp_path / "file"), 0),

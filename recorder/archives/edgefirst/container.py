@@ -13,7 +13,6 @@ copies the bytes of an older ZIP; files of an older folder are hard-linked.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import struct
@@ -40,6 +39,7 @@ from recorder.archives.edgefirst.zip_index import (
 )
 from recorder.contract.closing import Closing
 from recorder.contract.errors import StorageError
+from recorder.contract.syscalls import begin_writeback, sync_file_system
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
 
 _WIDE = 0xFFFFFFFF  # placeholder of a value in the extra field
@@ -175,7 +175,7 @@ class ZipContainer(Container):
             offset += done
         self._file.end_copy()
         if self._file.length - self._begun >= _WRITEBACK:
-            _begin_writeback(target, self._begun, self._file.length - self._begun)
+            begin_writeback(target, self._begun, self._file.length - self._begun)
             self._begun = self._file.length
 
     def finish(self) -> None:
@@ -239,17 +239,11 @@ class FolderContainer(Container):
             self.count += 1
 
     def finish(self) -> None:
-        """Sync the whole file system once, because syncing many small files takes minutes."""
-        fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """Sync the file system once: a call for each of so many small files takes minutes."""
         try:
-            function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-            if function is None:
-                os.sync()
-            elif function(fd):
-                error = ctypes.get_errno()
-                raise StorageError(f"{self._path}: cannot be synced: {os.strerror(error)}")
-        finally:
-            os.close(fd)
+            sync_file_system(self._path)
+        except OSError as error:
+            raise StorageError(f"{self._path}: cannot be synced: {error.strerror}") from None
 
     def close(self) -> None:
         pass
@@ -300,10 +294,3 @@ def _copy_range(source: int, target: int, offset: int, size: int) -> int:
     with contextlib.suppress(OSError):
         return os.copy_file_range(source, target, size, offset)
     return os.write(target, os.pread(source, min(size, 1 << 20), offset))
-
-
-def _begin_writeback(fd: int, offset: int, size: int) -> None:
-    """Start writing in the kernel, so that `finish` need not write gigabytes."""
-    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
-    if function is not None:
-        function(ctypes.c_int(fd), ctypes.c_int64(offset), ctypes.c_int64(size), ctypes.c_uint(2))

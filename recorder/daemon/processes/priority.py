@@ -5,18 +5,12 @@ What is not permitted is done without: recording goes on, and there is one warni
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 from collections.abc import Callable, Sequence
 
 from recorder.contract.config.settings import ProcessSettings
+from recorder.contract.syscalls import set_io_priority
 
-_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # linux syscall numbers of ioprio_set(2)
-_IOPRIO_WHO_PROCESS = 1
-_IO_CLASS_SHIFT = 13
-IO_CLASSES = {"realtime": 1, "best-effort": 2, "idle": 3}
-"""Names of ioprio_set(2)'s classes."""
 POLICIES = {
     "other": os.SCHED_OTHER,
     "batch": os.SCHED_BATCH,
@@ -66,21 +60,8 @@ def _desired_state_file(
             (f"nice {settings.nice}", lambda: os.setpriority(os.PRIO_PROCESS, pid, settings.nice))
         )
     if settings.io_class is not None:
+        io_class, level = settings.io_class, settings.io_level
         desired_state_file.append(
-            (f"I/O class {settings.io_class}", lambda: _set_io(settings, pid))
+            (f"I/O class {io_class}", lambda: set_io_priority(pid, io_class, level))
         )
     return desired_state_file
-
-
-def _set_io(settings: ProcessSettings, pid: int) -> None:
-    number = _IOPRIO_SET.get(platform.machine())
-    if number is None:
-        raise OSError(0, f"not known for {platform.machine()}")
-    assert settings.io_class is not None
-    value = IO_CLASSES[settings.io_class] << _IO_CLASS_SHIFT
-    if settings.io_class != "idle":
-        value |= settings.io_level
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syscall(number, _IOPRIO_WHO_PROCESS, pid, value) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))

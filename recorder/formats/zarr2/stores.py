@@ -7,14 +7,13 @@ store notices a second time, a tar file cannot without remembering every key.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from recorder.contract.errors import StorageError
+from recorder.contract.syscalls import sync_file_system
 from recorder.contract.wire import Buffer
 
 COPY_BYTES = 1 << 20
@@ -70,13 +69,4 @@ def sync_tree(path: Path) -> None:
     With as many files as there are keys, one syncfs(2) takes a second where an fsync of each would
     take an hour.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-        if syncfs is None:  # a C library without it
-            os.sync()
-        elif syncfs(fd):
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), str(path))
-    finally:
-        os.close(fd)
+    sync_file_system(path)
