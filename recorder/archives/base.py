@@ -1,11 +1,9 @@
 """The interface between an archive and the finalizer.
 
-An archive is a package below `recorder.archives` with a module ``packer``.
-
-The module has a `Packer` object named ``PACKER``::
+An archive is a package below `recorder.archives` with a module ``packer``, and has the package's
+name.  The config's `ARCHIVES` lists the names.  The module has a `Packer` object named ``PACKER``::
 
     class NcorePacker(Packer):
-        name = "ncore"
         options = {"store": Option("str", "itar", "...", choices=("itar", "folder"))}
 
         def ticks(self, job): ...          # the amount of work
@@ -29,9 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import recorder.archives
 from recorder.archives import ArchiveError
 from recorder.contract.config.options import OptionTable, check_options, suggest
+from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.processing.calibration import Calibration
 from recorder.processing.losses import stream_losses
@@ -179,7 +177,7 @@ class Packer(ABC):
     """Packs sessions as one kind of archive.
 
     Attributes:
-        name: the value of ``--to``; also the package's name.
+        name: the value of ``--to``; the package's name unless set.
         options: the options that the packer accepts.
         collects: whether one archive can hold several sessions.  Such a packer implements
             `pack_all`, every other packer implements `pack`.
@@ -191,6 +189,8 @@ class Packer(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if not hasattr(cls, "name"):
+            cls.name = cls.__module__.split(".")[-2]
         needed = "pack_all" if cls.collects else "pack"
         if getattr(cls, needed) is getattr(Packer, needed):
             raise TypeError(f"{cls.__name__} has no {needed}")
@@ -243,9 +243,8 @@ class Packer(ABC):
 
 
 def available() -> list[str]:
-    """Names of the available archives, found without importing any of them."""
-    (folder,) = recorder.archives.__path__
-    return sorted(path.parent.name for path in Path(folder).glob("[!_]*/packer.py"))
+    """Names of the available archives, sorted."""
+    return sorted(ARCHIVES)
 
 
 def load_packer(name: str) -> Packer:
@@ -256,8 +255,8 @@ def load_packer(name: str) -> Packer:
     """
     known = available()
     if name not in known:
-        there = f"there are {', '.join(known)}" if known else "there are none"
-        raise UsageError(f"there is no archive {name!r}{suggest(name, known)}; {there}")
+        near = suggest(name, known)
+        raise UsageError(f"there is no archive {name!r}{near}; there are {', '.join(known)}")
     module = importlib.import_module(f"recorder.archives.{name}.packer")
     packer = module.PACKER
     assert isinstance(packer, Packer)

@@ -299,15 +299,11 @@ def configured_steps(config: Config) -> list[Step]:
     Raises:
         ConfigError: an option is wrong, or something is not installed.
     """
-    from recorder.archives.base import available
     from recorder.contract.errors import UsageError
     from recorder.finalizer import Step, prepare
 
     steps = []
     for number, step in enumerate(config.finalize):
-        if step.archive not in available():
-            note(f"finalize[{number}]: {step.archive}: accepted, but not acted on yet")
-            continue
         try:
             prepare([Step(step.archive, step.options)])
         except UsageError as error:

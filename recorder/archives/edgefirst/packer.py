@@ -30,7 +30,6 @@ ZIP, FOLDER = "zip", "folder"
 class EdgeFirstPacker(Packer):
     """Packs sessions as one EdgeFirst dataset."""
 
-    name: ClassVar[str] = "edgefirst"
     collects: ClassVar[bool] = True
     options: ClassVar[OptionTable] = {
         "container": Option("str", ZIP, "container of the files", choices=(ZIP, FOLDER)),

@@ -26,7 +26,6 @@ _Key = tuple[Any, Any]
 class L5kitPacker(Packer):
     """Packs sessions as scenes of one L5Kit dataset."""
 
-    name: ClassVar[str] = "l5kit"
     collects: ClassVar[bool] = True
     options: ClassVar[OptionTable] = {
         "lidar": Option("str", None, "the lidar (or other sensor) whose samples are the frames"),

@@ -51,7 +51,6 @@ _KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar":
 class NcorePacker(Packer):
     """Packs a session as NCore V4."""
 
-    name: ClassVar[str] = "ncore"
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
         "poses": Option(

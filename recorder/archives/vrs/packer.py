@@ -54,7 +54,6 @@ by the place in the file: the records are written in that order."""
 class VrsPacker(Packer):
     """Packs a session as one VRS file."""
 
-    name: ClassVar[str] = "vrs"
     options: ClassVar[OptionTable] = {
         "compression": Option("str", "none", "compression of each record", choices=tuple(_KINDS)),
     }
