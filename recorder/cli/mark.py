@@ -15,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Mark; 0, or 1 where nothing is being recorded."""
-    from recorder.daemon.control.requests import check_text
+    from recorder.daemon.control.requests import make_request
 
-    tell(args, ask(args, "mark", text=check_text(args.text)))
+    make_request("mark", {"text": args.text})
+    tell(args, ask(args, "mark", text=args.text))
     return 0

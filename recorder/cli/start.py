@@ -24,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Start; 0 where it records now, else the reason and 1, or 2 for a name that cannot be."""
     from recorder.contract.errors import UsageError
-    from recorder.contract.session_names import check_name
-    from recorder.daemon.control.requests import check_metadata
+    from recorder.daemon.control.requests import make_request
 
     meta = {}
     for item in args.meta:
@@ -35,9 +34,9 @@ def run(args: argparse.Namespace) -> int:
         if key in meta:
             raise UsageError(f"--meta {key}: stands there twice")
         meta[key] = value
-    check_metadata(meta)
     values: dict[str, Any] = {"meta": meta} if meta else {}
     if args.name is not None:
-        values |= {"name": check_name(args.name)}
+        values["name"] = args.name
+    make_request("start", values)
     tell(args, ask(args, "start", **values))
     return 0

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import RecorderError
+from recorder.daemon.control.requests import Keep, Mark, Request, Start, Status, Stop
 from recorder.daemon.control.sockets import socket_to_ask
 
 TIMEOUT_S = 120.0
@@ -103,25 +104,31 @@ class Client(Closing):
 
     def start(self, name: str | None = None, meta: Mapping[str, str] | None = None) -> Reply:
         """Begin to record; returns when the session is open."""
-        values: dict[str, Any] = {} if name is None else {"name": name}
-        return self.request("start", **values, **({"meta": dict(meta)} if meta else {}))
+        return self.send(Start(name, dict(meta) if meta else None))
 
     def stop(self) -> Reply:
         """End the recording; returns when the session is closed."""
-        return self.request("stop")
+        return self.send(Stop())
 
     def status(self) -> Reply:
-        """How the daemon stands."""
-        return self.request("status")
+        """Report the daemon's status."""
+        return self.send(Status())
 
     def mark(self, text: str) -> Reply:
         """Put a mark into the session that is being recorded."""
-        return self.request("mark", text=text)
+        return self.send(Mark(text))
 
     def keep(self, session: str | None = None, *, release: bool = False) -> Reply:
         """Keep a session (the one being recorded unless named) from being deleted."""
-        values: dict[str, Any] = {} if session is None else {"session": session}
-        return self.request("keep", **values, **({"release": True} if release else {}))
+        return self.send(Keep(session, release or None))
+
+    def send(self, request: Request) -> Reply:
+        """Send a request; the daemon checks it.
+
+        Raises:
+            DaemonError: as `request` has it.
+        """
+        return self.request(request.op, **request.values)
 
     def request(self, op: str, **values: Any) -> Reply:
         """Any request.

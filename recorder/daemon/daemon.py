@@ -21,12 +21,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from recorder.archives.base import available
 from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.daemon.control.requests import Keep, Mark, Start, Status, Stop
 from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.host.clocks import is_synchronized
 from recorder.daemon.postprocessing.finalizing import Finalizing
@@ -305,28 +306,29 @@ class Daemon:
 
     def _serve(self, call: Call) -> None:
         try:
-            match call.request.op:
-                case "status":
+            match call.request:
+                case Status():
                     self._answer(call)
-                case "start":
-                    self._start(call)
-                case "stop":
+                case Start() as request:
+                    self._start(call, request)
+                case Stop():
                     self._stop(call)
-                case "mark":
-                    self._mark(call)
-                case "keep":
-                    self._keep(call)
+                case Mark() as request:
+                    self._mark(call, request)
+                case Keep() as request:
+                    self._keep(call, request)
+                case _ as never:
+                    assert_never(never)
         except RecorderError as error:
             self._refuse(call, error)
 
-    def _start(self, call: Call) -> None:
+    def _start(self, call: Call, request: Start) -> None:
         machine = self.sessions.machine
-        name = call.request.values.get("name")
         if machine.state in (State.IDLE, State.FAULT) and not machine.leaving:
             self.check_place()
-            if name is not None:
-                self.sessions.planner.check(name)
-        effects = machine.start(name, call.request.values.get("meta"))
+            if request.name is not None:
+                self.sessions.planner.check(request.name)
+        effects = machine.start(request.name, request.meta)
         self._starters.append(call)
         self.sessions.do(effects)
 
@@ -340,14 +342,13 @@ class Daemon:
         else:
             self.sessions.do(effects)
 
-    def _mark(self, call: Call) -> None:
-        if "text" not in call.request.values:
+    def _mark(self, call: Call, request: Mark) -> None:
+        if request.text is None:
             raise UsageError("a mark needs a text")
         if self.sessions.machine.session is None:
             raise RefusedError("nothing is being recorded")
         # Events of one cause within a second become one: two marks are two causes.
-        text = call.request.values["text"]
-        event = {"kind": "mark", "cause": text, "text": text}
+        event = {"kind": "mark", "cause": request.text, "text": request.text}
         self._markers.append((call, self.supervisor.ask(op="event", event=event)))
 
     def _follow_marks(self) -> None:
@@ -362,12 +363,10 @@ class Daemon:
             else:
                 self._answer(call, session=reply["session"])
 
-    def _keep(self, call: Call) -> None:
-        name = call.request.values.get("session")
-        release = call.request.values.get("release", False)
-        path = self.sessions.machine.session
-        if name is not None:
-            path = str(self.config.session.root / name)
+    def _keep(self, call: Call, request: Keep) -> None:
+        path, release = self.sessions.machine.session, bool(request.release)
+        if request.session is not None:
+            path = str(self.config.session.root / request.session)
         if path is None:
             raise RefusedError("nothing is being recorded; name the session to keep")
         keep(Path(path), release=release)

@@ -15,7 +15,7 @@ from recorder.contract.clock import ManualClock
 from recorder.contract.config.loading import Config
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.daemon.control.requests import Request
+from recorder.daemon.control.requests import OPS
 from recorder.daemon.control.server import Call
 from recorder.daemon.daemon import Daemon
 from recorder.daemon.postprocessing.finalizing import Finalizing
@@ -315,7 +315,7 @@ class Vehicle:
     def send(self, op: str, **values: Any) -> list[dict[str, Any]]:
         """A request; its reply comes into the list."""
         replies: list[dict[str, Any]] = []
-        self.running.take(Call(Request(op, values), replies.append))
+        self.running.take(Call(OPS[op](**values), replies.append))
         return replies
 
     def crash(self) -> None:

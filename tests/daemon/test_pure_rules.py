@@ -20,7 +20,7 @@ from recorder.contract.errors import UsageError
 from recorder.contract.session_names import check_name
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.daemon import status
-from recorder.daemon.control.requests import MOST_BYTES, Request, parse_request
+from recorder.daemon.control.requests import MOST_BYTES, Start, Stop, parse_request
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.priority import apply
 from recorder.daemon.processes.progress import STALLED_S, Progress
@@ -56,9 +56,9 @@ def test_a_name_with_parts_is_taken() -> None:
 
 
 def test_requests_that_can_be_carried_out() -> None:
-    assert parse_request(b'{"op": "stop"}') == Request("stop")
+    assert parse_request(b'{"op": "stop"}') == Stop()
     line = b'{"op": "start", "name": "a", "meta": {"k": "v: \\u00e9"}}'
-    assert parse_request(line) == Request("start", {"name": "a", "meta": {"k": "v: é"}})
+    assert parse_request(line) == Start("a", {"k": "v: é"})
 
 
 @pytest.mark.parametrize(

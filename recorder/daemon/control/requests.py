@@ -1,6 +1,7 @@
 """What a control request may be: one JSON object a line, checked before anything acts on it.
 
-``{"op": "start", "name": "drive", "meta": {"driver": "ada"}}``; see docs/daemon.md.
+``{"op": "start", "name": "drive", "meta": {"driver": "ada"}}``; see docs/daemon.md.  A request is
+one class here, in `Request`, and one case of `Daemon`'s.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, get_args
 
 from recorder.contract.errors import UsageError
 from recorder.contract.session_names import check_name
@@ -23,14 +24,6 @@ MOST_TEXT = 1000
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Characters that no text here needs: those of control, other line ends, halves of pairs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request that was checked: what is asked, and with which arguments."""
-
-    op: str
-    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parse_request(line: bytes) -> Request:
@@ -51,15 +44,23 @@ def parse_request(line: bytes) -> Request:
         raise UsageError("the request is not a JSON object in UTF-8 on one line") from None
     if not isinstance(values, dict) or not isinstance(values.get("op"), str):
         raise UsageError('the request is not an object with an "op"')
-    op = values.pop("op")
-    checks = OPS.get(op)
-    if checks is None:
+    return make_request(values.pop("op"), values)
+
+
+def make_request(op: str, values: Mapping[str, Any]) -> Request:
+    """A request from its arguments.
+
+    Raises:
+        UsageError: there is no such op or argument, or a value is wrong.
+    """
+    if op not in OPS:
         raise UsageError(f"there is no op {op[:40]!r}; there are {', '.join(OPS)}")
+    checks = {argument.name: argument.metadata["check"] for argument in fields(OPS[op])}
     for key in values:
         if key not in checks:
             known = ", ".join(checks) or "nothing else"
             raise UsageError(f"{op} takes {known}, not {key[:40]!r}")
-    return Request(op, {key: checks[key](value) for key, value in values.items()})
+    return OPS[op](**{key: checks[key](value) for key, value in values.items()})
 
 
 def check_metadata(values: Any) -> dict[str, str]:
@@ -86,12 +87,7 @@ def check_metadata(values: Any) -> dict[str, str]:
     return values
 
 
-def check_text(value: Any) -> str:
-    """The text of a mark.
-
-    Raises:
-        UsageError: it is none, empty, too long, or holds control characters.
-    """
+def _mark_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UsageError("a mark needs a text")
     if len(value) > MOST_TEXT:
@@ -107,9 +103,9 @@ def _name(value: Any) -> str:
     return check_name(value)
 
 
-def _flag(value: Any) -> bool:
+def _release(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise UsageError("is neither true nor false")
+        raise UsageError("release is neither true nor false")
     return value
 
 
@@ -124,11 +120,62 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-OPS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
-    "start": {"name": _name, "meta": check_metadata},
-    "stop": {},
-    "status": {},
-    "mark": {"text": check_text},
-    "keep": {"session": _name, "release": _flag},
-}
-"""What may be asked, and what checks each argument."""
+def _argument(check: Callable[[Any], Any]) -> Any:
+    """A request's argument; None where it is not given.  `check` raises UsageError."""
+    return field(default=None, metadata={"check": check})
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    op: ClassVar[str]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The arguments that are given."""
+        given = {argument.name: getattr(self, argument.name) for argument in fields(self)}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Start(_Request):
+    """Begin to record; answered when the session is open."""
+
+    op: ClassVar = "start"
+    name: str | None = _argument(_name)
+    meta: Mapping[str, str] | None = _argument(check_metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(_Request):
+    """End the recording; answered when the session is closed."""
+
+    op: ClassVar = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Status(_Request):
+    """Report the daemon's status."""
+
+    op: ClassVar = "status"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark(_Request):
+    """Put a mark into the session that is being recorded."""
+
+    op: ClassVar = "mark"
+    text: str | None = _argument(_mark_text)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep(_Request):
+    """Keep a session, the one being recorded unless named, from being deleted; or release it."""
+
+    op: ClassVar = "keep"
+    session: str | None = _argument(_name)
+    release: bool | None = _argument(_release)
+
+
+Request = Start | Stop | Status | Mark | Keep
+OPS: Mapping[str, type[Request]] = {request.op: request for request in get_args(Request)}
+"""Every request by its ``op``."""
