@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.config.loading import load_config
+from recorder.contract.config.options import Option, OptionTable, check_options
 from recorder.contract.config.settings import SECTIONS, SENSOR_KEYS, ProcessSettings
 from recorder.contract.config.yaml_lines import MAX_BYTES
 from recorder.contract.errors import ConfigError, ConfigFaultsError
@@ -475,3 +476,17 @@ def test_a_stream_is_named_after_its_sensor(rig: Path, stream: str, known: bool)
 def test_the_second_stream_is_looked_at_as_the_first(rig: Path) -> None:
     text = f"{SMALL}record_format:\n  streams: [cam, cam_a, camb]\n"
     assert refusal(rig, text).key == "record_format.streams[2]"
+
+
+def test_every_setting_has_a_description_and_its_default_passes_its_own_check() -> None:
+    for table in (SECTIONS, SENSOR_KEYS):
+        for name, option in flat(table):
+            assert option.description or option.keys, name
+            if not option.required and not option.keys and option.default is not None:
+                assert check_options({name: option}, {name: option.default})
+
+
+def flat(table: OptionTable) -> Iterator[tuple[str, Option]]:
+    for name, option in table.items():
+        yield name, option
+        yield from flat(option.keys or {})

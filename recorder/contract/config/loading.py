@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from recorder.contract.config.driver_schema import SESSION_SCHEME, DriverSchema
 from recorder.contract.config.options import Option, OptionTable, suggest
@@ -26,16 +26,12 @@ from recorder.contract.config.settings import (
     SECTIONS,
     SENSOR_KEYS,
     VERSION,
-    ControlSettings,
     FinalizeStep,
-    MetricsSettings,
     ProcessSettings,
     RecordFormatSettings,
-    RetentionSettings,
+    Sections,
     SensorEntry,
-    SessionSettings,
-    SplitSettings,
-    StorageSettings,
+    is_section,
 )
 from recorder.contract.config.yaml_lines import Document, read_yaml
 from recorder.contract.errors import ConfigError, ConfigFaultsError, UsageError
@@ -44,6 +40,9 @@ from recorder.contract.session_names import check_template
 from recorder.contract.streams import STREAM_NAME
 
 __all__ = ["FILE_SCHEMES", "Config", "DriverSchema", "SchemaOf", "SensorEntry", "load_config"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SchemaOf = Callable[[str], DriverSchema]
 """Gives the schema of a driver by its name; ConfigError where there is no such driver."""
@@ -67,28 +66,16 @@ _OF_DAEMON = (
 """Settings that concern the daemon alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(Sections):
     """A config that was checked as far as can be without opening a source.
 
     Attributes:
         path: the file, absolute.
-        sensors: the sensors in the file's order, at least one.
-        calibration: absolute path of the calibration file, which exists; None where none is set.
-        finalize: archives to pack, in order.
         document: the file's text and lines.
     """
 
     path: Path
-    session: SessionSettings
-    sensors: tuple[SensorEntry, ...]
-    storage: StorageSettings
-    retention: RetentionSettings
-    record_format: RecordFormatSettings
-    calibration: Path | None
-    finalize: tuple[FinalizeStep, ...]
-    control: ControlSettings
-    metrics: MetricsSettings
     document: Document = field(repr=False)
 
     @property
@@ -154,39 +141,12 @@ def load_config(
     sensors: tuple[SensorEntry, ...] = ()
     if values is not None and values["sensors"] is not None:
         sensors = reader.sensors(values["sensors"], schema_of, prefetch)
-    if values is not None:
-        reader.check_other_sections(values)
-    if values is None or faults:
+    if values is None:
         raise ConfigFaultsError(faults)
-    session, control = values["session"], values["control"]
-    calibration = values["calibration"]
-    curve_keys = control["curve_keys"]
-    return Config(
-        path=path,
-        session=SessionSettings(
-            root=reader.path("session.root", session["root"]),
-            name=session["name"],
-            metadata=session["metadata"],
-            autostart=session["autostart"],
-            split=SplitSettings(**session["split"]),
-        ),
-        sensors=sensors,
-        storage=StorageSettings(
-            **values["storage"]
-            | {"process": _process(values["storage"]["process"], document, "storage.process")}
-        ),
-        retention=RetentionSettings(**values["retention"]),
-        record_format=reader.record_format(values["record_format"], list(values["sensors"])),
-        calibration=calibration and reader.existing("calibration", calibration, file=True),
-        finalize=reader.finalize(values["finalize"]),
-        control=ControlSettings(
-            socket=control["socket"] and reader.path("control.socket", control["socket"]),
-            tcp=control["tcp"],
-            curve_keys=curve_keys and reader.existing("control.curve_keys", curve_keys),
-        ),
-        metrics=MetricsSettings(**values["metrics"]),
-        document=document,
-    )
+    sections = reader.other_sections(values)
+    if faults:
+        raise ConfigFaultsError(faults)
+    return Config(path=path, document=document, sensors=sensors, **sections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,18 +249,15 @@ class _Reader:
             self._find_paths(schema.options, own, options, key, faults)
         if faults or common is None or options is None:
             raise ConfigFaultsError(faults)
+        del common["driver"], common["source"]
         return SensorEntry(
             name=name,
             driver=driver,
             scheme=scheme,
             address=address,
             options=options,
-            pace=common["pace"],
-            loop=common["loop"],
             live=scheme in schema.live_schemes,
-            required=common["required"],
-            min_rate=common["min_rate"],
-            process=_process(common["process"], document, f"{key}.process"),
+            **self._settings(SensorEntry, common, key),
         )
 
     def _source(self, key: str, source: str, driver: str, schema: DriverSchema) -> tuple[str, str]:
@@ -367,29 +324,54 @@ class _Reader:
             return self._with_paths(option.keys, written, checked, key)
         return checked
 
-    def check_other_sections(self, values: Mapping[str, Any]) -> None:
-        """Append to `faults` what is wrong outside of `sensors`."""
-        session, storage, control = values["session"], values["storage"], values["control"]
-        checks: list[Callable[[], object]] = [
-            lambda: self._check_template(session),
-            lambda: self.path("session.root", session["root"]),
-            lambda: _process(storage["process"], self.document, "storage.process"),
-            lambda: self.finalize(values["finalize"]),
-        ]
-        if values["sensors"]:
-            names = list(values["sensors"])
-            checks.append(lambda: self.record_format(values["record_format"], names))
-        if values["calibration"] is not None:
-            checks.append(lambda: self.existing("calibration", values["calibration"], file=True))
-        if control["socket"] is not None:
-            checks.append(lambda: self.path("control.socket", control["socket"]))
-        if control["curve_keys"] is not None:
-            checks.append(lambda: self.existing("control.curve_keys", control["curve_keys"]))
-        for check in checks:
-            try:
-                check()
-            except ConfigError as error:
-                self.faults.append(error)
+    def other_sections(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """All sections but ``sensors``; appends to `faults` what is wrong with them."""
+        made = {
+            name: kind(**self._settings(kind, values[name], name))
+            for name, kind in get_type_hints(Sections).items()
+            if is_section(kind)
+        }
+        self._try(self._check_template, values["session"])
+        made["finalize"] = self._try(self._finalize, values["finalize"])
+        if names := list(values["sensors"] or ()):
+            made["record_format"] = self._try(self._record_format, values["record_format"], names)
+        made["calibration"] = values["calibration"]
+        if made["calibration"] is not None:
+            made["calibration"] = self._try(
+                self.existing, "calibration", values["calibration"], file=True
+            )
+        if (keys := values["control"]["curve_keys"]) is not None:
+            self._try(self.existing, "control.curve_keys", keys)
+        return made
+
+    def _settings(self, kind: type, values: Mapping[str, Any], key: str) -> dict[str, Any]:
+        """The fields of a section from its checked values: sections made, paths absolute."""
+        made: dict[str, Any] = {}
+        hints = get_type_hints(kind)
+        for name, value in values.items():
+            hint, path = hints[name], f"{key}.{name}"
+            if is_section(hint):
+                made[name] = hint(**self._settings(hint, value, path))
+            elif value is not None and Path in (hint, *get_args(hint)):
+                made[name] = self._try(self.path, path, value)
+            else:
+                made[name] = tuple(value) if isinstance(value, list) else value
+        if kind is ProcessSettings:
+            self._try(self._check_cpus, values["cpus"], f"{key}.cpus")
+        return made
+
+    def _try(self, check: Callable[P, T], *args: P.args, **more: P.kwargs) -> T | None:
+        """What a check returns; None where it raised, which is appended to `faults`."""
+        try:
+            return check(*args, **more)
+        except ConfigError as error:
+            self.faults.append(error)
+            return None
+
+    def _check_cpus(self, cpus: Iterable[Any], key: str) -> None:
+        for index, cpu in enumerate(cpus):
+            if not isinstance(cpu, int) or isinstance(cpu, bool) or cpu < 0:
+                raise self.document.fail(f"{key}[{index}]", "needs a CPU's number, from 0")
 
     def _check_template(self, session: Mapping[str, Any]) -> None:
         try:
@@ -397,7 +379,7 @@ class _Reader:
         except UsageError as error:
             raise self.document.fail("session.name", str(error)) from None
 
-    def record_format(self, values: Mapping[str, Any], names: list[str]) -> RecordFormatSettings:
+    def _record_format(self, values: Mapping[str, Any], names: list[str]) -> RecordFormatSettings:
         written = self.document.values.get("record_format")
         if not isinstance(written, Mapping) or written.get("streams") is None:
             # The default streams are for rigs that have such sensors.
@@ -411,7 +393,7 @@ class _Reader:
                 )
         return RecordFormatSettings(values["enabled"], tuple(values["streams"]))
 
-    def finalize(self, items: Iterable[Any]) -> tuple[FinalizeStep, ...]:
+    def _finalize(self, items: Iterable[Any]) -> tuple[FinalizeStep, ...]:
         steps: list[FinalizeStep] = []
         for index, item in enumerate(items):
             key = f"finalize[{index}]"
@@ -453,13 +435,6 @@ class _Reader:
         if file and not path.is_file():
             raise self.document.fail(key, f"is not a file: {path}")
         return path
-
-
-def _process(values: Mapping[str, Any], document: Document, key: str) -> ProcessSettings:
-    for index, cpu in enumerate(values["cpus"]):
-        if not isinstance(cpu, int) or isinstance(cpu, bool) or cpu < 0:
-            raise document.fail(f"{key}.cpus[{index}]", "needs a CPU's number, from 0")
-    return ProcessSettings(**{**values, "cpus": tuple(values["cpus"])})
 
 
 def _is_on(values: Any, key: str) -> bool:

@@ -1,154 +1,84 @@
-"""The config as values: frozen dataclasses, and the option tables that check their sections.
+"""The config as values: frozen dataclasses, each of whose fields is a key of its section.
 
-Names and meaning are those of DESIGN section 5.  `recorder.contract.config.loading` makes them.
+A field's `key` describes what the file may hold; type and default are the field's own.  A new key
+is a new field here.  `recorder.contract.config.loading` makes the values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from recorder.contract.config.options import Option
+from recorder.contract.config.options import Option, OptionTable
 
 VERSION = 1
 ARCHIVES = ("ncore", "edgefirst", "l5kit", "vrs")
 PACES = ("realtime", "max")
 DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
 
-PROCESS_KEYS: Mapping[str, Option] = {
-    "cpus": Option("list", [], "CPUs that the process may run on; all where empty"),
-    "nice": Option("int", 0, "its niceness", minimum=-20, maximum=19),
-    "policy": Option(
-        "str", None, "scheduling policy", choices=("other", "batch", "idle", "fifo", "rr")
-    ),
-    "priority": Option("int", 1, "of fifo and rr", minimum=1, maximum=99),
-    "io_class": Option("str", None, "I/O class", choices=("realtime", "best-effort", "idle")),
-    "io_level": Option("int", 4, "within its I/O class, 0 first", minimum=0, maximum=7),
-}
-"""How a driver's process, or the writer's, is run."""
 
-SECTIONS: Mapping[str, Option] = {
-    "version": Option("int", VERSION, "version of this file's format", required=True),
-    "session": Option(
-        "map",
-        keys={
-            "root": Option("path", "sessions", "folder in which sessions are made"),
-            "name": Option("str", DEFAULT_NAME, "template of a session's name"),
-            "metadata": Option("map", {}, "free-form; goes into each session"),
-            "autostart": Option("bool", False, "the daemon starts a session by itself"),
-            "split": Option(
-                "map",
-                keys={
-                    "minutes": Option("float", None, "begin a new part after [min]", minimum=0.1),
-                    "gb": Option("float", None, "begin a new part at [GB, 1e9]", minimum=0.01),
-                },
-            ),
-        },
-    ),
-    "sensors": Option("map", None, "one entry per sensor, by its name", required=True),
-    "storage": Option(
-        "map",
-        keys={
-            "sync_interval_ms": Option("int", 200, "time between syncs [ms]", minimum=1),
-            "min_free_gb": Option("float", 5.0, "space to leave free [GB, 1e9]", minimum=0),
-            "buffer_mb": Option("float", 256.0, "buffers of all drivers [MB, 1e6]", minimum=1),
-            "require_mount": Option("bool", False, "root must be on a mounted volume"),
-            "process": Option("map", keys=PROCESS_KEYS),
-        },
-    ),
-    "retention": Option(
-        "map",
-        keys={
-            "gb": Option("float", None, "most that sessions may take [GB, 1e9]", minimum=0),
-            "days": Option("float", None, "age at which sessions are deleted", minimum=0),
-        },
-    ),
-    "record_format": Option(
-        "map",
-        keys={
-            "enabled": Option("bool", True, "write session.vrs"),
-            "streams": Option("list", ["imu"], "streams whose data goes into it", items="str"),
-        },
-    ),
-    "calibration": Option("path", None, "calibration file, copied into each session"),
-    "finalize": Option("list", [], "archives to pack: a name, or {name: {option: value}}"),
-    "control": Option(
-        "map",
-        keys={
-            "socket": Option("path", None, "control socket"),
-            "tcp": Option("str", None, "address to listen on besides"),
-            "curve_keys": Option("path", None, "folder of CURVE keys for tcp"),
-        },
-    ),
-    "metrics": Option(
-        "map", keys={"port": Option("int", None, "HTTP port", minimum=1, maximum=65535)}
-    ),
-}
-"""Every key but those of the sensors' entries."""
+def key(description: str, type: str = "", **more: Any) -> Option:
+    """An option whose default, and whose type unless given, are those of the field it annotates.
 
-SENSOR_KEYS: Mapping[str, Option] = {
-    "driver": Option("str", None, "module of drivers, or a dotted module name", required=True),
-    "source": Option("str", None, "SCHEME:ADDRESS", required=True),
-    "pace": Option("str", "realtime", "how fast a played source plays", choices=PACES),
-    "loop": Option("bool", False, "a played source starts again at its end"),
-    "required": Option("bool", True, "without this sensor a session is not healthy"),
-    "min_rate": Option("float", None, "rate below which it is unhealthy [Hz]", minimum=0),
-    "process": Option("map", keys=PROCESS_KEYS),
-}
-"""The keys of a sensor's entry that are not its driver's options."""
+    Args:
+        description, more: as for `Option`.
+        type: one of `recorder.contract.config.options.TYPES`.
+    """
+    return Option(type, None, description, **more)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitSettings:
-    """When a session goes on in a new part; None: never for that reason."""
+    """When a session continues in a new part; None: never for that reason."""
 
-    minutes: float | None
-    gb: float | None
+    minutes: Annotated[float | None, key("begin a new part after [min]", minimum=0.1)] = None
+    gb: Annotated[float | None, key("begin a new part at [GB, 1e9]", minimum=0.01)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """Where sessions are made, and what they are called; `root` is absolute."""
+    """Where sessions are made, and what they are called; `root` is absolute once it is loaded."""
 
-    root: Path
-    name: str
-    metadata: Mapping[str, Any]
-    autostart: bool
-    split: SplitSettings
+    root: Annotated[Path, key("folder in which sessions are made")] = Path("sessions")
+    name: Annotated[str, key("template of a session's name")] = DEFAULT_NAME
+    metadata: Annotated[Mapping[str, Any], key("free-form; goes into each session")] = field(
+        default_factory=dict
+    )
+    autostart: Annotated[bool, key("the daemon starts a session by itself")] = False
+    split: SplitSettings = SplitSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
     """How a driver's process, or the writer's, is run; the defaults ask for nothing.
 
-    Attributes:
-        cpus: CPUs that it may run on; all where empty.
-        nice: its niceness.
-        policy: its scheduling policy; None: as it is inherited.
-        priority: of the policies fifo and rr.
-        io_class: its I/O class; None: follows the niceness.
-        io_level: 0 (first) to 7 within its I/O class.
+    A `policy` of None is inherited, an `io_class` of None follows the niceness.
     """
 
-    cpus: tuple[int, ...] = ()
-    nice: int = 0
-    policy: str | None = None
-    priority: int = 1
-    io_class: str | None = None
-    io_level: int = 4
+    cpus: Annotated[tuple[int, ...], key("CPUs that the process may run on; all where empty")] = ()
+    nice: Annotated[int, key("its niceness", minimum=-20, maximum=19)] = 0
+    policy: Annotated[
+        str | None, key("scheduling policy", choices=("other", "batch", "idle", "fifo", "rr"))
+    ] = None
+    priority: Annotated[int, key("of fifo and rr", minimum=1, maximum=99)] = 1
+    io_class: Annotated[
+        str | None, key("I/O class", choices=("realtime", "best-effort", "idle"))
+    ] = None
+    io_level: Annotated[int, key("within its I/O class, 0 first", minimum=0, maximum=7)] = 4
 
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
     """How samples reach the disk; MB and GB are 1e6 and 1e9 bytes."""
 
-    sync_interval_ms: int
-    min_free_gb: float
-    buffer_mb: float
-    require_mount: bool
-    process: ProcessSettings = field(default_factory=ProcessSettings)
+    sync_interval_ms: Annotated[int, key("time between syncs [ms]", minimum=1)] = 200
+    min_free_gb: Annotated[float, key("space to leave free [GB, 1e9]", minimum=0)] = 5.0
+    buffer_mb: Annotated[float, key("buffers of all drivers [MB, 1e6]", minimum=1)] = 256.0
+    require_mount: Annotated[bool, key("root must be on a mounted volume")] = False
+    process: ProcessSettings = ProcessSettings()
 
     @property
     def min_free_bytes(self) -> int:
@@ -163,16 +93,18 @@ class StorageSettings:
 class RetentionSettings:
     """How long sessions are kept; None: for ever."""
 
-    gb: float | None
-    days: float | None
+    gb: Annotated[float | None, key("most that sessions may take [GB, 1e9]", minimum=0)] = None
+    days: Annotated[float | None, key("age at which sessions are deleted", minimum=0)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFormatSettings:
     """Which streams' data goes into session.vrs."""
 
-    enabled: bool
-    streams: tuple[str, ...]
+    enabled: Annotated[bool, key("write session.vrs")] = True
+    streams: Annotated[tuple[str, ...], key("streams whose data goes into it", items="str")] = (
+        "imu",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +119,16 @@ class FinalizeStep:
 class ControlSettings:
     """Where the daemon listens; paths are absolute."""
 
-    socket: Path | None
-    tcp: str | None
-    curve_keys: Path | None
+    socket: Annotated[Path | None, key("control socket")] = None
+    tcp: Annotated[str | None, key("address to listen on besides")] = None
+    curve_keys: Annotated[Path | None, key("folder of CURVE keys for tcp")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
     """Where the daemon serves metrics; None: nowhere."""
 
-    port: int | None
+    port: Annotated[int | None, key("HTTP port", minimum=1, maximum=65535)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,29 +137,25 @@ class SensorEntry:
 
     Attributes:
         name: the sensor's name.
-        driver: module of ``drivers``, or a dotted module name.
         scheme, address: the source, split at its first colon; the address of a file-like source
             is an absolute path (``session`` may have ``#SENSOR`` behind it).
         options: the driver's options, checked, with defaults; paths absolute.
-        pace: ``realtime`` or ``max``.
-        loop: a played source starts again at its end.
         live: the source is a device; all others are played.
-        required: without it a session is not healthy (true unless set).
-        min_rate: rate below which it is unhealthy, in Hz; None: no such limit.
-        process: how its process is run.
     """
 
     name: str
-    driver: str
+    driver: Annotated[str, key("module of drivers, or a dotted module name", required=True)]
     scheme: str
     address: str
     options: Mapping[str, Any]
-    pace: str = "realtime"
-    loop: bool = False
+    pace: Annotated[str, key("how fast a played source plays", choices=PACES)] = "realtime"
+    loop: Annotated[bool, key("a played source starts again at its end")] = False
     live: bool = False
-    required: bool = True
-    min_rate: float | None = None
-    process: ProcessSettings = field(default_factory=ProcessSettings)
+    required: Annotated[bool, key("without this sensor a session is not healthy")] = True
+    min_rate: Annotated[float | None, key("rate below which it is unhealthy [Hz]", minimum=0)] = (
+        None
+    )
+    process: ProcessSettings = ProcessSettings()
 
     @property
     def source(self) -> str:
@@ -244,3 +172,64 @@ class SensorEntry:
             "pace": self.pace,
             "loop": self.loop,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sections:
+    """The config's sections."""
+
+    session: SessionSettings
+    sensors: Annotated[
+        tuple[SensorEntry, ...], key("one entry per sensor, by its name", "map", required=True)
+    ]
+    storage: StorageSettings
+    retention: RetentionSettings
+    record_format: RecordFormatSettings
+    calibration: Annotated[Path | None, key("calibration file, copied into each session")]
+    finalize: Annotated[
+        tuple[FinalizeStep, ...], key("archives to pack: a name, or {name: {option: value}}")
+    ] = ()
+    control: ControlSettings
+    metrics: MetricsSettings
+
+
+_TYPES = {int: "int", float: "float", str: "str", bool: "bool", Path: "path"}
+_TYPES |= {tuple: "list", Mapping: "map"}
+
+
+def is_section(hint: Any) -> bool:
+    """Whether a field's type is that of a section."""
+    return is_dataclass(hint)
+
+
+def option_table(settings: Any) -> dict[str, Option]:
+    """The keys of a section: its fields that are sections themselves or have a `key`."""
+    hints = get_type_hints(settings, include_extras=True)
+    table = {}
+    for each in fields(settings):
+        hint = hints[each.name]
+        if is_section(hint):
+            table[each.name] = Option("map", keys=option_table(hint))
+        elif get_origin(hint) is Annotated:
+            kind, option = get_args(hint)
+            kind = get_args(kind)[0] if isinstance(kind, UnionType) else kind  # of T | None
+            default: Any = None if each.default is MISSING else each.default
+            if each.default_factory is not MISSING:
+                default = each.default_factory()
+            elif isinstance(default, tuple):
+                default = list(default)
+            elif isinstance(default, Path):
+                default = str(default)
+            type_name = option.type or _TYPES[get_origin(kind) or kind]
+            table[each.name] = replace(option, type=type_name, default=default)
+    return table
+
+
+_VERSION = Option("int", VERSION, "version of this file's format", required=True)
+SECTIONS: OptionTable = {"version": _VERSION, **option_table(Sections)}
+"""Every key but those of the sensors' entries."""
+
+_ENTRY = option_table(SensorEntry)
+_SOURCE = Option("str", None, "SCHEME:ADDRESS", required=True)
+SENSOR_KEYS: OptionTable = {"driver": _ENTRY["driver"], "source": _SOURCE, **_ENTRY}
+"""The keys of a sensor's entry that are not its driver's options."""
