@@ -1,4 +1,4 @@
-"""The command ``recorder``: one verb per module, found in one table.
+"""The command ``recorder``: one verb per module, found in one table, `GROUPS`.
 
 A verb's module has ``add_arguments(parser)``, which is cheap, and ``run(args) -> int``, which
 returns the exit code.  It raises `RecorderError` for what its user should read, prints results
@@ -15,31 +15,42 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from recorder.cli.output import complain
 from recorder.contract.errors import RecorderError
 
-VERBS: tuple[tuple[str, str, str], ...] = (
-    ("run", "recorder.cli.run", "record one session in the foreground"),
-    ("serve", "recorder.cli.serve", "the daemon: drivers armed, recording when told to"),
-    ("start", "recorder.cli.start", "have the daemon begin to record"),
-    ("stop", "recorder.cli.stop", "have the daemon end its recording"),
-    ("status", "recorder.cli.status", "how the daemon stands"),
-    ("mark", "recorder.cli.mark", "put a mark into the session that is being recorded"),
-    ("check", "recorder.cli.check", "look at a config, its sources and the disk, record nothing"),
-    ("info", "recorder.cli.info", "what a session holds"),
-    ("list", "recorder.cli.list_", "the sessions below a folder"),
-    ("validate", "recorder.cli.validate", "hold a session against its format"),
-    ("recover", "recorder.cli.recover", "make sessions whole whose writer died"),
-    ("keep", "recorder.cli.keep", "keep a session from being deleted"),
-    ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
-    ("replay", "recorder.cli.replay", "play a session's streams onto the tap"),
-    ("emulate", "recorder.cli.emulate", "bring up emulated sensors on this machine"),
-    ("completion", "recorder.cli.completion", "print a script for the shell's completion"),
-)
-"""(verb, module, one line for people), in the order of the help."""
+GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "Record": (
+        ("run", "recorder.cli.run", "record one session in the foreground"),
+        ("serve", "recorder.cli.serve", "run the daemon, which records on request"),
+    ),
+    "Control a daemon": (
+        ("start", "recorder.cli.start", "start recording"),
+        ("stop", "recorder.cli.stop", "stop recording"),
+        ("mark", "recorder.cli.mark", "put a mark into the session that is being recorded"),
+        ("status", "recorder.cli.status", "show the daemon's status"),
+    ),
+    "Look at sessions": (
+        ("list", "recorder.cli.list_", "list the sessions in a folder"),
+        ("info", "recorder.cli.info", "show what a session holds"),
+        ("validate", "recorder.cli.validate", "check a session"),
+        ("replay", "recorder.cli.replay", "publish the streams of a session as live views"),
+    ),
+    "Repair, pack and keep sessions": (
+        ("recover", "recorder.cli.recover", "repair sessions left open by a crash"),
+        ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
+        ("keep", "recorder.cli.keep", "protect a session from deletion"),
+    ),
+    "Set up": (
+        ("check", "recorder.cli.check", "check a config, its sources and the disk"),
+        ("emulate", "recorder.cli.emulate", "emulate sensors on this machine"),
+        ("completion", "recorder.cli.completion", "print a script for completion in the shell"),
+    ),
+}
+"""By when they are used: (verb, module, one line for people), in the order of the help."""
+VERBS = tuple(verb for group in GROUPS.values() for verb in group)
 
 
 class Verb(Protocol):
@@ -56,13 +67,25 @@ class _Version(argparse.Action):
     """Looks the version up only when it is asked for."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="print the version and end")
+        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import version
 
         print(f"recorder {version('vehicle-recorder')}")
         parser.exit()
+
+
+class _Parser(argparse.ArgumentParser):
+    """The parser of the whole command, whose help lists the verbs in their groups."""
+
+    def format_help(self) -> str:
+        lines = [self.format_usage(), f"{self.description}"]
+        for title, verbs in GROUPS.items():
+            lines += ["", f"{title}:", *(f"  {name:<10}  {text}" for name, _, text in verbs)]
+        options = ((", ".join(a.option_strings), a.help) for a in self._get_optional_actions())
+        lines += ["", "Options:", *(f"  {name:<10}  {text}" for name, text in options)]
+        return "\n".join([*lines, "", f"{self.epilog}", ""])
 
 
 def load_verb(verb: str) -> Verb:
@@ -77,16 +100,20 @@ def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
     Args:
         verb: the only verb whose arguments are needed; all where None.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         "recorder",
-        description="Records the sensors of a vehicle into crash-safe sessions.",
-        epilog="Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done, but data was lost.",
+        description="Record the sensors of a vehicle into crash-safe sessions.",
+        epilog="'recorder VERB --help' explains a verb.\n"
+        "Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done with data loss.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, parser_class=argparse.ArgumentParser
+    )
     for name, _, text in VERBS:
-        verb_parser = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sentence = f"{text[:1].upper()}{text[1:]}."
+        verb_parser = verbs.add_parser(name, help=text, description=sentence, allow_abbrev=False)
         if verb in (None, name):
             load_verb(name).add_arguments(verb_parser)
     return parser

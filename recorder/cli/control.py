@@ -17,11 +17,11 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--socket",
         metavar="PATH",
-        help="the daemon's control socket, or tcp://HOST:PORT with --keys "
-        "(/run/recorder/control.sock, else that below $XDG_RUNTIME_DIR)",
+        help="reach the daemon at this socket, or at tcp://HOST:PORT with --keys (default: "
+        "/run/recorder/control.sock, else $XDG_RUNTIME_DIR/recorder/control.sock)",
     )
     parser.add_argument(
-        "--keys", type=Path, metavar="DIR", help="folder of CURVE keys, for a daemon over TCP"
+        "--keys", type=Path, metavar="DIR", help="use the CURVE keys in DIR, for tcp://"
     )
     add_format(parser)
 

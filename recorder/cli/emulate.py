@@ -25,28 +25,35 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the config, the faults and the seed."""
     parser.add_argument(
-        "config", type=Path, metavar="CONFIG", help="a config whose sources feed the devices"
+        "config", type=Path, metavar="CONFIG", help="config whose sources feed the devices"
     )
     parser.add_argument(
         "--fault",
         action="append",
         default=[],
         metavar="SENSOR.KIND[=VALUE][@AT[+DURATION]]",
-        help="what goes wrong, as in lidar.loss=0.01, radar.loss=20x@5, imu.unplug@10+4 or "
+        help="inject a fault, as in lidar.loss=0.01, radar.loss=20x@5, imu.unplug@10+4 or "
         "lidar.clock_jump=-2.5@8; kinds: loss, reorder, duplicate, corrupt, stall, reboot, "
         "unplug, clock_jump; may be repeated",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the choice of packets (0)"
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed the choice of packets (default: 0)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="write the config there instead, once the devices answer; removed when they end",
+        help="write the config to FILE instead of printing it; remove FILE at the end",
     )
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="write what was injected, as JSON, in the end"
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="write the injected faults to FILE as JSON at the end",
     )
     add_format(parser)
 

@@ -35,29 +35,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "sessions", type=Path, nargs="*", metavar="SESSION", help="folders of finished sessions"
     )
-    parser.add_argument("--to", metavar="NAMES", help="archives to pack, as in ncore,l5kit")
+    parser.add_argument("--to", metavar="NAMES", help="pack these archives, as in ncore,l5kit")
     parser.add_argument(
         "--pending",
         type=Path,
         metavar="CONFIG",
-        help="instead: all that sessions below the config's root still lack, as the daemon does it",
+        help="do what is pending for all sessions in this config's root, as the daemon would: "
+        "repair, checksums, archives",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="pack into DIR, not into the session's _archives; all sessions as one dataset "
-        "where the archive can hold several",
+        help="pack into DIR instead of each session's _archives; archives that can hold several "
+        "sessions become one dataset",
     )
     parser.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="use this calibration, not the session's"
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="use this calibration instead of the session's",
     )
     parser.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME.KEY=V",
-        help="set an archive's option, as in ncore.store=folder; may be repeated",
+        help="set an option of an archive, as in ncore.store=folder; may be repeated",
     )
     add_format(parser)
 

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "session", metavar="SESSION", help="the session's folder, or its name in a daemon's root"
     )
-    parser.add_argument("--release", action="store_true", help="keep it no longer")
+    parser.add_argument("--release", action="store_true", help="permit its deletion again")
     add_socket(parser)
 
 

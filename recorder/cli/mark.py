@@ -9,7 +9,7 @@ from recorder.cli.control import add_socket, ask, tell
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the text and how the daemon is reached."""
-    parser.add_argument("text", metavar="TEXT", help="what the mark says")
+    parser.add_argument("text", metavar="TEXT", help="text of the mark")
     add_socket(parser)
 
 

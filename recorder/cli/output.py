@@ -36,7 +36,10 @@ FORMATS = ("text", "json")
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Add ``--format text|json``."""
     parser.add_argument(
-        "--format", choices=FORMATS, default="text", help="how results are printed (text)"
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="print results as text or JSON (default: text)",
     )
 
 

@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", type=Path, metavar="SESSION_OR_ROOT", help="a session, or a folder of sessions"
     )
-    parser.add_argument("--dry-run", action="store_true", help="look only; change nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="report what would be repaired; change nothing"
+    )
     add_format(parser)
 
 

@@ -21,13 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session, its streams, the pace and the endpoint."""
     parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
     parser.add_argument(
-        "--speed", type=float, default=1.0, metavar="X", help="times as fast as recorded (1)"
+        "--speed",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="play X times as fast as recorded (default: 1)",
     )
-    parser.add_argument("--streams", metavar="A,B", help="only these streams")
+    parser.add_argument("--streams", metavar="A,B", help="play only these streams")
     parser.add_argument(
         "--tap",
         metavar="ENDPOINT",
-        help="where to publish, ipc://PATH or tcp://HOST:PORT (a new ipc:// socket)",
+        help="publish at ipc://PATH or tcp://HOST:PORT (default: a new ipc:// socket)",
     )
     parser.add_argument("--loop", action="store_true", help="start again at the end")
     add_format(parser)

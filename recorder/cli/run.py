@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
-    parser.add_argument("--duration", type=_seconds, metavar="S", help="end after so many seconds")
-    parser.add_argument("--root", type=Path, metavar="DIR", help="record here, not in session.root")
-    parser.add_argument("--name", help="name of the session; it must not exist yet")
+    parser.add_argument("--duration", type=_seconds, metavar="S", help="stop after S seconds")
     parser.add_argument(
-        "--no-finalize", action="store_true", help="pack no archives after the session"
+        "--root", type=Path, metavar="DIR", help="record into DIR instead of session.root"
+    )
+    parser.add_argument("--name", help="give the session this name, which must be new")
+    parser.add_argument(
+        "--no-finalize", action="store_true", help="pack no archives after the recording"
     )
     add_format(parser)
 

@@ -18,10 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the config, the control socket, and how the daemon logs."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="the config file")
     parser.add_argument(
-        "--socket", type=Path, metavar="PATH", help="control socket, not the config's"
+        "--socket", type=Path, metavar="PATH", help="listen on this socket instead of the config's"
     )
     parser.add_argument(
-        "--log-format", choices=("text", "json"), default="text", help="of the log on stderr (text)"
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="log on stderr as text or JSON (default: text)",
     )
 
 

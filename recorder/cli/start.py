@@ -10,13 +10,13 @@ from recorder.cli.control import add_socket, ask, tell
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare name, metadata, and how the daemon is reached."""
-    parser.add_argument("--name", help="name of the session; it must not exist yet")
+    parser.add_argument("--name", help="give the session this name, which must be new")
     parser.add_argument(
         "--meta",
         action="append",
         default=[],
         metavar="K=V",
-        help="metadata of the session, beside the config's; may be repeated",
+        help="add metadata to the config's; may be repeated",
     )
     add_socket(parser)
 

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the session and how deep to look."""
     parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
     parser.add_argument(
-        "--deep", action="store_true", help="decode every sample, not only a few of each channel"
+        "--deep", action="store_true", help="decode every sample instead of a few per channel"
     )
     add_format(parser)
 

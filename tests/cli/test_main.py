@@ -109,6 +109,33 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "CONFIG" in capsys.readouterr().out
 
 
+def test_the_help_fits_a_terminal_and_has_every_verb_in_one_group(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = Path(recorder.cli.__file__).parent
+    modules = [p.stem for p in folder.glob("*.py") if "\ndef add_arguments(" in p.read_text()]
+    assert sorted(f"recorder.cli.{m}" for m in modules) == sorted(m for _, m, _ in VERBS)
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    titles = [line for line in lines if line.endswith(":") and line[0] != " "]
+    assert titles == [f"{title}:" for title in (*recorder.cli.GROUPS, "Options")]
+    for name, _, text in VERBS:
+        assert lines.count(f"  {name:<10}  {text}") == 1
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in VERBS])
+def test_the_help_of_a_verb_fits_a_terminal(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([name, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    description = lines[lines.index("") + 1]
+    assert description[0].isupper() and description.endswith(".")
+
+
 def test_only_the_asked_verb_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
 
