@@ -256,7 +256,7 @@ def load_packer(name: str) -> Packer:
     known = available()
     if name not in known:
         near = suggest(name, known)
-        raise UsageError(f"there is no archive {name!r}{near}; there are {', '.join(known)}")
+        raise UsageError(f"no archive {name!r}{near}; known archives: {', '.join(known)}")
     module = importlib.import_module(f"recorder.archives.{name}.packer")
     packer = module.PACKER
     assert isinstance(packer, Packer)

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     problems += _keys(config)
     clocks = clock_state()
     if clocks["kernel"] is not None and not clocks["kernel"]["synchronized"]:
-        warnings.append("the clock is not synchronized: ts is off by as much as it is")
+        warnings.append("the clock is not synchronized: the times in ts have its error")
     declared = {spec.name for r in results for spec in r.streams}
     if all(r.problem is None for r in results):
         problems += [

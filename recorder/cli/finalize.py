@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.pending is not None:
         if args.sessions or args.to is not None:
-            raise UsageError("--pending: goes without sessions and --to; its config names them")
+            raise UsageError("--pending: takes neither sessions nor --to; the config names them")
         return _pending(args)
     if not args.sessions or args.to is None:
         raise UsageError("needs sessions and --to, or --pending")
@@ -242,7 +242,7 @@ def parse_steps(names: str, options: list[str]) -> list[Step]:
     chosen: dict[str, dict[str, Any]] = {}
     for name in names.split(","):
         if not name.strip() or name.strip() in chosen:
-            raise UsageError(f"--to: {names!r} names no archive, or one twice")
+            raise UsageError(f"--to: {names!r} has an empty or duplicate name")
         chosen[name.strip()] = {}
     for option in options:
         path, equals, value = option.partition("=")

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     one = is_session(args.path)
     paths = [args.path] if one else find_sessions(args.path)
     if not paths:
-        raise SessionError(f"{args.path}: no session, and none in it")
+        raise SessionError(f"{args.path}: neither a session nor a folder of sessions")
     reports: list[RecoveryReport] = []
     failed = 0
     for path in paths:

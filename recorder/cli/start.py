@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         if not equals:
             raise UsageError(f"--meta {item!r}: is not of the form K=V")
         if key in meta:
-            raise UsageError(f"--meta {key}: stands there twice")
+            raise UsageError(f"--meta {key}: duplicate key")
         meta[key] = value
     values: dict[str, Any] = {"meta": meta} if meta else {}
     if args.name is not None:

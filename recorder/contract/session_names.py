@@ -87,7 +87,7 @@ def check_template(template: str, metadata: Mapping[str, Any] | None = None) -> 
             )
     literal = _TOKEN.sub("", template)
     if "{" in literal or "}" in literal:
-        raise UsageError("a brace stands alone; a placeholder is written {hostname}")
+        raise UsageError("unmatched brace; write a placeholder as in {hostname}")
     check_name("x" + literal)
     shortest = _fill(template, "h", _sample_time(), metadata)
     if not shortest:

@@ -179,7 +179,7 @@ class Daemon:
             self._leave_by_ns = now_ns + round(LEAVE_S * 1e9)
             self.sessions.do(machine.leave())
         if self._leave_by_ns is not None and now_ns > self._leave_by_ns:
-            self._say("not closed in time; ending all the same", ERROR)
+            self._say("the session is not closed in time; ending anyway", ERROR)
             self._left = True
         if now_ns >= self._root_at_ns and not machine.leaving:
             self._watch_root(now_ns)
@@ -394,7 +394,7 @@ class Daemon:
         # What a wrong clock makes old is gone for good.
         dated = retention.days is not None and is_synchronized()
         if retention.days is not None and not dated and not self._undated:
-            text = "retention: no session gets old until somebody keeps the clock right"
+            text = "retention: the clock is not synchronized; no session is deleted for its age"
             self._say(text, WARNING)
         self._undated = not dated
         arguments = (

@@ -95,9 +95,7 @@ def _probe(name: str) -> DriverSchema | str:
     if "." not in name:
         known = available_drivers()
         if name not in known:
-            return (
-                f"there is no driver {name!r}{suggest(name, known)}; there are {', '.join(known)}"
-            )
+            return f"no driver {name!r}{suggest(name, known)}; known drivers: {', '.join(known)}"
     result = _run(driver_command(name, "schema"), b"", SCHEMA_TIMEOUT_S)
     where = f"driver {name!r}"
     if result.timed_out:

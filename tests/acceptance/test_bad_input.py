@@ -29,8 +29,8 @@ CONFIGS = {
     ),
     "unknown-driver": (
         'imu: {driver: xens, source: "sim:"}',
-        "bad.yaml:4: sensors.imu.driver: there is no driver 'xens' (did you mean 'xsens'?); "
-        "there are camera, mmwave, ouster, xsens",
+        "bad.yaml:4: sensors.imu.driver: no driver 'xens' (did you mean 'xsens'?); "
+        "known drivers: camera, mmwave, ouster, xsens",
     ),
     "wrong-type": (
         'imu: {driver: xsens, source: "sim:", rate: fast}',

@@ -60,7 +60,7 @@ def test_an_unknown_driver_is_answered_with_those_there_are(
     with pytest.raises(ConfigError) as caught:
         driver_schema("camrea")
     assert str(caught.value) == (
-        "there is no driver 'camrea' (did you mean 'camera'?); there are camera, xsens"
+        "no driver 'camrea' (did you mean 'camera'?); known drivers: camera, xsens"
     )
 
 

@@ -118,7 +118,7 @@ def test_what_cannot_be(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     live = begun(root, "live")
     for path, text in (
         (root / "live", "another writer has this session open"),
-        (root / "garbage", "no session, and none in it"),
+        (root / "garbage", "neither a session nor a folder of sessions"),
         (root / "absent", "cannot be listed"),
         (root / "trace", "not a session of the recorder"),
     ):

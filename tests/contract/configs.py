@@ -37,7 +37,7 @@ SCHEMAS = {
 
 def schema_of(name: str) -> DriverSchema:
     if name not in SCHEMAS:
-        raise ConfigError(f"there is no driver {name!r}")
+        raise ConfigError(f"no driver {name!r}")
     return SCHEMAS[name]
 
 

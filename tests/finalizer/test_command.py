@@ -95,8 +95,8 @@ def test_one_archive_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--to", "ncor"], "there is no archive 'ncor' (did you mean 'ncore'?)"),
-        (["--to", "ncore,ncore"], "names no archive, or one twice"),
+        (["--to", "ncor"], "no archive 'ncor' (did you mean 'ncore'?)"),
+        (["--to", "ncore,ncore"], "has an empty or duplicate name"),
         (["--to", "ncore", "--option", "store=itar"], "is not of the form NAME.KEY=V"),
         (["--to", "ncore", "--option", "l5kit.x=1"], "an archive that --to does not name"),
         (["--to", "ncore", "--option", "ncore.store=tar"], "ncore.store=tar: 'tar' is not one of"),
@@ -116,8 +116,8 @@ def test_wrong_usage(
         ([], "needs sessions and --to, or --pending"),
         (["drive"], "needs sessions and --to, or --pending"),
         (["--to", "ncore"], "needs sessions and --to, or --pending"),
-        (["--pending", "rig.yaml", "--to", "ncore"], "--pending: goes without sessions and --to"),
-        (["drive", "--pending", "rig.yaml"], "--pending: goes without sessions and --to"),
+        (["--pending", "rig.yaml", "--to", "ncore"], "--pending: takes neither sessions nor --to"),
+        (["drive", "--pending", "rig.yaml"], "--pending: takes neither sessions nor --to"),
     ],
 )
 def test_sessions_and_pending_exclude_each_other(

@@ -106,7 +106,7 @@ class Config(Sections):
     def of_daemon(self) -> list[str]:
         """One sentence for each setting in the file that only the daemon acts on."""
         return [
-            f"{key}: acted on by `recorder serve` alone"
+            f"{key}: only `recorder serve` acts on this key"
             for key in _OF_DAEMON
             if _is_on(self.document.values, key)
         ]
@@ -165,7 +165,9 @@ class _Reader:
     ) -> tuple[SensorEntry, ...]:
         fail = self.document.fail
         if not entries:
-            self.faults.append(fail("sensors", "names no sensor; nothing would be recorded"))
+            self.faults.append(
+                fail("sensors", "no sensor is configured; nothing would be recorded")
+            )
         drivers: dict[str, str] = {}
         for name, written in entries.items():
             try:
@@ -202,7 +204,7 @@ class _Reader:
         if not STREAM_NAME.fullmatch(name):
             raise fail(
                 key,
-                "is no sensor's name: that is a lower-case letter, then up to 63 lower-case "
+                "not a valid sensor name: use a lower-case letter, then up to 63 lower-case "
                 "letters, digits and '_'",
             )
         if not isinstance(written, Mapping):
@@ -216,8 +218,8 @@ class _Reader:
         if not isinstance(driver, str) or not _DRIVER.fullmatch(driver):
             raise fail(
                 f"{key}.driver",
-                f"{driver!r:.60} is no driver's name: that is one word in lower case, or a dotted "
-                "module name",
+                f"{driver!r:.60} is not a valid driver name: use one word in lower case, or a "
+                "dotted module name",
             )
         return driver
 
@@ -280,9 +282,9 @@ class _Reader:
         if scheme == SESSION_SCHEME and "#" in address:
             path, hash_mark, sensor = address.rpartition("#")
             if not STREAM_NAME.fullmatch(sensor):
-                raise fail(key, f"what stands behind '#' needs to be a sensor's name: {sensor!r}")
+                raise fail(key, f"the part after '#' is not a valid sensor name: {sensor!r}")
         if not path:
-            raise fail(key, f"{scheme}: needs a path behind it")
+            raise fail(key, f"{scheme}: needs a path after the colon")
         return scheme, f"{self.existing(key, path)}{hash_mark}{sensor}"
 
     def _find_paths(
@@ -405,12 +407,12 @@ class _Reader:
             if name not in ARCHIVES:
                 known = ", ".join(ARCHIVES)
                 raise self.document.fail(
-                    key, f"{name!r} is no archive; there are {known}{suggest(name, ARCHIVES)}"
+                    key, f"no archive {name!r}{suggest(name, ARCHIVES)}; known archives: {known}"
                 )
             if options is not None and not isinstance(options, Mapping):
                 raise self.document.fail(f"{key}.{name}", "needs a mapping of options")
             if any(step.archive == name for step in steps):
-                raise self.document.fail(key, f"{name!r} stands in the list twice")
+                raise self.document.fail(key, f"duplicate archive {name!r}")
             steps.append(FinalizeStep(name, options or {}))
         return tuple(steps)
 
@@ -421,7 +423,7 @@ class _Reader:
         try:
             return (self.base / text).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a NUL; a loop of links
-            raise self.document.fail(key, f"{text!r:.100} is no path: {error}") from None
+            raise self.document.fail(key, f"{text!r:.100} is not a path: {error}") from None
 
     def existing(self, key: str, text: str, *, file: bool = False) -> Path:
         """The path, which must be there (and, with `file`, be a file)."""

@@ -187,7 +187,7 @@ class _Builder:
         if isinstance(node, ScalarNode):
             return self._scalar(node, key)
         if id(node) in self._open:
-            raise self._error(node, key, "an alias stands inside what it stands for")
+            raise self._error(node, key, "an alias contains itself")
         self._open.add(id(node))
         try:
             if isinstance(node, SequenceNode):
@@ -233,13 +233,13 @@ class _Builder:
             if name in own:
                 first = own[name][0].start_mark.line + 1
                 path = f"{key}.{name}" if key else name
-                raise self._error(key_node, path, f"stands here twice, first on line {first}")
+                raise self._error(key_node, path, f"duplicate key, first at line {first}")
             own[name] = (key_node, value_node)
         for base in merged:
             if not isinstance(base, MappingNode):
                 raise self._error(base, key, "<< takes an alias of a mapping, or a list of such")
             if id(base) in self._open:
-                raise self._error(base, key, "an alias stands inside what it stands for")
+                raise self._error(base, key, "an alias contains itself")
             self._count += 1 + len(base.value)
             if self._count > MAX_VALUES:
                 raise self._error(base, key, f"aliases expand to more than {MAX_VALUES} values")

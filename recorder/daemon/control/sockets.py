@@ -36,7 +36,7 @@ def socket_to_serve(given: Path | None, system: Path = SYSTEM) -> Path:
         return own
     raise UsageError(
         f"{system.parent} cannot be written to and XDG_RUNTIME_DIR is not set: "
-        "say where the control socket goes with --socket"
+        "choose a control socket with --socket"
     )
 
 

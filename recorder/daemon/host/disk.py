@@ -16,17 +16,17 @@ _NO_CHECKS = {
     "exfat": "exFAT has no journal: a power cut may cost the whole file system",
     "vfat": "FAT has no journal, and no file above 4 GB",
     "msdos": "FAT has no journal, and no file above 4 GB",
-    "ntfs": "NTFS under Linux: durability of a sync is not what it should be",
-    "ntfs3": "NTFS under Linux: durability of a sync is not what it should be",
+    "ntfs": "NTFS under Linux: a sync may not make data durable",
+    "ntfs3": "NTFS under Linux: a sync may not make data durable",
     "fuseblk": "a FUSE file system: durability of a sync depends on it",
     "nfs": "a network file system: recording depends on the network",
     "nfs4": "a network file system: recording depends on the network",
     "cifs": "a network file system: recording depends on the network",
     "smb3": "a network file system: recording depends on the network",
     "9p": "a network file system: recording depends on the host",
-    "overlay": "an overlay, as in a container: what is recorded may go away with it",
-    "tmpfs": "it lies in memory: what is recorded is gone at power-off",
-    "ramfs": "it lies in memory: what is recorded is gone at power-off",
+    "overlay": "an overlay, as in a container: recordings may be deleted with it",
+    "tmpfs": "it is in memory: recordings are lost at power-off",
+    "ramfs": "it is in memory: recordings are lost at power-off",
 }
 
 
