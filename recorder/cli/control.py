@@ -136,6 +136,16 @@ def _table(sensors: dict[str, Any]) -> str:
     return format_table(headers, rows, right=range(3, len(headers)))
 
 
+def streams_table(streams: dict[str, Any], *more: str) -> str:
+    """Samples, size and losses of each stream, and `more` of its values."""
+    rows = [
+        [name, s["samples"], human_bytes(s["bytes"]), lost_text(s) or "nothing"]
+        + [s[key] for key in more]
+        for name, s in streams.items()
+    ]
+    return format_table(["stream", "samples", "bytes", "lost", *more], rows, right=(1, 2))
+
+
 def lost_text(stream: dict[str, Any]) -> str:
     """A stream's losses by cause, ``refused 3, 1 uncounted``; empty where nothing was lost."""
     parts = [f"{cause} {count}" for cause, count in (stream["lost"] or {}).items() if count]

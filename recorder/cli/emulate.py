@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, note
+from recorder.cli.signals import handled
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -76,27 +76,24 @@ def run(args: argparse.Namespace) -> int:
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, process_group=0)
     assert process.stdin is not None and process.stdout is not None
-    previous = {
-        number: signal.signal(number, lambda *_: process.terminate())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        json.dump(rig, process.stdin)
-        process.stdin.close()
-        first = json.loads(process.stdout.readline() or "{}")
-        if "sources" in first:
-            _hand_out(emulated_config(config, first["sources"]), args)
-            note(f"emulating {', '.join(entry.name for entry in config.sensors)}; Ctrl-C ends it")
-        last = first | json.loads(process.stdout.readline() or "{}")
-        code = process.wait()
-    except BrokenPipeError:
-        code, last = process.wait(), {}
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        process.stdout.close()
-        if args.out is not None:
-            args.out.unlink(missing_ok=True)
+    with handled(lambda _: process.terminate()):
+        try:
+            json.dump(rig, process.stdin)
+            process.stdin.close()
+            first = json.loads(process.stdout.readline() or "{}")
+            if "sources" in first:
+                _hand_out(emulated_config(config, first["sources"]), args)
+                note(
+                    f"emulating {', '.join(entry.name for entry in config.sensors)}; Ctrl-C ends it"
+                )
+            last = first | json.loads(process.stdout.readline() or "{}")
+            code = process.wait()
+        except BrokenPipeError:
+            code, last = process.wait(), {}
+        finally:
+            process.stdout.close()
+            if args.out is not None:
+                args.out.unlink(missing_ok=True)
     if code:
         text = str(last.get("failed", "the emulation failed"))
         sensor = text.partition(": ")[0]

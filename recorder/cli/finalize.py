@@ -24,6 +24,7 @@ from recorder.cli.output import (
     plain,
     progress,
 )
+from recorder.cli.signals import handled
 
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     results: list[Finalized] = []
     failed: set[Path] = set()
     lacking = False
-    with _terminable():
+    with handled(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
         if apart:
             lacking = _pack_apart(args, apart, results, failed)
         if together:
@@ -211,13 +212,8 @@ def _pending(args: argparse.Namespace) -> int:
     from recorder.daemon.postprocessing.pending import finalize_pending
 
     stop = SignalEvent()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
-    try:
+    with handled(lambda _: stop.set()):
         done = finalize_pending(load(args.pending), SystemClock(), note, stop)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
     lines = [f"{done['finished']} steps done"]
     lines += [
         f"failed {session}: {step}: {why}"
@@ -263,18 +259,8 @@ def parse_steps(names: str, options: list[str]) -> list[Step]:
     return [Step(name, values) for name, values in chosen.items()]
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does: nothing half-made is left."""
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+def _interrupt(_: int) -> None:
+    raise KeyboardInterrupt
 
 
 @contextmanager

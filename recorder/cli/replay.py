@@ -7,14 +7,12 @@ same declarations, the same encoded frames, `t_mono` on this machine's monotonic
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import tempfile
 from pathlib import Path
 
 from recorder.cli.output import add_format, emit, note
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from recorder.cli.signals import handled
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,15 +53,13 @@ def run(args: argparse.Namespace) -> int:
         replay = Replay(session, names, speed=args.speed)
         endpoint = args.tap or f"ipc://{own}/tap"
         publisher = TapPublisher(endpoint)
-        handlers = {s: signal.signal(s, lambda *_: stop.set()) for s in _SIGNALS}
         try:
             result = {"endpoint": endpoint, "streams": list(replay.specs)}
-            emit(result, args, lambda _: endpoint)
-            sys.stdout.flush()  # whoever waits for the endpoint reads it from a pipe
-            sent = replay.run(publisher, SystemClock(), stop, loop=args.loop)
+            with handled(lambda _: stop.set()):
+                emit(result, args, lambda _: endpoint)
+                sys.stdout.flush()  # whoever waits for the endpoint reads it from a pipe
+                sent = replay.run(publisher, SystemClock(), stop, loop=args.loop)
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
             publisher.close()
     note("recorder replay: " + ", ".join(f"{name} {count}" for name, count in sent.items()))
     return 0

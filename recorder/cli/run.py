@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.control import lost_text
+from recorder.cli.control import streams_table
 from recorder.cli.info import incident_lines
-from recorder.cli.output import add_format, clean, emit, format_table, human_bytes, note
+from recorder.cli.output import add_format, clean, emit, note
+from recorder.cli.signals import handled
 
 if TYPE_CHECKING:
     from recorder.daemon.foreground import Outcome
@@ -62,21 +63,14 @@ def run(args: argparse.Namespace) -> int:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
     view = LiveView()
-    with Foreground(config, clock, view.say) as supervisor:
-        previous = {
-            number: signal.signal(
-                number, lambda number, _: supervisor.stop(signal.Signals(number).name)
-            )
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            supervisor.arm()
-            path = supervisor.start(plan)
-            note(f"recording {path}; live views: {supervisor.run_folder}/tap-SENSOR")
-            outcome = supervisor.record(view, args.duration)
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    with (
+        Foreground(config, clock, view.say) as supervisor,
+        handled(lambda number: supervisor.stop(signal.Signals(number).name)),
+    ):
+        supervisor.arm()
+        path = supervisor.start(plan)
+        note(f"recording {path}; live views: {supervisor.run_folder}/tap-SENSOR")
+        outcome = supervisor.record(view, args.duration)
     if outcome.sealed is None:
         if any(sensor.scheme == "sim" for sensor in config.sensors):
             _add_truth(outcome.session)
@@ -187,22 +181,11 @@ def _result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(outcome: Outcome, happened: dict[str, Any]) -> str:
-    rows = [
-        [
-            name,
-            s["samples"],
-            human_bytes(s["bytes"]),
-            lost_text(s) or "nothing",
-            s["ended"],
-        ]
-        for name, s in outcome.streams.items()
-    ]
-    table = format_table(["stream", "samples", "bytes", "lost", "ended"], rows, right=(1, 2))
     reported = {"ended": happened["ended"], "marks": happened["marks"], "faults": []}
     lines = incident_lines(reported, happened["start_ns"])
     lines += [f"fault: {fault}" for fault in outcome.faults]
     lines.append(f"sealed: {outcome.sealed}" if outcome.sealed else f"session {outcome.session}")
-    return "\n".join([table, *map(clean, lines)])
+    return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])
 
 
 def _seconds(text: str) -> float:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import threading
 import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from recorder.cli.signals import handled
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,9 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
         threading.excepthook = end_visibly
         stack.callback(setattr, threading, "excepthook", threading.__excepthook__)
-        for number in _SIGNALS:
-            previous = signal.signal(number, lambda *_: daemon.stop())
-            stack.callback(signal.signal, number, previous)
+        stack.enter_context(handled(lambda _: daemon.stop()))
         daemon.open()
         control.start()
         log.say(f"serving {config.path} on {path}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recorder.cli.control import add_socket, ask, lost_text
-from recorder.cli.output import emit, format_table, human_bytes
+from recorder.cli.control import add_socket, ask, streams_table
+from recorder.cli.output import emit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,16 +30,7 @@ def run(args: argparse.Namespace) -> int:
 def _text(state: str | None, closed: dict[str, Any] | None) -> str:
     if closed is None:
         return str(state)
-    rows = [
-        [
-            name,
-            stream["samples"],
-            human_bytes(stream["bytes"]),
-            lost_text(stream) or "nothing",
-        ]
-        for name, stream in closed["streams"].items()
-    ]
-    lines = [format_table(["stream", "samples", "bytes", "lost"], rows, right=(1, 2))]
+    lines = [streams_table(closed["streams"])]
     lines += [f"fault: {fault}" for fault in closed["faults"]]
     why = f" ({closed['why']})" if closed["why"] else ""
     return "\n".join([*lines, f"{state}; session {closed['session']}{why}"])

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 from recorder.contract.errors import UsageError
 from recorder.contract.session_names import check_name
@@ -127,7 +127,9 @@ def _argument(check: Callable[[Any], Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    op: ClassVar[str]
+    @property
+    def op(self) -> str:
+        return type(self).__name__.lower()
 
     @property
     def values(self) -> dict[str, Any]:
@@ -140,30 +142,22 @@ class _Request:
 class Start(_Request):
     """Begin to record; answered when the session is open."""
 
-    op: ClassVar = "start"
     name: str | None = _argument(_name)
     meta: Mapping[str, str] | None = _argument(check_metadata)
 
 
-@dataclass(frozen=True, slots=True)
 class Stop(_Request):
     """End the recording; answered when the session is closed."""
 
-    op: ClassVar = "stop"
 
-
-@dataclass(frozen=True, slots=True)
 class Status(_Request):
     """Report the daemon's status."""
-
-    op: ClassVar = "status"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark(_Request):
     """Put a mark into the session that is being recorded."""
 
-    op: ClassVar = "mark"
     text: str | None = _argument(_mark_text)
 
 
@@ -171,11 +165,10 @@ class Mark(_Request):
 class Keep(_Request):
     """Keep a session, the one being recorded unless named, from being deleted; or release it."""
 
-    op: ClassVar = "keep"
     session: str | None = _argument(_name)
     release: bool | None = _argument(_release)
 
 
 Request = Start | Stop | Status | Mark | Keep
-OPS: Mapping[str, type[Request]] = {request.op: request for request in get_args(Request)}
+OPS: Mapping[str, type[Request]] = {kind.__name__.lower(): kind for kind in get_args(Request)}
 """Every request by its ``op``."""
