@@ -82,9 +82,9 @@ class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         lines = [self.format_usage(), f"{self.description}"]
         for title, verbs in GROUPS.items():
-            lines += ["", f"{title}:", *(f"  {name:<10}  {text}" for name, _, text in verbs)]
+            lines += ["", f"{title}:", *(f"    {name:<10}  {text}" for name, _, text in verbs)]
         options = ((", ".join(a.option_strings), a.help) for a in self._get_optional_actions())
-        lines += ["", "Options:", *(f"  {name:<10}  {text}" for name, text in options)]
+        lines += ["", "Options:", *(f"    {name:<10}  {text}" for name, text in options)]
         return "\n".join([*lines, "", f"{self.epilog}", ""])
 
 

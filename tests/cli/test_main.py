@@ -121,7 +121,7 @@ def test_the_help_fits_a_terminal_and_has_every_verb_in_one_group(
     titles = [line for line in lines if line.endswith(":") and line[0] != " "]
     assert titles == [f"{title}:" for title in (*recorder.cli.GROUPS, "Options")]
     for name, _, text in VERBS:
-        assert lines.count(f"  {name:<10}  {text}") == 1
+        assert lines.count(f"    {name:<10}  {text}") == 1
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in VERBS])
