@@ -45,7 +45,7 @@ def connect(args: argparse.Namespace) -> Client:
 
 
 def tell(args: argparse.Namespace, reply: Reply) -> None:
-    """Print what the daemon has done and how it stands."""
+    """Print what the daemon did, and its state."""
     emit(dict(reply.values), args, lambda _: one_line(reply.status))
 
 

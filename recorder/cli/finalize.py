@@ -228,7 +228,7 @@ def parse_steps(names: str, options: list[str]) -> list[Step]:
     """The archives to pack, from ``--to`` and ``--option``.
 
     Raises:
-        UsageError: an archive stands there twice, or an option is not of the form NAME.KEY=V.
+        UsageError: a name is empty or a duplicate, or an option is not of the form NAME.KEY=V.
     """
     import yaml
 

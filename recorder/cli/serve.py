@@ -1,4 +1,4 @@
-"""``recorder serve CONFIG``: the daemon; drivers armed, recording when it is told to."""
+"""``recorder serve CONFIG``: run the daemon, which records on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``recorder status``: how a daemon stands."""
+"""``recorder status``: show the daemon's status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``recorder validate SESSION``: is everything there, whole, and as its format demands?"""
+"""``recorder validate SESSION``: check a session."""
 
 from __future__ import annotations
 

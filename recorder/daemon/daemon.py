@@ -128,7 +128,7 @@ class Daemon:
         return late <= UNCOMMITTED_S
 
     def status(self) -> dict[str, Any]:
-        """How the daemon stands, in what JSON can hold; docs/daemon.md says what is in it."""
+        """The status of the daemon as values that JSON can hold (docs/daemon.md)."""
         return describe(self)
 
     def take(self, call: Call) -> None:

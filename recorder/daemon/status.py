@@ -1,4 +1,4 @@
-"""How a daemon stands, for `status`, metrics, and one line (docs/daemon.md)."""
+"""The status of a daemon, for `status`, metrics, and one line (docs/daemon.md)."""
 
 from __future__ import annotations
 

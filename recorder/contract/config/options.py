@@ -30,7 +30,7 @@ class Option:
 
     Attributes:
         type: one of `TYPES`.  ``path`` is a string, taken relative to the config file.
-        default: value where the key is absent; None also stands for "not set".
+        default: value where the key is absent; None also means "not set".
         description: one line for people, with the unit.
         minimum, maximum: bounds of a number, both included.
         choices: the values allowed; any where empty.

@@ -44,7 +44,7 @@ def read_section(
 
 
 def _drop(values: Mapping[str, Any], path: str) -> tuple[dict[str, Any], bool]:
-    """A mapping without what stands at a key path, and whether that was there."""
+    """A mapping without the value at a key path, and whether there was one."""
     kept = dict(values)
     for name in kept:
         rest = path.removeprefix(name)

@@ -80,7 +80,7 @@ class Document:
     """A YAML file's top mapping as plain values.
 
     Attributes:
-        file: where it stands, for messages.
+        file: its path, for messages.
         text: the whole text, as it was.
         values: mappings with text keys, lists, str, int (64 bits), float (finite), bool, None.
         lines: line of every key path (``sensors.camera.fps``, ``finalize[0]``), from 1.
@@ -347,7 +347,7 @@ def _mask(text: str, root: Node) -> str:
 
 
 def _spell(written: str, value: str, masked: str) -> str:
-    """How a masked value stands in the file in place of what was `written`."""
+    """What the file shows instead of the text `written`, whose value is masked."""
     if value in written:
         return written.replace(value, masked)
     # Folded over lines or with escapes in it: write it anew, behind its anchor or tag if any.

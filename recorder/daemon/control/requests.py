@@ -105,14 +105,14 @@ def _name(value: Any) -> str:
 
 def _release(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise UsageError("release is neither true nor false")
+        raise UsageError("keep: release is neither true nor false")
     return value
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a duplicate key")
     return values
 
 

@@ -28,7 +28,7 @@ def state_folder(root: Path) -> Path:
 
 
 class DesiredStateFile:
-    """Keeps a `DesiredState` durably, and since which boot of the machine it stands.
+    """Stores a `DesiredState` durably, with the boot of the machine in which it was written.
 
     Args:
         folder: where; made where it is missing.
@@ -49,7 +49,7 @@ class DesiredStateFile:
     def read(self) -> tuple[DesiredState, bool]:
         """The desired state, and whether it was kept since this machine was started.
 
-        A file that is not what it should be stands for no desired: it is renamed, never in the way.
+        A file that cannot be parsed counts as absent: it is renamed.
         """
         try:
             values = json.loads(self.path.read_bytes())

@@ -31,7 +31,7 @@ SPLIT_PAUSE_S = 5.0
 
 
 class State(StrEnum):
-    """Where the daemon stands."""
+    """The state of the daemon."""
 
     IDLE = "idle"
     STARTING = "starting"
@@ -114,7 +114,7 @@ class Machine:
     """Decides; see the module's example.
 
     Attributes:
-        state: where it stands.
+        state: the current state.
         desired: what is wanted.
         session: folder of the open session; None where none is.
         reason: why it is in `fault`, also while it is tried again; None elsewhere.
