@@ -1,126 +1,236 @@
-"""Who is connected to the writer, what it has open, and what it tells of the one to the other."""
+"""A session that is recorded: what was received of it, and the threads that write it."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from recorder.contract.errors import ProtocolError
-from recorder.contract.streams import StreamSpec
+from recorder.contract.clock import Clock
+from recorder.contract.errors import RecorderError
 from recorder.contract.wire import Kind, Message
-from recorder.writer.sequencing import Position
+from recorder.formats.disk import Disk
+from recorder.writer.commit_times import CommitTimes
+from recorder.writer.disk_policy import Floor
+from recorder.writer.finishing import Finishing
+from recorder.writer.peers import Credit, Peer
+from recorder.writer.sequencing import Position, Verdict
 from recorder.writer.session_writer import SessionWriter
 
 SPLIT = "split"
 """Why a stream ends that goes on in the next session."""
 
-WINDOW_BYTES = 32_000_000
-"""Bytes that may be under way from all drivers together: bounds the writer's memory."""
+_COMMITS_PER_BUFFER = 4
+"""Much that waits in the drivers' rings is committed before its interval is over."""
+
+_ACKS_PER_WINDOW = 4
+"""A driver that has used so much of its window is acknowledged before the next commit."""
+
+_Received = tuple[Peer, bytes, Message, bool]
+"""An accepted message: its driver, its identity, and whether an interval was lost before it."""
 
 
-@dataclass(slots=True)
-class Peer:
-    """A driver that has joined.
-
-    Attributes:
-        sensor: its sensor's name.
-        specs: its streams by name.
-        window_bytes, buffer_bytes: its share of credit, and of the rings.
-        unreported: bytes appended since its last ack.
-        finish_sent: it knows that the session ends.
-        behind: it has not crossed the seam to the session that continues another.
-        since_ns: start of its process, CLOCK_MONOTONIC; 0: not known.
-    """
-
-    sensor: str
-    specs: dict[str, StreamSpec]
-    window_bytes: int = 0
-    buffer_bytes: int = 0
-    unreported: int = 0
-    finish_sent: bool = False
-    behind: bool = False
-    since_ns: int = 0
-
-    @classmethod
-    def of(cls, message: Message) -> Peer:
-        """Who introduces itself with a `join` message.
-
-        Raises:
-            ProtocolError: it is none.
-        """
-        values = message.values
-        try:
-            specs = [StreamSpec.from_wire(spec) for spec in values["streams"]]
-            since_ns = int(values.get("since_ns", 0))
-            return cls(values["sensor"], {spec.name: spec for spec in specs}, since_ns=since_ns)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"not a join message: {error}") from None
-
-
-@dataclass(slots=True)
-class Finishing:
-    """A session that was told to end: who asked, whose drivers live, when patience ends."""
-
-    peer: bytes | None  # nobody: its disk is full, or another session continues it
-    request: int
-    live: set[str]
-    deadline_ns: int
-    at_seam: bool = False  # only who is behind the seam has something for it
-
-
-@dataclass(slots=True)
 class ActiveSession:
-    """The open session and its threads.
+    """A session that is recorded, with its inbox and its threads::
+
+        session = ActiveSession(writer, disk, clock, buffer_bytes, notify)
+        session.start()                           # the append thread and the sync thread
+        session.take(peer, identity, message)     # for each message that is received
+        session.begin_close()                     # the close thread
+        session.closed                            # some time later, after a `notify`
+
+    Four threads use it.  *receive* is the service's thread: it never waits for the disk, and only
+    it calls the public methods; but `fail` and `join_threads` are for any thread.  *append* takes
+    messages from the inbox and hands their bytes to the kernel.  *sync* makes them durable every
+    sync interval and watches the disk's floor.  *close* waits for these two and closes the
+    session.  While the session that will continue this one is made, a fifth, *make*, writes that
+    session's name into the journal of this one.
+
+    Every attribute has one owner: no other thread writes the attribute, or what is in it.  Where
+    the owner is *fixed*, the attribute is set at the start only, and its object is safe for
+    threads by itself.  A thread that changes what *receive* has to act on calls `notify`.
+
+    =========================  =======  ==========================================================
+    attribute                  owner    read by; how it is handed over
+    =========================  =======  ==========================================================
+    writer                     fixed    all; `SessionWriter` has a lock, and says what it guards
+    inbox                      fixed    a queue: *receive* puts, *append* takes; None is the end
+    failures                   fixed    a deque: all threads append; all read the first
+    acks_requested             fixed    a deque: *append* appends, *receive* takes
+    stop                       fixed    an event: all set it; *sync* ends
+    commit_due                 fixed    an event: all set it; *sync* clears it and commits
+    committed                  fixed    an event: *sync* sets it; *receive* clears it
+    _disk                      fixed    *sync*
+    _clock                     fixed    *receive*, *sync*
+    _buffer_bytes              fixed    *append*
+    _notify                    fixed    all call it: wakes *receive*
+    positions                  receive  nobody else
+    last_ns                    receive  nobody else; all parts of a recording share it
+    due                        receive  nobody else
+    finishing                  receive  nobody else
+    _threads                   receive  *close*, which *receive* starts later
+    closer                     receive  nobody else
+    _waiting                   receive  *sync*: a tuple, replaced as a whole
+    full                       sync     *receive*, after each turn
+    commits                    sync     *receive*, for a status
+    CommitTimes.count          sync     *receive*, for a status
+    CommitTimes.total_ns       sync     *receive*, for a status
+    CommitTimes.last_ns        sync     *receive*, for a status
+    CommitTimes.max_ns         sync     *receive*, for a status
+    _commits_begun             sync     *receive*, with each message
+    _committing_since_ns       sync     *receive*, for a status
+    _committed_bytes           sync     *append*, with each message
+    _appended_bytes            append   *sync*, when a commit begins
+    _credits                   append   *receive*, which changes only `Credit.acknowledged_bytes`
+    Credit.appended_bytes      append   *receive*, when it acknowledges
+    Credit.requested_bytes     append   nobody else
+    Credit.acknowledged_bytes  receive  *append*, with each message
+    closed                     close    *receive*, after `notify`
+    Peer.window_bytes          receive  *append*, with each message
+    Peer.buffer_bytes          receive  nobody else
+    Peer.finish_sent           receive  nobody else
+    Peer.behind                receive  nobody else
+    PendingSplit.waiting       receive  nobody else
+    PendingSplit.thread        receive  nobody else
+    PendingSplit.writer        make     *receive*, once `done`
+    PendingSplit.error         make     *receive*, once `done`
+    PendingSplit.done          make     *receive*, after `notify`
+    =========================  =======  ==========================================================
+
+    `tests/kit/ownership.py` reads this table and holds the simulated writers against it.
+
+    Args:
+        writer: of the session.
+        disk: where the floor is watched.
+        clock: waits.
+        buffer_bytes: sum of the drivers' rings.
+        notify: wakes the receiving thread; safe in any thread.
 
     Attributes:
+        inbox: accepted messages that are not appended yet.
+        positions: by stream, which message is expected next.
         last_ns: latest ``t_mono`` received by stream; one for all parts that continue each other.
         due: streams that went on at the end of the part before, and have given nothing since.
-        late: those of them whose driver began only in this part: what they missed of it is lost.
+        failures: errors that end the session; the first is the cause of the others.
+        full: why the session has to end: the disk's floor is reached; None where it is not.
+        finishing: the session was told to end; None before.
         closer: closes the session; from then on no message is taken any more.
-        closed: it has done so, or failed.
+        closed: the closer has closed the session, or failed.
+        commits: count and durations of the commits.
+        acks_requested: drivers that have used much of their window, by identity.
+        committed: something was committed since the drivers were acknowledged.
     """
 
-    writer: SessionWriter
-    interval_s: float
-    until_ns: int | None
-    positions: dict[str, Position] = field(default_factory=dict)
-    last_ns: dict[str, int] = field(default_factory=dict)
-    inbox: queue.SimpleQueue[tuple[bytes, Message] | None] = field(
-        default_factory=queue.SimpleQueue
-    )
-    stop: threading.Event = field(default_factory=threading.Event)
-    commit_due: threading.Event = field(default_factory=threading.Event)
-    uncommitted: int = 0  # bytes appended since the last commit began
-    threads: list[threading.Thread] = field(default_factory=list)
-    failure: Exception | None = None
-    full: str | None = None  # why it has to end: the disk's floor is reached
-    finishing: Finishing | None = None
-    due: set[str] = field(default_factory=set)
-    late: set[str] = field(default_factory=set)
-    closer: threading.Thread | None = None
-    closed: bool = False
-    waiting_since_ns: int | None = None  # when something was received first since the last commit
-    committing_since_ns: int | None = None  # the same, of what the present commit makes durable
-    commits: int = 0
-    commit_ns: int = 0  # that they took together
-    commit_last_ns: int = 0
-    commit_max_ns: int = 0
+    def __init__(
+        self,
+        writer: SessionWriter,
+        disk: Disk,
+        clock: Clock,
+        buffer_bytes: int,
+        notify: Callable[[], None],
+    ) -> None:
+        self.writer = writer
+        self._disk = disk
+        self._clock = clock
+        self._buffer_bytes = buffer_bytes
+        self._notify = notify
+        self.inbox: queue.SimpleQueue[_Received | None] = queue.SimpleQueue()
+        self.failures: deque[Exception] = deque()
+        self.acks_requested: deque[bytes] = deque()
+        self.stop = threading.Event()
+        self.commit_due = threading.Event()
+        self.committed = threading.Event()
+        self.positions: dict[str, Position] = {}
+        self.last_ns: dict[str, int] = {}
+        self.due: set[str] = set()
+        self.finishing: Finishing | None = None
+        self._threads: list[threading.Thread] = []
+        self.closer: threading.Thread | None = None
+        self._waiting = (-1, 0)  # commits begun when something came first, and when that was
+        self.full: str | None = None
+        self.commits = CommitTimes()
+        self._commits_begun = 0
+        self._committing_since_ns: int | None = None
+        self._committed_bytes = 0  # appended when the last commit began
+        self._appended_bytes = 0
+        self._credits: dict[str, Credit] = {}  # by sensor
+        self.closed = False
+        for name, state in writer.positions().items():
+            self.positions[name] = Position.of(state)
+            if state["samples"]:
+                self.last_ns[name] = state["last_ns"]
+
+    # The receiving thread
+
+    def start(self) -> None:
+        """Start the append thread and the sync thread."""
+        self._threads = [
+            threading.Thread(target=self._append, args=(), name="append"),
+            threading.Thread(target=self._sync, args=(), name="sync"),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def take(self, peer: Peer, identity: bytes, message: Message) -> Verdict:
+        """Accept the expected message of a stream, and have it appended.
+
+        Raises:
+            ProtocolError: as `Position.judge` does.
+        """
+        stream = message.stream
+        position = self.positions.get(stream)
+        if position is None:
+            return Verdict.DUPLICATE  # its driver has changed it, and declares it anew
+        verdict = position.judge(message)
+        if verdict is not Verdict.ACCEPT:
+            return verdict
+        lost_before = False
+        if stream in self.due:
+            self.due.discard(stream)
+            # A driver that began only in this part has missed what came before.
+            lost_before = peer.since_ns > self.writer.start_mono_ns
+        if message.kind is Kind.DATA and not isinstance(message.t_mono_ns, int):
+            self.last_ns[stream] = int(message.t_mono_ns[-1])
+        begun = self._commits_begun
+        if self._waiting[0] != begun:
+            self._waiting = (begun, self._clock.monotonic_ns())
+        self.inbox.put((peer, identity, message, lost_before))
+        return verdict
+
+    def declare(self, known: Peer) -> None:
+        """Take a driver's streams, as `SessionWriter.declare` does."""
+        for spec in known.specs.values():
+            self.writer.declare(spec, known.sensor)
+            state = self.writer.positions()[spec.name]
+            self.positions.setdefault(spec.name, Position.of(state))
+
+    def continue_from(self, ends: Mapping[str, str | None], last_ns: dict[str, int]) -> None:
+        """Take over what is known of the part before; both go on with the latest times."""
+        for name, reason in ends.items():
+            if reason in (None, SPLIT) and not self.positions.get(name, Position()).epoch:
+                self.due.add(name)
+        for name, t_ns in self.last_ns.items():
+            last_ns[name] = max(t_ns, last_ns.get(name, t_ns))
+        self.last_ns = last_ns
+
+    def acknowledged(self, known: Peer) -> None:
+        """A driver is acknowledged now: its use of the window is counted from here."""
+        credit = self._credits.get(known.sensor)
+        if credit is not None:
+            credit.acknowledged_bytes = credit.appended_bytes
+
+    @property
+    def waiting_since_ns(self) -> int | None:
+        """When something was received first since the last commit began; None: nothing was."""
+        begun, t_ns = self._waiting
+        return t_ns if begun == self._commits_begun else None
 
     def oldest_uncommitted_s(self, now_ns: int) -> float:
         """Age of what waits longest here to be durable, in seconds."""
-        known = [self.waiting_since_ns, self.committing_since_ns]
+        known = [self.waiting_since_ns, self._committing_since_ns]
         return max(((now_ns - t_ns) / 1e9 for t_ns in known if t_ns is not None), default=0.0)
-
-    def committed(self, took_ns: int) -> None:
-        """Count a commit."""
-        self.committing_since_ns = None
-        self.commits += 1
-        self.commit_ns += took_ns
-        self.commit_last_ns = took_ns
-        self.commit_max_ns = max(self.commit_max_ns, took_ns)
 
     def describe(self, now_ns: int, leaving: ActiveSession | None) -> dict[str, Any]:
         """How it stands, for whoever asks the writer; times in seconds.
@@ -136,10 +246,10 @@ class ActiveSession:
             "start_mono_ns": self.writer.start_mono_ns,
             "streams": self.writer.positions(),
             "oldest_uncommitted_s": max(waits_s),
-            "commits": self.commits,
-            "commit_s": self.commit_ns / 1e9,
-            "commit_last_s": self.commit_last_ns / 1e9,
-            "commit_max_s": self.commit_max_ns / 1e9,
+            "commits": self.commits.count,
+            "commit_s": self.commits.total_ns / 1e9,
+            "commit_last_s": self.commits.last_ns / 1e9,
+            "commit_max_s": self.commits.max_ns / 1e9,
         }
 
     def is_over(self, peers: Collection[Peer], now_ns: int) -> bool:
@@ -151,34 +261,6 @@ class ActiveSession:
         missing = asked.live - {known.sensor for known in peers}
         owing = (k for k in peers if k.behind or not asked.at_seam)
         return not missing and all(self.all_ended(k) for k in owing if k.sensor in asked.live)
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is to be sealed now."""
-        return self.failure is not None and (self.closed or self.closer is None)
-
-    def declare(self, known: Peer) -> None:
-        """Take a driver's streams, as `SessionWriter.declare` does."""
-        for spec in known.specs.values():
-            self.writer.declare(spec, known.sensor)
-            state = self.writer.positions()[spec.name]
-            self.positions.setdefault(spec.name, Position.of(state))
-
-    def go_on(self) -> None:
-        """Take the positions that the session's writer has come to."""
-        for name, state in self.writer.positions().items():
-            self.positions[name] = Position.of(state)
-            if state["samples"]:
-                self.last_ns[name] = state["last_ns"]
-
-    def go_on_from(self, ends: Mapping[str, str | None], last_ns: dict[str, int]) -> None:
-        """Take over what is known of the part before; both go on with the latest times."""
-        for name, reason in ends.items():
-            if reason in (None, SPLIT) and not self.positions.get(name, Position()).epoch:
-                self.due.add(name)
-        for name, t_ns in self.last_ns.items():
-            last_ns[name] = max(t_ns, last_ns.get(name, t_ns))
-        self.last_ns = last_ns
 
     def ends(self) -> dict[str, str | None]:
         """By stream, why it has ended; None: it goes on."""
@@ -201,67 +283,107 @@ class ActiveSession:
         found = [self.positions.get(name) for name in known.specs]
         return all(position is not None and position.ended is not None for position in found)
 
+    @property
+    def failure(self) -> Exception | None:
+        """The error that ends the session; None where there is none."""
+        return self.failures[0] if self.failures else None
 
-def share_out(peers: Collection[Peer], buffer_bytes: int) -> None:
-    """Split buffer and window: half evenly, half by expected bytes per second."""
-    rates = [sum(s.bytes_per_second for s in peer.specs.values()) for peer in peers]
-    for peer, rate in zip(peers, rates, strict=True):
-        share = 0.5 / len(rates) + 0.5 * rate / sum(rates)
-        peer.buffer_bytes = round(buffer_bytes * share)
-        peer.window_bytes = round(min(WINDOW_BYTES, buffer_bytes) * share)
+    @property
+    def must_be_sealed(self) -> bool:
+        """Whether the session has failed, and no thread is closing it."""
+        return bool(self.failures) and (self.closed or self.closer is None)
 
+    def begin_close(self) -> None:
+        """Close the session in a thread of its own; `closed` says when that is done."""
+        self.closer = threading.Thread(target=self._close, args=(), name="close")
+        self.closer.start()
 
-def hello(
-    peer: Peer, current: ActiveSession | None, following: ActiveSession | None, left: str | None
-) -> Message:
-    """What a driver is told: the session, the message expected next of each stream, its credit.
+    # Any thread
 
-    Args:
-        peer: the driver.
-        current: the session that it is in; None where none is open.
-        following: the session that it is to cross to; None where it has, or need not.
-        left: key of the session that another continues and that is not closed yet: what the
-            driver holds for it is still owed to it.
-    """
-    positions = {}
-    for name in peer.specs:
-        if current is None:
-            break
-        position = current.positions.get(name, Position())
-        epoch, appended = current.writer.appended.get(name, (0, 0))
-        received = appended if epoch == position.epoch else 0
-        positions[name] = (position.epoch, position.number, received)
-    return Message(
-        Kind.HELLO,
-        values={
-            "session": None if current is None else announcement(peer, current),
-            "next": None if following is None else announcement(peer, following),
-            "crossing": left,
-            "positions": positions,
-            "buffer_bytes": peer.buffer_bytes,
-            "window_bytes": peer.window_bytes,
-        },
-    )
+    def fail(self, error: Exception) -> None:
+        """Nothing more is to be written: the disk has failed."""
+        self.failures.append(error)
+        self.stop.set()
+        self.commit_due.set()
+        self._notify()
 
+    def join_threads(self) -> None:
+        """Have everything appended that was received, and the threads come to their end."""
+        self.stop.set()
+        self.commit_due.set()
+        self.inbox.put(None)
+        for thread in self._threads:
+            thread.join()
 
-def announcement(peer: Peer, opened: ActiveSession) -> dict[str, Any]:
-    """A session as a driver knows it (`drivers._kit.session_announcement.Session`)."""
-    last = [opened.last_ns[s] for s in peer.specs if s in opened.last_ns]
-    writer = opened.writer
-    return {
-        "key": writer.key,
-        "start_ns": writer.play_start_mono_ns,
-        "until_ns": opened.until_ns,
-        "last_ns": max(last) if last else None,
-        "seam_ns": writer.start_mono_ns if writer.previous is not None else None,
-    }
+    # The session's own threads
 
+    def _append(self) -> None:
+        """Append what is received, until there is None in the inbox."""
+        writer, credits = self.writer, self._credits
+        while (item := self.inbox.get()) is not None:
+            if self.failures:
+                return
+            peer, identity, message, lost_before = item
+            try:
+                if lost_before:
+                    writer.lose_tail(message.stream)  # from the seam to now
+                writer.append(message)
+            except (OSError, RecorderError) as error:
+                self.fail(error)
+                return
+            size = message.nbytes
+            del item, message  # its memory is free before its driver may send the next
+            self._appended_bytes += size
+            uncommitted = self._appended_bytes - self._committed_bytes
+            if uncommitted * _COMMITS_PER_BUFFER >= self._buffer_bytes:
+                self.commit_due.set()
+            credit = credits.get(peer.sensor)
+            if credit is None:
+                credit = credits[peer.sensor] = Credit()
+            credit.appended_bytes += size
+            used = credit.appended_bytes - max(credit.requested_bytes, credit.acknowledged_bytes)
+            if used * _ACKS_PER_WINDOW >= peer.window_bytes:
+                credit.requested_bytes = credit.appended_bytes
+                self.acks_requested.append(identity)
+                self._notify()
 
-def acknowledgement(peer: Peer, current: ActiveSession) -> Message:
-    """How much of each of a driver's streams is durable, and how much was appended."""
-    positions = {}
-    for name in peer.specs:
-        epoch, appended = current.writer.appended.get(name, (0, 0))
-        of_epoch, durable = current.writer.durable.get(name, (0, 0))
-        positions[name] = (epoch, durable if of_epoch == epoch else 0, appended)
-    return Message(Kind.ACK, values={"positions": positions})
+    def _sync(self) -> None:
+        """Commit every sync interval, until told to stop."""
+        writer, clock = self.writer, self._clock
+        floor = Floor(self._disk, writer.path, writer.reserve_bytes, clock, writer.bytes)
+        while not self.stop.is_set():
+            clock.wait(self.commit_due, writer.sync_interval_s)
+            if self.stop.is_set():
+                break
+            self.commit_due.clear()
+            self._committed_bytes = self._appended_bytes
+            self._committing_since_ns = self.waiting_since_ns
+            self._commits_begun += 1
+            began_ns = clock.monotonic_ns()
+            try:
+                writer.commit()
+                self.commits.add(clock.monotonic_ns() - began_ns)
+                self._committing_since_ns = None
+                self.full = self.full or floor.reached(writer.bytes)
+            except (OSError, RecorderError) as error:
+                self.fail(error)
+                return
+            self.committed.set()
+            self._notify()
+
+    def _close(self) -> None:
+        """Close the session; where that fails, `failure` says why.
+
+        Of a stream that has not ended the rest is an interval of loss.
+        """
+        self.join_threads()
+        try:
+            if not self.failures:
+                for name, state in self.writer.positions().items():
+                    if state["ended"] is None:
+                        self.writer.lose_tail(name)
+                self.writer.close("clean")
+        except (OSError, RecorderError) as error:
+            self.failures.append(error)
+        self.closed = True
+        self._notify()

@@ -6,7 +6,7 @@ open session is recorded into as if nobody had asked for another.  Meanwhile
 
 - what would end the open session waits: `stop`, another `split`, its seal, the disk's floor;
 - a driver that starts waits to join: whoever started after the next session did has nothing for
-  the one before, and that must stay so (`WriterService._owes`);
+  the one before, and that must stay so (`Drivers.join`);
 - on disk all goes in the order that a death at any point relies on: a hidden folder, the ``split``
   record in the open session's journal, the folder's name, the streams, the first commit.
 
@@ -26,14 +26,17 @@ from recorder.contract.wire import Message
 from recorder.formats.disk import Disk
 from recorder.session.incidents import END
 from recorder.session.layout import SessionPlan
-from recorder.writer.active_session import ActiveSession, Peer
+from recorder.writer.active_session import ActiveSession
+from recorder.writer.peers import Peer
+from recorder.writer.session_creation import create
 from recorder.writer.session_writer import SessionWriter
-from recorder.writer.work import Fail, create
 
 
 @dataclass(slots=True)
 class PendingSplit:
     """A split whose next part is being made.
+
+    Which thread writes which attribute stands in `ActiveSession`.
 
     Attributes:
         current: the open session.
@@ -41,7 +44,7 @@ class PendingSplit:
         live: names of the sensors whose drivers live.
         asked_ns: CLOCK_MONOTONIC of the asking: not after the next session's start.
         waiting: messages that are acted on when it is over, in order, each with its peer.
-        thread: runs `make`.
+        thread: makes it.
         writer, error: what has come of it; None while `done` is not set.
         done: it is over.
     """
@@ -57,23 +60,33 @@ class PendingSplit:
     error: RecorderError | None = None
     done: bool = False
 
-    def make(
+    def start(
         self,
         disk: Disk,
         plan: SessionPlan,
         clock: Clock,
         peers: Sequence[Peer],
-        fail: Fail,
-        over: Callable[[], None],
+        notify: Callable[[], None],
     ) -> None:
-        """Make it; runs in a thread of its own.
+        """Make it, in a thread of its own.
 
         Args:
             disk, plan, clock: as for `create`.
             peers: whose streams it knows from its first commit on.
-            fail: is told where the open session's journal cannot be written to any more.
-            over: is told of the end.
+            notify: called when `done` is set.
         """
+        how = disk, plan, clock, peers, notify
+        self.thread = threading.Thread(target=self._make, args=how, name="make")
+        self.thread.start()
+
+    def _make(
+        self,
+        disk: Disk,
+        plan: SessionPlan,
+        clock: Clock,
+        peers: Sequence[Peer],
+        notify: Callable[[], None],
+    ) -> None:
         plan.previous = self.current.writer.path.name
         plan.play_start_mono_ns = self.current.writer.play_start_mono_ns
 
@@ -81,7 +94,7 @@ class PendingSplit:
             try:
                 self.current.writer.tell_next(name)
             except OSError as error:
-                fail(self.current, error)
+                self.current.fail(error)
                 raise
 
         try:
@@ -90,7 +103,7 @@ class PendingSplit:
         except RecorderError as error:
             self.error = error
         self.done = True
-        over()
+        notify()
 
     def abandon(self) -> None:
         """Wait for its end; what was made stays as it is, for the next writer."""

@@ -30,11 +30,14 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
 from recorder.session.layout import SessionPlan
 from recorder.session.lock import lock_session
+from recorder.writer import active_session as active_session_module
+from recorder.writer import pending_split as pending_split_module
 from recorder.writer import service as service_module
 from recorder.writer import session_writer as session_writer_module
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.service import WriterService
 from tests.kit.actors import UP_MARK, Actor, Pipe, SimDisk, current
+from tests.kit.ownership import Ownership
 
 START_NS = 5_000_000_000
 MOST_STEPS = 50_000
@@ -153,6 +156,8 @@ class Plane:
         self._ids = 0
         self._identities = 0
         self._asked = 0
+        self.ownership = Ownership()
+        self.ownership.watch(monkeypatch)
         self._patch(monkeypatch)
         self.supervisor = self.pipe()
 
@@ -246,12 +251,11 @@ class Plane:
             def join(self) -> None:
                 plane.pause_for(lambda: self._actor.done, None)
 
-        inbox: Any = Inbox
-        monkeypatch.setattr(
-            service_module, "ActiveSession", lambda w, i, u: ActiveSession(w, i, u, inbox=inbox())
-        )
+        queues = SimpleNamespace(SimpleQueue=Inbox)
+        monkeypatch.setattr(active_session_module, "queue", queues)
         threads = SimpleNamespace(Thread=Thread, Event=threading.Event)
-        monkeypatch.setattr(service_module, "threading", threads)
+        monkeypatch.setattr(active_session_module, "threading", threads)
+        monkeypatch.setattr(pending_split_module, "threading", threads)
         monkeypatch.setattr(session_writer_module, "lock_session", self._lock)
         monkeypatch.setattr(service_module, "Waker", Waker)
         monkeypatch.setattr(service_module, "WriterSocket", Router)
@@ -293,9 +297,7 @@ class Plane:
         self._locks.clear()
 
     def _sessions_open(self) -> list[ActiveSession]:
-        if self.service is None:
-            return []
-        return [o for o in (self.service._previous, self.service._active) if o is not None]
+        return [] if self.service is None else list(self.service._sessions)
 
     def pause_for(self, ready: Callable[[], bool], seconds: float | None) -> None:
         actor: Actor = current.actor

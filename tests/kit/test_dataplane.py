@@ -264,8 +264,8 @@ def test_a_writer_that_dies_before_it_could_acknowledge(make_plane: Any) -> None
     driver.link.end(session, "eof", "")
 
     def durable() -> bool:
-        assert plane.service is not None and plane.service._active is not None
-        return plane.service._active.writer.durable.get("cam", (0, 0))[1] == 6
+        assert plane.service is not None and plane.service._sessions.active is not None
+        return plane.service._sessions.active.writer.durable.get("cam", (0, 0))[1] == 6
 
     plane.run(durable, 5.0, "durable")
     assert "ended" not in driver.reports
@@ -350,10 +350,11 @@ def test_a_stalled_disk_is_no_reason_for_the_writers_memory_to_grow(
     begin(plane, ("cam", (CAMERA,)))
     driver = plane.drivers["cam"]
     outbox = driver.link._outbox
-    assert outbox is not None and plane.service is not None and plane.service._active is not None
-    opened = plane.service._active
+    assert outbox is not None and plane.service is not None
+    opened = plane.service._sessions.active
+    assert opened is not None
     window = 20_000
-    plane.service._share_out = lambda: share(plane, window)  # type: ignore[method-assign]
+    plane.service._drivers.share_out = lambda: share(plane, window)  # type: ignore[method-assign]
     plane.start_driver("late", LATE)
     plane.run(lambda: outbox._window_bytes == window, 5.0, "new credit")
     append = next(a for a in plane.actors if a.name == "append")
@@ -366,11 +367,11 @@ def test_a_stalled_disk_is_no_reason_for_the_writers_memory_to_grow(
             plane.kill_driver("late")
             plane.start_driver("late", LATE)
         plane.step()
-    waiting = sum(m.nbytes for _, m in opened.inbox._items if m.stream == "cam")  # type: ignore[attr-defined]
+    waiting = sum(m.nbytes for _, _, m, _ in opened.inbox._items if m.stream == "cam")  # type: ignore[attr-defined]
     assert window / 2 < waiting <= window + 1200
 
 
 def share(plane: Plane, window: int) -> None:
     assert plane.service is not None
-    for known in plane.service._peers.values():
+    for known in plane.service._drivers.peers.values():
         known.buffer_bytes, known.window_bytes = 100_000, window

@@ -209,12 +209,13 @@ def test_a_disk_that_fails_under_the_open_part_seals_it_when_the_next_is_made(
     first = opened(plane)
     maker = stand_still(plane, reported)
     assert plane.service is not None
-    plane.service._fail(first, OSError(errno.EIO, "Input/output error"))
+    first.fail(OSError(errno.EIO, "Input/output error"))
     for _ in range(50):
         plane.step()
-    assert plane.service._active is first, "its journal is still being written to"
+    assert plane.service._sessions.active is first, "its journal is still being written to"
     goes_on(maker)
-    over = lambda: plane.service._active is not first and plane.service._previous is None  # noqa: E731
+    sessions = plane.service._sessions
+    over = lambda: sessions.active is not first and sessions.previous is None  # noqa: E731
     plane.run(over, 15.0, "sealed")
     how = ending_of(first.writer.path)
     assert how is not None and "Input/output error" in how["sealed"]
@@ -238,7 +239,7 @@ def test_a_journal_that_fails_at_the_name_of_the_next_part_seals_the_open_one(
     monkeypatch.setattr(first.writer, "tell_next", tell_next)
     reply = answer(plane, ask_split(plane))
     assert "error" in reply
-    plane.run(lambda: plane.service._active is None, 5.0, "sealed")  # type: ignore[union-attr]
+    plane.run(lambda: plane.service._sessions.active is None, 5.0, "sealed")  # type: ignore[union-attr]
     how = ending_of(first.writer.path)
     assert how is not None and "Input/output error" in how["sealed"]
     assert [path for path in plane.root.iterdir() if path.name[0] != "."] == [first.writer.path]
@@ -258,7 +259,7 @@ def test_a_disk_that_is_nearly_full_ends_what_is_open_when_the_next_part_is_made
     if fails:
         no_room(plane, monkeypatch)
     goes_on(maker)
-    plane.run(lambda: plane.service._active is not first, 15.0, "its end")  # type: ignore[union-attr]
+    plane.run(lambda: plane.service._sessions.active is not first, 15.0, "its end")  # type: ignore[union-attr]
     if fails:
         how = ending_of(first.writer.path)
         assert how is not None and how["full"] == "nearly full" and how["sealed"] is None

@@ -64,7 +64,7 @@ def ask_split(plane: Plane) -> int:
 
 def announced(plane: Plane) -> None:
     """Return when the writer is in two sessions."""
-    ready = lambda: plane.service is not None and plane.service._previous is not None  # noqa: E731
+    ready = lambda: plane.service is not None and plane.service._sessions.previous is not None  # noqa: E731
     plane.run(ready, 5.0, "the seam")
 
 
@@ -74,13 +74,13 @@ def new_writer(plane: Plane) -> None:
 
 
 def leaving(plane: Plane) -> ActiveSession:
-    assert plane.service is not None and plane.service._previous is not None
-    return plane.service._previous
+    assert plane.service is not None and plane.service._sessions.previous is not None
+    return plane.service._sessions.previous
 
 
 def opened(plane: Plane) -> ActiveSession:
-    assert plane.service is not None and plane.service._active is not None
-    return plane.service._active
+    assert plane.service is not None and plane.service._sessions.active is not None
+    return plane.service._sessions.active
 
 
 def end(driver: SimDriver, reason: str = "eof", detail: str = "") -> None:
@@ -228,7 +228,7 @@ def test_a_stop_waits_for_the_part_that_is_being_left(make_plane: Any) -> None:
     plane.drivers.clear()
     plane.stop_session()
     assert plane.service is not None
-    assert plane.service._previous is None and plane.service._active is None
+    assert plane.service._sessions.previous is None and plane.service._sessions.active is None
     assert json.loads((left / "_recorder" / "session.json").read_bytes())["state"] == "clean"
 
 
@@ -265,9 +265,9 @@ def test_room_comes_back_behind_the_seam_as_the_ring_of_the_part_before_drains(
     camera = plane.drivers["cam"]
     first = camera.link._outbox
     assert first is not None and plane.service is not None
-    for peer, known in plane.service._peers.items():
+    for peer, known in plane.service._drivers.peers.items():
         known.window_bytes = 4_000  # the end of the part before waits for its turn
-        plane.service._hello(peer)
+        plane.service._drivers.hello(peer)
     plane.run(lambda: first._window_bytes == 4_000, 5.0, "less credit")
     append = next(a for a in plane.actors if a.name == "append")
     append.ready, append.deadline_ns = (lambda: False), None
@@ -312,7 +312,7 @@ def test_the_part_before_is_ended_when_the_disk_of_the_next_fails(make_plane: An
     old, new = leaving(plane), opened(plane)
     began_ns = plane.now_ns
     assert plane.service is not None
-    plane.service._fail(new, OSError(errno.EIO, "Input/output error"))
+    new.fail(OSError(errno.EIO, "Input/output error"))
     reply = answer(plane, number)
     assert reply["session"] is None and reply["ended"]["sealed"]
     streams = reply["previous"]["streams"]
@@ -329,8 +329,8 @@ def test_no_session_is_begun_while_one_is_still_being_left(make_plane: Any) -> N
     ask_split(plane)
     announced(plane)
     assert plane.service is not None
-    plane.service._fail(opened(plane), OSError(errno.EIO, "Input/output error"))
-    plane.run(lambda: plane.service._active is None, 5.0, "sealed")  # type: ignore[union-attr]
+    opened(plane).fail(OSError(errno.EIO, "Input/output error"))
+    plane.run(lambda: plane.service._sessions.active is None, 5.0, "sealed")  # type: ignore[union-attr]
     reply = plane.ask(op="start", plan=asdict(plane._plan()))
     assert "error" in reply
 
@@ -345,9 +345,9 @@ def test_a_sealed_part_before_is_no_end_of_the_next(make_plane: Any) -> None:
     ask_split(plane)
     announced(plane)
     assert plane.service is not None
-    plane.service._fail(leaving(plane), OSError(errno.EIO, "Input/output error"))
+    leaving(plane).fail(OSError(errno.EIO, "Input/output error"))
     cam.data(CAMERA, [10])
-    plane.run(lambda: plane.service._previous is None, 5.0, "sealed")  # type: ignore[union-attr]
+    plane.run(lambda: plane.service._sessions.previous is None, 5.0, "sealed")  # type: ignore[union-attr]
     key = opened(plane).writer.key
     there = lambda: all(d.link._session.key == key for d in (cam, imu))  # type: ignore[union-attr]  # noqa: E731
     plane.run(there, 5.0, "the next part")

@@ -114,8 +114,13 @@ def commands(folder: Path) -> Sent:
 def link_messages(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """What a driver's link sends, but for samples."""
     sent: Sent = []
+
+    def send(message: Message) -> bool:
+        sent.append((str(message.kind), header(message)))
+        return True
+
     socket = SimpleNamespace(
-        send=lambda message: not sent.append((str(message.kind), header(message))),
+        send=send,
         receive=lambda: None,
         wait=lambda *_, **__: None,
         close=lambda: None,

@@ -19,7 +19,6 @@ from recorder.session.layout import JOURNAL, TAILS, SessionPlan, read_session_js
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.disk_policy import Fuse
 from recorder.writer.session_writer import SessionWriter
-from recorder.writer.work import sync_all
 from tests.faults.numbers import message, stream
 from tests.writer.digested import SPECS, Drive
 
@@ -133,24 +132,29 @@ def test_the_error_of_any_of_many_files_is_raised(
 ERRORS = (OSError(errno.EIO, "Input/output error"), StorageError("the disk is gone"))
 
 
+def active(
+    recording: Recording, notify: Callable[[], None], disk: PosixDisk | None = None
+) -> ActiveSession:
+    return ActiveSession(recording.writer, disk or PosixDisk(), recording.clock, 1_000_000, notify)
+
+
 class Failing:
-    """What `sync_all` is told, of a session whose commits fail from the third on."""
+    """A session whose commits fail from the third on, and what its sync thread reports."""
 
     def __init__(self, root: Path, error: Exception, where: str) -> None:
         self.recording = Recording(root, ["a"])
-        self.current = ActiveSession(self.recording.writer, 0.2, None)
+        self.disk = PosixDisk()
+        self.current = active(self.recording, self.notified, self.disk)
         self.error, self._where = error, where
-        self.committed = self.asked = 0
-        self.failed: list[tuple[ActiveSession, Exception]] = []
+        self.committed = self.failed = self.asked = 0
 
-    def count(self) -> None:
-        self.committed += 1
-
-    def fail(self, current: ActiveSession, error: Exception) -> None:
-        self.failed.append((current, error))
+    def notified(self) -> None:
+        self.committed += self.current.committed.is_set()
+        self.failed += self.current.failure is not None
+        self.current.committed.clear()
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        writer, disk = self.recording.writer, PosixDisk()
+        writer, disk = self.recording.writer, self.disk
         real = writer.commit if self._where == "commit" else disk.free_bytes
 
         def failing(*args: Any) -> Any:
@@ -162,7 +166,7 @@ class Failing:
 
         owner = writer if self._where == "commit" else disk
         monkeypatch.setattr(owner, self._where, failing)
-        sync_all(self.current, disk, self.recording.clock, self.count, self.fail)
+        self.current._sync()
 
 
 @pytest.mark.parametrize("where", ["commit", "free_bytes"])
@@ -173,25 +177,25 @@ def test_an_error_of_the_sync_thread_ends_the_session(
     """Nothing is told to be durable from then on, and the session's owner is told why."""
     failing = Failing(tmp_path, error, where)
     failing.run(monkeypatch)
-    assert failing.failed == [(failing.current, error)]
+    assert list(failing.current.failures) == [error] and failing.failed == 1
     assert (failing.asked, failing.committed) == (3, 2)
     failing.recording.writer.abandon()
 
 
 def test_who_stops_it_is_told_of_no_error(tmp_path: Path) -> None:
     recording = Recording(tmp_path, ["a"])
-    current = ActiveSession(recording.writer, 0.2, None)
     reported: list[str] = []
 
-    def committed() -> None:
-        reported.append("committed")
+    def notified() -> None:
+        reported.append("failed" if current.failures else "committed")
         if len(reported) == 3:
             current.stop.set()
 
-    sync_all(current, PosixDisk(), recording.clock, committed, lambda *_: reported.append("failed"))
+    current = active(recording, notified)
+    current._sync()
     assert reported == ["committed"] * 3
     assert recording.clock.monotonic_ns() == 5_000_000_000 + 3 * 200_000_000
-    assert current.commits == 3
+    assert current.commits.count == 3
     recording.writer.abandon()
 
 

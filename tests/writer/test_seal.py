@@ -16,7 +16,6 @@ from recorder.session.validation import validate
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
-from recorder.writer.work import close
 from tests.faults.numbers import message, stream
 
 A, B = stream("a"), stream("b")
@@ -125,8 +124,8 @@ def test_a_stream_that_nobody_declares_to_a_second_writer_is_all_lost(
         lost = recording.seal()["b"]
     else:
         recording.clock.advance(1.0)
-        current = ActiveSession(writer, 0.2, None)
-        close(current, lambda: None)
+        current = ActiveSession(writer, PosixDisk(), recording.clock, 1_000_000, lambda: None)
+        current._close()
         assert current.closed and current.failure is None
         (lost,) = (e for e in losses(recording.path, "driver") if e["stream"] == "b")
     assert (lost["count"], lost["duration_ns"]) == (None, 1_100_000_000)

@@ -1,0 +1,66 @@
+"""What the writer tells a driver of the sessions that are open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recorder.contract.wire import Kind, Message
+from recorder.writer.active_session import ActiveSession
+from recorder.writer.peers import Peer
+from recorder.writer.sequencing import Position
+
+
+def hello(
+    peer: Peer, current: ActiveSession | None, following: ActiveSession | None, left: str | None
+) -> Message:
+    """What a driver is told: the session, the message expected next of each stream, its credit.
+
+    Args:
+        peer: the driver.
+        current: the session that it is in; None where none is open.
+        following: the session that it is to cross to; None where it has, or need not.
+        left: key of the session that another continues and that is not closed yet: what the
+            driver holds for it is still owed to it.
+    """
+    positions = {}
+    for name in peer.specs:
+        if current is None:
+            break
+        position = current.positions.get(name, Position())
+        epoch, appended = current.writer.appended.get(name, (0, 0))
+        received = appended if epoch == position.epoch else 0
+        positions[name] = (position.epoch, position.number, received)
+    return Message(
+        Kind.HELLO,
+        values={
+            "session": None if current is None else announcement(peer, current),
+            "next": None if following is None else announcement(peer, following),
+            "crossing": left,
+            "positions": positions,
+            "buffer_bytes": peer.buffer_bytes,
+            "window_bytes": peer.window_bytes,
+        },
+    )
+
+
+def announcement(peer: Peer, opened: ActiveSession) -> dict[str, Any]:
+    """A session as a driver knows it (`drivers._kit.session_announcement.Session`)."""
+    last = [opened.last_ns[s] for s in peer.specs if s in opened.last_ns]
+    writer = opened.writer
+    return {
+        "key": writer.key,
+        "start_ns": writer.play_start_mono_ns,
+        "until_ns": writer.until_ns,
+        "last_ns": max(last) if last else None,
+        "seam_ns": writer.start_mono_ns if writer.previous is not None else None,
+    }
+
+
+def acknowledgement(peer: Peer, current: ActiveSession) -> Message:
+    """How much of each of a driver's streams is durable, and how much was appended."""
+    positions = {}
+    for name in peer.specs:
+        epoch, appended = current.writer.appended.get(name, (0, 0))
+        of_epoch, durable = current.writer.durable.get(name, (0, 0))
+        positions[name] = (epoch, durable if of_epoch == epoch else 0, appended)
+    return Message(Kind.ACK, values={"positions": positions})

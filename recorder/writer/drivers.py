@@ -1,0 +1,165 @@
+"""The drivers that are connected to the writer, and all that the writer sends to them."""
+
+from __future__ import annotations
+
+from recorder.contract.bus import WriterSocket
+from recorder.contract.errors import ProtocolError
+from recorder.contract.wire import Kind, Message
+from recorder.writer.active_session import ActiveSession
+from recorder.writer.driver_messages import acknowledgement, hello
+from recorder.writer.open_sessions import OpenSessions
+from recorder.writer.peers import Peer, share_out
+
+_DROPPED_PEERS = 64
+
+
+class Drivers:
+    """Drivers by the identity of their connection.
+
+    Only the receiving thread uses it.
+
+    Args:
+        socket: to them.
+        sessions: that are open.
+        buffer_bytes: sum of all drivers' rings.
+
+    Attributes:
+        peers: drivers that have joined, by identity.
+    """
+
+    def __init__(self, socket: WriterSocket, sessions: OpenSessions, buffer_bytes: int) -> None:
+        self.peers: dict[bytes, Peer] = {}
+        self._strangers: set[bytes] = set()
+        self._socket = socket
+        self._sessions = sessions
+        self._buffer_bytes = buffer_bytes
+
+    def join(self, peer: bytes, known: Peer) -> None:
+        """Take a driver in, and tell all drivers what each is granted now.
+
+        Raises:
+            ProtocolError: another driver declares one of its streams, or it declares other ones
+                than before.
+        """
+        for identity, other in list(self.peers.items()):
+            if other.sensor == known.sensor and identity != peer:
+                del self.peers[identity]  # an earlier start of the same driver
+            elif other.sensor != known.sensor and (both := other.specs.keys() & known.specs.keys()):
+                raise ProtocolError(f"{known.sensor} and {other.sensor} both declare {min(both)!r}")
+        self._strangers.discard(peer)
+        self.peers[peer] = known
+        left = self._sessions.previous
+        known.behind = left is not None and left.closer is None and self._owes(known, left)
+        for current in self._sessions:
+            if current.closer is None and (current is not left or known.behind):
+                current.declare(known)
+        self.share_out()
+        self.hello_all()
+        self.tell_finish(peer)
+
+    def _owes(self, known: Peer, left: ActiveSession) -> bool:
+        """Whether a driver that joins has something for the session that is left."""
+        active = self._sessions.active
+        began = active is not None and known.since_ns > active.writer.start_mono_ns
+        return not (began or left.all_ended(known))
+
+    def share_out(self) -> None:
+        """Split buffer and window among the drivers."""
+        share_out(self.peers.values(), self._buffer_bytes)
+
+    def refuse(self, peer: bytes, error: ProtocolError) -> None:
+        """Tell a peer that broke the protocol, and forget it; its process will be restarted."""
+        known = self.peers.pop(peer, None)
+        if self._sessions.active is not None and known is not None:
+            self._sessions.active.writer.event(
+                "fault", cause="protocol", sensor=known.sensor, detail=str(error)
+            )
+        self._socket.send(peer, Message(Kind.FAULT, values={"message": str(error)}))
+
+    def ask_who(self, peer: bytes, again: bool) -> None:
+        """Have a peer introduce itself; once, unless it has been asked in vain."""
+        if peer in self._strangers and not again:
+            return
+        if len(self._strangers) >= _DROPPED_PEERS:
+            self._strangers.clear()
+        self._strangers.add(peer)
+        self._socket.send(peer, Message(Kind.WHO))
+
+    def hello(self, peer: bytes) -> None:
+        """Tell a driver where it is, and what is expected of it next."""
+        known, sessions = self.peers[peer], self._sessions
+        following = sessions.active if known.behind else None
+        left = None if sessions.previous is None else sessions.previous.writer.key
+        self._socket.send(peer, hello(known, sessions.of(known), following, left))
+
+    def hello_all(self) -> None:
+        """The same for all drivers."""
+        for peer in self.peers:
+            self.hello(peer)
+
+    def answer_ping(self, peer: bytes) -> None:
+        """A driver is owed something and hears nothing: say where we are.
+
+        Where nothing of it is under way here, what it has sent has vanished: it goes back.
+        """
+        current = self._sessions.of(self.peers[peer])
+        if current is not None and current.owes_ack(self.peers[peer]):
+            self.acknowledge(peer)
+        else:
+            self.hello(peer)
+
+    def acknowledge(self, peer: bytes) -> None:
+        """Tell a driver what is durable."""
+        known = self.peers[peer]
+        for current in self._sessions:
+            current.acknowledged(known)
+            self._socket.send(peer, acknowledgement(known, current))
+
+    def acknowledge_all(self) -> None:
+        """The same for all drivers."""
+        for peer in self.peers:
+            self.acknowledge(peer)
+
+    def acknowledge_due(self) -> None:
+        """Acknowledge all after a commit, else who has used much of its window."""
+        due: set[bytes] = set()
+        committed = False
+        for current in self._sessions:
+            if current.committed.is_set():
+                current.committed.clear()
+                committed = True
+            while current.acks_requested:
+                due.add(current.acks_requested.popleft())
+        for peer in self.peers if committed else due & self.peers.keys():
+            self.acknowledge(peer)
+
+    def leave(self, left: ActiveSession) -> None:
+        """Another session continues one: who has something for the one that is left is behind."""
+        for known in self.peers.values():
+            known.behind = not left.all_ended(known)
+
+    def cross(self, peer: bytes, leaving: ActiveSession) -> None:
+        """A driver's streams may all have ended in the session that is left."""
+        known = self.peers[peer]
+        if known.behind and leaving.all_ended(known) and self._sessions.active is not None:
+            known.behind = False
+            self.hello(peer)
+            self.tell_finish(peer)
+
+    def session_over(self) -> None:
+        """A session is closed: tell all."""
+        for peer, known in self.peers.items():
+            known.behind = known.behind and self._sessions.previous is not None
+            self.hello(peer)
+            self.tell_finish(peer)
+
+    def tell_finish(self, peer: bytes) -> None:
+        """Tell a driver that its session ends, where it does."""
+        known = self.peers[peer]
+        current = self._sessions.of(known)
+        # Who is behind is told when it has crossed, if there is anything to cross to.
+        crosses = known.behind and self._sessions.active is not None
+        if current is not None and current.finishing is not None and not crosses:
+            known.finish_sent = True
+            values = {"session": current.writer.key}
+            self._socket.send(peer, Message(Kind.FINISH, values=values))

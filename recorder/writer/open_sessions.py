@@ -1,0 +1,101 @@
+"""The sessions that the writer has open: one, or two while a recording goes on in a new part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.clock import Clock
+from recorder.contract.errors import RecorderError
+from recorder.formats.disk import Disk
+from recorder.writer.active_session import ActiveSession
+from recorder.writer.disk_policy import came_to, ending, ending_of, next_of, what_failed
+from recorder.writer.finishing import Finishing
+from recorder.writer.peers import Peer
+from recorder.writer.session_writer import SessionWriter
+
+_SEAM_GRACE_NS = 10_000_000_000  # for drivers, to hand over what they hold for a session
+
+
+class OpenSessions:
+    """The session that is recorded, and the session before it, while that is not closed.
+
+    Only the receiving thread uses it.
+
+    Args:
+        disk, clock: injectable.
+        buffer_bytes: sum of all drivers' rings.
+        notify: wakes the receiving thread; safe in any thread.
+
+    Attributes:
+        active: what is recorded now; None where nothing is.
+        previous: the session that `active` continues; None once it is closed.
+        ended: how the last session ended; None while the first is recorded.
+    """
+
+    def __init__(
+        self, disk: Disk, clock: Clock, buffer_bytes: int, notify: Callable[[], None]
+    ) -> None:
+        self.active: ActiveSession | None = None
+        self.previous: ActiveSession | None = None
+        self.ended: dict[str, Any] | None = None
+        self._disk = disk
+        self._clock = clock
+        self._buffer_bytes = buffer_bytes
+        self._notify = notify
+
+    def __iter__(self) -> Iterator[ActiveSession]:
+        """The earlier one first."""
+        return iter([s for s in (self.previous, self.active) if s is not None])
+
+    def of(self, known: Peer) -> ActiveSession | None:
+        """The session that a driver is in; None where there is none."""
+        return self.previous if known.behind and self.previous is not None else self.active
+
+    def begin(self, writer: SessionWriter) -> ActiveSession:
+        """Record into a session."""
+        current = self.active = ActiveSession(
+            writer, self._disk, self._clock, self._buffer_bytes, self._notify
+        )
+        current.start()
+        return current
+
+    def leave(
+        self, current: ActiveSession, peer: bytes | None, request: int, live: set[str]
+    ) -> None:
+        """From here on a session only takes what drivers still have for it."""
+        self.previous = current
+        deadline = self._clock.monotonic_ns() + _SEAM_GRACE_NS
+        current.finishing = Finishing(peer, request, live, deadline, at_seam=True)
+
+    def remove(self, current: ActiveSession, how: dict[str, Any]) -> None:
+        """A session is closed, or sealed; `how` says how it ended."""
+        if current is self.previous:
+            self.previous = None
+        else:
+            self.active, self.ended = None, how
+
+    def resume(self, path: Path) -> None:
+        """Go on with a session; where that cannot be, say how it ended or why not.
+
+        Where another continues it already, with that one, and with this one's end, too, unless
+        it is closed.
+        """
+        try:
+            while (following := next_of(path)) is not None:
+                if ending_of(path) is None:
+                    left = self.begin(SessionWriter.resume(self._disk, path, self._clock))
+                    self.leave(left, None, 0, set(left.writer.sensors))
+                path = following
+            writer = SessionWriter.resume(self._disk, path, self._clock)
+        except (OSError, RecorderError) as error:
+            self.previous = None  # what was left is open still, and has only to be closed
+            why = f"{path}: a new writer cannot go on with it: {what_failed(error)}"
+            self.ended = ending_of(path) or ending(path, sealed=why)
+        else:
+            current = self.begin(writer)
+            if self.previous is not None:
+                current.continue_from(self.previous.ends(), self.previous.last_ns)
+            elif (how := ending_of(path.parent / (writer.previous or ""))) is not None:
+                current.continue_from(*came_to(how["streams"]))

@@ -1,0 +1,76 @@
+"""The drivers that have joined the writer, and what the writer grants to each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from recorder.contract.errors import ProtocolError
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message
+
+WINDOW_BYTES = 32_000_000
+"""Bytes that may be under way from all drivers together: bounds the writer's memory."""
+
+
+@dataclass(slots=True)
+class Peer:
+    """A driver that has joined.
+
+    Only the receiving thread writes these attributes.
+
+    Attributes:
+        sensor: its sensor's name.
+        specs: its streams by name.
+        window_bytes, buffer_bytes: its share of credit, and of the rings.
+        finish_sent: it knows that the session ends.
+        behind: it has not crossed the seam to the session that continues another.
+        since_ns: start of its process, CLOCK_MONOTONIC; 0: not known.
+    """
+
+    sensor: str
+    specs: dict[str, StreamSpec]
+    window_bytes: int = 0
+    buffer_bytes: int = 0
+    finish_sent: bool = False
+    behind: bool = False
+    since_ns: int = 0
+
+    @classmethod
+    def of(cls, message: Message) -> Peer:
+        """The driver that introduces itself with a `join` message.
+
+        Raises:
+            ProtocolError: the message does not declare a sensor and its streams.
+        """
+        values = message.values
+        try:
+            specs = [StreamSpec.from_wire(spec) for spec in values["streams"]]
+            since_ns = int(values.get("since_ns", 0))
+            return cls(values["sensor"], {spec.name: spec for spec in specs}, since_ns=since_ns)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"not a join message: {error}") from None
+
+
+@dataclass(slots=True)
+class Credit:
+    """What one driver has used of its window in a session.
+
+    Attributes:
+        appended_bytes: appended to the session.
+        requested_bytes: the same, when an acknowledgement was requested last.
+        acknowledged_bytes: the same, when the driver was acknowledged last.
+    """
+
+    appended_bytes: int = 0
+    requested_bytes: int = 0
+    acknowledged_bytes: int = 0
+
+
+def share_out(peers: Collection[Peer], buffer_bytes: int) -> None:
+    """Split buffer and window: half evenly, half by expected bytes per second."""
+    rates = [sum(s.bytes_per_second for s in peer.specs.values()) for peer in peers]
+    for peer, rate in zip(peers, rates, strict=True):
+        share = 0.5 / len(rates) + 0.5 * rate / sum(rates)
+        peer.buffer_bytes = round(buffer_bytes * share)
+        peer.window_bytes = round(min(WINDOW_BYTES, buffer_bytes) * share)

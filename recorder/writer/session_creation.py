@@ -1,0 +1,47 @@
+"""A new session, in which the streams of the connected drivers are durable from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from recorder.contract.clock import Clock
+from recorder.contract.errors import StorageError
+from recorder.formats.disk import Disk
+from recorder.session.layout import SessionPlan
+from recorder.writer.disk_policy import what_failed
+from recorder.writer.peers import Peer
+from recorder.writer.session_writer import SessionWriter
+
+
+def create(
+    disk: Disk,
+    plan: SessionPlan,
+    clock: Clock,
+    peers: Iterable[Peer],
+    reported: Callable[[str], None] = lambda _: None,
+) -> SessionWriter:
+    """Make a session that knows these drivers' streams durably before it has any of them.
+
+    So a power cut before its first commit is a loss of those streams, and recovery says so.
+
+    Args:
+        disk, plan, clock: as for `SessionWriter.create`.
+        peers: whose streams.
+        reported: called with its name before it is there under that name.
+
+    Raises:
+        StorageError, UsageError: as `SessionWriter.create` does.
+    """
+    try:
+        writer = SessionWriter.create(disk, plan, clock, reported)
+    except OSError as error:
+        raise StorageError(f"{plan.root}: {error}") from None
+    try:
+        for known in peers:
+            for spec in known.specs.values():
+                writer.declare(spec, known.sensor)
+        writer.commit()
+    except OSError as error:
+        writer.abandon()
+        raise StorageError(f"{writer.path}: {what_failed(error)}") from None
+    return writer
