@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from drivers._kit.session_announcement import Session, interval_of_loss
 from recorder.contract.bus import DriverSocket, TapPublisher, Waker, tap_address
 from recorder.contract.clock import Clock
 from recorder.contract.errors import ProtocolError
+from recorder.contract.messages import Ack, Fault, Finish, Hello, Join
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
@@ -364,27 +364,18 @@ class Link:
                 self._tell_stats()
 
     def _join(self) -> bool:
-        return self._socket.send(
-            Message(
-                Kind.JOIN,
-                values={
-                    "sensor": self._sensor,
-                    "streams": [s.to_wire() for s in self._specs],
-                    "since_ns": self._since_ns,
-                },
-            )
-        )
+        streams = [s.to_wire() for s in self._specs]
+        return self._socket.send(Join(self._sensor, streams, self._since_ns).message())
 
     def _handle(self, message: Message) -> None:
         match message.kind:
             case Kind.WHO:
                 self._owes_join = True
             case Kind.HELLO:
-                self._hello(message.values)
+                self._hello(Hello.of(message))
             case Kind.ACK:
+                known = Ack.of(message).positions
                 with self._changed:
-                    positions = message.values["positions"]
-                    known = {k: tuple(v) for k, v in positions.items()}
                     if self._leaving is not None:
                         self._leaving[1].acknowledge(known)
                         self._share_ring()
@@ -393,20 +384,21 @@ class Link:
                         self._say_ended()
                     self._changed.notify_all()
             case Kind.FINISH:
+                finish = Finish.of(message)
                 with self._changed:
-                    if self._session is not None and self._session.key == message.values["session"]:
+                    if self._session is not None and self._session.key == finish.session:
                         self._finishing = True
                         self._end_outbox("stopped")
                     self._changed.notify_all()
             case Kind.FAULT:
-                raise ProtocolError(f"the writer refuses: {message.values['message']}")
+                raise ProtocolError(f"the writer refuses: {Fault.of(message).text}")
             case _:
                 raise ProtocolError(f"the writer sent a {message.kind} message")
 
-    def _hello(self, values: dict[str, Any]) -> None:
+    def _hello(self, hello: Hello) -> None:
         with self._changed:
-            self._granted_bytes = values["buffer_bytes"]
-            self._follow(values)
+            self._granted_bytes = hello.buffer_bytes
+            self._follow(hello)
             self._share_ring()
             self._say_ended()
             self._changed.notify_all()
@@ -416,28 +408,27 @@ class Link:
                 self._changed.notify_all()
             self._report("armed", streams=[s.to_wire() for s in self._specs])
 
-    def _follow(self, values: dict[str, Any]) -> None:
+    def _follow(self, hello: Hello) -> None:
         """Go where the writer is; the lock is held."""
-        announced, following = values["session"], values["next"]
-        if announced is not None and self._leaving and self._leaving[0] == announced["key"]:
-            self._say_hello(self._leaving[1], values)  # a new writer takes it up again
+        session = hello.session
+        if session is not None and self._leaving and self._leaving[0] == session.key:
+            self._say_hello(self._leaving[1], hello)  # a new writer takes it up again
             return
-        if self._leaving is not None and self._leaving[0] != values["crossing"]:
+        if self._leaving is not None and self._leaving[0] != hello.crossing:
             self._leaving = None  # it is closed
-        if announced is None:
+        if session is None:
             self._session = self._outbox = self._next = None
             return
-        session = Session(**announced)
         if self._session is None or self._session.key != session.key:
             self._next = session
-            if self._session is not None and self._session.key == values["crossing"]:
+            if self._session is not None and self._session.key == hello.crossing:
                 self._cross()  # the writer has seen the end of all that there was behind the seam
             else:
                 self._begin_session(session)
-        self._next = None if following is None else Session(**following)
+        self._next = hello.next
         if self._outbox is not None:
             self._admitted = True
-            self._say_hello(self._outbox, values)
+            self._say_hello(self._outbox, hello)
             if self._outbox.ended:
                 self._cross()  # nothing more will be published
 
@@ -456,10 +447,9 @@ class Link:
                 self._tell_lost(spec, "driver", session.begin_ns)
 
     @staticmethod
-    def _say_hello(outbox: Outbox, values: dict[str, Any]) -> None:
-        positions = {k: tuple(v) for k, v in values["positions"].items()}
-        ring_bytes, window_bytes = values["buffer_bytes"], values["window_bytes"]
-        outbox.hello(positions, buffer_bytes=ring_bytes, window_bytes=window_bytes)
+    def _say_hello(outbox: Outbox, hello: Hello) -> None:
+        ring_bytes, window_bytes = hello.buffer_bytes, hello.window_bytes
+        outbox.hello(hello.positions, buffer_bytes=ring_bytes, window_bytes=window_bytes)
 
     def _send_all(self) -> bool:
         """Send what credit allows; True where the socket would have to wait."""

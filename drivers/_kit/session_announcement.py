@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from recorder.contract.messages import AnnouncedSession as Session
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A session as the writer announces it to drivers.
-
-    Attributes:
-        key: identifies the session on the bus.
-        start_ns: its start, CLOCK_MONOTONIC.
-        until_ns: samples from this time on are not recorded; None: the session has no set end.
-        last_ns: latest ``t_mono`` of this sensor's streams in the session, or in the session that
-            it continues; None: no sample of them is recorded yet.
-        seam_ns: own start of a session that continues another; `start_ns` is then the start of the
-            first session, and samples from the seam on are recorded.
-    """
-
-    key: str
-    start_ns: int
-    until_ns: int | None
-    last_ns: int | None
-    seam_ns: int | None = None
-
-    @property
-    def begin_ns(self) -> int:
-        """The session's own start, CLOCK_MONOTONIC."""
-        return self.start_ns if self.seam_ns is None else self.seam_ns
-
-    def goes_on_from(self, other: Session) -> bool:
-        """Whether this is the other session or a later part of the same recording."""
-        same = self.seam_ns is not None and self.start_ns == other.start_ns
-        return same or self.key == other.key
+__all__ = ["Session", "interval_of_loss"]
 
 
 def interval_of_loss(

@@ -30,6 +30,7 @@ import zmq
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import ProtocolError, StorageError
+from recorder.contract.messages import TapJoin
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message, buffer_size, decode, encode
 
@@ -225,7 +226,9 @@ class TapPublisher:
         if now - self._announced_s >= 1.0:
             self._announced_s = now
             for name, spec in self._specs.items():
-                self._send(Message(Kind.JOIN, stream=name, values={"stream": spec.to_wire()}))
+                self._send(
+                    Message(Kind.JOIN, stream=name, values=TapJoin(spec.to_wire()).to_wire())
+                )
         self._send(message)
 
     def _send(self, message: Message) -> None:

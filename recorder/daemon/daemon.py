@@ -27,6 +27,7 @@ from recorder.archives.base import available
 from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.messages import PutEvent
 from recorder.daemon.control.requests import Keep, Mark, Start, Status, Stop
 from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.host.clocks import is_synchronized
@@ -349,7 +350,7 @@ class Daemon:
             raise RefusedError("nothing is being recorded")
         # Events of one cause within a second become one: two marks are two causes.
         event = {"kind": "mark", "cause": request.text, "text": request.text}
-        self._markers.append((call, self.supervisor.ask(op="event", event=event)))
+        self._markers.append((call, self.supervisor.ask(PutEvent(event))))
 
     def _follow_marks(self) -> None:
         for call, question in [item for item in self._markers if item[1].done]:

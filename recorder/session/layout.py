@@ -12,13 +12,13 @@ import json
 import platform
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import recorder
 from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError, StorageError, UsageError
+from recorder.contract.messages import SessionPlan as SessionPlan
 from recorder.contract.session_names import check_name
 from recorder.formats.disk import Disk
 
@@ -38,41 +38,6 @@ VRS_INDEX = "session.vrs.index"
 """Entries of the index of ``session.vrs``, in ``_recorder`` until it is closed."""
 
 RECORDING, CLEAN, SEALED, RECOVERED = "recording", "clean", "sealed", "recovered"
-
-
-@dataclass(slots=True)
-class SessionPlan:
-    """All that a session is made from, as the supervisor hands it to the writer.
-
-    Attributes:
-        root: folder of sessions; made where it is missing.
-        name: wanted name; ``_2``, ``_3`` is appended where it is taken.
-        exact_name: the user asked for this name: taken is an error.
-        config_text: the config file as it was, passwords masked.
-        calibration_text: the calibration file's text; None where there is none.
-        metadata: free form, from the config and the command line.
-        sensors: by sensor name: driver, source, names of streams.
-        sync_interval_ms, min_free_gb: see the config's ``storage``.
-        duration_s: samples beyond this time are not wanted; None: no end is set.
-        record_format: streams whose data go into ``session.vrs``; None: there is no such file.
-        previous: name of the session that this one continues; None: of none.
-        play_start_mono_ns: start of the first in that row, from which played sources count;
-            None: this is the first.
-    """
-
-    root: str
-    name: str
-    exact_name: bool
-    config_text: str
-    calibration_text: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
-    sensors: dict[str, Any] = field(default_factory=dict)
-    sync_interval_ms: float = 200.0
-    min_free_gb: float = 0.0
-    duration_s: float | None = None
-    record_format: list[str] | None = None
-    previous: str | None = None
-    play_start_mono_ns: int | None = None
 
 
 def private(session: Path, name: str = "") -> Path:

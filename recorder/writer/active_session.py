@@ -6,10 +6,10 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
+from recorder.contract.messages import Status
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import Disk
 from recorder.writer.commit_times import CommitTimes
@@ -92,6 +92,7 @@ class ActiveSession:
     Peer.buffer_bytes          receive  nobody else
     Peer.finish_sent           receive  nobody else
     Peer.behind                receive  nobody else
+    PendingSplit.live          receive  nobody else
     PendingSplit.waiting       receive  nobody else
     PendingSplit.thread        receive  nobody else
     PendingSplit.writer        make     *receive*, once `done`
@@ -232,25 +233,24 @@ class ActiveSession:
         known = [self.waiting_since_ns, self._committing_since_ns]
         return max(((now_ns - t_ns) / 1e9 for t_ns in known if t_ns is not None), default=0.0)
 
-    def describe(self, now_ns: int, leaving: ActiveSession | None) -> dict[str, Any]:
-        """How it stands, for whoever asks the writer; times in seconds.
+    def describe(self, status: Status, now_ns: int, leaving: ActiveSession | None) -> None:
+        """Add to the writer's status what it reports of an open session.
 
         Args:
+            status: to add to.
             now_ns: CLOCK_MONOTONIC.
             leaving: the session that it continues, while that is not closed: what waits there
                 waits as well.
         """
         waits_s = [o.oldest_uncommitted_s(now_ns) for o in (self, leaving) if o is not None]
-        return {
-            "session": str(self.writer.path),
-            "start_mono_ns": self.writer.start_mono_ns,
-            "streams": self.writer.positions(),
-            "oldest_uncommitted_s": max(waits_s),
-            "commits": self.commits.count,
-            "commit_s": self.commits.total_ns / 1e9,
-            "commit_last_s": self.commits.last_ns / 1e9,
-            "commit_max_s": self.commits.max_ns / 1e9,
-        }
+        status.session = str(self.writer.path)
+        status.start_mono_ns = self.writer.start_mono_ns
+        status.streams = self.writer.positions()
+        status.oldest_uncommitted_s = max(waits_s)
+        status.commits = self.commits.count
+        status.commit_s = self.commits.total_ns / 1e9
+        status.commit_last_s = self.commits.last_ns / 1e9
+        status.commit_max_s = self.commits.max_ns / 1e9
 
     def is_over(self, peers: Collection[Peer], now_ns: int) -> bool:
         """Whether all that live drivers have for it has come, or the grace is over."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from recorder.contract.wire import Kind, Message
+from recorder.contract.messages import Ack, AnnouncedSession, Hello
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.peers import Peer
 from recorder.writer.sequencing import Position
@@ -12,7 +10,7 @@ from recorder.writer.sequencing import Position
 
 def hello(
     peer: Peer, current: ActiveSession | None, following: ActiveSession | None, left: str | None
-) -> Message:
+) -> Hello:
     """What a driver is told: the session, the message expected next of each stream, its credit.
 
     Args:
@@ -30,37 +28,34 @@ def hello(
         epoch, appended = current.writer.appended.get(name, (0, 0))
         received = appended if epoch == position.epoch else 0
         positions[name] = (position.epoch, position.number, received)
-    return Message(
-        Kind.HELLO,
-        values={
-            "session": None if current is None else announcement(peer, current),
-            "next": None if following is None else announcement(peer, following),
-            "crossing": left,
-            "positions": positions,
-            "buffer_bytes": peer.buffer_bytes,
-            "window_bytes": peer.window_bytes,
-        },
+    return Hello(
+        session=None if current is None else announcement(peer, current),
+        next=None if following is None else announcement(peer, following),
+        crossing=left,
+        positions=positions,
+        buffer_bytes=peer.buffer_bytes,
+        window_bytes=peer.window_bytes,
     )
 
 
-def announcement(peer: Peer, opened: ActiveSession) -> dict[str, Any]:
-    """A session as a driver knows it (`drivers._kit.session_announcement.Session`)."""
+def announcement(peer: Peer, opened: ActiveSession) -> AnnouncedSession:
+    """A session as a driver knows it."""
     last = [opened.last_ns[s] for s in peer.specs if s in opened.last_ns]
     writer = opened.writer
-    return {
-        "key": writer.key,
-        "start_ns": writer.play_start_mono_ns,
-        "until_ns": writer.until_ns,
-        "last_ns": max(last) if last else None,
-        "seam_ns": writer.start_mono_ns if writer.previous is not None else None,
-    }
+    return AnnouncedSession(
+        key=writer.key,
+        start_ns=writer.play_start_mono_ns,
+        until_ns=writer.until_ns,
+        last_ns=max(last) if last else None,
+        seam_ns=writer.start_mono_ns if writer.previous is not None else None,
+    )
 
 
-def acknowledgement(peer: Peer, current: ActiveSession) -> Message:
+def acknowledgement(peer: Peer, current: ActiveSession) -> Ack:
     """How much of each of a driver's streams is durable, and how much was appended."""
     positions = {}
     for name in peer.specs:
         epoch, appended = current.writer.appended.get(name, (0, 0))
         of_epoch, durable = current.writer.durable.get(name, (0, 0))
         positions[name] = (epoch, durable if of_epoch == epoch else 0, appended)
-    return Message(Kind.ACK, values={"positions": positions})
+    return Ack(positions)

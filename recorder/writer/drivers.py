@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recorder.contract.bus import WriterSocket
 from recorder.contract.errors import ProtocolError
+from recorder.contract.messages import Fault, Finish
 from recorder.contract.wire import Kind, Message
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.driver_messages import acknowledgement, hello
@@ -74,7 +75,7 @@ class Drivers:
             self._sessions.active.writer.event(
                 "fault", cause="protocol", sensor=known.sensor, detail=str(error)
             )
-        self._socket.send(peer, Message(Kind.FAULT, values={"message": str(error)}))
+        self._socket.send(peer, Fault(str(error)).message())
 
     def ask_who(self, peer: bytes, again: bool) -> None:
         """Have a peer introduce itself; once, unless it has been asked in vain."""
@@ -90,7 +91,8 @@ class Drivers:
         known, sessions = self.peers[peer], self._sessions
         following = sessions.active if known.behind else None
         left = None if sessions.previous is None else sessions.previous.writer.key
-        self._socket.send(peer, hello(known, sessions.of(known), following, left))
+        told = hello(known, sessions.of(known), following, left)
+        self._socket.send(peer, told.message())
 
     def hello_all(self) -> None:
         """The same for all drivers."""
@@ -113,7 +115,7 @@ class Drivers:
         known = self.peers[peer]
         for current in self._sessions:
             current.acknowledged(known)
-            self._socket.send(peer, acknowledgement(known, current))
+            self._socket.send(peer, acknowledgement(known, current).message())
 
     def acknowledge_all(self) -> None:
         """The same for all drivers."""
@@ -161,5 +163,4 @@ class Drivers:
         crosses = known.behind and self._sessions.active is not None
         if current is not None and current.finishing is not None and not crosses:
             known.finish_sent = True
-            values = {"session": current.writer.key}
-            self._socket.send(peer, Message(Kind.FINISH, values=values))
+            self._socket.send(peer, Finish(current.writer.key).message())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
+from recorder.contract.messages import Ending
 from recorder.formats.disk import Disk
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.disk_policy import came_to, ending, ending_of, next_of, what_failed
@@ -39,7 +39,7 @@ class OpenSessions:
     ) -> None:
         self.active: ActiveSession | None = None
         self.previous: ActiveSession | None = None
-        self.ended: dict[str, Any] | None = None
+        self.ended: Ending | None = None
         self._disk = disk
         self._clock = clock
         self._buffer_bytes = buffer_bytes
@@ -69,7 +69,7 @@ class OpenSessions:
         deadline = self._clock.monotonic_ns() + _SEAM_GRACE_NS
         current.finishing = Finishing(peer, request, live, deadline, at_seam=True)
 
-    def remove(self, current: ActiveSession, how: dict[str, Any]) -> None:
+    def remove(self, current: ActiveSession, how: Ending) -> None:
         """A session is closed, or sealed; `how` says how it ended."""
         if current is self.previous:
             self.previous = None
@@ -92,7 +92,7 @@ class OpenSessions:
         except (OSError, RecorderError) as error:
             self.previous = None  # what was left is open still, and has only to be closed
             why = f"{path}: a new writer cannot go on with it: {what_failed(error)}"
-            self.ended = ending_of(path) or ending(path, sealed=why)
+            self.ended = Ending(**(ending_of(path) or ending(path, sealed=why)))
         else:
             current = self.begin(writer)
             if self.previous is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from recorder.contract.errors import ProtocolError
+from recorder.contract.messages import Join
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 
@@ -43,13 +43,8 @@ class Peer:
         Raises:
             ProtocolError: the message does not declare a sensor and its streams.
         """
-        values = message.values
-        try:
-            specs = [StreamSpec.from_wire(spec) for spec in values["streams"]]
-            since_ns = int(values.get("since_ns", 0))
-            return cls(values["sensor"], {spec.name: spec for spec in specs}, since_ns=since_ns)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"not a join message: {error}") from None
+        join = Join.of(message)
+        return cls(join.sensor, join.specs(), since_ns=join.since_ns)
 
 
 @dataclass(slots=True)

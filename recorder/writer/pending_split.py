@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
+from recorder.contract.messages import SessionPlan
 from recorder.contract.wire import Message
 from recorder.formats.disk import Disk
 from recorder.session.incidents import END
-from recorder.session.layout import SessionPlan
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.peers import Peer
 from recorder.writer.session_creation import create

@@ -5,13 +5,13 @@ No sockets and no files; the drivers' half is `drivers._kit.outbox`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from recorder.contract.errors import ProtocolError
+from recorder.contract.messages import End, Lost, check_json, convert
 from recorder.contract.wire import Kind, Message
 
 _OF_EVENTS = frozenset(
@@ -31,14 +31,13 @@ def check_report(message: Message) -> None:
     if not isinstance(message.t_mono_ns, int):
         raise ProtocolError(f"{where} is of several times")
     try:
-        json.dumps(values)
-    except (TypeError, ValueError) as error:
+        check_json(values)
+    except ValueError as error:
         raise ProtocolError(f"{where}: {error}") from None
     if message.kind is Kind.LOST and (taken := _OF_EVENTS & values.keys()):
         raise ProtocolError(f"{where}: a detail may not be named {min(taken)!r}")
-    for key in ("estimate", "duration_ns"):
-        if message.kind is Kind.LOST and not isinstance(values.get(key, 0), int | None):
-            raise ProtocolError(f"{where}: {key} is {values[key]!r}")
+    if message.kind is not Kind.STATE:
+        convert(values, Lost if message.kind is Kind.LOST else End, where)
 
 
 class Verdict(Enum):

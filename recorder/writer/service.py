@@ -9,14 +9,26 @@ durable is acknowledged.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from recorder.contract.bus import Waker, WriterSocket
 from recorder.contract.clock import Clock, SignalEvent
 from recorder.contract.errors import ProtocolError, RecorderError, StorageError
+from recorder.contract.messages import (
+    AskStatus,
+    Ending,
+    PutEvent,
+    Quit,
+    Refusal,
+    Reply,
+    SessionPlan,
+    Split,
+    Start,
+    Status,
+    Stop,
+    command_of,
+)
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
-from recorder.session.layout import SessionPlan
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.disk_policy import DISK, ending, ending_of, what_failed
 from recorder.writer.drivers import Drivers
@@ -165,54 +177,47 @@ class WriterService:
     # Commands
 
     def _command(self, peer: bytes, message: Message) -> None:
-        values = message.values
         try:
-            match values.get("op"):
-                case "stop" | "split" if self._pending_split is not None:
+            match command_of(message):
+                case Stop() | Split() if self._pending_split is not None:
                     self._pending_split.waiting.append((peer, message))
                     return
-                case "start":
-                    self._start(values)
-                case "stop":
-                    self._stop(peer, message)
+                case Start() as command:
+                    self._start(command.plan)
+                case Stop() as command:
+                    self._stop(peer, message.number, command)
                     return  # answered when the session is closed
-                case "split":
-                    self._split(peer, message)
+                case Split() as command:
+                    self._split(peer, message.number, command)
                     return  # answered when the session that was split is closed
-                case "status":
-                    pass
-                case "event":
+                case PutEvent() as command:
                     if self._sessions.active is not None:
-                        self._sessions.active.writer.event(**values["event"])
-                case "quit":
+                        self._sessions.active.writer.event(**command.event)
+                case Quit():
                     self._quit = True
-                case op:
-                    raise ProtocolError(f"no command {op!r}")
+                case AskStatus():
+                    pass
         except RecorderError as error:
-            self._reply(peer, message.number, error=str(error), exit_code=error.exit_code)
+            self._reply(peer, message.number, Refusal(str(error), error.exit_code))
             return
-        self._reply(peer, message.number, **self._status())
+        self._reply(peer, message.number, self._status())
 
-    def _reply(self, peer: bytes, request: int, **values: Any) -> None:
-        self._socket.send(peer, Message(Kind.STATUS, number=request, values=values))
+    def _reply(self, peer: bytes, request: int, reply: Reply) -> None:
+        self._socket.send(peer, reply.message(request))
 
-    def _status(self) -> dict[str, Any]:
-        status: dict[str, Any] = {
-            "sensors": {p.sensor: sorted(p.specs) for p in self._drivers.peers.values()},
-            "session": None,
-            "ended": self._sessions.ended,
-        }
+    def _status(self) -> Status:
+        sensors = {p.sensor: sorted(p.specs) for p in self._drivers.peers.values()}
+        status = Status(sensors, ended=self._sessions.ended)
         previous = self._sessions.previous
         if (current := self._sessions.active) is not None:
-            status |= current.describe(self._clock.monotonic_ns(), previous)
-            status["splitting"] = previous is not None or self._pending_split is not None
+            current.describe(status, self._clock.monotonic_ns(), previous)
+            status.splitting = previous is not None or self._pending_split is not None
         return status
 
-    def _start(self, values: dict[str, Any]) -> None:
+    def _start(self, plan: SessionPlan) -> None:
         if (current := self._sessions.active or self._sessions.previous) is not None:
             raise StorageError(f"{current.writer.path}: a session is being recorded already")
         self._sessions.ended = None
-        plan = SessionPlan(**values["plan"])
         self._begin(create(self._disk, plan, self._clock, self._drivers.peers.values()))
         self._drivers.hello_all()
 
@@ -221,33 +226,32 @@ class WriterService:
             known.finish_sent = False
         return self._sessions.begin(writer)
 
-    def _split(self, peer: bytes, message: Message) -> None:
+    def _split(self, peer: bytes, request: int, command: Split) -> None:
         """Begin the session that continues the open one; drivers cross the seam by and by.
 
         Asked again, since an earlier writer died over it, it is answered for the seam there is.
         """
-        asked_for = message.values.get("session")
+        asked_for = command.session
         left = self._sessions.previous
         if left is not None and (seam := left.finishing) is not None:
             if asked_for not in (None, str(left.writer.path)):
                 raise StorageError(f"{left.writer.path}: is still being split")
-            seam.peer, seam.request = peer, message.number
-            seam.live = set(message.values.get("live", seam.live))
+            seam.peer, seam.request = peer, request
+            seam.live = seam.live if command.live is None else set(command.live)
             return
         current = self._sessions.active
         if current is None or current.finishing is not None:
             raise StorageError("no session is being recorded that could be split")
-        if asked_for not in (None, str(current.writer.path)):
+        if asked_for is not None and asked_for != str(current.writer.path):
             if current.writer.previous != Path(asked_for).name:
                 raise StorageError(f"{asked_for}: is not the session that is being recorded")
-            self._reply(peer, message.number, **self._after_split(Path(asked_for)))
+            self._reply(peer, request, self._after_split(Path(asked_for)))
             return
-        plan = SessionPlan(**message.values["plan"])
-        live = set(message.values.get("live", current.writer.sensors))
+        live = set(current.writer.sensors if command.live is None else command.live)
         same = [known for known in self._drivers.peers.values() if not current.changed(known)]
         now_ns = self._clock.monotonic_ns()
-        self._pending_split = PendingSplit(current, peer, message.number, live, now_ns)
-        self._pending_split.start(self._disk, plan, self._clock, same, self._waker.wake)
+        self._pending_split = PendingSplit(current, peer, request, live, now_ns)
+        self._pending_split.start(self._disk, command.plan, self._clock, same, self._waker.wake)
 
     def _go_on(self, made: PendingSplit) -> None:
         """The next part is there: all cross to it.  Or it cannot be: all goes on as before."""
@@ -262,25 +266,27 @@ class WriterService:
             following.continue_from(current.ends(), current.last_ns)
             self._drivers.hello_all()
         elif (error := made.error) is not None:
-            self._reply(made.peer, made.request, error=str(error), exit_code=error.exit_code)
+            self._reply(made.peer, made.request, Refusal(str(error), error.exit_code))
         for peer, message in made.waiting:
             self._handle(peer, message)
 
-    def _after_split(self, left: Path, how: dict[str, Any] | None = None) -> dict[str, Any]:
-        return self._status() | {"previous": how or ending_of(left) or ending(left)}
+    def _after_split(self, left: Path, how: Ending | None = None) -> Status:
+        status = self._status()
+        status.previous = how or Ending(**(ending_of(left) or ending(left)))
+        return status
 
-    def _stop(self, peer: bytes, message: Message) -> None:
+    def _stop(self, peer: bytes, request: int, command: Stop) -> None:
         current, previous = self._sessions.active, self._sessions.previous
         if current is None:
-            self._reply(peer, message.number, **(self._sessions.ended or ending(None)))
+            self._reply(peer, request, self._sessions.ended or Ending(None))
             return
-        grace_s, live = message.values["grace_s"], set(message.values["live"])
-        deadline = self._clock.monotonic_ns() + round(grace_s * 1e9)
+        live = set(command.live)
+        deadline = self._clock.monotonic_ns() + round(command.grace_s * 1e9)
         if current.finishing is not None:
             deadline = current.finishing.deadline_ns
         if previous is not None and (seam := previous.finishing) is not None:
             seam.live &= live
-        current.finishing = Finishing(peer, message.number, live, deadline)
+        current.finishing = Finishing(peer, request, live, deadline)
         for identity, known in list(self._drivers.peers.items()):
             if not known.finish_sent:
                 self._drivers.tell_finish(identity)
@@ -317,10 +323,10 @@ class WriterService:
     def _over(self, current: ActiveSession, sealed: str | None = None) -> None:
         """The session is closed: tell the drivers, and whoever asked for its end."""
         writer = current.writer
-        how = ending(writer.path, writer.positions(), sealed, current.full)
+        how = Ending(**ending(writer.path, writer.positions(), sealed, current.full))
         asked, was_left = current.finishing, current is self._sessions.previous
         self._sessions.remove(current, how)
         self._drivers.session_over()
         if asked is not None and asked.peer is not None:
             answer = self._after_split(writer.path, how) if was_left else how
-            self._reply(asked.peer, asked.request, **answer)
+            self._reply(asked.peer, asked.request, answer)

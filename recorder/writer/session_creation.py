@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import StorageError
+from recorder.contract.messages import SessionPlan
 from recorder.formats.disk import Disk
-from recorder.session.layout import SessionPlan
 from recorder.writer.disk_policy import what_failed
 from recorder.writer.peers import Peer
 from recorder.writer.session_writer import SessionWriter

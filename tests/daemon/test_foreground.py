@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recorder.contract.errors import ConfigFaultsError, RecorderError, StorageError
+from recorder.contract.messages import AskStatus
 from recorder.daemon.foreground import Foreground
 from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.sensors import Status
@@ -224,7 +225,7 @@ def test_a_writer_that_never_comes_up_ends_the_run(bench: Bench) -> None:
     bench.children[WRITER].die()
     bench.foreground.turn(0.1)
     with pytest.raises(StorageError, match="times without an answer"):
-        bench.foreground._wait_for(bench.foreground.ask(op="status", patience_s=1e6))
+        bench.foreground._wait_for(bench.foreground.ask(AskStatus(), patience_s=1e6))
 
 
 def test_a_sealed_session_is_the_outcome(bench: Bench) -> None:

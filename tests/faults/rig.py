@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ class Rig:
 
     def start(self, root: Path, name: str = "s", **plan: Any) -> Path:
         values = SessionPlan(str(root), name, True, "version: 1\n", sync_interval_ms=20)
-        reply = self.ask(op="start", plan=asdict(values) | plan)
+        reply = self.ask(op="start", plan=values.to_wire() | plan)
         assert "error" not in reply, reply
         for sensor in self.sensors:
             sensor.sent = sensor.refused = 0

@@ -14,7 +14,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -446,6 +446,10 @@ class Plane:
 
     def ask(self, seconds: float = 30.0, **command: Any) -> dict[str, Any]:
         """Ask the writer and wait, across writers, as `Supervisor._ask` does."""
+        return self.answer_to(command, seconds)
+
+    def answer_to(self, command: dict[str, Any], seconds: float = 30.0) -> dict[str, Any]:
+        """The same, of any command."""
         self._asked += 1
         deaths = -1
         deadline_ns = self.now_ns + round(seconds * 1e9)
@@ -478,7 +482,7 @@ class Plane:
 
     def start_session(self) -> None:
         plan = self._plan()
-        reply = self.ask(op="start", plan=asdict(plan))
+        reply = self.ask(op="start", plan=plan.to_wire())
         self.session = Path(reply["session"])
         self.sessions = [self.session]
 
@@ -486,7 +490,7 @@ class Plane:
         """Go on in a new session; what the old one's end was."""
         plan = self._plan()
         reply = self.ask(
-            op="split", plan=asdict(plan), session=str(self.session), live=list(self.drivers)
+            op="split", plan=plan.to_wire(), session=str(self.session), live=list(self.drivers)
         )
         assert "previous" in reply, reply
         assert reply["previous"]["closed"] == str(self.session)

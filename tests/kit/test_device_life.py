@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +257,7 @@ def test_what_was_measured_before_a_session_is_not_in_it(make_rig: Callable[...,
 def split(make_rig: Callable[..., Rig]) -> Iterator[Callable[[Rig], dict[str, Any]]]:
     def ask(rig: Rig) -> dict[str, Any]:
         plan = SessionPlan(str(rig.root), "s", False, "")
-        return rig.ask(op="split", plan=asdict(plan), live=["fake"])
+        return rig.ask(op="split", plan=plan.to_wire(), live=["fake"])
 
     yield ask
 

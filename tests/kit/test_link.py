@@ -72,7 +72,7 @@ class Stage:
             Kind.HELLO,
             session=session,
             next=None,
-            crossing=False,
+            crossing=None,
             positions=positions,
             buffer_bytes=buffer,
             window_bytes=window,

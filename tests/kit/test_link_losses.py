@@ -38,7 +38,7 @@ class TwoStreams(Stage):
 
     def announce(self, session: dict[str, Any], **more: Any) -> None:
         whole = {"key": "s1", "start_ns": T0, "until_ns": None, "last_ns": None, **session}
-        values = {"session": whole, "next": None, "crossing": False, "positions": {}, **more}
+        values = {"session": whole, "next": None, "crossing": None, "positions": {}, **more}
         self.say(Kind.HELLO, buffer_bytes=100_000, window_bytes=10**6, **values)
 
     def enter(self, **session: Any) -> Session:

@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +128,7 @@ class Rig:
 
     def start(self, duration_s: float | None = None) -> Path:
         plan = SessionPlan(str(self.root), "s", False, "", duration_s=duration_s)
-        return Path(self.ask(op="start", plan=asdict(plan))["session"])
+        return Path(self.ask(op="start", plan=plan.to_wire())["session"])
 
     def stop(self) -> dict[str, Any]:
         reply = self.ask(op="stop", live=["fake"], grace_s=300.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def ask_split(plane: Plane) -> int:
     plane._asked += 1
     values = {
         "op": "split",
-        "plan": asdict(plane._plan()),
+        "plan": plane._plan().to_wire(),
         "session": str(plane.session),
         "live": list(plane.drivers),
     }
@@ -331,7 +331,7 @@ def test_no_session_is_begun_while_one_is_still_being_left(make_plane: Any) -> N
     assert plane.service is not None
     opened(plane).fail(OSError(errno.EIO, "Input/output error"))
     plane.run(lambda: plane.service._sessions.active is None, 5.0, "sealed")  # type: ignore[union-attr]
-    reply = plane.ask(op="start", plan=asdict(plane._plan()))
+    reply = plane.ask(op="start", plan=plane._plan().to_wire())
     assert "error" in reply
 
 
@@ -429,7 +429,7 @@ def test_another_split_is_refused_until_the_part_before_is_closed(make_plane: An
     number = ask_split(plane)
     announced(plane)
     part = opened(plane).writer.path
-    reply = plane.ask(op="split", plan=asdict(plane._plan()), session=str(part), live=["cam"])
+    reply = plane.ask(op="split", plan=plane._plan().to_wire(), session=str(part), live=["cam"])
     assert "still being split" in reply["error"]
     assert leaving(plane).finishing is not None
     assert leaving(plane).finishing.request == number  # type: ignore[union-attr]

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -251,7 +250,7 @@ def writer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
 def replies(writer: Writer) -> Sent:
     """What the writer sends, in the life of two sessions."""
     driver, stranger = b"driver", b"stranger"
-    plan = asdict(SessionPlan(".", "s", True, "version: 1\n", **PLAN | {"record_format": None}))
+    plan = SessionPlan(".", "s", True, "version: 1\n", **PLAN | {"record_format": None}).to_wire()
     join = {"sensor": "imu", "streams": [SPEC.to_wire()], "since_ns": 5}
 
     def data(epoch: int, number: int) -> Message:

@@ -9,7 +9,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ class WriterProcess:
 
     def start(self) -> Path:
         plan = SessionPlan(str(self.root), "s", True, "version: 1\n", min_free_gb=0.0)
-        return Path(self.ask(op="start", plan=asdict(plan))["session"])
+        return Path(self.ask(op="start", plan=plan.to_wire())["session"])
 
     def memory_mb(self, key: str) -> float:
         """``VmRSS``, or ``VmHWM``: the most that it ever was."""

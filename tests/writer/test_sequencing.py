@@ -107,8 +107,16 @@ def test_any_order_of_arrival_gives_each_start_in_order_without_gaps(
         (Kind.LOST, {"cause": "device", "stream": "x"}, "'stream'"),
         (Kind.LOST, {"cause": "device", "kind": "x"}, "'kind'"),
         (Kind.LOST, {"cause": "device", "count": "x"}, "'count'"),
-        (Kind.LOST, {"cause": "device", "estimate": "many"}, "estimate is 'many'"),
-        (Kind.LOST, {"cause": "device", "duration_ns": 0.5}, "duration_ns is 0.5"),
+        (
+            Kind.LOST,
+            {"cause": "device", "estimate": "many"},
+            "estimate: Expected `int | null`, got `str`",
+        ),
+        (
+            Kind.LOST,
+            {"cause": "device", "duration_ns": 0.5},
+            "duration_ns: Expected `int | null`, got `float`",
+        ),
     ],
 )
 def test_what_the_logs_could_not_take_is_refused_at_the_door(

@@ -171,7 +171,7 @@ def test_a_writer_that_cannot_go_on_says_so(root: Path, syscalls: Syscalls, tmp_
     run_folder = tmp_path / "run"
     run_folder.mkdir()
     service = WriterService(run_folder, 1_000_000, SystemClock(), PosixDisk(), path)
-    ended = service._status()["ended"]
+    ended = service._status().to_wire()["ended"]
     service.quit()
     service.run()
     assert ended["closed"] == str(path)

@@ -23,21 +23,31 @@ import queue
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from msgspec import UNSET
 
 from recorder.contract.bus import DriverSocket, Waker, tap_address
 from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
+from recorder.contract.messages import (
+    AskStatus,
+    Command,
+    PutEvent,
+    SessionPlan,
+    Split,
+    Start,
+    Status,
+    Stop,
+)
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
 from recorder.daemon.processes.progress import Progress
 from recorder.daemon.processes.sensors import ABSENT, BACKOFF_S, LOST, PRESENT, Sensor
 from recorder.daemon.processes.writer_client import Line, WriterClient, WriterRequest
 from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
-from recorder.session.layout import SessionPlan
 
 WRITER = ""  # the writer's name among the children; no sensor has it
 COMMAND_S = 60.0
@@ -174,33 +184,33 @@ class Supervisor:
         for sensor in self.sensors.values():
             if sensor.given_up or sensor.changed:
                 self.restart(sensor)
-        return self._with_plan("start", plan)
+        return self._ask_with(Start(self._completed(plan)))
 
     def split(self, plan: SessionPlan) -> WriterRequest:
         """Have the writer go on in a new part, without a sample lost or doubled at the seam."""
-        return self._with_plan("split", plan)
+        return self._ask_with(Split(self._completed(plan), live=[], session=self.session))
 
     def close(self, patience_s: float = COMMAND_S) -> WriterRequest:
         """Have the writer end the session once every driver has handed over what it holds."""
         for sensor in self.sensors.values():
             if sensor.stalled and not sensor.ended:
                 self._tell_hung(sensor, "it returns no data")
-        self._close_question = self.ask(patience_s, op="stop", live=[], grace_s=FINISH_S)
+        self._close_question = self.ask(Stop(live=[], grace_s=FINISH_S), patience_s)
         return self._close_question
 
-    def ask(self, patience_s: float = COMMAND_S, **command: Any) -> WriterRequest:
+    def ask(self, command: Command, patience_s: float = COMMAND_S) -> WriterRequest:
         """Ask the writer anything."""
         return self._questions.ask(command, patience_s)
 
     def tell(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Put an event into the open session; nothing happens where there is none."""
         if self.session is not None:
-            self.ask(op="event", event={"kind": kind, "stream": stream, "cause": cause, **more})
+            self.ask(PutEvent({"kind": kind, "stream": stream, "cause": cause, **more}))
 
     def look(self) -> None:
         """Ask the writer how it stands, unless it still owes the last answer."""
         if self._status_question is None:
-            self._status_question = self.ask(op="status", patience_s=1e6)
+            self._status_question = self.ask(AskStatus(), patience_s=1e6)
 
     def take_ended(self) -> dict[str, Any] | None:
         """How the session ended by itself (full or failed disk), once."""
@@ -268,9 +278,8 @@ class Supervisor:
         question = self._plan_question
         if question is not None and question.done:
             self._plan_question = None
-            reply = question.reply or {}
-            if reply.get("session") and "error" not in reply:
-                self._opened(reply["session"])
+            if isinstance(question.answer, Status) and question.answer.session:
+                self._opened(question.answer.session)
         question = self._close_question
         if question is not None and question.done:
             self._close_question = None
@@ -279,13 +288,16 @@ class Supervisor:
         question = self._status_question
         if question is not None and question.done:
             self._status_question = None
-            if question.reply is not None:
-                self._on_status(question.reply)
+            if isinstance(question.answer, Status) and question.reply is not None:
+                self.status = question.reply
+                self._on_status(question.answer)
 
-    def _with_plan(self, op: str, plan: SessionPlan) -> WriterRequest:
+    def _completed(self, plan: SessionPlan) -> SessionPlan:
         plan.sensors = {name: sensor.header for name, sensor in self.sensors.items()}
-        more: dict[str, Any] = {} if op == "start" else {"live": [], "session": self.session}
-        self._plan_question = self.ask(op=op, plan=asdict(plan), **more)
+        return plan
+
+    def _ask_with(self, command: Start | Split) -> WriterRequest:
+        self._plan_question = self.ask(command)
         return self._plan_question
 
     def _opened(self, session: str) -> None:
@@ -351,14 +363,13 @@ class Supervisor:
         self._add_fault(sensor.fault)
         self.tell("fault", sensor.name, "hung", detail=sensor.fault)
 
-    def _on_status(self, status: dict[str, Any]) -> None:
-        self.status = status
-        if (ended := status.get("ended")) is not None and ended.get("closed") == self.session:
+    def _on_status(self, status: Status) -> None:
+        if (ended := status.ended) is not None and ended.closed == self.session:
             if self.session is not None:
-                self._ended = ended
+                self._ended = ended.to_wire()
                 self._closed()
             return
-        current = status.get("session")
+        current = status.session
         if current is None or self._plan_question is not None or self._close_question is not None:
             return
         if self.session is None:  # begun by a writer that died before it could say so
@@ -367,7 +378,7 @@ class Supervisor:
             return
         if current != self.session:  # the part of a split that a writer did not live to tell
             self._opened(current)
-        self.streams = status.get("streams", {})
+        self.streams = {} if status.streams is UNSET else status.streams
         for sensor in self.sensors.values():
             ends = [self.streams.get(name, {}).get("ended") for name in sensor.specs]
             sensor.ended = bool(ends) and all(ends)

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from recorder.contract.clock import Clock
-from recorder.contract.errors import RecorderError, StorageError
+from recorder.contract.errors import ProtocolError, RecorderError, StorageError
+from recorder.contract.messages import Command, Reply, Split, Status, Stop, reply_of
 from recorder.contract.wire import Kind, Message
 
 ONCE = ("start",)
@@ -41,22 +44,24 @@ class WriterRequest:
     Attributes:
         op: which.
         asked_ns: CLOCK_MONOTONIC of its asking.
-        reply: what the writer answered; None before.
+        answer: what the writer answered; None before.
+        reply: the same, as plain values.
         error: why there is no answer; None where there is one, or may be.
     """
 
-    def __init__(self, number: int, command: dict[str, Any], asked_ns: int, patience_s: float):
+    def __init__(self, number: int, command: Command, asked_ns: int, patience_s: float):
         self.number = number
         self.command = command
         self.asked_ns = asked_ns
         self.deadline_ns = asked_ns + round(patience_s * 1e9)
+        self.answer: Reply | None = None
         self.reply: dict[str, Any] | None = None
         self.error: RecorderError | None = None
         self.writer: object | None = None  # the writer that it was sent to
 
     @property
     def op(self) -> str:
-        return str(self.command["op"])
+        return self.command.op
 
     @property
     def done(self) -> bool:
@@ -88,7 +93,7 @@ class WriterClient:
         self._open: dict[int, WriterRequest] = {}
         self._number = 0
 
-    def ask(self, command: dict[str, Any], patience_s: float) -> WriterRequest:
+    def ask(self, command: Command, patience_s: float) -> WriterRequest:
         """Ask; `pump` sends it and takes the answer."""
         self._number += 1
         question = WriterRequest(self._number, command, self._clock.monotonic_ns(), patience_s)
@@ -124,21 +129,24 @@ class WriterClient:
         question = self._open.get(message.number)
         if question is None:
             return
-        reply = message.values
-        if question.op == "stop" and "closed" not in reply and "error" not in reply:
+        try:
+            answer = reply_of(message)
+        except ProtocolError as error:
+            question.error = error
+            return
+        if isinstance(question.command, Stop) and isinstance(answer, Status):
             question.writer = None  # a writer that knew of no session: the next one does
             return
-        question.reply = reply
+        question.answer, question.reply = answer, message.values
 
     def _send(self, question: WriterRequest, writer: object, live: Callable[[], list[str]]) -> None:
         if question.writer is not None and question.op in ONCE:
             question.error = StorageError(f"the writer ended before it answered ({question.op})")
             return
         command = question.command
-        if "live" in command:
-            command = command | {"live": live()}
-        message = Message(Kind.COMMAND, number=question.number, values=command)
-        if self._line.send(message):
+        if isinstance(command, Split | Stop):
+            command = replace(command, live=live())
+        if self._line.send(command.message(question.number)):
             question.writer = writer
 
 

@@ -1,0 +1,466 @@
+"""The values of messages between supervisor, writer and drivers, and their checks.
+
+Both ends use these structs: the sender makes one and sends its `message`, the receiver takes one
+from a message, and everything in it has the type that is written here::
+
+    socket.send(Finish(session=key).message())
+    finish = Finish.of(message)          # ProtocolError: finish: session: is missing
+
+The order of the fields is the order of the keys on the wire (`recorder.contract.wire`).  Samples
+carry no values.  The values of a ``state`` message are a driver's own: any JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from recorder.contract.errors import ProtocolError
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Kind, Message
+
+Positions = dict[str, tuple[int, int, int]]
+"""By stream: epoch, and two message numbers of it."""
+
+_Count = Annotated[int, Meta(ge=0)]
+_Number = Annotated[int, Meta(ge=0, le=10**9)] | Annotated[float, Meta(ge=0, le=1e9)]
+_Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
+
+_T = TypeVar("_T")
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+_FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]*)`")
+
+
+def convert(values: Any, kind: type[_T], what: str) -> _T:
+    """Plain values as an object of a type.
+
+    Args:
+        values: as the wire has them.
+        kind: the type.
+        what: names the message in the error.
+
+    Raises:
+        ProtocolError: names message, field and what is wrong with it.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"{what}: {_problem(str(error))}") from None
+
+
+def _problem(text: str) -> str:
+    place = _PLACE.search(text)
+    where = "" if place is None else place[1]
+    if place is not None:
+        text = text[: place.start()]
+    if (field := _FIELD.match(text)) is not None:
+        where = f"{where}.{field[2]}".lstrip(".")
+        text = "is missing" if field[1].startswith("missing") else "there is no such field"
+    return f"{where}: {text}" if where else text
+
+
+def check_json(values: Mapping[str, Any]) -> None:
+    """Values that go into the session's logs are JSON.
+
+    Raises:
+        ValueError: they are not.
+    """
+    try:
+        json.dumps(values)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+class WireStruct(Struct, forbid_unknown_fields=True):
+    """A struct that is a mapping on the wire."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Plain values, in the order of the wire; what is in a mapping is passed on as it is."""
+        config = self.__struct_config__
+        wire: dict[str, Any] = {} if config.tag is None else {config.tag_field or "": config.tag}
+        for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
+            value = getattr(self, name)
+            if value is not UNSET:
+                wire[key] = value.to_wire() if isinstance(value, WireStruct) else value
+        return wire
+
+
+class Values(WireStruct):
+    """Values of one kind of message."""
+
+    kind: ClassVar[Kind]
+
+    def message(self, number: int = 0) -> Message:
+        """A message that carries the values."""
+        return Message(self.kind, number=number, values=self.to_wire())
+
+    @classmethod
+    def of(cls, message: Message) -> Self:
+        """The values of a message of this kind.
+
+        Raises:
+            ProtocolError: names message, field and what is wrong with it.
+        """
+        return convert(message.values, cls, str(cls.kind))
+
+
+# Drivers and the writer
+
+
+class Join(Values):
+    """A driver introduces itself.
+
+    Attributes:
+        sensor: its sensor's name.
+        streams: its streams' declarations (`StreamSpec.to_wire`).
+        since_ns: start of its process, CLOCK_MONOTONIC; 0: not known.
+    """
+
+    kind: ClassVar[Kind] = Kind.JOIN
+    sensor: str
+    streams: list[dict[str, Any]]
+    since_ns: int = 0
+
+    def specs(self) -> dict[str, StreamSpec]:
+        """The streams by name.
+
+        Raises:
+            ProtocolError: a declaration is wrong.
+        """
+        specs = {}
+        for wire in self.streams:
+            spec = StreamSpec.from_wire(wire)
+            convert(wire, StreamSpec, f"join: stream {spec.name!r}")  # the types of its fields
+            specs[spec.name] = spec
+        return specs
+
+
+class TapJoin(Values):
+    """A tap announces one stream."""
+
+    kind: ClassVar[Kind] = Kind.JOIN
+    stream: dict[str, Any]
+
+
+class AnnouncedSession(WireStruct, frozen=True):  # type: ignore[misc]  # msgspec allows it
+    """A session as the writer announces it to drivers.
+
+    Attributes:
+        key: names the session on the bus.
+        start_ns: its start, CLOCK_MONOTONIC.
+        until_ns: samples at or after this time are not wanted; None: no end is set.
+        last_ns: latest ``t_mono`` that the session, or one that it continues, already holds of
+            this sensor's streams; None: nothing of them is recorded yet.
+        seam_ns: of a session that continues another: its own start, while `start_ns` is that of
+            the first; samples from then on are wanted.
+    """
+
+    key: str
+    start_ns: int
+    until_ns: int | None
+    last_ns: int | None
+    seam_ns: int | None = None
+
+    @property
+    def begin_ns(self) -> int:
+        """Its own start, CLOCK_MONOTONIC."""
+        return self.start_ns if self.seam_ns is None else self.seam_ns
+
+    def goes_on_from(self, other: AnnouncedSession) -> bool:
+        """Whether it is the other, or a later part of the same recording."""
+        same = self.seam_ns is not None and self.start_ns == other.start_ns
+        return same or self.key == other.key
+
+
+class Hello(Values):
+    """The writer answers a driver.
+
+    Attributes:
+        session: the session that the driver is in; None where none is open.
+        next: the session that it is to cross to; None where it has, or need not.
+        crossing: key of the session that another continues and that is not closed yet: what the
+            driver holds for it is still owed to it.
+        positions: by stream: epoch, message expected next, message that is appended next.
+        buffer_bytes, window_bytes: the driver's ring, and its credit.
+    """
+
+    kind: ClassVar[Kind] = Kind.HELLO
+    session: AnnouncedSession | None
+    next: AnnouncedSession | None
+    crossing: str | None
+    positions: Positions
+    buffer_bytes: _Count
+    window_bytes: _Count
+
+
+class Ack(Values):
+    """What the writer has of a driver.
+
+    Attributes:
+        positions: by stream: epoch, message that is made durable next, message that is appended
+            next.
+    """
+
+    kind: ClassVar[Kind] = Kind.ACK
+    positions: Positions
+
+
+class Finish(Values):
+    """A session ends: the driver flushes, then sends ``end``.
+
+    Attributes:
+        session: its key.
+    """
+
+    kind: ClassVar[Kind] = Kind.FINISH
+    session: str
+
+
+class Fault(Values):
+    """The writer refuses what a peer has sent."""
+
+    kind: ClassVar[Kind] = Kind.FAULT
+    text: str = msgspec.field(name="message")
+
+
+class Lost(Values, forbid_unknown_fields=False):
+    """A driver reports a loss; further keys are its details."""
+
+    kind: ClassVar[Kind] = Kind.LOST
+    cause: str | UnsetType = UNSET
+    duration_ns: int | UnsetType | None = UNSET
+    estimate: int | UnsetType | None = UNSET
+
+
+class End(Values, forbid_unknown_fields=False):
+    """A driver ends a stream."""
+
+    kind: ClassVar[Kind] = Kind.END
+    reason: str | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
+
+
+# The supervisor and the writer
+
+
+class SensorHeader(Struct):
+    """What ``session.json`` holds of a sensor; the rate watch and the accounts go by it."""
+
+    driver: str | UnsetType = UNSET
+    source: str | UnsetType = UNSET
+    streams: list[str] | UnsetType = UNSET
+    live: bool | UnsetType = UNSET
+    min_rate: float | UnsetType | None = UNSET
+
+
+class SessionPlan(WireStruct):
+    """All that a session is made from, as the supervisor hands it to the writer.
+
+    Attributes:
+        root: folder of sessions; made where it is missing.
+        name: wanted name; ``_2``, ``_3`` is appended where it is taken.
+        exact_name: the user asked for this name: taken is an error.
+        config_text: the config file as it was, passwords masked.
+        calibration_text: the calibration file's text; None where there is none.
+        metadata: free form, from the config and the command line.
+        sensors: by sensor name: driver, source, names of streams (`SensorHeader`).
+        sync_interval_ms, min_free_gb: see the config's ``storage``.
+        duration_s: samples beyond this time are not wanted; None: no end is set.
+        record_format: streams whose data go into ``session.vrs``; None: there is no such file.
+        previous: name of the session that this one continues; None: of none.
+        play_start_mono_ns: start of the first in that row, from which played sources count;
+            None: this is the first.
+    """
+
+    root: _Text
+    name: _Text
+    exact_name: bool
+    config_text: str
+    calibration_text: str | None = None
+    metadata: dict[str, Any] = {}
+    sensors: dict[str, dict[str, Any]] = {}
+    sync_interval_ms: _Number = 200.0
+    min_free_gb: _Number = 0.0
+    duration_s: _Number | None = None
+    record_format: list[str] | None = None
+    previous: str | None = None
+    play_start_mono_ns: int | None = None
+
+
+class Command(Values, tag_field="op"):
+    """What the supervisor asks; the writer answers with a `Reply` of the same number."""
+
+    kind: ClassVar[Kind] = Kind.COMMAND
+
+    @property
+    def op(self) -> str:
+        """The command's name."""
+        return str(self.__struct_config__.tag)
+
+
+class Start(Command, tag="start"):
+    """Begin a session."""
+
+    plan: SessionPlan
+
+    def __post_init__(self) -> None:
+        check_json({"metadata": self.plan.metadata, "sensors": self.plan.sensors})
+
+
+class Split(Command, tag="split"):
+    """Go on in a new session; answered when the one before is closed.
+
+    Attributes:
+        plan: of the new session.
+        live: sensors whose drivers live; None: all that the session was planned with.
+        session: folder of the session that is split; None: of the open one.
+    """
+
+    plan: SessionPlan
+    live: list[str] | None = None
+    session: _Text | None = None
+
+    def __post_init__(self) -> None:
+        check_json({"metadata": self.plan.metadata, "sensors": self.plan.sensors})
+
+
+class Stop(Command, tag="stop"):
+    """End the session; answered when it is closed.
+
+    Attributes:
+        live: sensors whose drivers live.
+        grace_s: patience with them.
+    """
+
+    live: list[str]
+    grace_s: Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class PutEvent(Command, tag="event"):
+    """Put an event of now into the session.
+
+    Attributes:
+        event: ``kind``, ``stream`` and ``cause``, which are text; further keys are its details.
+    """
+
+    event: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.event.get("kind"), str):
+            raise ValueError("event.kind: is missing, or not a text")
+        for key in ("stream", "cause"):
+            if not isinstance(self.event.get(key, ""), str):
+                raise ValueError(f"event.{key}: is not a text")
+        if taken := {"t_ns", "self"} & self.event.keys():
+            raise ValueError(f"event.{min(taken)}: is not for a detail")
+        check_json(self.event)
+
+
+class AskStatus(Command, tag="status"):
+    """Ask how the writer is doing."""
+
+
+class Quit(Command, tag="quit"):
+    """End the writer; an open session stays as the journal has it."""
+
+
+_COMMANDS: dict[str, type[Command]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (Start, Split, Stop, PutEvent, AskStatus, Quit)
+}
+
+
+def command_of(message: Message) -> Command:
+    """The command in a message.
+
+    Raises:
+        ProtocolError: there is no such command, or a field of it is wrong.
+    """
+    op = message.values.get("op")
+    kind = _COMMANDS.get(op) if isinstance(op, str) else None
+    if kind is None:
+        raise ProtocolError(f"no command {op!r}")
+    command = convert(message.values, kind, f"{op} command")
+    if isinstance(command, Start | Split):
+        for sensor, header in command.plan.sensors.items():
+            convert(header, SensorHeader, f"{op} command: plan.sensors.{sensor}")
+    return command
+
+
+class Reply(Values):
+    """What the writer answers to a command."""
+
+    kind: ClassVar[Kind] = Kind.STATUS
+
+
+class Refusal(Reply):
+    """The command was not carried out.
+
+    Attributes:
+        error: why not.
+        exit_code: of the error (`recorder.contract.errors`).
+    """
+
+    error: str
+    exit_code: int
+
+
+class Ending(Reply):
+    """How a session ended.
+
+    Attributes:
+        closed: its folder; None where there was no session.
+        streams: positions by stream, with samples, bytes and losses.
+        sealed: why the disk failed; None where it did not.
+        full: why the session ended before its time: the disk's floor; None where not.
+    """
+
+    closed: str | None
+    streams: dict[str, dict[str, Any]] = {}
+    sealed: str | None = None
+    full: str | None = None
+
+
+class Status(Reply):
+    """How the writer is doing; most of it is there only while a session is recorded.
+
+    Attributes:
+        sensors: by sensor that has joined, names of its streams.
+        session: folder of the open session; None where none is.
+        ended: how the session before ended; None where there was none, or another was begun.
+        start_mono_ns: start of the open session.
+        streams: as in `Ending`, of the open session.
+        oldest_uncommitted_s: age of what waits longest to be durable.
+        commits, commit_s, commit_last_s, commit_max_s: count of commits, and their durations.
+        splitting: a session that it continues is not closed yet, or one that continues it is made.
+        previous: how the session that was split ended; in the answer to a `Split` only.
+    """
+
+    sensors: dict[str, list[str]] = {}
+    session: str | None = None
+    ended: Ending | None = None
+    start_mono_ns: int | UnsetType = UNSET
+    streams: dict[str, dict[str, Any]] | UnsetType = UNSET
+    oldest_uncommitted_s: float | UnsetType = UNSET
+    commits: int | UnsetType = UNSET
+    commit_s: float | UnsetType = UNSET
+    commit_last_s: float | UnsetType = UNSET
+    commit_max_s: float | UnsetType = UNSET
+    splitting: bool | UnsetType = UNSET
+    previous: Ending | UnsetType = UNSET
+
+
+def reply_of(message: Message) -> Reply:
+    """The writer's answer in a message.
+
+    Raises:
+        ProtocolError: names the field that is wrong.
+    """
+    values = message.values
+    kind = Refusal if "error" in values else Ending if "closed" in values else Status
+    return convert(values, kind, f"{kind.__name__.lower()} reply")
