@@ -12,10 +12,7 @@ carry no values.  The values of a ``state`` message are a driver's own: any JSON
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -23,6 +20,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
+from recorder.contract.wire_struct import WireStruct, check_json, convert
 
 Positions = dict[str, tuple[int, int, int]]
 """By stream: epoch, and two message numbers of it."""
@@ -30,64 +28,6 @@ Positions = dict[str, tuple[int, int, int]]
 _Count = Annotated[int, Meta(ge=0)]
 _Number = Annotated[int, Meta(ge=0, le=10**9)] | Annotated[float, Meta(ge=0, le=1e9)]
 _Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
-
-_T = TypeVar("_T")
-_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
-_FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]*)`")
-
-
-def convert(values: Any, kind: type[_T], what: str) -> _T:
-    """Plain values as an object of a type.
-
-    Args:
-        values: as the wire has them.
-        kind: the type.
-        what: names the message in the error.
-
-    Raises:
-        ProtocolError: names message, field and what is wrong with it.
-    """
-    try:
-        return msgspec.convert(values, kind)
-    except msgspec.ValidationError as error:
-        raise ProtocolError(f"{what}: {_problem(str(error))}") from None
-
-
-def _problem(text: str) -> str:
-    place = _PLACE.search(text)
-    where = "" if place is None else place[1]
-    if place is not None:
-        text = text[: place.start()]
-    if (field := _FIELD.match(text)) is not None:
-        where = f"{where}.{field[2]}".lstrip(".")
-        text = "is missing" if field[1].startswith("missing") else "there is no such field"
-    return f"{where}: {text}" if where else text
-
-
-def check_json(values: Mapping[str, Any]) -> None:
-    """Values that go into the session's logs are JSON.
-
-    Raises:
-        ValueError: they are not.
-    """
-    try:
-        json.dumps(values)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(str(error)) from None
-
-
-class WireStruct(Struct, forbid_unknown_fields=True):
-    """A struct that is a mapping on the wire."""
-
-    def to_wire(self) -> dict[str, Any]:
-        """Plain values, in the order of the wire; what is in a mapping is passed on as it is."""
-        config = self.__struct_config__
-        wire: dict[str, Any] = {} if config.tag is None else {config.tag_field or "": config.tag}
-        for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
-            value = getattr(self, name)
-            if value is not UNSET:
-                wire[key] = value.to_wire() if isinstance(value, WireStruct) else value
-        return wire
 
 
 class Values(WireStruct):
@@ -202,8 +142,7 @@ class Ack(Values):
     """What the writer has of a driver.
 
     Attributes:
-        positions: by stream: epoch, message that is made durable next, message that is appended
-            next.
+        positions: by stream: epoch, and which message becomes durable, is appended, next.
     """
 
     kind: ClassVar[Kind] = Kind.ACK
@@ -211,11 +150,7 @@ class Ack(Values):
 
 
 class Finish(Values):
-    """A session ends: the driver flushes, then sends ``end``.
-
-    Attributes:
-        session: its key.
-    """
+    """The session of a key ends: the driver flushes, then sends ``end``."""
 
     kind: ClassVar[Kind] = Kind.FINISH
     session: str
@@ -303,8 +238,8 @@ class Command(Values, tag_field="op"):
         return str(self.__struct_config__.tag)
 
 
-class Start(Command, tag="start"):
-    """Begin a session."""
+class Planned(Command):
+    """A command with the plan of a session."""
 
     plan: SessionPlan
 
@@ -312,7 +247,11 @@ class Start(Command, tag="start"):
         check_json({"metadata": self.plan.metadata, "sensors": self.plan.sensors})
 
 
-class Split(Command, tag="split"):
+class Start(Planned, tag="start"):
+    """Begin a session."""
+
+
+class Split(Planned, tag="split"):
     """Go on in a new session; answered when the one before is closed.
 
     Attributes:
@@ -321,12 +260,8 @@ class Split(Command, tag="split"):
         session: folder of the session that is split; None: of the open one.
     """
 
-    plan: SessionPlan
     live: list[str] | None = None
     session: _Text | None = None
-
-    def __post_init__(self) -> None:
-        check_json({"metadata": self.plan.metadata, "sensors": self.plan.sensors})
 
 
 class Stop(Command, tag="stop"):
@@ -386,7 +321,7 @@ def command_of(message: Message) -> Command:
     if kind is None:
         raise ProtocolError(f"no command {op!r}")
     command = convert(message.values, kind, f"{op} command")
-    if isinstance(command, Start | Split):
+    if isinstance(command, Planned):
         for sensor, header in command.plan.sensors.items():
             convert(header, SensorHeader, f"{op} command: plan.sensors.{sensor}")
     return command
@@ -399,12 +334,7 @@ class Reply(Values):
 
 
 class Refusal(Reply):
-    """The command was not carried out.
-
-    Attributes:
-        error: why not.
-        exit_code: of the error (`recorder.contract.errors`).
-    """
+    """The command was not carried out; `exit_code` is of the error."""
 
     error: str
     exit_code: int

@@ -174,8 +174,11 @@ class ActiveSession:
         for thread in self._threads:
             thread.start()
 
-    def take(self, peer: Peer, identity: bytes, message: Message) -> Verdict:
+    def take(self, peer: Peer, identity: bytes, message: Message) -> bool:
         """Accept the expected message of a stream, and have it appended.
+
+        Returns:
+            Whether messages before it are missing, and the driver has to go back.
 
         Raises:
             ProtocolError: as `Position.judge` does.
@@ -183,10 +186,10 @@ class ActiveSession:
         stream = message.stream
         position = self.positions.get(stream)
         if position is None:
-            return Verdict.DUPLICATE  # its driver has changed it, and declares it anew
+            return False  # its driver has changed it, and declares it anew
         verdict = position.judge(message)
         if verdict is not Verdict.ACCEPT:
-            return verdict
+            return verdict is Verdict.HOLE
         lost_before = False
         if stream in self.due:
             self.due.discard(stream)
@@ -198,7 +201,7 @@ class ActiveSession:
         if self._waiting[0] != begun:
             self._waiting = (begun, self._clock.monotonic_ns())
         self.inbox.put((peer, identity, message, lost_before))
-        return verdict
+        return False
 
     def declare(self, known: Peer) -> None:
         """Take a driver's streams, as `SessionWriter.declare` does."""

@@ -11,8 +11,9 @@ from enum import Enum
 from typing import Any
 
 from recorder.contract.errors import ProtocolError
-from recorder.contract.messages import End, Lost, check_json, convert
+from recorder.contract.messages import End, Lost
 from recorder.contract.wire import Kind, Message
+from recorder.contract.wire_struct import check_json, convert
 
 _OF_EVENTS = frozenset(
     ("kind", "t_ns", "type", "stream", "first_seq", "last_seq", "count", "epoch", "merged")

@@ -37,7 +37,7 @@ from recorder.writer.open_sessions import OpenSessions
 from recorder.writer.peers import Peer
 from recorder.writer.pending_split import PendingSplit
 from recorder.writer.receive_batching import REST_S, ReceiveBatching
-from recorder.writer.sequencing import Verdict, check_report
+from recorder.writer.sequencing import check_report
 from recorder.writer.session_creation import create
 from recorder.writer.session_writer import SessionWriter
 
@@ -69,6 +69,7 @@ class WriterService:
         self._disk = disk
         self._sessions = OpenSessions(disk, clock, buffer_bytes, self._waker.wake)
         self._drivers = Drivers(self._socket, self._sessions, buffer_bytes)
+        self._peers = self._drivers.peers  # looked up for every message
         self._pending_split: PendingSplit | None = None  # will continue the open session
         self._quit = False
         self._batching = ReceiveBatching(clock)
@@ -137,7 +138,7 @@ class WriterService:
                     self._join(peer, message)
                 case Kind.COMMAND:
                     self._command(peer, message)
-                case _ if peer not in self._drivers.peers:
+                case _ if peer not in self._peers:
                     self._drivers.ask_who(peer, again=message.kind is Kind.PING)
                 case Kind.PING:
                     self._drivers.answer_ping(peer)
@@ -157,7 +158,7 @@ class WriterService:
         self._drivers.join(peer, known)
 
     def _take(self, peer: bytes, message: Message) -> None:
-        known = self._drivers.peers[peer]
+        known = self._peers[peer]
         current = self._sessions.of(known)
         if current is None or message.session not in ("", current.writer.key) or current.closer:
             return  # what a driver has sent again for a session that is over
@@ -168,10 +169,9 @@ class WriterService:
             check_data(message, spec)
         else:
             check_report(message)
-        verdict = current.take(known, peer, message)
-        if verdict is Verdict.HOLE:
+        if current.take(known, peer, message):
             self._drivers.hello(peer)
-        elif message.kind is Kind.END and current is self._sessions.previous:
+        elif current is self._sessions.previous and message.kind is Kind.END:
             self._drivers.cross(peer, current)
 
     # Commands
@@ -206,7 +206,7 @@ class WriterService:
         self._socket.send(peer, reply.message(request))
 
     def _status(self) -> Status:
-        sensors = {p.sensor: sorted(p.specs) for p in self._drivers.peers.values()}
+        sensors = {p.sensor: sorted(p.specs) for p in self._peers.values()}
         status = Status(sensors, ended=self._sessions.ended)
         previous = self._sessions.previous
         if (current := self._sessions.active) is not None:
@@ -218,11 +218,11 @@ class WriterService:
         if (current := self._sessions.active or self._sessions.previous) is not None:
             raise StorageError(f"{current.writer.path}: a session is being recorded already")
         self._sessions.ended = None
-        self._begin(create(self._disk, plan, self._clock, self._drivers.peers.values()))
+        self._begin(create(self._disk, plan, self._clock, self._peers.values()))
         self._drivers.hello_all()
 
     def _begin(self, writer: SessionWriter) -> ActiveSession:
-        for known in self._drivers.peers.values():
+        for known in self._peers.values():
             known.finish_sent = False
         return self._sessions.begin(writer)
 
@@ -248,7 +248,7 @@ class WriterService:
             self._reply(peer, request, self._after_split(Path(asked_for)))
             return
         live = set(current.writer.sensors if command.live is None else command.live)
-        same = [known for known in self._drivers.peers.values() if not current.changed(known)]
+        same = [known for known in self._peers.values() if not current.changed(known)]
         now_ns = self._clock.monotonic_ns()
         self._pending_split = PendingSplit(current, peer, request, live, now_ns)
         self._pending_split.start(self._disk, command.plan, self._clock, same, self._waker.wake)
@@ -260,7 +260,7 @@ class WriterService:
             self._sessions.leave(current, made.peer, made.request, made.live)
             self._drivers.leave(current)
             following = self._begin(made.writer)
-            for known in self._drivers.peers.values():
+            for known in self._peers.values():
                 if not current.changed(known):
                     following.declare(known)  # who has joined since it was asked for
             following.continue_from(current.ends(), current.last_ns)
@@ -287,7 +287,7 @@ class WriterService:
         if previous is not None and (seam := previous.finishing) is not None:
             seam.live &= live
         current.finishing = Finishing(peer, request, live, deadline)
-        for identity, known in list(self._drivers.peers.items()):
+        for identity, known in list(self._peers.items()):
             if not known.finish_sent:
                 self._drivers.tell_finish(identity)
 
@@ -296,10 +296,10 @@ class WriterService:
     def _end_full(self, current: ActiveSession, why: str) -> None:
         """The disk's floor is reached: the session ends as if it had been told to."""
         current.writer.event(DISK, cause="floor", detail=why)
-        live = {known.sensor for known in self._drivers.peers.values()}
+        live = {known.sensor for known in self._peers.values()}
         deadline = self._clock.monotonic_ns() + _FULL_GRACE_NS
         current.finishing = Finishing(None, 0, live, deadline)
-        for identity in self._drivers.peers:
+        for identity in self._peers:
             self._drivers.tell_finish(identity)
 
     def _finish(self, current: ActiveSession) -> None:
@@ -308,7 +308,7 @@ class WriterService:
         if current.closed and current.failure is None:
             self._drivers.acknowledge_all()
             self._over(current)
-        elif current.closer is None and current.is_over(self._drivers.peers.values(), now_ns):
+        elif current.closer is None and current.is_over(self._peers.values(), now_ns):
             current.begin_close()
 
     def _seal(self, current: ActiveSession) -> None:

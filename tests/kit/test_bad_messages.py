@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from recorder.contract.clock import ManualClock
 from recorder.contract.errors import ProtocolError
-from recorder.contract.messages import Ack, Finish, Hello, Join, command_of, reply_of
+from recorder.contract.messages import Ack, AskStatus, Finish, Hello, Join, command_of, reply_of
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
+from recorder.daemon.processes.writer_client import WriterClient
 from tests.kit.simulation import Plane
 from tests.kit.test_dataplane import CAMERA, assert_nothing_lost, begin
 
@@ -138,6 +141,19 @@ def test_a_bad_message_of_the_writer_is_refused(kind: Any, values: Any, text: st
 def test_a_bad_answer_of_the_writer_is_refused(values: dict[str, Any], text: str) -> None:
     with pytest.raises(ProtocolError, match=re.escape(text)):
         reply_of(Message(Kind.STATUS, values=values))
+
+
+def test_a_bad_answer_is_the_error_of_its_question() -> None:
+    answers = [Message(Kind.STATUS, number=1, values={"session": 5})]
+    line: Any = SimpleNamespace(
+        receive=lambda: answers.pop() if answers else None, send=lambda message: True
+    )
+    client = WriterClient(line, ManualClock())
+    question = client.ask(AskStatus(), 5.0)
+    assert client.pump(object(), list)
+    assert question.done and question.answer is question.reply is None
+    with pytest.raises(ProtocolError, match="status reply: session: Expected"):
+        question.value()
 
 
 def test_a_command_comes_out_as_it_went_in() -> None:

@@ -1,0 +1,71 @@
+"""Structs to plain values and back, with one error for values that are wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from recorder.contract.errors import ProtocolError
+
+_T = TypeVar("_T")
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+_FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]*)`")
+
+
+def convert(values: Any, kind: type[_T], what: str) -> _T:
+    """Plain values as an object of a type.
+
+    Args:
+        values: as the wire has them.
+        kind: the type.
+        what: names the message in the error.
+
+    Raises:
+        ProtocolError: names message, field and what is wrong with it.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"{what}: {_problem(str(error))}") from None
+
+
+def _problem(text: str) -> str:
+    place = _PLACE.search(text)
+    where = "" if place is None else place[1]
+    if place is not None:
+        text = text[: place.start()]
+    if (field := _FIELD.match(text)) is not None:
+        where = f"{where}.{field[2]}".lstrip(".")
+        text = "is missing" if field[1].startswith("missing") else "there is no such field"
+    return f"{where}: {text}" if where else text
+
+
+def check_json(values: Mapping[str, Any]) -> None:
+    """Values that go into the session's logs are JSON.
+
+    Raises:
+        ValueError: they are not.
+    """
+    try:
+        json.dumps(values)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+class WireStruct(Struct, forbid_unknown_fields=True):
+    """A struct that is a mapping on the wire."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Plain values, in the order of the wire; what is in a mapping is passed on as it is."""
+        config = self.__struct_config__
+        wire: dict[str, Any] = {} if config.tag is None else {config.tag_field or "": config.tag}
+        for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
+            value = getattr(self, name)
+            if value is not UNSET:
+                wire[key] = value.to_wire() if isinstance(value, WireStruct) else value
+        return wire
