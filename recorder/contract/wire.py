@@ -15,7 +15,7 @@ n     count of samples (``data``, ``lost``; None in ``lost`` where nobody can co
 t     ``t_mono`` in ns, int64 little-endian [n] (``data``); one int elsewhere
 d     ``t_dev`` in ns, int64 little-endian [n]; absent without a device clock
 z     one u4 little-endian array [n] of encoded sizes per variable-length channel, in order
-v     the kind's further values, a mapping
+v     the kind's further values, a mapping (`recorder.contract.messages`)
 b     key of the session that it belongs to (first message of a stream in a session)
 ====  =======================================================================================
 

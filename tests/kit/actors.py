@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
@@ -114,6 +115,11 @@ class SimDisk(PosixDisk):
     def __init__(self, pause: Callable[[], None]) -> None:
         self._pause = pause
         self.files: list[Any] = []
+        self._scratches: list[Any] = []
+
+    def scratch(self, path: Path) -> Any:
+        self._scratches.append(super().scratch(path))
+        return self._scratches[-1]
 
     def create(self, path: Path) -> AppendFile:
         return self._track(super().create(path))
@@ -138,3 +144,7 @@ class SimDisk(PosixDisk):
                     os.close(fd)
             file._fd = file._patch_fd = -1
         self.files.clear()
+        for scratch in self._scratches:
+            with contextlib.suppress(OSError):  # closed by the session that was closed
+                scratch.close()
+        self._scratches.clear()

@@ -151,7 +151,7 @@ def test_a_bad_answer_is_the_error_of_its_question() -> None:
     client = WriterClient(line, ManualClock())
     question = client.ask(AskStatus(), 5.0)
     assert client.pump(object(), list)
-    assert question.done and question.answer is question.reply is None
+    assert question.done and question.answer is None and question.reply is None
     with pytest.raises(ProtocolError, match="status reply: session: Expected"):
         question.value()
 
