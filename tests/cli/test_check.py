@@ -203,6 +203,25 @@ def test_what_control_needs_is_told_before_the_daemon_needs_it(
     assert check(tmp_path, CONFIG + "control: {tcp: '127.0.0.1:5557'}\n")[0] == 2
 
 
+def test_a_daemon_that_accepts_nobody_is_waited_for_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+    connect = socket.socket.connect
+
+    def noted(self: socket.socket, address: Any) -> None:
+        waits.append(self.gettimeout())
+        connect(self, address)
+
+    path = tmp_path / "c.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        monkeypatch.setattr(socket.socket, "connect", noted)
+        assert socket_warning(path) is None
+    assert waits == [1.0]
+
+
 def test_a_control_socket_that_cannot_be_used_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,6 +154,13 @@ def test_every_verb_declares_its_arguments() -> None:
         assert callable(load_verb(name).run)
 
 
+def test_no_finalize_is_a_switch() -> None:
+    parse = build_parser("run").parse_args
+    assert parse(["run", "rig.yaml"]).no_finalize is False
+    args = parse(["run", "--no-finalize", "rig.yaml"])
+    assert args.no_finalize is True and args.config == Path("rig.yaml")
+
+
 def recorder_process(*arguments: str, stdout: int) -> subprocess.Popen[bytes]:
     code = "import sys; from recorder.cli import main; sys.exit(main())"
     return subprocess.Popen(

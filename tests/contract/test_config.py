@@ -458,6 +458,31 @@ control: {curve_keys: gone}
     assert caught.value.exit_code == 2
 
 
+def test_a_mapping_where_none_belongs_hides_no_other_fault(rig: Path) -> None:
+    text = """\
+version: 1
+sensors:
+  cam:
+    driver: camera
+    source: "sim:"
+    width: {pixels: 640}
+    min_rate: -1
+    lens: {n: {one: 1}}
+storage:
+  buffer_mb: {gb: 1}
+  sync_interval_ms: {s: 1}
+"""
+    with pytest.raises(ConfigFaultsError) as caught:
+        load(rig, text)
+    assert [(error.line, error.key) for error in caught.value.errors] == [
+        (6, "sensors.cam.width"),
+        (7, "sensors.cam.min_rate"),
+        (8, "sensors.cam.lens.n"),
+        (10, "storage.buffer_mb"),
+        (11, "storage.sync_interval_ms"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("stream", "known"),
     [

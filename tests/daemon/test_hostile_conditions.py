@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,44 @@ def test_a_daemon_that_stood_still_blames_nobody(rig: Vehicle) -> None:
     rig.run(20)
     assert rig.children[WRITER] is writer
     assert [s.starts for s in rig.running.supervisor.sensors.values()] == [1, 1]
+
+
+def test_a_daemon_that_stood_still_gives_its_writer_five_seconds(rig: Vehicle) -> None:
+    rig.ask("start")
+    rig.run(1)
+    writer = rig.children[WRITER]
+    rig.writer.mute = True
+    rig.run(1)
+    rig.clock.advance(1000.0)
+    rig.run(4.5)
+    assert rig.children[WRITER] is writer and writer.alive
+    rig.run(1.5)
+    assert not writer.alive or rig.children[WRITER] is not writer
+
+
+def test_a_daemon_that_stood_still_for_seven_seconds_blames_nobody(rig: Vehicle) -> None:
+    rig.ask("start")
+    rig.run(1)
+    rig.writer.mute = True
+    rig.run(115)
+    writer = rig.children[WRITER]
+    rig.clock.advance(7.0)  # the daemon stood still: what was said is still to be heard
+    rig.run(1)
+    assert rig.children[WRITER] is writer and writer.alive
+    rig.run(6)
+    assert not writer.alive or rig.children[WRITER] is not writer
+
+
+def test_shutting_down_ends_every_process_that_does_not_end_by_itself(rig: Vehicle) -> None:
+    rig.ask("start")
+    rig.run(1)
+    graces: dict[str, float] = {}
+    for name, child in rig.children.items():
+        child.process.terminate = lambda: None  # as one that ignores SIGTERM
+        child.end = partial(graces.__setitem__, name)  # type: ignore[method-assign]
+    rig.running.supervisor.shutdown()
+    assert graces.keys() == {"cam", "lidar", WRITER}
+    assert all(0 <= grace_s <= 10 for grace_s in graces.values())
 
 
 # The desired state.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -12,7 +13,7 @@ import pytest
 
 from recorder.contract.clock import ManualClock, SignalEvent
 from recorder.contract.config.settings import RetentionSettings
-from recorder.contract.errors import SessionError, UsageError
+from recorder.contract.errors import SessionError, StorageError, UsageError
 from recorder.daemon.postprocessing.finalizing import Chore, Finalizing
 from recorder.daemon.postprocessing.pending import finalize_pending
 from recorder.daemon.postprocessing.retention import Candidate, choose, delete, keep, sweep
@@ -264,6 +265,30 @@ def test_a_session_that_somebody_reads_stays(tmp_path: Path) -> None:
     assert delete(path) is False and path.exists()
     os.close(fd)
     assert delete(path) is True and not path.exists()
+
+
+def test_a_session_that_cannot_be_deleted_is_told_and_the_next_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (session(tmp_path, name, config=NONE) / "_recorder/checksums.csv").touch()
+    rename = Path.rename
+
+    def refused(self: Path, target: Path) -> Path:
+        if self.name == "a":
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(StorageError, match="a: cannot be deleted: Operation not permitted"):
+        delete(tmp_path / "a")
+    lines, everything = Said(), RetentionSettings(gb=0.0, days=None)
+    gone = sweep(tmp_path, everything, 2 * 10**18, None, lambda path: False, lines.say)
+    assert gone == ["b"] and not (tmp_path / "b").exists() and (tmp_path / "a").exists()
+    (fault,) = [line for line, level in lines.levels.items() if level == "error"]
+    assert "cannot be deleted" in fault
+    monkeypatch.undo()
+    assert delete(tmp_path / "a"), "its lock was let go of"
 
 
 def test_keeping_is_of_sessions_only_and_told_once(tmp_path: Path) -> None:

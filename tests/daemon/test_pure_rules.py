@@ -28,7 +28,10 @@ from recorder.daemon.processes.rates import Floor, RateWatch, floor_of
 from recorder.daemon.processes.sensors import DEATHS_WINDOW_NS, MOST_DEATHS, Sensor
 from recorder.daemon.recording.desired_state import DesiredStateFile
 from recorder.daemon.recording.parts import free_name, is_taken, next_part, part_name
+from recorder.daemon.recording.plans import Planner
 from recorder.daemon.recording.state_machine import DesiredState
+from tests.contract.configs import load
+from tests.daemon.fakes import CONFIG
 
 S = 1_000_000_000
 NAMES = from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True)
@@ -279,3 +282,46 @@ def test_the_status_line_names_faults_only_where_there_are_some(
     assert status.line(daemon) == "recording drive; 1 fault: lidar absent"
     faults.append({"about": "disk", "kind": "stalled", "message": "nothing committed"})
     assert status.line(daemon) == "recording drive; 2 faults: lidar absent, disk stalled"
+
+
+def test_what_a_stream_was_in_one_session_is_forgotten_in_the_next() -> None:
+    reported: list[tuple[str, str]] = []
+
+    def say(text: str, /, level: str = "info", **fields: Any) -> None:
+        pass
+
+    def tell(kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        reported.append((stream, cause))
+
+    sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0))
+    sensor.specs = {"imu": spec()}
+    progress = Progress(say, tell)
+    account = {"lost": {}, "unknown_losses": 0, "ended": None}
+    for step in range(40):  # 10 s of 10 Hz
+        count = step * 10 // 4
+        progress.update(step * S // 4, [sensor], {"imu": account | {"samples": count}}, 0.0)
+    assert reported == [("imu", "low")] and progress.rates.broken == ["imu"]
+    progress.reset()
+    assert progress.rates.broken == [] and progress.rates.rate_hz("imu") is None
+    # The next session begins a minute later, with as many samples as the last one ended with.
+    for step in range(40):
+        count = 100 + step * 100 // 4
+        now_ns = 60 * S + step * S // 4
+        progress.update(now_ns, [sensor], {"imu": account | {"samples": count}}, 0.0)
+    assert reported == [("imu", "low")]
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("record_format: {streams: [lidar]}\n", ["lidar"]),
+        ("record_format: {enabled: true, streams: []}\n", []),
+        ("record_format: {enabled: false, streams: [lidar]}\n", None),
+    ],
+)
+def test_session_vrs_is_asked_for_where_the_config_has_it(
+    tmp_path: Path, section: str, expected: list[str] | None
+) -> None:
+    planner = Planner(load(tmp_path, CONFIG + section), lambda: 0)
+    _, plan = planner.plan(DesiredState())
+    assert plan.record_format == expected

@@ -14,7 +14,7 @@ import pytest
 from recorder.contract.clock import ManualClock
 from recorder.contract.errors import SessionError
 from recorder.formats.digests import Announcement, Leaf
-from recorder.formats.disk import PosixDisk
+from recorder.formats.disk import PosixDisk, Scratch
 from recorder.session import journal_frames
 from recorder.session.journal import JournalWriter, read_journal, walk_journal
 from recorder.session.validation import validate
@@ -372,3 +372,32 @@ def test_files_that_are_taken_away_are_a_fault_at_the_next_commit(
     assert what in str(failed.value)
     assert drive.writer.durable == durable
     drive.writer.abandon()
+
+
+class CountingDisk(PosixDisk):
+    """Counts what is written to scratch files."""
+
+    writes = 0
+
+    def scratch(self, path: Path) -> Scratch:
+        made = super().scratch(path)
+        write = made.write
+
+        def counted(offset: int, data: bytes) -> None:
+            self.writes += 1
+            write(offset, data)
+
+        made.write = counted  # type: ignore[method-assign]
+        return made
+
+
+def test_a_commit_writes_the_digests_of_all_its_files_at_once(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    drive = Drive(tmp_path, disk)
+    drive.second()
+    drive.send("lidar", 2)
+    drive.send("camera", 3)
+    before = disk.writes
+    drive.commit()
+    assert disk.writes == before + 1
+    drive.close()
