@@ -129,7 +129,6 @@ class MinDelayClock:
         """Use a message for the mapping without returning its time."""
         if self._origin is None:
             self._origin = t_device_ns, arrival_ns - t_device_ns
-            self._low, self._bucket = _Point(0.0, 0.0), 0
             return
         x = float(t_device_ns - self._origin[0])
         y = float(arrival_ns - t_device_ns - self._origin[1])

@@ -312,3 +312,16 @@ def test_a_menu_has_the_items_between_its_bounds() -> None:
 
     (control,) = list_controls(ioctl).values()
     assert control.menu == {n: f"item {n}" for n in (1, 2, 4)}
+
+
+@pytest.mark.parametrize("next_id", [7, 3])
+def test_a_list_of_controls_that_goes_back_is_at_its_end(next_id: int) -> None:
+    asked: list[int] = []
+
+    def ioctl(request: int, argument: Any) -> None:
+        asked.append(argument.id & ~abi.CTRL_NEXT)
+        argument.id = next_id if len(asked) > 1 else 7
+        argument.type, argument.name = abi.TYPE_INTEGER, f"control {len(asked)}".encode()
+
+    assert list(list_controls(ioctl)) == ["control_1"]
+    assert asked == [0, 7]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from drivers._devices.ouster import Wanted, clock_state, firmware_version
+from drivers._devices.ouster import OusterHttp, Wanted, Watch, clock_state, firmware_version
 from drivers._protocols.ouster_frames import channel_specs
+from recorder.contract.errors import DeviceError
 
 HERE = "10.0.0.1"
 
@@ -134,3 +140,78 @@ def test_what_a_channel_holds_is_in_its_description(near_ir: bool) -> None:
             "device time of each column; 0 where the column is missing",
         ),
     ]  # fmt: skip
+
+
+@contextmanager
+def served(chunks: int) -> Iterator[str]:
+    """A host that answers any request with so many chunks of a MiB."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 5  # a client that has given up may leave its connection open
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            try:
+                for _ in range(chunks):
+                    self.wfile.write(bytes([32]) * (1 << 20))
+                self.wfile.write(b"{}")
+            except OSError:  # the client has heard enough
+                pass
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_an_answer_without_end_is_given_up() -> None:
+    with served(chunks=1) as host:
+        assert OusterHttp(host, timeout_s=20.0).sensor_info() == {}
+    no_end = pytest.raises(DeviceError, match="sensor_info: the answer has no end")
+    with served(chunks=20) as host, no_end:
+        OusterHttp(host, timeout_s=20.0).sensor_info()
+
+
+class Sensor(OusterHttp):
+    """Answers at once."""
+
+    def __init__(self) -> None:
+        super().__init__(HERE)
+
+    def clock(self) -> dict[str, Any]:
+        return {"timestamp_mode": "TIME_FROM_INTERNAL_OSC"}
+
+    def alerts(self) -> list[Any]:
+        return [{"id": "0x01"}]
+
+
+def news_of(watch: Watch, patience_s: float) -> list[str]:
+    """Kinds of what comes first, and within that time."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if news := watch.news():
+            return [one.kind for one in news]
+        time.sleep(0.01)
+    return []
+
+
+def test_a_question_does_not_wait_until_the_clock_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("drivers._devices.ouster._CLOCK_S", 3600.0)
+    watch = Watch(Sensor())
+    try:
+        assert news_of(watch, 20.0) == ["clock"]
+        time.sleep(0.1)  # it waits by now
+        watch.ask("alerts")
+        assert news_of(watch, 20.0) == ["alerts"]
+    finally:
+        watch.close()

@@ -58,6 +58,17 @@ def test_clocks_that_were_read_with_a_pause_in_between_are_read_again(
     assert udp._monotonic_offset_ns() == 0 and next(readings, None) is None
 
 
+@pytest.mark.parametrize(("took_ns", "again"), [(20_000, False), (20_001, True), (30_000, True)])
+def test_readings_of_the_clocks_that_took_longer_than_20_us_are_not_taken(
+    monkeypatch: pytest.MonkeyPatch, took_ns: int, again: bool
+) -> None:
+    slow, quick = [1000, 400, 1000 + took_ns], [500_000, 100_400, 500_800]
+    readings = iter(slow + quick)
+    clocks = SimpleNamespace(monotonic_ns=lambda: next(readings), time_ns=lambda: next(readings))
+    monkeypatch.setattr(udp, "time", clocks)
+    assert udp._monotonic_offset_ns() == (400_000 if again else 600 + took_ns // 2)
+
+
 def test_clocks_that_are_never_read_at_once_have_their_best_reading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -75,6 +86,15 @@ def test_batches_say_when_there_is_more(sender: socket.socket) -> None:
             sender.sendto(bytes([k]), ("127.0.0.1", receiver.port))
         first, second = receiver.receive(), receiver.receive()
         assert (len(first), first.more, len(second), second.more) == (4, True, 2, False)
+
+
+def test_a_sender_without_end_is_drained_some_thousand_datagrams_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with UdpReceiver("127.0.0.1", 0, 1 << 14, 0.0, packet_bytes=8) as receiver:
+        monkeypatch.setattr(receiver, "_call", lambda fd, place, batch, flags, end: batch)
+        assert len(receiver.drain()) == 4096
+        assert len(receiver.drain(limit=100)) == 128  # whole batches
 
 
 def test_a_datagram_that_is_too_long_is_cut(sender: socket.socket) -> None:

@@ -68,13 +68,28 @@ def test_structure(tmp_path: Path, count: int) -> None:
     strh, strf, indx = (part[2] for part in strl[2])
     in_first = sum(name == "00dc" for name, _, _ in movi[2])
     fields = struct.unpack("<14I", avih[2])
-    assert fields[0] == 40_000  # microseconds a frame
-    assert fields[4] == in_first
-    assert fields[6] == 1
-    assert fields[8:10] == (WIDTH, HEIGHT)
-    assert strh[:8] == b"vidsMJPG"
-    assert struct.unpack_from("<II", strh, 20) == (1, 25)
-    assert struct.unpack_from("<I", strh, 32) == (count,)
+    frame_bytes = WIDTH * HEIGHT * 3
+    assert fields == (
+        40_000,  # dwMicroSecPerFrame
+        *(0, 0),  # dwMaxBytesPerSec, dwPaddingGranularity
+        0x910,  # dwFlags: has an index, is interleaved, chunk types are to be trusted
+        in_first,  # dwTotalFrames
+        0,  # dwInitialFrames
+        1,  # dwStreams
+        frame_bytes,  # dwSuggestedBufferSize
+        *(WIDTH, HEIGHT),
+        *(0, 0, 0, 0),  # dwReserved
+    )
+    assert struct.unpack("<4s4sIHH8I4H", strh) == (
+        *(b"vids", b"MJPG"),
+        *(0, 0, 0, 0),  # dwFlags, wPriority, wLanguage, dwInitialFrames
+        *(1, 25),  # dwScale, dwRate
+        *(0, count),  # dwStart, dwLength
+        frame_bytes,  # dwSuggestedBufferSize
+        0xFFFFFFFF,  # dwQuality
+        0,  # dwSampleSize
+        *(0, 0, WIDTH, HEIGHT),  # rcFrame
+    )
     assert struct.unpack_from("<III", strf) == (40, WIDTH, HEIGHT)
     assert strf[16:20] == b"MJPG"
     assert struct.unpack_from("<I", odml[2][0][2]) == (count,)

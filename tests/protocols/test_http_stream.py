@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,6 +107,23 @@ def test_digest_as_in_the_rfc(algorithm: str, response: str) -> None:
         'opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"',
     ):
         assert field in answer
+
+
+def test_digest_by_md5_where_openssl_has_it_for_nothing_secret_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine in FIPS mode: there MD5 is refused, unless it is not for security."""
+    new = hashlib.new
+
+    def fips(name: str, data: bytes = b"", *, usedforsecurity: bool = True) -> Any:
+        if name == "md5" and usedforsecurity:
+            raise ValueError("[digital envelope routines] unsupported")
+        return new(name, data)
+
+    challenge = 'Digest realm="a", nonce="n"'
+    usual = authorization((challenge,), "u", "p", "/", "c")
+    monkeypatch.setattr(hashlib, "new", fips)
+    assert usual is not None and authorization((challenge,), "u", "p", "/", "c") == usual
 
 
 def test_digest_without_qop() -> None:

@@ -220,3 +220,21 @@ def test_no_message_is_placed_before_it_was_sent(
             message += 1
     for start, begin in zip(reported, begins.tolist(), strict=False):
         assert 0 <= start - begin * byte_ns <= late_us * US + len(reported)
+
+
+@pytest.mark.parametrize("delay", [scheduler, stalls, converter])
+@pytest.mark.parametrize("seconds", [0.3, 3.0, 30.0])
+def test_a_clock_that_is_restarted_maps_as_a_new_one(delay: Delay, seconds: float) -> None:
+    """Nothing of what it knew is left but the order of its times."""
+    rng = random.Random(7)
+    used, new = MinDelayClock(), MinDelayClock()
+    for k in range(round(seconds * 100)):
+        used.host_ns(k * S // 100, k * S // 100 + round(delay(rng, k)))
+    used.restart()
+    begins = 100 * S
+    for k in range(3000):
+        true = begins + k * S // 100
+        device, arrival = round(k * S / 100 * (1 - 80e-6)), true + round(delay(rng, k))
+        assert used.host_ns(device, arrival) == new.host_ns(device, arrival)
+    assert (used.drift, used.lateness_ns) == (new.drift, new.lateness_ns)
+    assert (used.restarts, new.restarts) == (1, 0)

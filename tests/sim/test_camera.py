@@ -176,6 +176,18 @@ def test_what_is_nearer_covers_what_is_behind() -> None:
     assert checked > 300
 
 
+@pytest.mark.parametrize("mirrored", [1.0, -1.0])
+def test_a_long_wall_does_not_cover_what_stands_before_it(mirrored: float) -> None:
+    """Its middle is the nearer one; what it reaches to beside the eye is behind the other."""
+    around = np.array([(1, 1), (-1, 1), (-1, -1), (1, -1)])
+    wall = np.array([0.0, 5.0]) + around * [30.0, 0.2]
+    before = np.array([20.0, 3.0]) + around * [0.5, 0.5]
+    behind = np.array([0.0, 7.0]) + around * [0.5, 0.5]
+    outlines = np.stack([before, wall, behind]) * [mirrored, 1.0]
+    assert draw_order(outlines, np.zeros(2)).tolist() == [2, 1, 0]
+    assert draw_order(outlines[::-1], np.zeros(2)).tolist() == [0, 1, 2]
+
+
 def hits(outlines: Floats, ray: Floats) -> Floats:
     """Distance along a ray from the origin to each outline [m, 4, 2]; inf where it is missed."""
     start, edge = outlines, np.roll(outlines, -1, axis=1) - outlines

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cv2
 import pytest
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst import lidar_files
+from recorder.archives.edgefirst import lidar_files, pipeline
 from recorder.archives.edgefirst.container import ZipContainer
 from recorder.archives.edgefirst.pipeline import AHEAD, WINDOW
 from recorder.contract.errors import ConfigError, FormatError, UsageError
@@ -295,3 +296,41 @@ def test_only_a_window_of_samples_is_made_ahead(
     assert sorted(begun) == list(range(40))
     assert most <= (1 + AHEAD) * WINDOW // 3 + 2
     assert sum(name.endswith("lidar.pcd") for name in data.files) > 115
+
+
+def test_a_window_is_made_while_the_one_before_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(camera_spec(), 4.0)
+    builder.add(lidar(), 4.0)
+    happened: list[str] = []
+    nearest, write = pipeline.nearest_all, pipeline.Window.write
+
+    def beginning(*arguments: Any) -> Any:
+        happened.append("begun")
+        return nearest(*arguments)
+
+    def writing(self: Any, container: Any) -> None:
+        happened.append("written")
+        write(self, container)
+
+    monkeypatch.setattr(pipeline, "nearest_all", beginning)
+    monkeypatch.setattr(pipeline.Window, "write", writing)
+    pack(builder.close())
+    windows = happened.count("written")
+    assert windows == happened.count("begun") > 3
+    begun = [happened[:at].count("begun") for at, what in enumerate(happened) if what == "written"]
+    assert begun == [min(windows, 1 + AHEAD + number) for number in range(windows)]
+
+
+def test_packing_leaves_the_processors_to_the_packers_own_threads(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(camera_spec(), 0.2)
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(2)
+    try:
+        pack(builder.close())
+        assert cv2.getNumThreads() == 1
+    finally:
+        cv2.setNumThreads(before)

@@ -236,6 +236,24 @@ def test_what_a_cameras_pictures_share_is_not_mixed_up() -> None:
     assert len(set(alone)) == len(abouts)
 
 
+@pytest.mark.parametrize(
+    ("focal_px", "shown"),
+    [
+        (64.0, 36),
+        (1e-9, 1),
+        (64.0 / 36 * 65_535, 65_535),
+        (64.0 / 36 * 65_536, 65_535),
+        (1e12, 65_535),
+    ],
+)
+def test_a_focal_length_of_any_lens_fits_its_tag(focal_px: float, shown: int) -> None:
+    """FocalLengthIn35mmFilm (0xA405) has 16 bits."""
+    picture = bytes(
+        exif_.insert_exif(jpeg(), encode_exif(Exif(T_NS, size=(64, 48), focal_px=focal_px)))
+    )
+    assert exif_of(picture)["exif"][0xA405] == [shown]
+
+
 def test_exif_that_does_not_fit() -> None:
     with pytest.raises(ArchiveError, match="does not fit"):
         encode_exif(Exif(T_NS, comment="x" * 40_000))

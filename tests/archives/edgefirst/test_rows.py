@@ -234,6 +234,20 @@ def test_places(tmp_path: Path) -> None:
     assert b"WGS-84\0" in data.file(0, "camera.jpeg")
 
 
+def test_poses_that_nobody_measured_are_said_once(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "imu")
+    builder.add(camera_spec(), 0.3)
+    builder.add(still_imu(), 0.4)
+    notes = [note for note in pack(builder.close()).result.notes if note.startswith("poses:")]
+    assert notes == ["poses: orientation from the IMU, translation is zero and not known"]
+    builder = Builder(tmp_path / "measured")
+    builder.add(camera_spec(), 0.3)
+    t_ns = START_NS + np.arange(-1, 5) * 100_000_000
+    add_poses(builder.path, t_ns, np.zeros((len(t_ns), 3)), "_pose")
+    notes = [note for note in pack(builder.close()).result.notes if note.startswith("poses:")]
+    assert notes == []
+
+
 def test_the_pose_is_the_imus_where_there_is_no_better(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "s")
     builder.add(camera_spec(), 0.3)
