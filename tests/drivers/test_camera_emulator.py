@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import socket
 import threading
 import time
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 from drivers._devices.pictures import Missing, Shot
+from drivers._devices.video_file import VideoFile
 from drivers._kit.driver import Lost, Sample, SensorConfig
 from drivers._protocols.jpeg import parse_jpeg
 from drivers.camera import CameraDriver
@@ -168,6 +171,41 @@ def test_a_camera_that_goes_and_comes_back(benches: Benches, kind: str) -> None:
     assert lost(events, "device") == 0  # of the time before, the kit tells
 
 
+def client_of(bench: Bench) -> socket.socket:
+    """A client that has asked for pictures."""
+    host, port = bench.source.source.split("/")[2].split(":")
+    client = socket.create_connection((host, int(port)), timeout=5)
+    client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    return client
+
+
+def numbers_of(client: socket.socket, bench: Bench, count: int) -> list[int]:
+    """The ``X-Frame-Number`` of so many pictures that a client is sent."""
+    data = b""
+    client.setblocking(False)
+    while len(found := re.findall(rb"X-Frame-Number: (\d+)", data)) < count:
+        bench.advance(bench.now_ns + 50_000_000)
+        with contextlib.suppress(BlockingIOError):
+            data += client.recv(1 << 20)
+    return [int(number_) for number_ in found[:count]]
+
+
+@pytest.mark.parametrize("kind", ["reboot", "unplug"])
+def test_numbers_begin_at_0_with_each_power_on(benches: Benches, kind: str) -> None:
+    bench = benches(Fault(kind, at_s=1.0, duration_s=2.0))
+    with client_of(bench) as client:
+        assert numbers_of(client, bench, 3) == [0, 1, 2]
+    before_ns = bench.now_ns
+    while bench.now_ns < before_ns + 4_000_000_000:
+        bench.advance(bench.now_ns + 100_000_000)
+    with client_of(bench) as client:
+        first, *more = numbers_of(client, bench, 3)
+    assert more == [first + 1, first + 2]
+    assert bench.emulator.injected == {kind: 1}
+    since = 2.0 if kind == "reboot" else 4.0  # seconds since its power-on, a second more or less
+    assert (since - 1) * 20 < first < (since + 1) * 20
+
+
 def test_a_long_stall_is_a_camera_that_is_gone(benches: Benches) -> None:
     bench = benches(Fault("stall", at_s=1.0, duration_s=9.0))
     camera = bench.camera(timeout_s=2.0)
@@ -286,6 +324,51 @@ def test_a_videos_pictures_are_sent(benches: Benches, tmp_path: Path, codec: str
     assert bench.emulator.finished
     whole = path.read_bytes()
     assert all((data in whole) == (codec == "MJPG") for data in jpegs(events))
+
+
+def test_a_video_begins_with_the_request_of_its_first_client(
+    benches: Benches, tmp_path: Path
+) -> None:
+    path = write_video(tmp_path / "v.avi", "MJPG", count=4, fps=10)
+    bench = benches(sensor=entry("file", str(path)))
+    bench.emulator.step(bench.now_ns)
+    with client_of(bench):
+        while not bench.emulator._watched:
+            assert bench.emulator.sent == 0
+            bench.emulator.step(bench.now_ns)
+        assert bench.emulator.sent == 1, "in the step that took the request"
+
+
+def test_a_videos_pictures_are_resized(benches: Benches, tmp_path: Path) -> None:
+    path = write_video(tmp_path / "v.avi", "MJPG", count=3, fps=10)
+    bench = benches(sensor=entry("file", str(path), width=160, height=90))
+    camera = bench.camera()
+    camera.open()
+    assert camera.size == (160, 90)
+    events: list[Any] = []
+    with pytest.raises(DeviceError, match="ended the stream"):
+        while True:
+            events += camera.read(0.05)
+    camera.close()
+    assert [parse_jpeg(data).width for data in jpegs(events)] == [160] * 3
+
+
+def test_a_file_that_cannot_be_shown_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "v.avi"
+    path.write_bytes(bytes(5000))
+    videos: list[VideoFile] = []
+    opened = VideoFile.open
+
+    def opening(self: VideoFile) -> None:
+        videos.append(self)
+        opened(self)
+
+    monkeypatch.setattr(VideoFile, "open", opening)
+    with pytest.raises(SourceError, match="not a video"):
+        CameraEmulator(entry("file", str(path))).start()
+    assert [video._capture for video in videos] == [None]
 
 
 def test_a_video_goes_round_and_leaves_damage_out(benches: Benches, tmp_path: Path) -> None:

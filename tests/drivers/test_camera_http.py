@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import ssl
+import subprocess
+import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drivers._devices.http_camera import HttpCamera, Url, parse_url
+from drivers._devices.http_camera import HttpCamera, Url, connect, parse_url
 from drivers._devices.pictures import Missing, Note, Shot
 from drivers._kit.driver import Sample
 from drivers.camera import CameraDriver
@@ -406,6 +411,49 @@ def test_nobody_there(scheme: str) -> None:
             camera.open()
         assert "secret" not in str(caught.value)
         camera.close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A server's certificate with its key, made for one test."""
+    if (openssl := shutil.which("openssl")) is None:
+        pytest.skip("needs the program openssl")
+    path = tmp_path / "camera.pem"
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-keyout", str(path), "-out", str(tmp_path / "camera.crt")]
+    subprocess.run(command, check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + (tmp_path / "camera.crt").read_bytes())
+    return path
+
+
+def test_over_tls_a_camera_is_named_and_its_certificate_is_its_own(certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    names: list[str | None] = []
+    context.sni_callback = lambda wire, name, context: names.append(name)
+    request = b""
+
+    def serve() -> None:
+        nonlocal request
+        with listener.accept()[0] as plain, context.wrap_socket(plain, server_side=True) as wire:
+            request = wire.recv(100)
+            wire.sendall(b"answer")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            url = parse_url("w", "https", f"//localhost:{listener.getsockname()[1]}/x")
+            connection = connect(url)
+            connection.settimeout(20)
+            connection.sendall(b"question")
+            assert connection.recv(100) == b"answer"
+            connection.close()
+        finally:
+            thread.join()
+    assert request == b"question" and names == ["localhost"]
 
 
 def test_a_name_that_is_none() -> None:

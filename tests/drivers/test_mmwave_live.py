@@ -6,6 +6,7 @@ import socket
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -325,6 +326,23 @@ def test_without_the_network_interface() -> None:
 def test_without_a_radar(tmp_path: Path) -> None:
     rig = Rig("sim", changes={("radar", "port"): str(tmp_path / "ttyACM9")})
     opened(rig, DeviceError, r"radar: dca1000://.*ttyACM9.*No such file")
+
+
+def test_what_talks_without_end_is_no_radar() -> None:
+    class Talker:
+        port, timeout, in_waiting = "/dev/ttyACM0", 0.0, 1024
+        said = 0
+
+        def read(self, size: int) -> bytes:
+            self.said += size
+            return b"x" * size
+
+    talker = Talker()
+    capture = object.__new__(RadarCapture)
+    capture._deadline = time.monotonic() + 60
+    with pytest.raises(DeviceError, match="/dev/ttyACM0 is not a radar's command line"):
+        capture._answer(SimpleNamespace(port=talker))
+    assert talker.said <= 65_536 + 1024
 
 
 def test_a_radar_of_another_kind_refuses() -> None:

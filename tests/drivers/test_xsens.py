@@ -18,7 +18,7 @@ from drivers._protocols.xbus import XbusParser, encode_message
 from drivers._xsens import played
 from drivers.xsens import XsensDriver
 from recorder.contract.config.options import check_options
-from recorder.contract.errors import SourceError, StreamChangedError
+from recorder.contract.errors import ConfigError, SourceError, StreamChangedError
 from recorder.contract.streams import StreamSpec
 from tests.protocols.xsens_logs import (
     acceleration_of,
@@ -487,3 +487,11 @@ def test_simulated_bytes_depend_on_the_seed_alone() -> None:
 def test_simulated_stream_is_endless() -> None:
     (spec,) = driver_of(None, rate=200).open()
     assert not spec.finite and spec.device_clock and spec.rate_hz == 200.0
+
+
+@pytest.mark.parametrize("batch_ms", [-0.001, 1000.001])
+def test_a_batch_is_of_no_less_than_nothing_and_of_a_second_at_most(batch_ms: float) -> None:
+    with pytest.raises(ConfigError, match=r"batch_ms: .* is (below|above) the (min|max)imum of"):
+        check_options(XsensDriver.options, {"batch_ms": batch_ms})
+    for good in (0.0, 1000.0):
+        assert check_options(XsensDriver.options, {"batch_ms": good})["batch_ms"] == good

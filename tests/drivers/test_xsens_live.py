@@ -458,3 +458,29 @@ def test_an_error_of_the_device_is_a_state_and_no_loss() -> None:
     assert not losses(items)
     reported = next(s for s in states(items) if "device_error" in s)
     assert reported["device_error"].startswith("the device has an error")
+
+
+def test_after_its_first_samples_each_is_given_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the first are kept until there are enough to tell the least late one."""
+    monkeypatch.setattr("drivers._xsens.live._FIRST_NS", 300_000_000)
+    given, received, waiting = 0, 0, list[int]()
+    receive = Mti.receive
+
+    def receiving(self: Mti, timeout_s: float) -> Any:
+        nonlocal received
+        if given:
+            waiting.append(received - given)
+        messages = receive(self, timeout_s)
+        received += sum(message.mid == Mid.MTDATA2 for message, _ in messages)
+        return messages
+
+    with MtiRig(rate=200.0, batch_ms=0.0) as rig:
+        rig.driver.open()
+        monkeypatch.setattr(Mti, "receive", receiving)
+        received = 0
+        while given < 100:
+            item = rig.driver.read()
+            given += sum(s.count for s in samples([item] if item is not None else []))
+    assert max(waiting) - min(waiting) <= 1
