@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from recorder.formats.roverd import open_channel
-from recorder.formats.roverd.avi import AviLayout
+from recorder.formats.roverd.avi import INDX_ENTRIES, RIFF_SIZE, AviLayout
 from recorder.formats.roverd.avi_demux import find_frames
 from recorder.formats.roverd.avi_scan import scan_avi
 from recorder.formats.roverd.channel import ReadFile
@@ -261,3 +261,21 @@ def test_frames_that_repeat_the_one_before_are_not_missing(tmp_path: Path) -> No
     assert found_in(tmp_path / "v.avi", plain_avi(frames)) == (held, 0, 0)
     assert found_in(tmp_path / "v.avi", plain_avi(frames, counted=9)) == (held, 0, 4)
     assert found_in(tmp_path / "v.avi", plain_avi(frames, counted=0)) == (held, 0, 0)
+
+
+@pytest.mark.parametrize("fill", [b"\0", b"\1", b"\x7f", b"\xff"])
+@pytest.mark.parametrize("half_closed", [False, True])
+def test_of_a_segment_that_grows_the_super_index_is_not_believed(
+    tmp_path: Path, fill: bytes, half_closed: bool
+) -> None:
+    """Nor where a power cut left one of its two sizes as they are when it is closed."""
+    path = tmp_path / "v.avi"
+    end = write(path, JPEGS[:4], finish=False)
+    with path.open("r+b") as file:
+        if half_closed:
+            file.seek(RIFF_SIZE)
+            file.write((end - 8).to_bytes(4, "little"))
+        file.seek(INDX_ENTRIES)
+        file.write(fill * 16)
+    scan = scan_avi(path)
+    assert (scan.total, scan.frames_end, scan.finished) == (4, end, False)

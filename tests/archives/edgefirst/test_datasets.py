@@ -15,6 +15,7 @@ from recorder.archives import ArchiveError
 from recorder.archives.edgefirst import lidar_files, pipeline
 from recorder.archives.edgefirst.container import ZipContainer
 from recorder.archives.edgefirst.pipeline import AHEAD, WINDOW
+from recorder.archives.edgefirst.samples import nearest_all
 from recorder.contract.errors import ConfigError, FormatError, UsageError
 from recorder.finalizer import Step, collect, prepare
 from recorder.formats.roverd.blobs import export_blobs
@@ -305,7 +306,7 @@ def test_a_window_is_made_while_the_one_before_is_written(
     builder.add(camera_spec(), 4.0)
     builder.add(lidar(), 4.0)
     happened: list[str] = []
-    nearest, write = pipeline.nearest_all, pipeline.Window.write
+    nearest, write = nearest_all, pipeline.Window.write
 
     def beginning(*arguments: Any) -> Any:
         happened.append("begun")
@@ -315,7 +316,7 @@ def test_a_window_is_made_while_the_one_before_is_written(
         happened.append("written")
         write(self, container)
 
-    monkeypatch.setattr(pipeline, "nearest_all", beginning)
+    monkeypatch.setattr("recorder.archives.edgefirst.pipeline.nearest_all", beginning)
     monkeypatch.setattr(pipeline.Window, "write", writing)
     pack(builder.close())
     windows = happened.count("written")
