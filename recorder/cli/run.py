@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import signal
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,11 +52,9 @@ def run(args: argparse.Namespace) -> int:
     steps = [] if args.no_finalize else configured_steps(config)
     clock, metadata = SystemClock(), config.session.metadata
     name = args.name or render_config_name(config, clock.realtime_ns(), metadata)
-    plan = replace(
-        plan_session(config, name, exact_name=args.name is not None),
-        root=str((args.root or config.session.root).absolute()),
-        duration_s=args.duration,
-    )
+    plan = plan_session(config, name, exact_name=args.name is not None)
+    plan.root = str((args.root or config.session.root).absolute())
+    plan.duration_s = args.duration
     root = check_root(Path(plan.root), config.storage)
     if root.problem is not None:
         raise StorageError(root.problem)

@@ -28,7 +28,7 @@ def apply(settings: ProcessSettings, pid: int) -> list[str]:
     A process that is gone already is refused nothing.
     """
     refused = []
-    for what, action in _desired_state_file(settings, pid):
+    for what, action in _requested_settings(settings, pid):
         try:
             action()
         except ProcessLookupError:
@@ -38,30 +38,26 @@ def apply(settings: ProcessSettings, pid: int) -> list[str]:
     return refused
 
 
-def _desired_state_file(
+def _requested_settings(
     settings: ProcessSettings, pid: int
 ) -> Sequence[tuple[str, Callable[[], object]]]:
-    desired_state_file: list[tuple[str, Callable[[], object]]] = []
+    requested: list[tuple[str, Callable[[], object]]] = []
     if settings.cpus:
         shown = ",".join(map(str, settings.cpus))
-        desired_state_file.append(
-            (f"cpus {shown}", lambda: os.sched_setaffinity(pid, settings.cpus))
-        )
+        requested.append((f"cpus {shown}", lambda: os.sched_setaffinity(pid, settings.cpus)))
     if settings.policy is not None:
         number = settings.priority if settings.policy in REALTIME else 0
         parameter = os.sched_param(number)
         shown = f"{settings.policy} {number}" if number else settings.policy
         policy = POLICIES[settings.policy]
-        desired_state_file.append(
+        requested.append(
             (f"scheduling {shown}", lambda: os.sched_setscheduler(pid, policy, parameter))
         )
     if settings.nice:
-        desired_state_file.append(
+        requested.append(
             (f"nice {settings.nice}", lambda: os.setpriority(os.PRIO_PROCESS, pid, settings.nice))
         )
     if settings.io_class is not None:
         io_class, level = settings.io_class, settings.io_level
-        desired_state_file.append(
-            (f"I/O class {io_class}", lambda: set_io_priority(pid, io_class, level))
-        )
-    return desired_state_file
+        requested.append((f"I/O class {io_class}", lambda: set_io_priority(pid, io_class, level)))
+    return requested

@@ -1,8 +1,8 @@
 """Whether streams come as fast as they should: the rate contracts, while recording.
 
-A stream's floor is its sensor's ``min_rate``, or half of the rate that its driver expects.  It is
-breached where the last seconds, taken together, stay below it by more than one sample, until they
-have not for as long: a stream about its floor is told of once::
+A stream's floor is its sensor's ``min_rate``, or half of the rate that its driver expects.  A
+stream is below its floor if the last seconds together lack more than one sample, until they lack
+none for as long.  So a stream near its minimum is reported once::
 
     watch = RateWatch()
     for change in watch.update(now_ns, {"imu": 1200}, {"imu": Floor(95.0, 100.0)}):

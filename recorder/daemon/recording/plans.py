@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -106,7 +105,8 @@ class Planner:
             folder = part_name(name, 1)
         exact_name = desired.exact and desired.part == 0
         plan = plan_session(self._config, folder, exact_name=exact_name)
-        return name, replace(plan, metadata=metadata)
+        plan.metadata = metadata
+        return name, plan
 
     def _taken(self) -> set[str]:
         try:
