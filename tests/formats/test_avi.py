@@ -279,3 +279,14 @@ def test_of_a_segment_that_grows_the_super_index_is_not_believed(
         file.write(fill * 16)
     scan = scan_avi(path)
     assert (scan.total, scan.frames_end, scan.finished) == (4, end, False)
+
+
+@pytest.mark.parametrize("count", [0, 3, 5, 0x1FFFFFFD, 0xFFFFFFFF])
+def test_a_finished_file_with_a_damaged_count_is_walked(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "v.avi"
+    write(path, JPEGS[:4])
+    with path.open("r+b") as file:
+        file.seek(INDX_ENTRIES + 12)  # dwDuration of the first segment
+        file.write(count.to_bytes(4, "little"))
+    scan = scan_avi(path)
+    assert (scan.total, scan.finished) == (4, False)

@@ -159,7 +159,9 @@ def _closed_segment(file: ReadFile, number: int, riff: int, movi: int, end: int)
     entry = file.read(INDX_ENTRIES + SUPER_ENTRY.size * number, SUPER_ENTRY.size)
     frames_end, _, count = SUPER_ENTRY.unpack(entry)
     segment = Segment(riff, movi, count, frames_end)
-    if entry != segment.super_entry() or frames_end + segment.index_bytes != movi_end:
+    if segment.index_bytes > 0xFFFFFFFF or frames_end + segment.index_bytes != movi_end:
+        return None
+    if entry != segment.super_entry():
         return None
     return segment if segment.end == riff_end and _index_fits(file, segment) else None
 
