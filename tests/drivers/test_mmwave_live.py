@@ -340,7 +340,7 @@ def test_what_talks_without_end_is_no_radar() -> None:
     talker = Talker()
     capture = object.__new__(RadarCapture)
     capture._deadline = time.monotonic() + 60
-    with pytest.raises(DeviceError, match="/dev/ttyACM0 is not a radar's command line"):
+    with pytest.raises(DeviceError, match="/dev/ttyACM0 has no radar's command line"):
         capture._answer(SimpleNamespace(port=talker))
     assert talker.said <= 65_536 + 1024
 
