@@ -107,8 +107,8 @@ class OusterHttp:
             self.local_address = str(connection.sock.getsockname()[0])
             headers = {"Content-Type": "application/json"} if body is not None else {}
             connection.request(method, "/api/v1/" + path, body, headers)
-            answer = connection.getresponse()
-            data = _read(answer, timeout_s)
+            with connection.getresponse() as answer:  # holds the socket once it is to be closed
+                data = _read(answer, timeout_s)
         except TimeoutError:
             raise DeviceError(f"HTTP API, {name}: no answer in {timeout_s:.1f} s") from None
         except (OSError, http.client.HTTPException) as error:
