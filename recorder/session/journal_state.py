@@ -149,6 +149,19 @@ class JournalState:
         """Take records of epochs that no commit has, as the journal's end leaves them."""
         self._take_epochs(self._uncommitted)
 
+    def adopt(self, found: JournalState) -> None:
+        """Take epochs and ends that recovery found in the samples; the next commit has them."""
+        for name, runs in found.epochs.items():
+            for run in runs:
+                if run not in self.epochs.get(name, ()):
+                    values = dict(zip(("epoch", *_OF_EPOCH), run, strict=True))
+                    self._uncommitted.append({"k": "epoch", "stream": name, **values})
+        for name, ends in found.ends.items():
+            for epoch, end in ends.items():
+                if epoch not in self.ends.get(name, ()):
+                    values = dict(zip(_OF_END, end, strict=True))
+                    self._uncommitted.append({"k": "end", "stream": name, "epoch": epoch, **values})
+
     def durations(self) -> dict[str, float] | None:
         """What commits took: their count; in ms, bounds for half and 99% of them, and the longest.
 
@@ -213,8 +226,9 @@ class JournalState:
     def _take_epochs(self, records: Iterable[dict[str, Any]]) -> None:
         for record in records:
             if record["k"] == "epoch":
-                runs = self.epochs.setdefault(record["stream"], [])
-                runs.append((record["epoch"], record["sample"]))
+                runs = dict(self.epochs.get(record["stream"], ()))
+                runs[record["epoch"]] = record["sample"]
+                self.epochs[record["stream"]] = list(runs.items())
             else:
                 ends = self.ends.setdefault(record["stream"], {})
                 ends[record["epoch"]] = (record["sent"], record["reason"])

@@ -356,6 +356,7 @@ class _Recovery:
 
     def reopen(self, lock_fd: int) -> SessionWriter:
         """Open the session as it will be."""
+        self._written.adopt(self._journal)
         return SessionWriter.reopen(
             self._disk,
             self._path,

@@ -6,6 +6,7 @@ boot, is put into it anew: so it has a record for every sample that was kept, an
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,21 +137,23 @@ def refill(
     if first:
         last_ns = int(_times(folder, "t_mono", first - 1, first)[0])
     edges = sorted({first, *(at for at in epochs if first < at < stop), stop})
-    channels = [open_channel(folder, c.name, c.meta(), partial=True) for c in spec.channels]
-    for start, end in pairwise(edges):
-        begins = start in epochs
-        epoch = epochs.get(start, epoch)
-        for message in _messages(folder, spec, channels, start, end):
-            message.epoch = epoch
-            t_mono = message.t_mono_ns
-            assert not isinstance(t_mono, int)
-            if begins:
-                vrs.begin_epoch(spec, message, last_ns)
-                begins = False
-            vrs.data(spec, message, t_mono, (t_mono + offset_ns).astype("<f8") / 1e9)
-            last_ns = int(t_mono[-1])
-    for reader in channels:
-        reader.close()
+    with contextlib.ExitStack() as opened:
+        channels = []
+        for c in spec.channels:
+            channels.append(open_channel(folder, c.name, c.meta(), partial=True))
+            opened.callback(channels[-1].close)
+        for start, end in pairwise(edges):
+            begins = start in epochs
+            epoch = epochs.get(start, epoch)
+            for message in _messages(folder, spec, channels, start, end):
+                message.epoch = epoch
+                t_mono = message.t_mono_ns
+                assert not isinstance(t_mono, int)
+                if begins:
+                    vrs.begin_epoch(spec, message, last_ns)
+                    begins = False
+                vrs.data(spec, message, t_mono, (t_mono + offset_ns).astype("<f8") / 1e9)
+                last_ns = int(t_mono[-1])
 
 
 def _messages(

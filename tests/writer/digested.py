@@ -43,6 +43,7 @@ class Drive:
         self.sent = dict.fromkeys(SPECS, 0)
         self.committed = dict.fromkeys(SPECS, 0)
         self._numbers = dict.fromkeys(SPECS, 0)
+        self._epoch, self._before = 7, dict.fromkeys(SPECS, 0)
 
     @property
     def path(self) -> Path:
@@ -54,7 +55,8 @@ class Drive:
         first = self.sent[name]
         numbers = list(range(first, first + count))
         item = message(SPECS[name], numbers, self.clock.monotonic_ns())
-        item.epoch, item.number, item.seq = 7, self._numbers[name], first
+        item.epoch, item.number = self._epoch, self._numbers[name]
+        item.seq = first - self._before[name]
         self._numbers[name] += 1
         self.sent[name] += count
         self.writer.append(item)
@@ -68,6 +70,11 @@ class Drive:
             self.clock.advance(0.11)
             self.commit()
 
+    def restart_drivers(self) -> None:
+        """What is sent from here on comes from drivers that began anew."""
+        self._epoch, self._before = self._epoch + 1, dict(self.sent)
+        self._numbers = dict.fromkeys(SPECS, 0)
+
     def commit(self) -> None:
         self.writer.commit()
         self.committed = dict(self.sent)
@@ -75,7 +82,8 @@ class Drive:
     def close(self) -> None:
         """End both streams, and the session."""
         for name in SPECS:
-            end = Message(Kind.END, name, 7, self._numbers[name], self.sent[name])
+            sent = self.sent[name] - self._before[name]
+            end = Message(Kind.END, name, self._epoch, self._numbers[name], sent)
             end.t_mono_ns, end.values = self.clock.monotonic_ns(), {"reason": "stopped"}
             self.writer.append(end)
         self.writer.close("clean")

@@ -9,6 +9,7 @@ import pytest
 from recorder.contract.clock import ManualClock
 from recorder.formats.disk import PosixDisk
 from recorder.session import layout
+from recorder.session.journal import read_journal
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
@@ -73,4 +74,49 @@ def test_recovery_after_a_successor_that_died(finished: Drive) -> None:
     recover(finished.path, PosixDisk(), ManualClock(99_000_000_000))
     assert counts(finished.path) == finished.sent
     report = validate(finished.path, deep=True)
+    assert report.sound, report.problems
+
+
+def recover_again(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery is killed between its commit and ``session.json``; then comes another one."""
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(layout, "write_session_json", interrupt)
+        recover(session, PosixDisk(), ManualClock(98_000_000_000))
+    recover(session, PosixDisk(), ManualClock(99_000_000_000))
+
+
+def test_an_epoch_that_only_samples_tell_of_outlives_a_killed_recovery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = Drive(tmp_path)
+    drive.second()
+    journal = layout.private(drive.path, layout.JOURNAL)
+    committed = journal.read_bytes()
+    drive.restart_drivers()
+    drive.send("camera", 3)
+    drive.send("lidar", 2)
+    drive.flush()
+    drive.die()
+    journal.write_bytes(committed)  # the records of the restart did not reach the disk
+    recover_again(drive.path, monkeypatch)
+    assert counts(drive.path) == drive.sent
+    report = validate(drive.path, deep=True)
+    assert report.sound, report.problems
+    assert [len(runs) for runs in read_journal(journal).epochs.values()] == [2, 2]
+
+
+def test_an_epoch_whose_samples_are_gone_outlives_a_killed_recovery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = Drive(tmp_path)
+    drive.second()
+    kept = drive.sent["lidar"] - 2
+    drive.restart_drivers()
+    drive.second()
+    drive.die()
+    with (drive.path / "lidar/seq").open("r+b") as file:
+        file.truncate(8 * kept)
+    recover_again(drive.path, monkeypatch)
+    assert counts(drive.path) == drive.sent | {"lidar": kept}
+    report = validate(drive.path, deep=True)
     assert report.sound, report.problems
