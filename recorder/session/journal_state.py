@@ -152,15 +152,15 @@ class JournalState:
     def adopt(self, found: JournalState) -> None:
         """Take epochs and ends that recovery found in the samples; the next commit has them."""
         for name, runs in found.epochs.items():
-            for run in runs:
-                if run not in self.epochs.get(name, ()):
-                    values = dict(zip(("epoch", *_OF_EPOCH), run, strict=True))
-                    self._uncommitted.append({"k": "epoch", "stream": name, **values})
+            known = self.epochs.get(name, [])
+            for epoch, sample in [run for run in runs if run not in known]:
+                record = {"k": "epoch", "stream": name, "epoch": epoch, "sample": sample}
+                self._uncommitted.append(record)
         for name, ends in found.ends.items():
-            for epoch, end in ends.items():
-                if epoch not in self.ends.get(name, ()):
-                    values = dict(zip(_OF_END, end, strict=True))
-                    self._uncommitted.append({"k": "end", "stream": name, "epoch": epoch, **values})
+            for epoch in ends.keys() - self.ends.get(name, {}).keys():
+                sent, reason = ends[epoch]
+                record = {"k": "end", "stream": name, "epoch": epoch, "sent": sent}
+                self._uncommitted.append(record | {"reason": reason})
 
     def durations(self) -> dict[str, float] | None:
         """What commits took: their count; in ms, bounds for half and 99% of them, and the longest.
