@@ -69,6 +69,11 @@ def grows(machine: Machine) -> None:
     machine.until(lambda: samples(machine) > before + 50, "samples come in")
 
 
+def journal(machine: Machine, *options: str) -> str:
+    """What the service logged, as journalctl selects it."""
+    return machine.run("journalctl", "-u", "recorder", "-o", "cat", "--no-pager", *options)
+
+
 def kill_one(machine: Machine, name: str) -> None:
     """SIGKILL one of the daemon's children, and wait for its successor."""
     pid = machine.processes()[name]
@@ -125,6 +130,10 @@ def test_a_drive(machine: Any) -> None:
         kill_one(m, name)
         grows(m)
     assert m.show("NRestarts") == "0"
+    logged, warned = journal(m), journal(m, "-p", "warning")
+    for text in ("imu: driver ended", "radar: lost", "writer ended with code -9"):
+        assert text in warned
+    assert "recording /var" in logged and "recording /var" not in warned
     reply = m.recorder("stop", code=3)  # with what the killed drivers lost
     assert reply["state"] == "idle"
     assert sessions(m) == {"drive": "clean"}
