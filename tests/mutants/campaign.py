@@ -223,5 +223,5 @@ class Campaign:
                 self._stopped = True
                 pool.shutdown(wait=False, cancel_futures=True)
                 for tree in self._trees:
-                    tree.stop()
+                    tree.end()
                 raise

@@ -189,6 +189,15 @@ def test_a_campaign_that_is_interrupted_leaves_nothing_and_makes_nothing_up(
     assert len(file.read_text().splitlines()) == 1, "no outcome"
 
 
+def test_a_tree_that_is_ended_runs_no_tests(tmp_path: Path) -> None:
+    """Ctrl-C may come just before a thread starts the tests."""
+    root = plant(tmp_path, "def test_hang():\n    while True:\n        pass\n")
+    with Tree(root, tmp_path / "copy") as tree:
+        tree.end()
+        outcome = tree.run_tests(["tests/test_clip.py"], 1000.0)
+    assert outcome.seconds < 500
+
+
 def test_survivors_are_tried_again_with_other_tests(tmp_path: Path) -> None:
     root = plant(tmp_path, WEAK.replace("clip(1, 2) == 1", "callable(clip) and clip(1, 2)"))
     request = Request(root, only=(COMPARISON,), jobs=1)

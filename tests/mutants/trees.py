@@ -71,6 +71,7 @@ class Tree:
         self.path = folder / "tree"
         self._hits = folder / "hits"
         self._written = int(time.time())
+        self._ended = False
 
     def __enter__(self) -> Tree:
         self._hits.mkdir(parents=True)
@@ -83,7 +84,7 @@ class Tree:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, file: str, content: bytes) -> None:
@@ -127,7 +128,7 @@ class Tree:
             if code == 0:
                 break
             found = _FAILED.search(output)
-            failed = found.group(1) if found else output.strip().splitlines()[-1]
+            failed = found.group(1) if found else "".join(output.strip().splitlines()[-1:])
             if code != 1:
                 return end("failed", failed)
             code, _ = self._pytest(["--last-failed", "--last-failed-no-failures=none"], timeout_s)
@@ -153,6 +154,8 @@ class Tree:
             )  # fmt: skip
             code: int | None
             try:
+                if self._ended:  # `end` came too early to see this process
+                    self.stop()
                 code = process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 code = None
@@ -161,6 +164,11 @@ class Tree:
                 process.wait()
         shutil.rmtree(temporary, ignore_errors=True)
         return code, log.read_text(errors="replace")
+
+    def end(self) -> None:
+        """Kill the tests that run now, and any that another thread is about to start."""
+        self._ended = True
+        self.stop()
 
     def stop(self) -> None:
         """Kill the tests and what they started and left: all of the copy's interpreter."""
