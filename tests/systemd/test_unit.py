@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -249,6 +250,32 @@ def test_the_udev_rules_are_in_order() -> None:
     if "Unknown command" in done.stderr:
         pytest.skip("this udevadm cannot verify")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("subsystem", "attribute", "variable"),
+    [("usb", "ATTR", "ID_MM_DEVICE_IGNORE"), ("tty", "ATTRS", "ID_MM_PORT_IGNORE")],
+)
+def test_modem_manager_leaves_every_serial_port_alone(
+    subsystem: str, attribute: str, variable: str
+) -> None:
+    def usb_ids(line: str) -> set[tuple[str, str]]:
+        """The vendors and the product that a rule is for."""
+        vendors = re.search(r'idVendor\}=="([^"]*)"', line)
+        product = re.search(r'idProduct\}=="([^"]*)"', line)
+        found = vendors.group(1).split("|") if vendors else []
+        return {(vendor, product.group(1) if product else "") for vendor in found}
+
+    rules = (UNITS / "60-recorder.rules").read_text().splitlines()
+    ports = [r for r in rules if r.startswith('SUBSYSTEM=="tty"') and "SYMLINK" in r]
+    ignoring = [
+        r
+        for r in rules
+        if r.startswith(f'SUBSYSTEM=="{subsystem}"') and f'ENV{{{variable}}}="1"' in r
+    ]
+    assert len(ports) >= 4 and all(f"{attribute}{{idVendor}}" in r for r in ignoring)
+    ignored = set().union(*map(usb_ids, ignoring))
+    assert {usb for rule in ports for usb in usb_ids(rule)} <= ignored
 
 
 def test_the_kernel_knows_every_setting() -> None:
