@@ -1,7 +1,7 @@
-"""The command ``recorder``: one verb per module, found in one table, `GROUPS`.
+"""The command ``recorder``: its verbs, found in one table, `GROUPS`.
 
-A verb's module has ``add_arguments(parser)``, which is cheap, and ``run(args) -> int``, which
-returns the exit code.  It raises `RecorderError` for what its user should read, prints results
+A verb is a module, or an object in one, with ``add_arguments(parser)``, which is cheap, and
+``run(args) -> int``, which returns the exit code.  It raises `RecorderError` for what its user should read, prints results
 with `recorder.cli.output.emit`, and everything else to stderr.  Only the module of the verb that
 was asked for is imported.
 
@@ -11,9 +11,9 @@ Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done, but data was lost
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import os
+import pkgutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -27,10 +27,10 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("serve", "recorder.cli.serve", "run the daemon, which records on request"),
     ),
     "Control a daemon": (
-        ("start", "recorder.cli.start", "start recording"),
-        ("stop", "recorder.cli.stop", "stop recording"),
-        ("mark", "recorder.cli.mark", "put a mark into the session that is being recorded"),
-        ("status", "recorder.cli.status", "show the daemon's status"),
+        ("start", "recorder.cli.control:start", "start recording"),
+        ("stop", "recorder.cli.control:stop", "stop recording"),
+        ("mark", "recorder.cli.control:mark", "put a mark into the session that is being recorded"),
+        ("status", "recorder.cli.control:status", "show the daemon's status"),
     ),
     "Look at sessions": (
         ("list", "recorder.cli.list_", "list the sessions in a folder"),
@@ -41,7 +41,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Repair, pack and keep sessions": (
         ("recover", "recorder.cli.recover", "repair sessions left open by a crash"),
         ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
-        ("keep", "recorder.cli.keep", "protect a session from deletion"),
+        ("keep", "recorder.cli.control:keep", "protect a session from deletion"),
     ),
     "Set up": (
         ("check", "recorder.cli.check", "check a config, its sources and the disk"),
@@ -49,12 +49,12 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("completion", "recorder.cli.completion", "print a script for completion in the shell"),
     ),
 }
-"""By when they are used: (verb, module, one line for people), in the order of the help."""
+"""By when they are used: (verb, MODULE or MODULE:OBJECT, one line), in the order of the help."""
 VERBS = tuple(verb for group in GROUPS.values() for verb in group)
 
 
 class Verb(Protocol):
-    """What the module of a verb has."""
+    """What a verb has."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the verb's arguments; imports nothing heavy."""
@@ -89,9 +89,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def load_verb(verb: str) -> Verb:
-    """Import the module of a verb; KeyError where there is no such verb."""
-    module: Any = importlib.import_module({name: module for name, module, _ in VERBS}[verb])
-    return module  # type: ignore[no-any-return]
+    """Import a verb; KeyError if there is no such verb."""
+    found: Any = pkgutil.resolve_name({name: place for name, place, _ in VERBS}[verb])
+    return found  # type: ignore[no-any-return]
 
 
 def build_parser(verb: str | None = None) -> argparse.ArgumentParser:

@@ -1,8 +1,13 @@
-"""What the verbs that control a daemon share."""
+"""The verbs that make one request to a daemon: ``start``, ``stop``, ``mark``, ``status``, ``keep``.
+
+A verb has the arguments of its request (`recorder.daemon.control.requests`).
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +47,6 @@ def connect(args: argparse.Namespace) -> Client:
     if args.keys is None:
         raise UsageError("--keys: a daemon over TCP needs a folder of keys")
     return Client(wire=RemoteWire(args.socket, args.keys))
-
-
-def tell(args: argparse.Namespace, reply: Reply) -> None:
-    """Print what the daemon did, and its state."""
-    emit(dict(reply.values), args, lambda _: one_line(reply.status))
 
 
 def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
@@ -152,3 +152,106 @@ def lost_text(stream: dict[str, Any]) -> str:
     if stream["unknown_losses"]:
         parts.append(f"{stream['unknown_losses']} uncounted")
     return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class DaemonVerb:
+    """A verb that makes one request.
+
+    Attributes:
+        op: the request's.
+        text: renders the reply for people.
+        result: the part of the reply that ``--format json`` prints.
+        exit_code: of a request that was carried out.
+    """
+
+    op: str
+    text: Callable[[Reply], str] = lambda reply: one_line(reply.status)
+    result: Callable[[Reply], Mapping[str, Any]] = lambda reply: reply.values
+    exit_code: Callable[[Reply], int] = lambda _: 0
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the request's arguments, and how the daemon is reached."""
+        from recorder.daemon.control.requests import OPS
+
+        for each in fields(OPS[self.op]):
+            parser.add_argument(*each.metadata["words"], **each.metadata["cli"])
+        add_socket(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Make the request; the exit code."""
+        from recorder.daemon.control.requests import OPS, make_request
+
+        names = sorted(each.name for each in fields(OPS[self.op]))
+        values = {name: given for name in names if (given := getattr(args, name)) is not None}
+        if "meta" in values:
+            values["meta"] = _pairs(values["meta"])
+        make_request(self.op, values)
+        reply = ask(args, self.op, **values)
+        emit(dict(self.result(reply)), args, lambda _: self.text(reply))
+        return self.exit_code(reply)
+
+
+class Keep(DaemonVerb):
+    """Keep a session's folder; a session of a daemon through the daemon."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Keep it; 0 where it is kept now (or was before)."""
+        from recorder.contract.errors import StorageError
+        from recorder.daemon.postprocessing.retention import keep
+
+        path = Path(args.session)
+        shown = str(path)
+        if path.is_dir() or "/" in args.session:
+            try:
+                keep(path, release=args.release)
+            except StorageError as error:
+                if not isinstance(error.__cause__, PermissionError):
+                    raise
+                # The daemon's user may.
+                ask(args, "keep", session=path.resolve().name, release=args.release)
+        else:
+            shown = str(ask(args, "keep", session=args.session, release=args.release).session)
+        word = "no longer kept" if args.release else "kept"
+        emit({"session": shown, "kept": not args.release}, args, lambda _: f"{shown}: {word}")
+        return 0
+
+
+def _pairs(items: Sequence[str]) -> dict[str, str]:
+    from recorder.contract.errors import UsageError
+
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"--meta {item!r}: is not of the form K=V")
+        if key in pairs:
+            raise UsageError(f"--meta {key}: duplicate key")
+        pairs[key] = value
+    return pairs
+
+
+def _stopped(reply: Reply) -> str:
+    if (closed := reply.values.get("closed")) is None:
+        return str(reply.state)
+    lines = [streams_table(closed["streams"])]
+    lines += [f"fault: {fault}" for fault in closed["faults"]]
+    why = f" ({closed['why']})" if closed["why"] else ""
+    return "\n".join([*lines, f"{reply.state}; session {closed['session']}{why}"])
+
+
+def _stop_code(reply: Reply) -> int:
+    """0 if the session is closed, 3 with loss, 1 if recovery has to close the session."""
+    if (closed := reply.values.get("closed")) is None:
+        return 0
+    if not closed["whole"]:
+        return 1
+    lost = any(s["lost"] or s["unknown_losses"] for s in closed["streams"].values())
+    return 3 if lost or closed["faults"] else 0  # as `recorder run` has it
+
+
+start = DaemonVerb("start")
+stop = DaemonVerb("stop", _stopped, exit_code=_stop_code)
+mark = DaemonVerb("mark")
+status = DaemonVerb("status", lambda reply: status_text(reply.status), lambda reply: reply.status)
+keep = Keep("keep")

@@ -114,7 +114,8 @@ def test_the_help_fits_a_terminal_and_has_every_verb_in_one_group(
 ) -> None:
     folder = Path(recorder.cli.__file__).parent
     modules = [p.stem for p in folder.glob("*.py") if "\ndef add_arguments(" in p.read_text()]
-    assert sorted(f"recorder.cli.{m}" for m in modules) == sorted(m for _, m, _ in VERBS)
+    places = sorted(place for _, place, _ in VERBS if ":" not in place)
+    assert sorted(f"recorder.cli.{module}" for module in modules) == places
     main(["--help"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= 80

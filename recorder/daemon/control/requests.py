@@ -120,9 +120,14 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _argument(check: Callable[[Any], Any]) -> Any:
-    """A request's argument; None where it is not given.  `check` raises UsageError."""
-    return field(default=None, metadata={"check": check})
+def _argument(check: Callable[[Any], Any], *words: str, **cli: Any) -> Any:
+    """A request's argument; None unless given.
+
+    Args:
+        check: raises UsageError.
+        words, cli: declare the argument of the command's verb (`ArgumentParser.add_argument`).
+    """
+    return field(default=None, metadata={"check": check, "words": words, "cli": cli})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +147,16 @@ class _Request:
 class Start(_Request):
     """Begin to record; answered when the session is open."""
 
-    name: str | None = _argument(_name)
-    meta: Mapping[str, str] | None = _argument(check_metadata)
+    name: str | None = _argument(
+        _name, "--name", help="give the session this name, which must be new"
+    )
+    meta: Mapping[str, str] | None = _argument(
+        check_metadata,
+        "--meta",
+        action="append",
+        metavar="K=V",
+        help="add metadata to the config's; may be repeated",
+    )
 
 
 class Stop(_Request):
@@ -158,15 +171,22 @@ class Status(_Request):
 class Mark(_Request):
     """Put a mark into the session that is being recorded."""
 
-    text: str | None = _argument(_mark_text)
+    text: str | None = _argument(_mark_text, "text", metavar="TEXT", help="text of the mark")
 
 
 @dataclass(frozen=True, slots=True)
 class Keep(_Request):
     """Keep a session, the one being recorded unless named, from being deleted; or release it."""
 
-    session: str | None = _argument(_name)
-    release: bool | None = _argument(_release)
+    session: str | None = _argument(
+        _name,
+        "session",
+        metavar="SESSION",
+        help="the session's folder, or its name in a daemon's root",
+    )
+    release: bool | None = _argument(
+        _release, "--release", action="store_true", help="permit its deletion again"
+    )
 
 
 Request = Start | Stop | Status | Mark | Keep
