@@ -1,9 +1,9 @@
 """The command ``recorder``: its verbs, found in one table, `GROUPS`.
 
 A verb is a module, or an object in one, with ``add_arguments(parser)``, which is cheap, and
-``run(args) -> int``, which returns the exit code.  It raises `RecorderError` for what its user should read, prints results
-with `recorder.cli.output.emit`, and everything else to stderr.  Only the module of the verb that
-was asked for is imported.
+``run(args) -> int``, which returns the exit code.  It raises `RecorderError` for what its user
+should read, prints results with `recorder.cli.output.emit`, and everything else to stderr.  Only
+the module of the verb that was asked for is imported.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done, but data was lost.
 """

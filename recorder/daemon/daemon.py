@@ -355,14 +355,12 @@ class Daemon:
     def _follow_marks(self) -> None:
         for call, question in [item for item in self._markers if item[1].done]:
             self._markers.remove((call, question))
-            reply = question.reply
-            if reply is None or "error" in reply:
-                why = reply["error"] if reply else question.error
-                self._refuse(call, StorageError(f"the mark may not be in the session: {why}"))
-            elif reply.get("session") is None:
+            if (error := question.problem) is not None:
+                self._refuse(call, StorageError(f"the mark may not be in the session: {error}"))
+            elif question.session is None:
                 self._refuse(call, RefusedError("the session ended before the mark was in it"))
             else:
-                self._answer(call, session=reply["session"])
+                self._answer(call, session=question.session)
 
     def _keep(self, call: Call, request: Keep) -> None:
         path, release = self.sessions.machine.session, bool(request.release)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.contract.errors import (
@@ -22,8 +24,8 @@ from recorder.contract.errors import (
     ConfigFaultsError,
     RecorderError,
     StorageError,
-    UsageError,
 )
+from recorder.contract.messages import Ending
 from recorder.daemon.host.clock_record import ClockRecord
 from recorder.daemon.processes.sensors import Sensor, Status
 from recorder.daemon.processes.supervisor import Supervisor
@@ -127,10 +129,10 @@ class Foreground(Supervisor):
         Raises:
             UsageError, StorageError: as `layout.create_session` has it.
         """
-        reply = self._wait_for(self.begin(plan))
-        if "error" in reply:
-            raise (UsageError if reply["exit_code"] == 2 else StorageError)(reply["error"])
-        return Path(reply["session"])
+        question = self._wait_for(self.begin(plan))
+        if question.session is None:
+            raise question.problem or StorageError("the writer began no session")
+        return Path(question.session)
 
     def record(self, watch: Watch, duration_s: float | None = None) -> Outcome:
         """Watch over the session until its sources end or `stop` is called; close it.
@@ -161,7 +163,7 @@ class Foreground(Supervisor):
             why = "signal"
         self.finishing()
         self.tell(END, cause=why, detail=self._stopped_by or None)
-        outcome = self._outcome(session, self._wait_for(self.close()))
+        outcome = self._outcome(session, self._wait_for(self.close()).ending)
         outcome.why = outcome.why or why
         elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9
         watch(Status(elapsed, session, outcome.streams, self.sensors))
@@ -178,12 +180,10 @@ class Foreground(Supervisor):
         text = text.removeprefix(f"{sensor.name}: ")
         return self.config.error(f"sensors.{sensor.name}.source", text)
 
-    def _outcome(self, session: Path, ended: dict[str, Any]) -> Outcome:
-        streams = ended.get("streams") or self.streams
-        sealed = ended.get("error") or ended.get("sealed")
-        full = ended.get("full")
-        why = "sealed" if sealed else "floor" if full else None
-        return Outcome(session, streams, self.faults, sealed, full, why)
+    def _outcome(self, session: Path, ended: Ending) -> Outcome:
+        why = "sealed" if ended.sealed else "floor" if ended.full else None
+        streams = ended.streams or self.streams
+        return Outcome(session, streams, self.faults, ended.sealed, ended.full, why)
 
     def _all_ended(self, duration_s: float | None, started_ns: int) -> bool:
         """Whether every source that can end has ended (a failed one has, too)."""
@@ -212,10 +212,10 @@ class Foreground(Supervisor):
             return elapsed_s > duration_s + _TRIAL_S
         if sensor.missing or sensor.stalled or not sensor.armed:
             return True
-        started_ns = self.status.get("start_mono_ns")
+        started_ns = self.status.start_mono_ns
         last = [self.streams.get(name, {}).get("last_ns") for name in sensor.specs]
         reached = [t_ns for t_ns in last if t_ns is not None and t_ns >= 0]
-        if sensor.entry.live or started_ns is None or not reached:
+        if sensor.entry.live or started_ns is UNSET or not reached:
             return False
         # A source that plays slower than time: how long would it take for the rest?
         played_s = (max(reached) - started_ns) / 1e9
@@ -224,11 +224,11 @@ class Foreground(Supervisor):
         speed = (played_s - before_s) / tried_s if tried_s else 0.0
         return tried_s >= _TRIAL_S and duration_s - played_s > speed * _OVERTIME_S
 
-    def _wait_for(self, question: WriterRequest) -> dict[str, Any]:
-        """The writer's reply, across writers if need be."""
+    def _wait_for(self, question: WriterRequest) -> WriterRequest:
+        """The question once it is done, across writers if need be."""
         while not question.done:
             self._turn()
-        return question.value()
+        return question
 
     def _turn(self) -> None:
         self.turn(_POLL_S)

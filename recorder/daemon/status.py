@@ -25,6 +25,7 @@ def describe(daemon: Daemon) -> dict[str, Any]:
     machine, supervisor = daemon.sessions.machine, daemon.supervisor
     now_ns = daemon.clock.monotonic_ns()
     faults = faults_of(daemon)
+    commits = supervisor.status.to_wire()
     sensors = {name: _sensor(daemon, s) for name, s in supervisor.sensors.items()}
     return {
         "state": str(machine.state),
@@ -48,7 +49,7 @@ def describe(daemon: Daemon) -> dict[str, Any]:
             "silent_s": round(supervisor.silent_s, 3),
             "oldest_uncommitted_s": round(supervisor.uncommitted_s, 3),
             "failed": supervisor.writer_failed,
-            **{key: supervisor.status.get(key) for key in _OF_COMMITS},
+            **{key: commits.get(key) for key in _OF_COMMITS},
         },
         "disk": _disk(daemon),
         "finalizing": daemon.finalizing.status(),

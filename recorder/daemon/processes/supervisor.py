@@ -36,6 +36,7 @@ from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
 from recorder.contract.messages import (
     AskStatus,
     Command,
+    Ending,
     PutEvent,
     SessionPlan,
     Split,
@@ -108,14 +109,14 @@ class Supervisor:
         self.writer_failed: str | None = None
         self.session: str | None = None
         self.streams: dict[str, dict[str, Any]] = {}
-        self.status: dict[str, Any] = {}
+        self.status = Status()
         self.heard_ns = self._turned_ns = clock.monotonic_ns()
         self._paused_ns = 0
         self.faults: list[str] = []
         self.progress = Progress(say, self.tell)
         self.warnings: list[str] = []
         self._ending = self._shut = False
-        self._ended: dict[str, Any] | None = None
+        self._ended: Ending | None = None
         self._status_question: WriterRequest | None = None
         self._plan_question: WriterRequest | None = None
         self._close_question: WriterRequest | None = None
@@ -212,7 +213,7 @@ class Supervisor:
         if self._status_question is None:
             self._status_question = self.ask(AskStatus(), patience_s=1e6)
 
-    def take_ended(self) -> dict[str, Any] | None:
+    def take_ended(self) -> Ending | None:
         """How the session ended by itself (full or failed disk), once."""
         ended, self._ended = self._ended, None
         return ended
@@ -228,7 +229,7 @@ class Supervisor:
     @property
     def uncommitted_s(self) -> float:
         """Age of the oldest that was received and is not durable yet, in seconds."""
-        return float(self.status.get("oldest_uncommitted_s") or 0.0)
+        return self.status.oldest_uncommitted_s or 0.0
 
     def restart(self, sensor: Sensor) -> None:
         """Start a sensor's driver anew, now (after its samples changed, or it was given up)."""
@@ -278,18 +279,18 @@ class Supervisor:
         question = self._plan_question
         if question is not None and question.done:
             self._plan_question = None
-            if isinstance(question.answer, Status) and question.answer.session:
-                self._opened(question.answer.session)
+            if question.session:
+                self._opened(question.session)
         question = self._close_question
         if question is not None and question.done:
             self._close_question = None
-            if question.reply is not None:
+            if question.answer is not None:
                 self._closed()
         question = self._status_question
         if question is not None and question.done:
             self._status_question = None
-            if isinstance(question.answer, Status) and question.reply is not None:
-                self.status = question.reply
+            if isinstance(question.answer, Status):
+                self.status = question.answer
                 self._on_status(question.answer)
 
     def _completed(self, plan: SessionPlan) -> SessionPlan:
@@ -366,7 +367,7 @@ class Supervisor:
     def _on_status(self, status: Status) -> None:
         if (ended := status.ended) is not None and ended.closed == self.session:
             if self.session is not None:
-                self._ended = ended.to_wire()
+                self._ended = ended
                 self._closed()
             return
         current = status.session

@@ -12,8 +12,17 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from recorder.contract.clock import Clock
-from recorder.contract.errors import ProtocolError, RecorderError, StorageError
-from recorder.contract.messages import Command, Reply, Split, Status, Stop, reply_of
+from recorder.contract.errors import ProtocolError, RecorderError, StorageError, UsageError
+from recorder.contract.messages import (
+    Command,
+    Ending,
+    Refusal,
+    Reply,
+    Split,
+    Status,
+    Stop,
+    reply_of,
+)
 from recorder.contract.wire import Kind, Message
 
 ONCE = ("start",)
@@ -45,8 +54,7 @@ class WriterRequest:
         op: which.
         asked_ns: CLOCK_MONOTONIC of its asking.
         answer: what the writer answered; None before.
-        reply: the same, as plain values.
-        error: why there is no answer; None where there is one, or may be.
+        error: why there is no answer; None if there is one, or may be.
     """
 
     def __init__(self, number: int, command: Command, asked_ns: int, patience_s: float):
@@ -55,7 +63,6 @@ class WriterRequest:
         self.asked_ns = asked_ns
         self.deadline_ns = asked_ns + round(patience_s * 1e9)
         self.answer: Reply | None = None
-        self.reply: dict[str, Any] | None = None
         self.error: RecorderError | None = None
         self.writer: object | None = None  # the writer that it was sent to
 
@@ -65,18 +72,33 @@ class WriterRequest:
 
     @property
     def done(self) -> bool:
-        return self.reply is not None or self.error is not None
+        return self.answer is not None or self.error is not None
 
-    def value(self) -> dict[str, Any]:
-        """The reply of a question that is done.
+    @property
+    def problem(self) -> RecorderError | None:
+        """Why the command was not carried out: no answer, or a refusal."""
+        if not isinstance(self.answer, Refusal):
+            return self.error
+        kind = UsageError if self.answer.exit_code == UsageError.exit_code else StorageError
+        return kind(self.answer.error)
+
+    @property
+    def session(self) -> str | None:
+        """Folder of the session that is open after the command; None if there is none."""
+        return self.answer.session if isinstance(self.answer, Status) else None
+
+    @property
+    def ending(self) -> Ending:
+        """How the session ended, as the answer reports; a refusal counts as a failed disk.
 
         Raises:
-            RecorderError: there is none.
+            RecorderError: there is no answer.
         """
         if self.error is not None:
             raise self.error
-        assert self.reply is not None
-        return self.reply
+        if isinstance(self.answer, Refusal):
+            return Ending(None, sealed=self.answer.error)
+        return self.answer if isinstance(self.answer, Ending) else Ending(None)
 
 
 class WriterClient:
@@ -137,7 +159,7 @@ class WriterClient:
         if isinstance(question.command, Stop) and isinstance(answer, Status):
             question.writer = None  # a writer that knew of no session: the next one does
             return
-        question.answer, question.reply = answer, message.values
+        question.answer = answer
 
     def _send(self, question: WriterRequest, writer: object, live: Callable[[], list[str]]) -> None:
         if question.writer is not None and question.op in ONCE:

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
-from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.errors import RecorderError, StorageError
+from recorder.contract.messages import Ending, Refusal, Status
 from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.processes.writer_client import WriterRequest, account
@@ -193,7 +194,7 @@ class Sessions:
             self._opening = self._splitting = self._closing = None
             if self.machine.session is not None:
                 self._supervisor.forget_session()
-                self._ended({}, whole=False, why=failed)
+                self._ended(Ending(None), whole=False, why=failed)
             elif self.machine.state is State.STARTING:
                 self._not_begun(StorageError(failed))
         elif now_ns >= self._writer_at_ns:
@@ -214,14 +215,14 @@ class Sessions:
         if question is None or not question.done:
             return
         self._opening = None
-        reply = question.reply
-        if reply is None or "error" in reply:
-            self._not_begun(_error_of(question))
+        session = question.session
+        if session is None:
+            self._not_begun(question.problem or StorageError("the writer gave no answer"))
             return
         self.part_started_ns = now_ns
-        self._say(f"recording {reply['session']}")
-        self.do(self.machine.began(now_ns, reply["session"], self._begun_name))
-        self._reported.began(reply["session"])
+        self._say(f"recording {session}")
+        self.do(self.machine.began(now_ns, session, self._begun_name))
+        self._reported.began(session)
 
     def _send_begin(self, begin: Begin) -> None:
         try:
@@ -246,13 +247,14 @@ class Sessions:
         question = self._splitting
         if question is not None and question.done:
             self._splitting = None
-            if question.reply is None:  # a writer that died with it: its successor knows
+            answer = question.answer
+            if answer is None:  # a writer that died with it: its successor knows
                 self._unclear_until_ns = now_ns + round(_UNCLEAR_S * 1e9)
-            elif "error" in question.reply:
-                self._split_failed(question.reply["error"])
+            elif isinstance(answer, Refusal):
+                self._split_failed(answer.error)
                 return
-            elif question.reply.get("session") is None:
-                self._split_over(question.reply.get("ended") or {}, now_ns)
+            elif isinstance(answer, Status) and answer.session is None:
+                self._split_over(answer.ended or Ending(None), now_ns)
                 return
         if self._splitting is None and session is not None and session != self.machine.session:
             self._unclear_until_ns = None
@@ -263,17 +265,16 @@ class Sessions:
             self._unclear_until_ns = None
             self._split_failed("the writer ended before it had begun")
 
-    def _split_over(self, ended: dict[str, Any], now_ns: int) -> None:
+    def _split_over(self, ended: Ending, now_ns: int) -> None:
         """The new part was begun and ended at once: the disk, most likely."""
         self._supervisor.forget_session()
-        if ended.get("closed"):
-            self.do(self.machine.split_done(now_ns, ended["closed"]))
-        self._ended(ended, whole=bool(ended.get("closed")), why="the new part ended at once")
+        if ended.closed:
+            self.do(self.machine.split_done(now_ns, ended.closed))
+        self._ended(ended, whole=bool(ended.closed), why="the new part ended at once")
 
     def _follow_close(self) -> None:
-        if (
-            ended := self._supervisor.take_ended()
-        ) is not None and self.machine.session is not None:
+        ended = self._supervisor.take_ended()
+        if ended is not None and self.machine.session is not None:
             self._ended(ended)
         question = self._closing
         if question is None or not question.done:
@@ -281,28 +282,28 @@ class Sessions:
         self._closing = None
         if self.machine.session is None:
             return
-        if question.reply is None:
+        if question.answer is None:
             self._supervisor.forget_session()
-            self._ended({}, whole=False, why=str(question.error))
+            self._ended(Ending(None), whole=False, why=str(question.error))
         else:
-            self._ended(question.reply)
+            self._ended(question.ending)
 
-    def _ended(self, reply: dict[str, Any], *, whole: bool = True, why: str | None = None) -> None:
+    def _ended(self, ending: Ending, *, whole: bool = True, why: str | None = None) -> None:
         """The session is over; tell the machine, and who asked for it."""
-        sealed = reply.get("error") or reply.get("sealed")
-        why = why or sealed or reply.get("full")
-        streams = reply.get("streams") or self._supervisor.streams
+        whole = whole and not ending.sealed
+        why = why or ending.sealed or ending.full
+        streams = ending.streams or self._supervisor.streams
         self.last = {
             "session": self.machine.session,
             "why": why,
-            "whole": whole and not sealed,
+            "whole": whole,
             "streams": {name: account(stream) for name, stream in streams.items()},
             "faults": list(self._supervisor.faults),
         }
         level = INFO if why is None else ERROR
         self._say(f"closed {self.machine.session}" + (f": {why}" if why else ""), level)
         self._splitting = self._unclear_until_ns = None
-        self.do(self.machine.ended(self._clock.monotonic_ns(), whole=whole and not sealed, why=why))
+        self.do(self.machine.ended(self._clock.monotonic_ns(), whole=whole, why=why))
         self._reported.over()
 
     def _want_split(self, now_ns: int) -> None:
@@ -333,12 +334,3 @@ class Sessions:
         for sensor in self._supervisor.sensors.values():
             if sensor.changed and not sensor.alive and not self._needs_part(sensor):
                 self._supervisor.restart(sensor)
-
-
-def _error_of(question: WriterRequest) -> RecorderError:
-    """Why a question came to nothing."""
-    reply = question.reply
-    if reply is None:
-        return question.error or StorageError("the writer gave no answer")
-    kind = UsageError if reply.get("exit_code") == UsageError.exit_code else StorageError
-    return kind(str(reply["error"]))
