@@ -52,14 +52,10 @@ def run(args: argparse.Namespace) -> int:
     with Session(args.session) as session, tempfile.TemporaryDirectory(prefix="recorder-") as own:
         replay = Replay(session, names, speed=args.speed)
         endpoint = args.tap or f"ipc://{own}/tap"
-        publisher = TapPublisher(endpoint)
-        try:
-            result = {"endpoint": endpoint, "streams": list(replay.specs)}
-            with handled(lambda _: stop.set()):
-                emit(result, args, lambda _: endpoint)
-                sys.stdout.flush()  # whoever waits for the endpoint reads it from a pipe
-                sent = replay.run(publisher, SystemClock(), stop, loop=args.loop)
-        finally:
-            publisher.close()
+        result = {"endpoint": endpoint, "streams": list(replay.specs)}
+        with TapPublisher(endpoint) as publisher, handled(lambda _: stop.set()):
+            emit(result, args, lambda _: endpoint)
+            sys.stdout.flush()  # a program that waits for the endpoint reads it from a pipe
+            sent = replay.run(publisher, SystemClock(), stop, loop=args.loop)
     note("recorder replay: " + ", ".join(f"{name} {count}" for name, count in sent.items()))
     return 0

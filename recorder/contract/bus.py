@@ -191,19 +191,18 @@ class WriterSocket(_Socket):
             return peer, error
 
 
-class TapPublisher:
+class TapPublisher(_Socket):
     """Publishes messages for live views; drops what a slow subscriber does not take.
 
     A message without a subscriber to its stream costs nothing: ask `wanted` before encoding.
     """
 
     def __init__(self, address: str) -> None:
-        self._socket = _Socket(zmq.XPUB, None)
-        socket = self._socket._socket
-        socket.setsockopt(zmq.SNDHWM, _TAP_MARK)
-        socket.setsockopt(zmq.XPUB_MANUAL, 1)  # nobody gets a sample before we know of them
-        self._socket._bind(address)
-        self._topics: Counter[bytes] = Counter()  # how many subscribe to each
+        super().__init__(zmq.XPUB, None)
+        self._socket.setsockopt(zmq.SNDHWM, _TAP_MARK)
+        self._socket.setsockopt(zmq.XPUB_MANUAL, 1)  # a subscriber is known before its first sample
+        self._bind(address)
+        self._topics: Counter[bytes] = Counter()  # count of subscribers by topic
         self._specs: dict[str, StreamSpec] = {}
         self._announced_s = 0.0
 
@@ -226,29 +225,25 @@ class TapPublisher:
         if now - self._announced_s >= 1.0:
             self._announced_s = now
             for name, spec in self._specs.items():
-                self._send(
-                    Message(Kind.JOIN, stream=name, values=TapJoin(spec.to_wire()).to_wire())
-                )
+                announcement = TapJoin(spec.to_wire()).to_wire()
+                self._send(Message(Kind.JOIN, stream=name, values=announcement))
         self._send(message)
 
     def _send(self, message: Message) -> None:
-        _send(self._socket._socket, [message.stream.encode(), *encode(message)])
+        _send(self._socket, [message.stream.encode(), *encode(message)])
 
     def _read_subscriptions(self) -> None:
-        while self._socket._waiting():
-            change = self._socket._socket.recv(_LAST)
+        while self._waiting():
+            change = self._socket.recv(_LAST)
             topic = change[1:]
             if change[:1] == b"\x01":
-                self._socket._socket.setsockopt(zmq.SUBSCRIBE, topic)  # of whom this came from
+                self._socket.setsockopt(zmq.SUBSCRIBE, topic)  # of whom this came from
                 self._topics[topic] += 1
                 self._announced_s = 0.0
             else:
-                self._socket._socket.setsockopt(zmq.UNSUBSCRIBE, topic)
+                self._socket.setsockopt(zmq.UNSUBSCRIBE, topic)
                 self._topics[topic] -= 1
-                self._topics += Counter()  # drops what nobody subscribes to any more
-
-    def close(self) -> None:
-        self._socket.close()
+                self._topics += Counter()  # drops topics without subscribers
 
 
 class TapSubscriber(_Socket):

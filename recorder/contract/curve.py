@@ -146,7 +146,7 @@ class CurveClient(Closing):
 
     def __init__(self, address: str, keys: Path, timeout_s: float = 120.0) -> None:
         public, secret = _load(keys, CLIENT)
-        server = _public(keys, SERVER)
+        server, _ = _certificate(keys / f"{SERVER}.key")
         self._address = address
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -183,18 +183,14 @@ class CurveClient(Closing):
 
 def _load(keys: Path, name: str) -> tuple[bytes, bytes]:
     path = keys / f"{name}.key_secret"
-    try:
-        public, secret = zmq.auth.load_certificate(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: no key can be read there: {error}") from None
+    public, secret = _certificate(path)
     if secret is None:
         raise UsageError(f"{path}: holds no secret key")
     return public, secret
 
 
-def _public(keys: Path, name: str) -> bytes:
-    path = keys / f"{name}.key"
+def _certificate(path: Path) -> tuple[bytes, bytes | None]:
     try:
-        return zmq.auth.load_certificate(path)[0]
+        return zmq.auth.load_certificate(path)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: no key can be read there: {error}") from None

@@ -24,6 +24,7 @@ _TOKEN = re.compile(r"\{([^{}]*)\}")
 _METADATA = re.compile(r"metadata\.([A-Za-z0-9_-]+)")
 _STRFTIME = re.compile(r"(?:%-?[A-Za-z]|[A-Za-z0-9._-])+")
 _DEFAULT_TIME = "%Y_%m_%d_%H_%M_%S"
+_SAMPLE_TIME = datetime(2024, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 _ALLOWED = "a name takes the letters A-Z and a-z, digits, '.', '_' and '-'"
 
 
@@ -77,7 +78,7 @@ def check_template(template: str, metadata: Mapping[str, Any] | None = None) -> 
                     f"{{{token}}}: a time format is made of strftime's directives such as %Y; "
                     f"apart from them, {_ALLOWED}"
                 )
-            example = _sample_time().strftime(argument or _DEFAULT_TIME)
+            example = _SAMPLE_TIME.strftime(argument or _DEFAULT_TIME)
             if bad := _BAD.search(example):
                 raise UsageError(f"{{{token}}} gives {example!r}, with {bad.group()!r}; {_ALLOWED}")
         elif token != "hostname":
@@ -89,7 +90,7 @@ def check_template(template: str, metadata: Mapping[str, Any] | None = None) -> 
     if "{" in literal or "}" in literal:
         raise UsageError("unmatched brace; write a placeholder as in {hostname}")
     check_name("x" + literal)
-    shortest = _fill(template, "h", _sample_time(), metadata)
+    shortest = _fill(template, "h", _SAMPLE_TIME, metadata)
     if not shortest:
         raise UsageError("is empty")
     if len(shortest) > MAX_RENDERED:
@@ -132,7 +133,3 @@ def _fill(template: str, hostname: str, utc: datetime, metadata: Mapping[str, An
         return hostname
 
     return _TOKEN.sub(value, template)
-
-
-def _sample_time() -> datetime:
-    return datetime(2024, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)

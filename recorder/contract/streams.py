@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -173,29 +173,9 @@ class StreamSpec:
 
     def to_wire(self) -> dict[str, Any]:
         """A plain mapping that msgpack and JSON can carry."""
-        return {
-            "name": self.name,
-            "channels": [
-                {
-                    "name": c.name,
-                    "format": c.format,
-                    "dtype": c.dtype,
-                    "shape": list(c.shape),
-                    "description": c.description,
-                    "unit": c.unit,
-                    "device_time": c.device_time,
-                    "delta": c.delta,
-                }
-                for c in self.channels
-            ],
-            "rate_hz": self.rate_hz,
-            "device_clock": self.device_clock,
-            "bytes_per_sample": self.bytes_per_sample,
-            "finite": self.finite,
-            "description": self.description,
-            "files": dict(self.files),
-            "settings": dict(self.settings),
-        }
+        wire = {each.name: getattr(self, each.name) for each in fields(self)}
+        channels = [asdict(c) | {"shape": list(c.shape)} for c in self.channels]
+        return wire | {"channels": channels}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> StreamSpec:

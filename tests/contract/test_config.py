@@ -85,7 +85,7 @@ def test_every_key(rig: Path) -> None:
     assert config.control.socket == rig / "run/control.sock"
     assert (config.control.tcp, config.control.curve_keys) == ("tcp://*:5555", rig / "keys")
     assert config.metrics.port == 9100
-    assert config.text == FULL and config.path == rig / "rig.yaml"
+    assert config.document.text == FULL and config.path == rig / "rig.yaml"
     assert config.sensor("lidar") is lidar
     with pytest.raises(KeyError):
         config.sensor("imu")
@@ -124,7 +124,7 @@ def test_sections_may_be_left_empty(rig: Path) -> None:
 
 def test_what_a_driver_is_handed(rig: Path) -> None:
     config = load(rig, FULL)
-    handed = config.sensor_for_driver(config.sensors[0])
+    handed = config.sensors[0].for_driver()
     assert set(handed) == {"name", "scheme", "address", "options", "pace", "loop"}
     assert json.loads(json.dumps(handed)) == handed
 

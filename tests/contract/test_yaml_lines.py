@@ -18,7 +18,7 @@ from tests.contract.configs import SENSOR, SMALL, load, refusal, schema_of
 
 def test_a_byte_order_mark_and_crlf(rig: Path) -> None:
     text = "\ufeff" + SMALL.replace("\n", "\r\n")
-    assert load(rig, text).text == text
+    assert load(rig, text).document.text == text
     assert refusal(rig, text + "x: 1\r\n").line == 4
 
 

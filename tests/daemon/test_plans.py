@@ -33,7 +33,7 @@ def test_the_foreground_and_the_daemon_plan_alike(folder: Path, text: str) -> No
     name = render_config_name(config, NOW_NS, config.session.metadata)
     plan = plan_session(config, name, exact_name=False)
     assert Planner(config, lambda: NOW_NS).plan(DesiredState()) == (name, plan)
-    assert plan.config_text == config.masked_text
+    assert plan.config_text == config.document.masked_text
     assert plan.record_format == {0: [], 1: [], 2: ["cam"], 3: None}[CONFIGS.index(text)]
     assert plan.calibration_text == ("version: 1\n" if "calibration" in text else None)
 

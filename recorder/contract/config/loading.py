@@ -78,26 +78,12 @@ class Config(Sections):
     path: Path
     document: Document = field(repr=False)
 
-    @property
-    def text(self) -> str:
-        """The file's text as it is, passwords included."""
-        return self.document.text
-
-    @property
-    def masked_text(self) -> str:
-        """The file's text with passwords in addresses masked: what a session keeps."""
-        return self.document.masked_text
-
     def sensor(self, name: str) -> SensorEntry:
         """The sensor of that name; KeyError where there is none."""
         for entry in self.sensors:
             if entry.name == name:
                 return entry
         raise KeyError(name)
-
-    def sensor_for_driver(self, entry: SensorEntry) -> dict[str, Any]:
-        """What the entry's driver reads as JSON from its standard input."""
-        return entry.for_driver()
 
     def error(self, key: str, message: str) -> ConfigError:
         """An error about a key of this file, for what shows only later; names file and line."""
@@ -170,10 +156,8 @@ class _Reader:
             )
         drivers: dict[str, str] = {}
         for name, written in entries.items():
-            try:
-                drivers[name] = self._driver(name, written)
-            except ConfigError as error:
-                self.faults.append(error)
+            if (driver := self._try(self._driver, name, written)) is not None:
+                drivers[name] = driver
         if prefetch is not None:
             prefetch(dict.fromkeys(drivers.values()))
         sensors: list[SensorEntry] = []
@@ -184,12 +168,9 @@ class _Reader:
             except ConfigError as error:
                 self.faults.append(fail(f"sensors.{name}.driver", str(error)))
                 continue
-            try:
-                sensors.append(self._sensor(name, driver, entries[name], schema))
-            except ConfigFaultsError as several:
-                self.faults.extend(several.errors)
-            except ConfigError as error:
-                self.faults.append(error)
+            sensor = self._try(self._sensor, name, driver, entries[name], schema)
+            if sensor is not None:
+                sensors.append(sensor)
             for suffix in schema.stream_suffixes:
                 streams[name + suffix] = name
         for name in entries:
@@ -306,16 +287,8 @@ class _Reader:
             except ConfigError as error:
                 faults.append(error)
 
-    def _with_paths(
-        self, table: OptionTable, written: Mapping[str, Any], checked: dict[str, Any], key: str
-    ) -> dict[str, Any]:
-        """The checked options with the paths that were written made absolute."""
-        for name, value in written.items():
-            option = table[name]
-            checked[name] = self._with_path(option, value, checked[name], f"{key}.{name}")
-        return checked
-
     def _with_path(self, option: Option, written: Any, checked: Any, key: str) -> Any:
+        """A checked value with the paths that were written made absolute."""
         if written is None:
             return checked
         if option.type == "path":
@@ -323,7 +296,9 @@ class _Reader:
         if option.type == "list" and option.items == "path":
             return [str(self.existing(f"{key}[{i}]", item)) for i, item in enumerate(checked)]
         if option.keys is not None:
-            return self._with_paths(option.keys, written, checked, key)
+            for name, value in written.items():
+                own, path = option.keys[name], f"{key}.{name}"
+                checked[name] = self._with_path(own, value, checked[name], path)
         return checked
 
     def other_sections(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -363,12 +338,14 @@ class _Reader:
         return made
 
     def _try(self, check: Callable[P, T], *args: P.args, **more: P.kwargs) -> T | None:
-        """What a check returns; None where it raised, which is appended to `faults`."""
+        """What a check returns; None if it raised: `faults` has the error."""
         try:
             return check(*args, **more)
+        except ConfigFaultsError as several:
+            self.faults.extend(several.errors)
         except ConfigError as error:
             self.faults.append(error)
-            return None
+        return None
 
     def _check_cpus(self, cpus: Iterable[Any], key: str) -> None:
         for index, cpu in enumerate(cpus):

@@ -164,14 +164,8 @@ class SensorEntry:
 
     def for_driver(self) -> dict[str, Any]:
         """The mapping that a driver's process reads as JSON from its standard input."""
-        return {
-            "name": self.name,
-            "scheme": self.scheme,
-            "address": self.address,
-            "options": dict(self.options),
-            "pace": self.pace,
-            "loop": self.loop,
-        }
+        keys = ("name", "scheme", "address", "options", "pace", "loop")
+        return {key: getattr(self, key) for key in keys}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from msgspec import UNSET
@@ -124,12 +123,7 @@ class Supervisor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()
 
     def shutdown(self) -> None:
@@ -418,7 +412,7 @@ class Supervisor:
         entry = sensor.entry
         sensor.starting(self._clock.monotonic_ns())
         try:
-            words, stdin = run_command(self.run_folder, entry), self.config.sensor_for_driver(entry)
+            words, stdin = run_command(self.run_folder, entry), entry.for_driver()
             how = {"stdin": json.dumps(stdin), "priority": entry.process}
             sensor.child = self._spawn(entry.name, words, self._events, self._waker.wake, **how)
         except OSError as error:

@@ -42,7 +42,7 @@ def plan_session(config: Config, name: str, *, exact_name: bool) -> SessionPlan:
         root=str(session.root),
         name=name,
         exact_name=exact_name,
-        config_text=config.masked_text,
+        config_text=config.document.masked_text,
         calibration_text=calibration,
         metadata=dict(session.metadata),
         sync_interval_ms=storage.sync_interval_ms,
