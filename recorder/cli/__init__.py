@@ -11,6 +11,7 @@ Exit codes: 0 done; 1 failed; 2 wrong usage or config; 3 done, but data was lost
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import pkgutil
@@ -158,9 +159,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _discard_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
+    with contextlib.suppress(OSError, ValueError):  # no descriptor, as under a test's capture
         os.dup2(nowhere, sys.stdout.fileno())
-    except (OSError, ValueError):  # no descriptor behind it, as under a test's capture
-        pass
-    finally:
-        os.close(nowhere)
+    os.close(nowhere)

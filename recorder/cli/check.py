@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,20 +114,14 @@ def run(args: argparse.Namespace) -> int:
             "free_bytes": root.free_bytes,
             "min_free_bytes": root.floor_bytes,
             "seconds_left": _seconds_left(root.free_bytes, root.floor_bytes, rate),
-            "file_system": None if disk.system is None else disk.system.kind,
-            "mount_point": None if disk.system is None else disk.system.mount_point,
+            "file_system": getattr(disk.system, "kind", None),
+            "mount_point": getattr(disk.system, "mount_point", None),
             "measured": disk.speed,
         },
         "clocks": clocks | {"summary": summary(clocks)},
         "warnings": warnings,
         "problems": [
-            {
-                "key": p.key,
-                "line": config.document.line_of(p.key),
-                "message": p.message,
-                "exit_code": p.exit_code,
-            }
-            for p in problems
+            {"key": p.key, "line": config.document.line_of(p.key)} | asdict(p) for p in problems
         ],
     }
     emit(report, args, _text)
@@ -154,17 +148,12 @@ def _keys(config: Config) -> list[Problem]:
 
 
 def _stream(spec: Any) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "description": spec.description,
-        "rate_hz": spec.rate_hz,
-        "bytes_per_second": spec.bytes_per_second,
-        "finite": spec.finite,
-        "channels": [
-            {"name": c.name, "format": c.format, "dtype": c.dtype, "shape": list(c.shape)}
-            for c in spec.channels
-        ],
-    }
+    keys = ("name", "description", "rate_hz", "bytes_per_second", "finite")
+    channels = [
+        {"name": c.name, "format": c.format, "dtype": c.dtype, "shape": list(c.shape)}
+        for c in spec.channels
+    ]
+    return {key: getattr(spec, key) for key in keys} | {"channels": channels}
 
 
 def _seconds_left(free: int | None, floor: int, rate: float) -> float | None:

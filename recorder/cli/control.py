@@ -42,11 +42,11 @@ def connect(args: argparse.Namespace) -> Client:
 
     if args.socket is None or not args.socket.startswith("tcp://"):
         return Client(args.socket)
-    from recorder.daemon.control.remote import RemoteWire
+    from recorder.contract.curve import CurveClient
 
     if args.keys is None:
         raise UsageError("--keys: a daemon over TCP needs a folder of keys")
-    return Client(wire=RemoteWire(args.socket, args.keys))
+    return Client(wire=CurveClient(args.socket, args.keys))
 
 
 def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:

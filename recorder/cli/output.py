@@ -86,15 +86,11 @@ def clean(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(c) if _acts(c) else c for c in text)
+    return "".join(c.encode("unicode_escape").decode() if _acts(c) else c for c in text)
 
 
 def _acts(character: str) -> bool:
     return unicodedata.category(character) in _ACTIVE or character in _DIRECTIONS
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def _escape_json(dumped: str) -> str:

@@ -120,22 +120,22 @@ def _recover_all(root: Path) -> None:
 
 def _add_truth(session: Path) -> None:
     """Write what the simulated world knows beside what its sensors saw (docs/labels.md)."""
-    from recorder.contract.launch import module_command
-
-    command = module_command("drivers.sim", "annotate", str(session))
-    nowhere = subprocess.DEVNULL
-    if subprocess.run(command, check=False, stdout=nowhere, process_group=0).returncode:
+    if not _succeeds("drivers.sim", "annotate", str(session)):
         note(f"{session}: the simulation's labels could not be written")
 
 
 def _checksums(session: Path) -> None:
     """Write the session's checksums at idle priority; a process of its own can be that idle."""
+    if not _succeeds("recorder.session.checksums", str(session)):
+        note(f"{session}: its checksums could not be written")
+
+
+def _succeeds(module: str, *arguments: str) -> bool:
     from recorder.contract.launch import module_command
 
-    command = module_command("recorder.session.checksums", str(session))
-    done = subprocess.run(command, check=False, process_group=0)
-    if done.returncode:
-        note(f"{session}: its checksums could not be written")
+    command = module_command(module, *arguments)
+    nowhere = subprocess.DEVNULL
+    return subprocess.run(command, check=False, stdout=nowhere, process_group=0).returncode == 0
 
 
 def _happened(session: Path) -> dict[str, Any]:
@@ -163,12 +163,7 @@ def _result(outcome: Outcome, happened: dict[str, Any]) -> dict[str, Any]:
         "duration_s": happened["duration_s"],
         "marks": happened["marks"],
         "streams": {
-            name: {
-                "samples": s["samples"],
-                "lost": s["lost"],
-                "unknown_losses": s["unknown_losses"],
-                "ended": s["ended"],
-            }
+            name: {key: s[key] for key in ("samples", "lost", "unknown_losses", "ended")}
             for name, s in outcome.streams.items()
         },
         "faults": outcome.faults,

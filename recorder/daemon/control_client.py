@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recorder.contract.closing import Closing
-from recorder.contract.errors import RecorderError
+from recorder.contract.errors import DeviceError, RecorderError
 from recorder.daemon.control.requests import Keep, Mark, Request, Start, Status, Stop
 from recorder.daemon.control.sockets import socket_to_ask
 
@@ -74,7 +74,7 @@ class Wire(Protocol):
     """Carries one request and its reply."""
 
     def exchange(self, line: bytes) -> bytes:
-        """Send a request's line, wait for the reply's."""
+        """Send a request's line, wait for the reply's; DeviceError if none comes."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -86,7 +86,7 @@ class Client(Closing):
     Args:
         path: the control socket; where the daemon puts it unless given.
         timeout_s: longest wait for a reply.
-        wire: another way to the daemon (`recorder.daemon.control.remote`).
+        wire: another way to the daemon: `recorder.contract.curve.CurveClient`.
 
     Raises:
         DaemonError: no daemon can be reached.
@@ -139,6 +139,8 @@ class Client(Closing):
         line = json.dumps({"op": op, **values}, separators=(",", ":")).encode() + b"\n"
         try:
             answer = json.loads(self._wire.exchange(line))
+        except DeviceError as error:
+            raise DaemonError(str(error)) from None
         except ValueError:
             raise DaemonError("the daemon's reply is not JSON") from None
         if not isinstance(answer, dict):

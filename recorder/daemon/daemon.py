@@ -31,6 +31,7 @@ from recorder.contract.messages import PutEvent
 from recorder.daemon.control.requests import Keep, Mark, Start, Status, Stop
 from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.host.clocks import is_synchronized
+from recorder.daemon.host.systemd import SystemdNotify
 from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.postprocessing.retention import keep, sweep
 from recorder.daemon.preflight import check_root, mount_problem
@@ -40,7 +41,7 @@ from recorder.daemon.recording.desired_state import DesiredStateFile, state_fold
 from recorder.daemon.recording.sessions import SETTLE_S, Sessions
 from recorder.daemon.recording.state_machine import RefusedError, State
 from recorder.daemon.root_lock import RootLock
-from recorder.daemon.service_notifier import ERROR, WARNING, Say, ServiceNotifier
+from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.daemon.status import describe, line
 
 TURN_S = 0.1
@@ -85,14 +86,14 @@ class Daemon:
         supervisor: Supervisor,
         say: Say,
         *,
-        notify: ServiceNotifier | None = None,
+        notify: SystemdNotify | None = None,
         finalizing: Finalizing | None = None,
         desired_state_file: DesiredStateFile | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
         self.supervisor = supervisor
-        self.notify = notify or ServiceNotifier()
+        self.notify = notify or SystemdNotify({})
         self.on_tick: list[OnTick] = []
         self.ready = False
         self.root_problem: str | None = None

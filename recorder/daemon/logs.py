@@ -28,7 +28,6 @@ from recorder.daemon.service_notifier import ERROR, INFO, WARNING
 from recorder.session.layout import private
 
 NAME: Final = "recorder.log"
-FORMS: Final = ("text", "json")
 _PRIORITIES: Final = {ERROR: 3, WARNING: 4, INFO: 6}
 _MOST_BYTES = 2_000_000
 _KEPT = 3  # rotated files: recorder.log.1 is the latest of them

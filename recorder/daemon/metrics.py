@@ -37,7 +37,6 @@ def render(status: Mapping[str, Any]) -> str:
         lines.append(f"# TYPE recorder_{name} {kind}")
         lines.extend(f"recorder_{name}{_labels(labels)} {_number(v)}" for labels, v in known)
 
-    session = status["session"]
     streams = [
         ({"sensor": sensor, "stream": name}, stream)
         for sensor, values in status["sensors"].items()
@@ -59,24 +58,17 @@ def render(status: Mapping[str, Any]) -> str:
         "1 where a sensor's driver is armed.",
         [({"sensor": n}, v["state"] == "armed") for n, v in status["sensors"].items()],
     )
-    metric(
-        "driver_starts_total",
-        "counter",
-        "Starts of a sensor's driver.",
-        [({"sensor": n}, v["starts"]) for n, v in status["sensors"].items()],
-    )
-    metric(
-        "ring_held_bytes",
-        "gauge",
-        "What a driver holds that is not durable yet.",
-        [({"sensor": n}, v["ring_held_bytes"]) for n, v in status["sensors"].items()],
-    )
-    metric(
-        "ring_size_bytes",
-        "gauge",
-        "What a driver may hold.",
-        [({"sensor": n}, v["ring_size_bytes"]) for n, v in status["sensors"].items()],
-    )
+    for key, name, kind, text in (
+        ("starts", "driver_starts_total", "counter", "Starts of a sensor's driver."),
+        (
+            "ring_held_bytes",
+            "ring_held_bytes",
+            "gauge",
+            "What a driver holds that is not durable yet.",
+        ),
+        ("ring_size_bytes", "ring_size_bytes", "gauge", "What a driver may hold."),
+    ):
+        metric(name, kind, text, [({"sensor": n}, v[key]) for n, v in status["sensors"].items()])
     for key, name, kind, text in (
         ("rate_hz", "stream_rate_hertz", "gauge", "Samples a second, lately."),
         ("expected_hz", "stream_expected_rate_hertz", "gauge", "As declared."),
@@ -100,7 +92,7 @@ def render(status: Mapping[str, Any]) -> str:
             for cause, count in sorted((stream.get("lost") or {}).items())
         ],
     )
-    writer = status["writer"]
+    values = status["writer"] | status["disk"]
     for key, name, kind, text in (
         ("restarts", "writer_restarts_total", "counter", "Writers started after the first."),
         ("oldest_uncommitted_s", "uncommitted_seconds", "gauge", "Age of what is not durable."),
@@ -108,17 +100,12 @@ def render(status: Mapping[str, Any]) -> str:
         ("commit_s", "commit_seconds_total", "counter", "Time that they took."),
         ("commit_last_s", "commit_last_seconds", "gauge", "Time that the last one took."),
         ("commit_max_s", "commit_max_seconds", "gauge", "Time that the slowest one took."),
+        ("free_bytes", "disk_free_bytes", "gauge", "Free where sessions are made."),
+        ("floor_bytes", "disk_floor_bytes", "gauge", "At which a session ends."),
     ):
-        if writer.get(key) is not None:
-            metric(name, kind, text, [({}, writer[key])])
-    disk = status["disk"]
-    for key, name, text in (
-        ("free_bytes", "disk_free_bytes", "Free where sessions are made."),
-        ("floor_bytes", "disk_floor_bytes", "At which a session ends."),
-    ):
-        if disk[key] is not None:
-            metric(name, "gauge", text, [({}, disk[key])])
-    if session is not None:
+        if values.get(key) is not None:
+            metric(name, kind, text, [({}, values[key])])
+    if (session := status["session"]) is not None:
         metric("session_seconds", "gauge", "Age of the session.", [({}, session["elapsed_s"])])
         metric("session_bytes", "gauge", "Size of the session.", [({}, session["bytes"])])
     return "\n".join(lines) + "\n"

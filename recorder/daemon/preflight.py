@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recorder.contract.config.settings import SensorEntry, StorageSettings
 from recorder.contract.streams import StreamSpec
-from recorder.daemon.host.disk import DiskSpeed, FileSystem, file_system, measure
+from recorder.daemon.host.disk import DiskSpeed, FileSystem, file_system, measure, nearest
 from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
 
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
@@ -51,9 +51,7 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
 
     try:
         exists = root.exists()
-        place = root
-        while not place.exists():
-            place = place.parent
+        place = nearest(root)
         if not place.is_dir():
             return report(f"{place} is not a folder")
         if (problem := mount_problem(root, storage)) is not None:
@@ -82,12 +80,12 @@ def mount_problem(root: Path, storage: StorageSettings) -> str | None:
     """
     if not storage.require_mount:
         return None
-    place = root
-    while not place.exists():
-        place = place.parent
+    place = nearest(root)
     system = file_system(place)
     in_memory = system is not None and system.kind in _IN_MEMORY
-    if _mount_point(place) != Path("/") and not in_memory:
+    place = place.resolve()
+    mount_point = next(folder for folder in (place, *place.parents) if folder.is_mount())
+    if mount_point != Path("/") and not in_memory:
         return None
     return f"{root} is on no mounted volume, and storage.require_mount is set"
 
@@ -107,12 +105,7 @@ class DiskReport:
 
 def examine_disk(report: RootReport, seconds: float = 1.0) -> DiskReport:
     """Look at the disk of a root that could be recorded to, and measure it."""
-    speed = None
-    if report.problem is None:
-        place = report.root
-        while not place.exists():
-            place = place.parent
-        speed = measure(place, seconds)
+    speed = measure(nearest(report.root), seconds) if report.problem is None else None
     return DiskReport(file_system(report.root), speed)
 
 
@@ -155,10 +148,3 @@ def machine_warnings(sensors: Sequence[SensorEntry]) -> list[str]:
     """What of the machine may cost samples."""
     warning = receive_buffer_warning({entry.scheme for entry in sensors})
     return [] if warning is None else [warning]
-
-
-def _mount_point(path: Path) -> Path:
-    path = path.resolve()
-    while not path.is_mount():
-        path = path.parent
-    return path

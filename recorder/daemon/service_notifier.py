@@ -1,4 +1,4 @@
-"""What surrounds the daemon and may be put in from outside."""
+"""Levels of the log, and the function that logs a line."""
 
 from __future__ import annotations
 
@@ -13,19 +13,3 @@ class Say(Protocol):
 
     def __call__(self, text: str, /, level: str = INFO, **fields: Any) -> None:
         """Show it, with its level and what else a program may want to know."""
-
-
-class ServiceNotifier:
-    """Tells the service manager how the daemon is; this one has none to tell."""
-
-    def ready(self) -> None:
-        """Drivers are armed, or known to be missing."""
-
-    def watchdog(self) -> None:
-        """All is well; called about once a second while it is."""
-
-    def status(self, text: str) -> None:
-        """One line for people; called when it changes."""
-
-    def stopping(self) -> None:
-        """The end has begun."""

@@ -34,12 +34,7 @@ def describe(daemon: Daemon) -> dict[str, Any]:
         "ready": daemon.ready,
         "faults": faults,
         "warnings": list(supervisor.warnings),
-        "wish": {
-            "wanted": machine.desired.wanted,
-            "by": machine.desired.by,
-            "name": machine.desired.name,
-            "part": machine.desired.part,
-        },
+        "wish": {key: getattr(machine.desired, key) for key in ("wanted", "by", "name", "part")},
         "session": _session(daemon, now_ns),
         "last": daemon.sessions.last,
         "sensors": sensors,

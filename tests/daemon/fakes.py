@@ -18,11 +18,11 @@ from recorder.contract.wire import Kind, Message
 from recorder.daemon.control.requests import OPS
 from recorder.daemon.control.server import Call
 from recorder.daemon.daemon import Daemon
+from recorder.daemon.host.systemd import SystemdNotify
 from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.supervisor import WRITER, Supervisor
 from recorder.daemon.recording.desired_state import DesiredStateFile
-from recorder.daemon.service_notifier import ServiceNotifier
 from tests.contract.configs import load
 
 CONFIG = """
@@ -225,10 +225,11 @@ class FakeChore:
         self.ended = True
 
 
-class Log(ServiceNotifier):
+class Log(SystemdNotify):
     """A service manager that remembers."""
 
     def __init__(self) -> None:
+        super().__init__({})
         self.calls: list[str] = []
 
     def ready(self) -> None:

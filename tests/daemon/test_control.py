@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.curve import make_keys
+from recorder.contract.curve import CurveClient, make_keys
 from recorder.contract.errors import StorageError, UsageError
 from recorder.daemon.control import server as control
-from recorder.daemon.control.remote import RemoteControl, RemoteWire
+from recorder.daemon.control.remote import RemoteControl
 from recorder.daemon.control.requests import MOST_BYTES
 from recorder.daemon.control.server import Call, ControlServer, may_control
 from recorder.daemon.control.sockets import socket_to_ask, socket_to_serve
@@ -420,11 +420,11 @@ def test_over_tcp_only_known_keys_are_answered(tmp_path: Path) -> None:
     desk = Desk()
     remote = RemoteControl("tcp://127.0.0.1:*", keys, desk.take, lambda: "idle")
     try:
-        with Client(wire=RemoteWire(remote.address, keys, PATIENCE_S)) as client:
+        with Client(wire=CurveClient(remote.address, keys, PATIENCE_S)) as client:
             assert client.status().ok
             with pytest.raises(DaemonError, match="no op 'reboot'"):
                 client.request("reboot")
-        stranger = Client(wire=RemoteWire(remote.address, others, 0.5))
+        stranger = Client(wire=CurveClient(remote.address, others, 0.5))
         with stranger, pytest.raises(DaemonError, match="does not know this key"):
             stranger.status()
         assert [call.request.op for call in desk.calls] == ["status"]

@@ -13,11 +13,10 @@ from typing import Any
 
 from recorder.contract.bus import Waker
 from recorder.contract.config.loading import Config
-from recorder.contract.curve import CurveClient, CurveServer
-from recorder.contract.errors import DeviceError, UsageError
+from recorder.contract.curve import CurveServer
+from recorder.contract.errors import UsageError
 from recorder.daemon.control.requests import MOST_BYTES, parse_request
 from recorder.daemon.control.server import Call, Take, encode_reply, refusal
-from recorder.daemon.control_client import TIMEOUT_S, DaemonError
 
 _POLL_S = 1.0
 MOST_CALLS = 32
@@ -101,25 +100,3 @@ def serve_tcp(config: Config, take: Take, state: Callable[[], str]) -> RemoteCon
         return RemoteControl(address, control.curve_keys, take, state)
     except UsageError as error:
         raise config.error("control.curve_keys", str(error)) from None
-
-
-class RemoteWire:
-    """A `Client`'s way to a daemon over TCP.
-
-    Args:
-        address: ``tcp://HOST:PORT``.
-        keys: folder of keys.
-        timeout_s: longest wait for a reply.
-    """
-
-    def __init__(self, address: str, keys: Path, timeout_s: float = TIMEOUT_S) -> None:
-        self._client = CurveClient(address, keys, timeout_s)
-
-    def exchange(self, line: bytes) -> bytes:
-        try:
-            return self._client.exchange(line)
-        except DeviceError as error:
-            raise DaemonError(str(error)) from None
-
-    def close(self) -> None:
-        self._client.close()

@@ -68,9 +68,7 @@ def socket_warning(given: Path | None, system: Path = SYSTEM) -> str | None:
         path = socket_to_serve(given, system)
     except UsageError as error:
         return str(error)
-    place = path.parent
-    while not place.is_dir():
-        place = place.parent
+    place = next(folder for folder in path.parents if folder.is_dir())
     if os.access(place, os.W_OK | os.X_OK):
         return None
     return f"control socket: {place} cannot be written to by this user"

@@ -24,6 +24,8 @@ _TIME_ERROR = 5
 _PTP_CLASS = Path("/sys/class/ptp")
 _CLOCKFD = 3  # clock_gettime(2) on a descriptor: ((~fd) << 3) | 3
 _CHRONY_FIELDS: Final = 14
+_CHRONY_SECONDS = {"offset_ns": 4, "last_offset_ns": 5, "rms_offset_ns": 6}
+_CHRONY_SECONDS |= {"root_delay_ns": 10, "root_dispersion_ns": 11}
 _ASK_S = 1.0
 
 Run = Callable[[Sequence[str]], str | None]
@@ -35,26 +37,15 @@ class _Timex(ctypes.Structure):
 
     _fields_ = [
         ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
+        *((name, ctypes.c_long) for name in ("offset", "freq", "maxerror", "esterror")),
         ("status", ctypes.c_int),
-        ("constant", ctypes.c_long),
-        ("precision", ctypes.c_long),
-        ("tolerance", ctypes.c_long),
+        ("constant, precision, tolerance", ctypes.c_long * 3),
         ("time", ctypes.c_long * 2),
-        ("tick", ctypes.c_long),
-        ("ppsfreq", ctypes.c_long),
-        ("jitter", ctypes.c_long),
+        ("tick, ppsfreq, jitter", ctypes.c_long * 3),
         ("shift", ctypes.c_int),
-        ("stabil", ctypes.c_long),
-        ("jitcnt", ctypes.c_long),
-        ("calcnt", ctypes.c_long),
-        ("errcnt", ctypes.c_long),
-        ("stbcnt", ctypes.c_long),
+        ("stabil, jitcnt, calcnt, errcnt, stbcnt", ctypes.c_long * 5),
         ("tai", ctypes.c_int),
-        ("_rest", ctypes.c_int * 11),
+        ("reserved", ctypes.c_int * 11),
     ]
 
 
@@ -89,14 +80,10 @@ def is_synchronized() -> bool:
     return clock is not None and clock["synchronized"] is True
 
 
-def time_daemon(run: Run | None = None) -> dict[str, Any] | None:
+def time_daemon(run: Run) -> dict[str, Any] | None:
     """Who disciplines the clock, as it says itself: chrony, ntpd, or systemd-timesyncd."""
-    run = run or _run
-    for ask in (_chrony, _ntpd, _timesyncd):
-        answer = ask(run)
-        if answer is not None:
-            return answer
-    return None
+    answers = (ask(run) for ask in (_chrony, _ntpd, _timesyncd))
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def ptp_clocks(folder: Path = _PTP_CLASS) -> list[dict[str, Any]]:
@@ -122,7 +109,7 @@ def clock_state(run: Run | None = None) -> dict[str, Any]:
     return {
         "kernel": kernel_clock(),
         "realtime_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
-        "daemon": time_daemon(run),
+        "daemon": time_daemon(run or _run),
         "ptp": ptp_clocks(),
     }
 
@@ -168,11 +155,7 @@ def _chrony(run: Run) -> dict[str, Any] | None:
             "name": "chrony",
             "reference": fields[1] or None,
             "stratum": int(fields[2]),
-            "offset_ns": round(float(fields[4]) * 1e9),
-            "last_offset_ns": round(float(fields[5]) * 1e9),
-            "rms_offset_ns": round(float(fields[6]) * 1e9),
-            "root_delay_ns": round(float(fields[10]) * 1e9),
-            "root_dispersion_ns": round(float(fields[11]) * 1e9),
+            **{name: round(float(fields[i]) * 1e9) for name, i in _CHRONY_SECONDS.items()},
             "leap": fields[13],
         }
     except ValueError:

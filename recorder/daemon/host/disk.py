@@ -47,6 +47,11 @@ class FileSystem:
     warning: str | None
 
 
+def nearest(path: Path) -> Path:
+    """The path, or its nearest parent that exists."""
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
 def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> FileSystem | None:
     """The file system that a path lies on (its nearest parent's where it is not there yet).
 
@@ -57,9 +62,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> File
     Returns:
         None where the kernel's list cannot be read.
     """
-    while not path.exists():
-        path = path.parent
-    path = path.resolve()
+    path = nearest(path).resolve()
     best: FileSystem | None = None
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()

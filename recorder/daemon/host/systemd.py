@@ -7,11 +7,9 @@ import os
 import socket
 from collections.abc import Mapping
 
-from recorder.daemon.service_notifier import ServiceNotifier
 
-
-class SystemdNotify(ServiceNotifier):
-    """Speaks to the service manager that started this process; to none where there is none.
+class SystemdNotify:
+    """Reports to the service manager that started this process, if there is one.
 
     >>> notify = SystemdNotify(os.environ)
     >>> notify.ready()
@@ -33,16 +31,20 @@ class SystemdNotify(ServiceNotifier):
                 self.watchdog_s = int(environment["WATCHDOG_USEC"]) / 1e6
 
     def ready(self) -> None:
+        """Drivers are armed, or known to be missing."""
         self._send("READY=1")
 
     def watchdog(self) -> None:
+        """Feed the watchdog; called about once a second while all is well."""
         if self.watchdog_s is not None:
             self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
+        """One line for people; called when it changes."""
         self._send("STATUS=" + text.replace("\n", " "))
 
     def stopping(self) -> None:
+        """The daemon begins to end."""
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:

@@ -100,6 +100,10 @@ class Finalizing:
         say: takes one line for people.
         available: archives that this installation can pack.
         spawn: starts a chore; injectable.
+
+    Attributes:
+        current: session and step of the chore that runs; None if none runs.
+        finished: count of steps done.
     """
 
     def __init__(
@@ -121,23 +125,14 @@ class Finalizing:
         self._not_before: dict[Path, int] = {}
         self._tries: dict[Path, int] = {}
         self._process: Process | None = None
-        self._current: tuple[Path, Step] | None = None
+        self.current: tuple[Path, Step] | None = None
         self._scan_at_ns = self._look_at_ns = self._used_at_ns = 0
         self._used_s = 0.0
         self.finished = 0
 
-    @property
-    def current(self) -> tuple[Path, Step] | None:
-        """What is being done."""
-        return self._current
-
-    def due(self, session: Path) -> Due | None:
-        """What is due of a session; None while somebody has it in use."""
-        return due_of(session, self._available)
-
     def unfinished(self, session: Path) -> bool:
         """Whether something that should be there of a session is not, or may not be."""
-        due = self.due(session)
+        due = due_of(session, self._available)
         return due is None or due.unfinished
 
     def hurry(self) -> None:
@@ -156,8 +151,8 @@ class Finalizing:
         Sessions are told by their names.
         """
         current = None
-        if self._current is not None:
-            session, step = self._current
+        if self.current is not None:
+            session, step = self.current
             current = {"session": session.name, "step": step.name}
         known = self._due.items()
         return {
@@ -211,10 +206,10 @@ class Finalizing:
         """End what runs; the next daemon does it again."""
         if self._process is not None:
             self._process.end()
-            self._process = self._current = None
+            self._process = self.current = None
 
     def _look(self, path: Path) -> None:
-        due = self.due(path)
+        due = due_of(path, self._available)
         if due is None:
             self._due.pop(path, None)
         elif due.unfinished:
@@ -230,7 +225,7 @@ class Finalizing:
             self._say(f"{path.name}: {step.name} cannot be begun: {error.strerror}", ERROR)
             self._wait(path)
             return
-        self._current = path, step
+        self.current = path, step
         self._used_s, self._used_at_ns, self._look_at_ns = 0.0, self._clock.monotonic_ns(), 0
 
     def _hangs(self, now_ns: int) -> bool:
@@ -244,15 +239,15 @@ class Finalizing:
 
     def _over(self, code: int | None) -> None:
         """The chore has ended with a code, or, None, hangs and has to be ended."""
-        assert self._process is not None and self._current is not None
-        path, step = self._current
+        assert self._process is not None and self.current is not None
+        path, step = self.current
         error: str | None = None
         if code is None:
             error = f"did nothing for {HUNG_S:g} s"
         elif code != 0 and not (step.name == RECOVER and code == 3):
             error = self._process.problem()
         self._process.end()
-        self._process = self._current = None
+        self._process = self.current = None
         try:
             tell(path, step.name, error)
         except OSError as failure:

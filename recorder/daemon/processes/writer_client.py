@@ -19,14 +19,12 @@ from recorder.contract.messages import (
     Refusal,
     Reply,
     Split,
+    Start,
     Status,
     Stop,
     reply_of,
 )
 from recorder.contract.wire import Kind, Message
-
-ONCE = ("start",)
-"""Commands that are not repeated to another writer."""
 
 _OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "ended")
 
@@ -162,7 +160,7 @@ class WriterClient:
         question.answer = answer
 
     def _send(self, question: WriterRequest, writer: object, live: Callable[[], list[str]]) -> None:
-        if question.writer is not None and question.op in ONCE:
+        if question.writer is not None and isinstance(question.command, Start):
             question.error = StorageError(f"the writer ended before it answered ({question.op})")
             return
         command = question.command

@@ -6,12 +6,13 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.errors import StorageError, UsageError
+from recorder.contract.errors import RecorderError, StorageError
 from recorder.contract.session_names import check_name
+from recorder.contract.wire_struct import convert
 from recorder.daemon.control.requests import check_metadata
 from recorder.daemon.recording.state_machine import DesiredState
 from recorder.formats.disk import PosixDisk, make_folders
@@ -56,7 +57,7 @@ class DesiredStateFile:
             return _desired_state(values), values["boot_id"] == self._boot
         except FileNotFoundError:
             return DesiredState(), False
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, UsageError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, RecorderError):
             with contextlib.suppress(OSError):
                 self.path.rename(self.path.with_suffix(".damaged"))
             return DesiredState(), False
@@ -80,18 +81,10 @@ class DesiredStateFile:
 def _desired_state(values: Mapping[str, Any]) -> DesiredState:
     if values["version"] != VERSION:
         raise ValueError("of another version")
-    desired = DesiredState(**{name: values[name] for name in DesiredState.__slots__})
-    if not (
-        isinstance(desired.wanted, bool)
-        and isinstance(desired.exact, bool)
-        and isinstance(desired.by, str)
-        and isinstance(desired.part, int)
-        and desired.part >= 0
-        and isinstance(desired.name, str | None)
-        and isinstance(desired.session, str | None)
-        and isinstance(desired.metadata, dict)
-    ):
-        raise ValueError("of another form")
+    found = {each.name: values[each.name] for each in fields(DesiredState)}
+    desired = convert(found, DesiredState, FILE)
+    if desired.part < 0:
+        raise ValueError("a negative part")
     if desired.name is not None:
         check_name(desired.name)
     check_metadata(desired.metadata)
