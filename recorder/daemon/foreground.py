@@ -232,8 +232,8 @@ class Foreground(Supervisor):
 
     def _turn(self) -> None:
         self.turn(_POLL_S)
-        if self.writer_failed is not None:
-            raise StorageError(self.writer_failed)
+        if self.writer.failed is not None:
+            raise StorageError(self.writer.failed)
 
     def _turn_for(self, seconds: float) -> None:
         until = self._clock.monotonic_ns() + round(seconds * 1e9)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import recorder
 from recorder.contract.redaction import mask_passwords
 from recorder.daemon.postprocessing.retention import is_kept
+from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.rates import floor_of
 from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.processes.writer_client import account
@@ -39,11 +40,11 @@ def describe(daemon: Daemon) -> dict[str, Any]:
         "last": daemon.sessions.last,
         "sensors": sensors,
         "writer": {
-            "pid": supervisor.writer_pid,
-            "restarts": supervisor.writer_restarts,
+            "pid": _pid(supervisor.writer.running),
+            "restarts": supervisor.writer.restarts,
             "silent_s": round(supervisor.silent_s, 3),
             "oldest_uncommitted_s": round(supervisor.uncommitted_s, 3),
-            "failed": supervisor.writer_failed,
+            "failed": supervisor.writer.failed,
             **{key: commits.get(key) for key in _OF_COMMITS},
         },
         "disk": _disk(daemon),
@@ -70,8 +71,8 @@ def faults_of(daemon: Daemon) -> list[dict[str, str]]:
         add("recording", "fault", machine.reason)
     if daemon.sessions.desired_state_problem is not None:
         add("recording", "wish", daemon.sessions.desired_state_problem)
-    if supervisor.writer_failed is not None and supervisor.writer_failed != machine.reason:
-        add("writer", "failed", supervisor.writer_failed)
+    if supervisor.writer.failed is not None and supervisor.writer.failed != machine.reason:
+        add("writer", "failed", supervisor.writer.failed)
     if supervisor.silent_s > 5.0:
         add("writer", "silent", f"no answer for {supervisor.silent_s:.0f} s")
     if supervisor.progress.stalled:
@@ -129,7 +130,6 @@ def _session(daemon: Daemon, now_ns: int) -> dict[str, Any] | None:
 
 def _sensor(daemon: Daemon, sensor: Sensor) -> dict[str, Any]:
     supervisor = daemon.supervisor
-    child = sensor.child
     known = supervisor.streams if daemon.sessions.machine.session is not None else {}
     streams = {}
     for name, spec in sensor.specs.items():
@@ -147,12 +147,16 @@ def _sensor(daemon: Daemon, sensor: Sensor) -> dict[str, Any]:
         "driver": sensor.entry.driver,
         "required": sensor.entry.required,
         "fault": None if sensor.fault is None else mask_passwords(sensor.fault),
-        "pid": child.process.pid if child is not None and child.alive else None,
+        "pid": _pid(sensor.child if sensor.alive else None),
         "starts": sensor.starts,
         "ring_held_bytes": sensor.ring_held,
         "ring_size_bytes": sensor.ring_size,
         "streams": streams,
     }
+
+
+def _pid(child: Child | None) -> int | None:
+    return None if child is None else child.process.pid
 
 
 def _disk(daemon: Daemon) -> dict[str, Any]:

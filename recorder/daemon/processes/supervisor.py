@@ -45,15 +45,14 @@ from recorder.contract.messages import (
 )
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
 from recorder.daemon.processes.progress import Progress
-from recorder.daemon.processes.sensors import ABSENT, BACKOFF_S, LOST, PRESENT, Sensor
+from recorder.daemon.processes.sensors import ABSENT, LOST, PRESENT, Sensor
 from recorder.daemon.processes.writer_client import Line, WriterClient, WriterRequest
+from recorder.daemon.processes.writer_process import WriterProcess
 from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
 
 WRITER = ""  # the writer's name among the children; no sensor has it
 COMMAND_S = 60.0
 FINISH_S = 10.0
-_WRITER_STARTS = 20  # without one answer in between
-_WRITER_BACKOFF_AFTER = 5
 _MOST_FAULTS = 100  # a session may last for months
 _END_S = 5.0
 _PAUSE_NS = 5_000_000_000  # between turns: this process itself stood still
@@ -75,7 +74,7 @@ class Supervisor:
         streams: the writer's account by stream, as last heard.
         status: the writer's last status reply.
         ended: how a session ended that nobody told to; `take_ended` takes it.
-        writer_failed: why no writer is started any more; None while one is.
+        writer: the writer's process.
         faults: one sentence per fault of this session.
         progress: whether samples come fast enough, and become durable.
         warnings: what could not be done as the config asks, once each.
@@ -101,11 +100,7 @@ class Supervisor:
         self._spawn = spawn
         self._questions = WriterClient(self._socket, clock)
         self.sensors = {entry.name: Sensor(entry) for entry in config.sensors}
-        self._writer: Child | None = None
-        self._writer_starts = 0
-        self._writer_at_ns: int | None = None
-        self.writer_restarts = 0
-        self.writer_failed: str | None = None
+        self.writer = WriterProcess(clock, say, self._spawn_writer)
         self.session: str | None = None
         self.streams: dict[str, dict[str, Any]] = {}
         self.status = Status()
@@ -137,8 +132,8 @@ class Supervisor:
             if sensor.child is not None:
                 left = (deadline_ns - self._clock.monotonic_ns()) / 1e9
                 sensor.child.end(max(0.0, left))
-        if self._writer is not None:
-            self._writer.end(_END_S)
+        if self.writer.child is not None:
+            self.writer.child.end(_END_S)
         self._take_events()  # what they printed last
         self._socket.close()
         shutil.rmtree(self.run_folder, ignore_errors=True)
@@ -153,10 +148,6 @@ class Supervisor:
         """Whether every sensor is ready or known not to be."""
         return all(sensor.settled for sensor in self.sensors.values())
 
-    @property
-    def writer_pid(self) -> int | None:
-        return self._writer.process.pid if self._writer and self._writer.alive else None
-
     def wake(self) -> None:
         """End a `turn` that waits; safe from any thread and in a signal handler."""
         self._waker.wake()
@@ -167,7 +158,7 @@ class Supervisor:
 
     def launch(self) -> None:
         """Start writer and drivers."""
-        self._start_writer()
+        self.writer.start()
         for sensor in self.sensors.values():
             self._start_driver(sensor)
 
@@ -232,12 +223,6 @@ class Supervisor:
         if not sensor.alive:
             sensor.restart_at_ns = self._clock.monotonic_ns()
 
-    def restart_writer(self) -> None:
-        """Try a writer again after `writer_failed`."""
-        self.writer_failed, self._writer_starts = None, 0
-        if self._writer is None or not self._writer.alive:
-            self._start_writer()
-
     def forget_session(self) -> None:
         """The open session is given up: whoever recovers it closes it."""
         self.session = None
@@ -249,8 +234,8 @@ class Supervisor:
         if now_ns - self._turned_ns > _PAUSE_NS + seconds * 1e9:  # SIGSTOP, a disk that hangs
             self._paused_ns = now_ns
         self._turned_ns = now_ns
-        if self._questions.pump(self._writer, self._live):
-            self._writer_starts = 0
+        if self._questions.pump(self.writer.child, self._live):
+            self.writer.answered()
             self.heard_ns = self._clock.monotonic_ns()
         self._take_answers()  # before a new writer is told which session to go on with
         self._take_events()
@@ -265,7 +250,8 @@ class Supervisor:
                 line = report["line"].removeprefix(f"{who}: ")
                 self._say(f"{who}: {line}", level, sensor=name or None)
             elif name == WRITER:
-                self._on_writer(report)
+                if report["event"] == "exit" and not self._shut:
+                    self.writer.ended(report["code"])
             else:
                 self._take_report(self.sensors[name], report)
 
@@ -335,16 +321,15 @@ class Supervisor:
         for sensor in self.sensors.values():
             if sensor.restart_at_ns is not None and now_ns >= sensor.restart_at_ns:
                 self._start_driver(sensor)
-        if self._writer_at_ns is not None and now_ns >= self._writer_at_ns:
-            self._start_writer()
+        self.writer.start_due(now_ns)
         if now_ns - self._paused_ns > _PAUSE_NS:  # else what was said is still to be heard
             self._kill_hung(now_ns)
 
     def _kill_hung(self, now_ns: int) -> None:
-        if self.silent_s > _HUNG_S and self._writer is not None and self._writer.alive:
+        if self.silent_s > _HUNG_S and (writer := self.writer.running) is not None:
             self._say(f"writer silent for {_HUNG_S:g} s; killing it", ERROR)
             self.heard_ns = now_ns
-            self._writer.process.kill()
+            writer.process.kill()
         for sensor in self.sensors.values():
             why = sensor.hangs(now_ns) if self.session is not None else None
             if why is not None and sensor.child is not None:
@@ -380,33 +365,14 @@ class Supervisor:
         now_ns = self._clock.monotonic_ns()
         self.progress.update(now_ns, self.sensors.values(), self.streams, self.uncommitted_s)
 
-    def _start_writer(self) -> None:
-        self._writer_at_ns = None
-        self._writer_starts += 1
-        command = writer_command(self.run_folder, self.config.storage.buffer_mb, self.session)
-        priority = self.config.storage.process
-        try:
-            self._writer = self._spawn(
-                WRITER, command, self._events, self._waker.wake, priority=priority
-            )
-        except OSError as error:  # no memory, too many processes
-            self._on_writer({"event": "exit", "code": error.strerror})
-            return
-        self._warn("writer", self._writer)
-
-    def _on_writer(self, report: dict[str, Any]) -> None:
-        if report["event"] != "exit" or self._shut:
-            return
-        ended = f"writer ended with code {report['code']}"
-        if self._writer_starts >= _WRITER_STARTS:
-            self.writer_failed = f"{ended}, {_WRITER_STARTS} times without an answer"
-            self._say(self.writer_failed, ERROR)
-            return
-        self._say(f"{ended}; starting another", ERROR)
-        self.writer_restarts += 1
-        quick = self._writer_starts - _WRITER_BACKOFF_AFTER
-        wait_s = BACKOFF_S[min(quick, len(BACKOFF_S) - 1)] if quick >= 0 else 0.0
-        self._writer_at_ns = self._clock.monotonic_ns() + round(wait_s * 1e9)
+    def _spawn_writer(self) -> Child:
+        storage = self.config.storage
+        command = writer_command(self.run_folder, storage.buffer_mb, self.session)
+        child = self._spawn(
+            WRITER, command, self._events, self._waker.wake, priority=storage.process
+        )
+        self._warn("writer", child)
+        return child
 
     def _start_driver(self, sensor: Sensor) -> None:
         entry = sensor.entry

@@ -185,7 +185,7 @@ class Sessions:
 
     def _follow_writer(self, now_ns: int) -> None:
         """A writer that does not come up is a fault, and tried again now and then."""
-        failed = self._supervisor.writer_failed
+        failed = self._supervisor.writer.failed
         if failed is None:
             self._writer_at_ns = None
             return
@@ -199,7 +199,7 @@ class Sessions:
                 self._not_begun(StorageError(failed))
         elif now_ns >= self._writer_at_ns:
             self._writer_at_ns = None
-            self._supervisor.restart_writer()
+            self._supervisor.writer.retry()
 
     def _follow_begin(self, now_ns: int) -> None:
         begin = self._begin
@@ -231,8 +231,8 @@ class Sessions:
         except RecorderError as error:
             self._not_begun(error)
             return
-        if self._supervisor.writer_failed is not None:
-            self._supervisor.restart_writer()
+        if self._supervisor.writer.failed is not None:
+            self._supervisor.writer.retry()
         self._opening = self._supervisor.begin(plan)
 
     def _not_begun(self, error: RecorderError) -> None:

@@ -1,0 +1,80 @@
+"""The writer's process: started, and started again when it dies, after a pause if it dies often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recorder.contract.clock import Clock
+from recorder.daemon.processes.children import Child
+from recorder.daemon.processes.sensors import BACKOFF_S
+from recorder.daemon.service_notifier import ERROR, Say
+
+_STARTS = 20  # without one answer in between
+_BACKOFF_AFTER = 5
+
+
+class WriterProcess:
+    """Keeps a writer running; `start` starts the first, `ended` takes the exit of each.
+
+    Args:
+        clock: injectable.
+        say: takes one line for people.
+        spawn: starts a writer; OSError if that is not possible now.
+
+    Attributes:
+        child: the latest writer; None before the first.
+        restarts: count of writers started after the first.
+        failed: why no writer is started any more; None while one is.
+    """
+
+    def __init__(self, clock: Clock, say: Say, spawn: Callable[[], Child]) -> None:
+        self.child: Child | None = None
+        self.restarts = 0
+        self.failed: str | None = None
+        self._clock = clock
+        self._say = say
+        self._spawn = spawn
+        self._starts = 0
+        self._start_at_ns: int | None = None
+
+    @property
+    def running(self) -> Child | None:
+        """The writer that runs; None if none does."""
+        return self.child if self.child is not None and self.child.alive else None
+
+    def start(self) -> None:
+        """Start a writer."""
+        self._start_at_ns = None
+        self._starts += 1
+        try:
+            self.child = self._spawn()
+        except OSError as error:  # no memory, too many processes
+            self.ended(error.strerror)
+
+    def start_due(self, now_ns: int) -> None:
+        """Start the next writer if its pause is over."""
+        if self._start_at_ns is not None and now_ns >= self._start_at_ns:
+            self.start()
+
+    def answered(self) -> None:
+        """The writer has answered: the count of starts begins again."""
+        self._starts = 0
+
+    def retry(self) -> None:
+        """Start a writer again after `failed`."""
+        self.failed, self._starts = None, 0
+        if self.running is None:
+            self.start()
+
+    def ended(self, code: int | str | None) -> None:
+        """The writer has ended; another is started unless too many have ended."""
+        ended = f"writer ended with code {code}"
+        if self._starts >= _STARTS:
+            self.failed = f"{ended}, {_STARTS} times without an answer"
+            self._say(self.failed, ERROR)
+            return
+        self._say(f"{ended}; starting another", ERROR)
+        self.restarts += 1
+        quick = self._starts - _BACKOFF_AFTER
+        wait_s = BACKOFF_S[min(quick, len(BACKOFF_S) - 1)] if quick >= 0 else 0.0
+        self._start_at_ns = self._clock.monotonic_ns() + round(wait_s * 1e9)
