@@ -147,7 +147,7 @@ def streams_table(streams: dict[str, Any], *more: str) -> str:
 
 
 def lost_text(stream: dict[str, Any]) -> str:
-    """A stream's losses by cause, ``refused 3, 1 uncounted``; empty where nothing was lost."""
+    """A stream's losses by cause, ``refused 3, 1 uncounted``; empty if nothing was lost."""
     parts = [f"{cause} {count}" for cause, count in (stream["lost"] or {}).items() if count]
     if stream["unknown_losses"]:
         parts.append(f"{stream['unknown_losses']} uncounted")
@@ -196,7 +196,7 @@ class Keep(DaemonVerb):
     """Keep a session's folder; a session of a daemon through the daemon."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Keep it; 0 where it is kept now (or was before)."""
+        """Keep the session; 0 if it is kept now."""
         from recorder.contract.errors import StorageError
         from recorder.daemon.postprocessing.retention import keep
 

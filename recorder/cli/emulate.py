@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Emulate until told to end; 0, or what the emulation failed with."""
+    """Emulate until a signal or the sources' end; 0, or the emulation's exit code."""
     from recorder.contract.errors import ConfigError, RecorderError, UsageError
     from recorder.contract.launch import module_command
     from recorder.daemon.driver_registry import load
@@ -141,7 +141,7 @@ def _hand_out(config: dict[str, Any], args: argparse.Namespace) -> None:
     else:
         text = yaml.safe_dump(config, sort_keys=False, default_flow_style=None, width=100)
     if args.out is None:
-        print(text, end="", flush=True)  # whoever waits for it reads it from a pipe
+        print(text, end="", flush=True)  # a program that waits for the config reads it from a pipe
         return
     temporary = args.out.with_name(f".{args.out.name}.new")
     temporary.write_text(text)

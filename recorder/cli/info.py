@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the summary; 0, or 1 where a part of the session cannot be read."""
+    """Print the summary; 0, or 1 if a part of the session cannot be read."""
     from recorder.session.reader import Session
     from recorder.session.summary import summarize
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def state_text(state: str | None, live: bool) -> str:
-    """The state for people: a session that nobody writes and nobody closed needs ``recover``."""
+    """The state for people: a session without a writer that was not closed needs ``recover``."""
     if state == "recording" and not live:
         return "not closed (run `recorder recover`)"
     return state or "unreadable"
@@ -123,7 +123,7 @@ def _text(summary: dict[str, Any]) -> str:
         lines.append(f"commits   {commits['count']}, {shares}")
     lines += [f"{key:8}  {value}" for key, value in summary["metadata"].items() if value]
     lines += incident_lines(summary, summary["start_ns"])
-    if not summary["recorded"]:  # nobody counted its losses, or closed it
+    if not summary["recorded"]:  # its losses were not counted, and it was not closed
         lines[2] = "state     - (a roverd trace of another recorder)"
     start_ns, recorded = summary["start_ns"], summary["recorded"]
     rows = []

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list; 0, or 1 where a session cannot be read (the others are listed)."""
+    """Print the list; 0, or 1 if a session cannot be read (the others are listed)."""
     from recorder.session.reader import find_sessions
     from recorder.session.summary import brief
 

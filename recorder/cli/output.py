@@ -226,7 +226,7 @@ def progress(description: str, total: float) -> Iterator[Callable[[float], None]
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console  # rich takes 50 ms to import: only where it is seen
+    from rich.console import Console  # rich takes 50 ms to import
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:

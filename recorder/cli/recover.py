@@ -1,4 +1,4 @@
-"""``recorder recover SESSION_OR_ROOT``: make sessions whole whose writer died."""
+"""``recorder recover SESSION_OR_ROOT``: repair sessions left open by a crash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Recover; 0 where nothing was lost, 3 where something was, 1 where a session could not be."""
+    """Recover; 0 if nothing was lost, 3 where something was, 1 if a session could not be."""
     from recorder.contract.clock import SystemClock
     from recorder.contract.errors import RecorderError, SessionError
     from recorder.formats.disk import PosixDisk

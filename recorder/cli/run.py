@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Record; 0, 3 with loss or a full disk, 1 where the disk failed, 2 where it cannot begin."""
+    """Record; 0, 3 with loss or a full disk, 1 if the disk failed, 2 if it cannot begin."""
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.live_table import LiveView
     from recorder.contract.clock import SystemClock

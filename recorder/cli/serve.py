@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; 0, or 1 where the daemon could not go on."""
+    """Serve until SIGTERM or SIGINT; 0, or 1 if the daemon failed."""
     from recorder.cli.finalize import configured_steps
     from recorder.contract.clock import SystemClock
     from recorder.daemon.background_services import BackgroundServices
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.daemon.service_notifier import ERROR
 
     config = load(args.config)
-    configured_steps(config)  # a wrong option is said now, not after the first session
+    configured_steps(config)  # report a wrong option now, not after the first session
     clock = SystemClock()
     path = socket_to_serve(args.socket or config.control.socket)
     journald = under_journald(sys.stderr, os.environ)

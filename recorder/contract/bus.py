@@ -137,7 +137,7 @@ class DriverSocket(_Socket):
         return True
 
     def receive(self) -> Message | None:
-        """The next message from the writer; None where there is none.
+        """The next message from the writer; None if there is none.
 
         Raises:
             ProtocolError: the frames are not a message.
@@ -165,7 +165,7 @@ class WriterSocket(_Socket):
         self._bind(writer_address(run_folder))
 
     def send(self, peer: bytes, message: Message) -> bool:
-        """Send to a peer; False where it would have to wait.  A peer that is gone drops it."""
+        """Send to a peer; False if it would have to wait.  A peer that is gone drops it."""
         try:
             self._socket.send_multipart([peer, *encode(message)], zmq.NOBLOCK)
         except zmq.Again:
@@ -173,7 +173,7 @@ class WriterSocket(_Socket):
         return True
 
     def receive(self) -> tuple[bytes, Message | ProtocolError] | None:
-        """The next message with its peer's identity; None where there is none.
+        """The next message with its peer's identity; None if there is none.
 
         What cannot be decoded comes as the error, so that its sender can be told.
         """
@@ -258,7 +258,7 @@ class TapSubscriber(_Socket):
             self._socket.connect(address)
 
     def receive(self, timeout: float) -> Message | None:
-        """The next message, or None where none came within `timeout` seconds."""
+        """The next message, or None if none came within `timeout` seconds."""
         if not self._socket.poll(round(timeout * 1000)):
             return None
         return decode(self._socket.recv_multipart()[1:])

@@ -27,7 +27,7 @@ class Clock(Protocol):
         ...
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait until `event` is set or `seconds` have passed; True where it was set."""
+        """Wait until `event` is set or `seconds` have passed; True if it was set."""
         ...
 
 
@@ -78,7 +78,7 @@ class SignalEvent(threading.Event):
 
 
 class ManualClock:
-    """A clock for tests: it moves only when told to, and waiting moves it.
+    """A clock for tests: it moves by `advance` and by waiting.
 
     >>> clock = ManualClock()
     >>> clock.advance(1.5)

@@ -1,4 +1,4 @@
-"""The end of a ``with`` block for all that has a `close`."""
+"""A base class that gives `close` a ``with`` block."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Self
 
 
 class Closing:
-    """Closes itself at the end of a ``with`` block, whatever happened in it."""
+    """Closes itself at the end of a ``with`` block."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what is held."""
 
     def __enter__(self) -> Self:
         return self

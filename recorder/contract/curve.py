@@ -70,7 +70,7 @@ class CurveServer(Closing):
         address: ``tcp://HOST:PORT``; port ``*`` is any that is free.
         keys: the folder of keys.
         waker: ends a `wait` from another thread.
-        most_bytes: longest request; who sends a longer one is disconnected.
+        most_bytes: longest request; a client that sends a longer one is disconnected.
 
     Raises:
         UsageError: a key is missing, or the address is none.
@@ -112,7 +112,7 @@ class CurveServer(Closing):
                 self._waker.clear()
 
     def receive(self) -> tuple[bytes, bytes] | None:
-        """The next request with its peer's identity; None where there is none."""
+        """The next request with its peer's identity; None if there is none."""
         while True:
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
@@ -166,7 +166,7 @@ class CurveClient(Closing):
         """Send a request, wait for its reply.
 
         Raises:
-            DeviceError: nobody answers: no daemon, or one that does not know this client's key.
+            DeviceError: no answer: there is no daemon, or it does not know this client's key.
         """
         try:
             self._socket.send(line)

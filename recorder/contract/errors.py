@@ -1,6 +1,6 @@
 """The exceptions of the project.
 
-There are few of them, told apart by what a caller does about them.  Every message names what is
+There are few of them, one for each way in which a caller reacts.  Every message names what is
 wrong and where, so that it can be shown to a user as it is.
 
 ========================  ==========================================================  =========

@@ -121,8 +121,8 @@ class Hello(Values):
     """The writer answers a driver.
 
     Attributes:
-        session: the session that the driver is in; None where none is open.
-        next: the session that it is to cross to; None where it has, or need not.
+        session: the session that the driver is in; None if none is open.
+        next: the session to cross to; None if the driver has crossed, or need not.
         crossing: key of the session that another continues and that is not closed yet: what the
             driver holds for it is still owed to it.
         positions: by stream: epoch, message expected next, message that is appended next.
@@ -139,7 +139,7 @@ class Hello(Values):
 
 
 class Ack(Values):
-    """What the writer has of a driver.
+    """The messages of a driver that the writer has.
 
     Attributes:
         positions: by stream: epoch, and which message becomes durable, is appended, next.
@@ -194,14 +194,14 @@ class SensorHeader(Struct):
 
 
 class SessionPlan(WireStruct):
-    """All that a session is made from, as the supervisor hands it to the writer.
+    """The values that a session is made from; the supervisor sends them to the writer.
 
     Attributes:
-        root: folder of sessions; made where it is missing.
+        root: folder of sessions; made if it is missing.
         name: wanted name; ``_2``, ``_3`` is appended where it is taken.
         exact_name: the user asked for this name: taken is an error.
         config_text: the config file as it was, passwords masked.
-        calibration_text: the calibration file's text; None where there is none.
+        calibration_text: the calibration file's text; None if there is none.
         metadata: free form, from the config and the command line.
         sensors: by sensor name: driver, source, names of streams (`SensorHeader`).
         sync_interval_ms, min_free_gb: see the config's ``storage``.
@@ -228,7 +228,7 @@ class SessionPlan(WireStruct):
 
 
 class Command(Values, tag_field="op"):
-    """What the supervisor asks; the writer answers with a `Reply` of the same number."""
+    """A request of the supervisor; the writer answers with a `Reply` of the same number."""
 
     kind: ClassVar[Kind] = Kind.COMMAND
 
@@ -252,7 +252,7 @@ class Start(Planned, tag="start"):
 
 
 class Split(Planned, tag="split"):
-    """Go on in a new session; answered when the one before is closed.
+    """Continue in a new session; answered when the session before is closed.
 
     Attributes:
         plan: of the new session.
@@ -297,7 +297,7 @@ class PutEvent(Command, tag="event"):
 
 
 class AskStatus(Command, tag="status"):
-    """Ask how the writer is doing."""
+    """Ask for the writer's status."""
 
 
 class Quit(Command, tag="quit"):
@@ -328,7 +328,7 @@ def command_of(message: Message) -> Command:
 
 
 class Reply(Values):
-    """What the writer answers to a command."""
+    """The writer's answer to a command."""
 
     kind: ClassVar[Kind] = Kind.STATUS
 
@@ -344,10 +344,10 @@ class Ending(Reply):
     """How a session ended.
 
     Attributes:
-        closed: its folder; None where there was no session.
+        closed: its folder; None if there was no session.
         streams: positions by stream, with samples, bytes and losses.
-        sealed: why the disk failed; None where it did not.
-        full: why the session ended before its time: the disk's floor; None where not.
+        sealed: why the disk failed; None if it did not.
+        full: why the session ended before its time: the disk's floor; None if not.
     """
 
     closed: str | None
@@ -357,15 +357,15 @@ class Ending(Reply):
 
 
 class Status(Reply):
-    """How the writer is doing; most of it is there only while a session is recorded.
+    """The writer's status; most fields are set only while a session is recorded.
 
     Attributes:
         sensors: by sensor that has joined, names of its streams.
-        session: folder of the open session; None where none is.
-        ended: how the session before ended; None where there was none, or another was begun.
+        session: folder of the open session; None if none is.
+        ended: how the session before ended; None if there was none, or another was begun.
         start_mono_ns: start of the open session.
         streams: as in `Ending`, of the open session.
-        oldest_uncommitted_s: age of what waits longest to be durable.
+        oldest_uncommitted_s: age of the oldest sample that is not durable.
         commits, commit_s, commit_last_s, commit_max_s: count of commits, and their durations.
         splitting: a session that it continues is not closed yet, or one that continues it is made.
         previous: how the session that was split ended; in the answer to a `Split` only.

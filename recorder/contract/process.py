@@ -25,9 +25,9 @@ def die_with_parent(parent: int) -> None:
 
 
 def settle() -> None:
-    """Spare the garbage collector what is loaded by now, which stays, and let it run less often.
+    """Exempt all objects loaded so far from garbage collection, and run it less often.
 
-    Its rounds over modules that never change were a twentieth of a small driver's time.
+    Collections over modules that never change took a twentieth of a small driver's time.
     """
     gc.collect()
     gc.freeze()

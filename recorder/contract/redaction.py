@@ -45,10 +45,10 @@ _HEADER = re.compile(
 def mask_passwords(text: str) -> str:
     """The text with ``***`` for each password in an address.
 
-    Masked are the part between ``:`` and ``@`` before an address's host, even where the
+    The mask replaces the part between ``:`` and ``@`` before an address's host, even if the
     password holds characters that should have been escaped (``/``, ``@``), the values of
-    parameters named like a password, and the rest of a line behind a header that carries one
-    (``Authorization:``, ``Cookie:``).
+    parameters named like a password, and the rest of a line after a header that carries a
+    password (``Authorization:``, ``Cookie:``).
 
     >>> mask_passwords("rtsp://user:pw@10.0.0.5/stream")
     'rtsp://user:***@10.0.0.5/stream'

@@ -54,7 +54,7 @@ def check_name(name: str) -> str:
 
 
 def check_template(template: str, metadata: Mapping[str, Any] | None = None) -> None:
-    """Hold a ``session.name`` template against what `render_name` can make of it.
+    """Check a ``session.name`` template.
 
     Args:
         template: text with ``{hostname}``, ``{utc:STRFTIME}`` (``{utc}`` alone takes

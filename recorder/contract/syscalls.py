@@ -43,7 +43,7 @@ def set_io_priority(pid: int, io_class: str, level: int) -> None:
 def be_idle() -> None:
     """Give way to everything else on the machine, in CPU and, where the kernel can, in disk."""
     os.nice(19)
-    with contextlib.suppress(OSError):  # the niceness has to do
+    with contextlib.suppress(OSError):  # the niceness alone remains
         set_io_priority(0, "idle", 0)
 
 
@@ -68,7 +68,7 @@ def exchange_names(one: Path, other: Path) -> bool:
     """Let two files or folders change places in one step (renameat2(2)).
 
     Returns:
-        False where nothing was done: the file system or the C library cannot.
+        False if nothing was done: the file system or the C library cannot.
     """
     function = getattr(_libc(), "renameat2", None)
     if function is None:
@@ -84,7 +84,7 @@ def begin_writeback(fd: int, offset: int, size: int) -> None:
 
 
 def is_resident(address: int, size: int) -> bool:
-    """Whether the page cache holds any page of a mapping (mincore(2)); True where not known."""
+    """Whether the page cache holds any page of a mapping (mincore(2)); True if not known."""
     pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
     if _libc().mincore(ctypes.c_size_t(address), ctypes.c_size_t(size), pages):
         return True

@@ -190,7 +190,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
 
 
 def check_data(message: Message, spec: StreamSpec) -> None:
-    """Hold a data message against its stream's declaration.
+    """Check a data message by its stream's declaration.
 
     Raises:
         ProtocolError: a count of zero, a frame too few, a frame of the wrong length.

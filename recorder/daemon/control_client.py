@@ -183,7 +183,7 @@ class _UnixWire:
         try:
             with contextlib.suppress(
                 BrokenPipeError, ConnectionResetError
-            ):  # it may have said why before it closed
+            ):  # the daemon may have sent the reason before it closed
                 self._socket.sendall(line)
             reply = self._file.readline(_MOST_REPLY)
         except TimeoutError:

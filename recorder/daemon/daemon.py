@@ -75,7 +75,7 @@ class Daemon:
         on_tick: called with the daemon and CLOCK_MONOTONIC ns after every turn (ten a second or
             more); what is slow there holds everything up.
         ready: drivers are armed, or known to be missing.
-        root_problem: why the folder of sessions cannot be used; None where it can.
+        root_problem: why the folder of sessions cannot be used; None if it can.
         started_ns: CLOCK_MONOTONIC of its start.
     """
 
@@ -158,7 +158,7 @@ class Daemon:
             self.turn(TURN_S)
 
     def close(self) -> None:
-        """End all processes; whoever still waits for an answer is told."""
+        """End all processes; refuse the requests that still wait."""
         self.notify.stopping()
         while not self._calls.empty():
             self._starters.append(self._calls.get())
@@ -193,13 +193,13 @@ class Daemon:
         if self._root.held and not machine.leaving:
             try:
                 self._chores(now_ns)
-            except OSError as error:  # a disk that fails under the folder: recording goes on
+            except OSError as error:  # the disk fails under the folder: recording continues
                 self._trouble(f"looking after recorded sessions: {error}")
         self._feed(now_ns)
         for callback in self.on_tick:
             callback(self, now_ns)
 
-    # What `Sessions` tells
+    # What `Sessions` reports
 
     def check_place(self) -> None:
         """Whether a session can be begun at all.
@@ -259,7 +259,7 @@ class Daemon:
         self.root_problem = problem
 
     def _stateless(self) -> str | None:
-        """Why the state folder is not what it should be, where it lies below the root."""
+        """Why the state folder is not on the right disk, if it lies below the root."""
         root = self.config.session.root
         return self._unmounted() if root in state_folder(root).parents else None
 
@@ -297,12 +297,12 @@ class Daemon:
         self._booted = True
         machine = self.sessions.machine
         desired, same_boot = self._desired_state_file.read()
-        if machine.leaving or machine.desired.wanted:  # somebody was faster
+        if machine.leaving or machine.desired.wanted:  # a request came first
             return
         autostart = self.config.session.autostart
         self.sessions.do(machine.boot(desired, same_boot=same_boot, autostart=autostart))
         if desired.session is not None and machine.state is State.STARTING and desired.wanted:
-            self._say(f"{desired.session}: was being recorded; going on in a new part", WARNING)
+            self._say(f"{desired.session}: was being recorded; continuing in a new part", WARNING)
 
     # Requests
 
@@ -383,7 +383,7 @@ class Daemon:
     def _chores(self, now_ns: int) -> None:
         machine = self.sessions.machine
         if machine.state is State.STARTING or machine.splitting:
-            return  # what is being begun has no name yet: it is no dead writer's
+            return  # a session that is being begun has no name yet; it needs no recovery
         self.finalizing.turn(machine.session)
         if now_ns < self._sweep_at_ns or (self._sweeper and self._sweeper.is_alive()):
             return
@@ -391,7 +391,7 @@ class Daemon:
         retention = self.config.retention
         if retention.gb is None and retention.days is None:
             return
-        # What a wrong clock makes old is gone for good.
+        # A wrong clock would delete sessions that are not old.
         dated = retention.days is not None and is_synchronized()
         if retention.days is not None and not dated and not self._undated:
             text = "retention: the clock is not synchronized; no session is deleted for its age"
@@ -409,13 +409,13 @@ class Daemon:
         self._sweeper.start()
 
     def _trouble(self, text: str) -> None:
-        """Say what is wrong, once in a row."""
+        """Log a problem, once in a row."""
         if text != self._said:
             self._said = text
             self._say(text, ERROR)
 
     def _feed(self, now_ns: int) -> None:
-        """Tell the service manager; a silent sensor is a fault, and never its reason to act."""
+        """Report to the service manager; a silent sensor never stops the watchdog's food."""
         if now_ns < self._feed_at_ns:
             return
         self._feed_at_ns = now_ns + round(FEED_S * 1e9)

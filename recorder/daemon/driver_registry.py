@@ -1,8 +1,8 @@
-"""Drivers, asked through their own processes: the recorder never imports one.
+"""Questions to drivers, through processes of their own: the recorder imports no driver.
 
-`driver_schema` gives what a config may say to a driver, `check_source` whether a sensor's source
-opens and what streams it gives.  A plain name is a module of the package ``drivers``; a dotted
-name is any importable module.
+`driver_schema` gives the options that a config may set for a driver; `check_source` opens a
+sensor's source and gives its streams.  A plain name is a module of the package ``drivers``; a
+dotted name is any importable module.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class CheckResult:
 
     Attributes:
         sensor: the sensor's name.
-        streams: the streams that it declares; empty where there is a problem.
-        problem: what is wrong, one line; None where nothing is.
-        exit_code: 0; 2 where the source or its options are wrong; 1 else.
+        streams: the streams that it declares; empty if there is a problem.
+        problem: what is wrong, one line; None if nothing is.
+        exit_code: 0; 2 if the source or its options are wrong; 1 else.
         seconds: time that it took.
     """
 

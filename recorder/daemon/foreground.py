@@ -35,12 +35,12 @@ from recorder.session.incidents import END
 from recorder.session.layout import SessionPlan
 
 _POLL_S = 0.1
-_ARM_S = 30.0  # for drivers to open their sources; who takes longer joins the session late
+_ARM_S = 30.0  # for drivers to open their sources; slower drivers join the session late
 _FAULTS_S = 5.0  # for the other drivers, once one cannot do what the config says
 _STATUS_S = 0.25
 _OVERTIME_S = 30.0  # beyond a duration, for sources that play slower than time
 _TRIAL_S = 5.0  # of it: to show how fast such a source is, and for drivers to come back
-_MISSING_S = 1.0  # beyond a duration, for those who cannot say that it is over
+_MISSING_S = 1.0  # beyond a duration, for drivers that cannot report their end
 
 Watch = Callable[[Status], None]
 
@@ -53,8 +53,8 @@ class Outcome:
         session: its folder.
         streams: by stream, the writer's account.
         faults: one sentence per fault.
-        sealed: why the disk failed; None where it did not.
-        full: why the session ended before its time: its disk is nearly full; None where not.
+        sealed: why the disk failed; None if it did not.
+        full: why the session ended before its time: its disk is nearly full; None if not.
         why: why it ended, in a word of `recorder.session.incidents`.
     """
 
@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0, 1 where the disk failed, 3 where data was lost or the disk is full."""
+        """0, 1 if the disk failed, 3 where data was lost or the disk is full."""
         if self.sealed:
             return 1
         lost = any(s["lost"] or s["unknown_losses"] for s in self.streams.values())

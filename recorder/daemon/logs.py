@@ -1,4 +1,4 @@
-"""What the daemon has to say: on stderr, for people or as JSON lines, and in the session.
+"""The daemon's log: on stderr, for people or as JSON lines, and in the session.
 
 ::
 
@@ -46,7 +46,7 @@ class Log(Closing):
     """See the module.  All methods may be called from any thread.
 
     Args:
-        stream: for people, or whoever reads JSON lines.
+        stream: for people, or for a reader of JSON lines.
         form: ``text`` or ``json``.
         clock: stamps the lines.
         journald: begin lines with their priority.
@@ -86,7 +86,7 @@ class Log(Closing):
             entry["session"] = self._session.name
         line = json.dumps(entry, default=str)
         with self._lock:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+            with contextlib.suppress(OSError, ValueError):  # the reader is gone
                 self._stream.write(self._shown(line, message, level) + "\n")
                 self._stream.flush()
             self._write(line)
@@ -111,7 +111,7 @@ class Log(Closing):
         return f"<{_PRIORITIES[level]}>{shown}" if self._journald else shown
 
     def _write(self, line: str) -> None:
-        """A log that cannot be written is no reason to stop recording."""
+        """Recording continues if the log cannot be written."""
         if self._session is None:
             return
         path = private(self._session, NAME)

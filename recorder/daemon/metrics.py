@@ -24,7 +24,7 @@ Sample = tuple[Labels, float]
 def render(status: Mapping[str, Any]) -> str:
     """The metrics of a daemon's status (docs/daemon.md).
 
-    Names end in their unit; what only grows within a session ends in ``_total`` and starts anew
+    Names end in their unit; counters within a session end in ``_total`` and start at zero
     with each session, as Prometheus expects of counters.
     """
     lines: list[str] = []
@@ -50,12 +50,12 @@ def render(status: Mapping[str, Any]) -> str:
         "1 for the state that the daemon is in.",
         [({"state": state}, state == status["state"]) for state in STATES],
     )
-    metric("healthy", "gauge", "1 where there is no fault.", [({}, status["healthy"])])
+    metric("healthy", "gauge", "1 if there is no fault.", [({}, status["healthy"])])
     metric("faults", "gauge", "Faults at present.", [({}, len(status["faults"]))])
     metric(
         "sensor_up",
         "gauge",
-        "1 where a sensor's driver is armed.",
+        "1 if a sensor's driver is armed.",
         [({"sensor": n}, v["state"] == "armed") for n, v in status["sensors"].items()],
     )
     for key, name, kind, text in (
@@ -177,7 +177,7 @@ class MetricsServer(Closing):
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    """One that refuses who comes while `_MOST_CLIENTS` are served: each takes a thread."""
+    """A server of at most `_MOST_CLIENTS` clients at a time, since each takes a thread."""
 
     daemon_threads = True
     block_on_close = False

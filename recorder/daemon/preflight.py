@@ -27,7 +27,7 @@ class RootReport:
         exists: it is there already; else it can be made, unless there is a problem.
         free_bytes: free space of its file system, for this user; None where unknown.
         floor_bytes: ``storage.min_free_gb`` in bytes.
-        problem: why nothing could be recorded there, one line; None where it could.
+        problem: why nothing could be recorded there, one line; None if it could.
     """
 
     root: Path
@@ -71,7 +71,7 @@ def check_root(root: Path, storage: StorageSettings) -> RootReport:
 
 
 def mount_problem(root: Path, storage: StorageSettings) -> str | None:
-    """Why a root is not on the disk that ``storage.require_mount`` asks for; None where it is.
+    """Why a root is not on the disk that ``storage.require_mount`` asks for; None if it is.
 
     Where nothing is mounted, a path lies on the system's own disk, or in memory as below /run.
 
@@ -95,8 +95,8 @@ class DiskReport:
     """What the disk under a root can do.
 
     Attributes:
-        system: its file system; None where the kernel does not tell.
-        speed: measured; None where nothing could be written.
+        system: its file system; None if it is unknown.
+        speed: measured; None if nothing could be written.
     """
 
     system: FileSystem | None
@@ -145,6 +145,6 @@ def sensor_findings(entry: SensorEntry, streams: tuple[StreamSpec, ...]) -> list
 
 
 def machine_warnings(sensors: Sequence[SensorEntry]) -> list[str]:
-    """What of the machine may cost samples."""
+    """Settings of the machine that may lose samples."""
     warning = receive_buffer_warning({entry.scheme for entry in sensors})
     return [] if warning is None else [warning]

@@ -37,7 +37,7 @@ class RootLock:
         return self._fd >= 0
 
     def take(self) -> None:
-        """Take the lock; the folder is made where it is missing.
+        """Take the lock; the folder is made if it is missing.
 
         Raises:
             UsageError: another daemon has it.
@@ -49,7 +49,9 @@ class RootLock:
             fd = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from None
-        for _ in range(_TRIES):  # whoever only asks whether it is held, holds it for an instant
+        for _ in range(
+            _TRIES
+        ):  # a process that only asks for the lock's state holds it for an instant
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -62,7 +64,7 @@ class RootLock:
 
     @property
     def lost(self) -> bool:
-        """Whether what is held is not what lies there: the folder is gone, or on another disk."""
+        """Whether the held lock file is not in place: the folder is gone, or on another disk."""
         if not self.held:
             return False
         try:

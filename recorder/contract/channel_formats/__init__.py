@@ -61,7 +61,7 @@ class ContentBlock:
         format: the image's format, such as ``jpg``, or the name of a custom format.
         size: bytes of a custom block; None where samples differ in length.
         width, height: pixels of an image.
-        pixel_format: name of VRS's pixel format; empty where the image's own bytes have it.
+        pixel_format: name of VRS's pixel format; empty if the image's own bytes have it.
     """
 
     kind: str
@@ -89,7 +89,7 @@ class ChannelFormat(ABC):
         recorded_as: the format that a new recording has of such a channel; its own name where
             drivers may declare it.
         framing: how a data message carries its samples.
-        holds: dtype and shape that it is limited to, for people; empty where it takes any.
+        holds: dtype and shape that it is limited to, for people; empty if it takes any.
         picture: samples are pictures.
     """
 

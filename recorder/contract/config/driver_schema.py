@@ -1,4 +1,4 @@
-"""What a driver tells the recorder about itself, without the recorder importing it.
+"""A driver's description of itself, read without importing the driver.
 
 ``python -m drivers.NAME schema`` prints a `DriverSchema` as JSON; the config's entries for that
 driver are checked against it.
@@ -46,7 +46,7 @@ class DriverSchema:
             among them.
         live_schemes: those of devices; sources of all others are played.
         stream_suffixes: what is added to the sensor's name in further streams (``_imu``), so
-            that two sensors whose streams would clash are told before anything starts.
+            that two sensors with the same stream are reported before anything starts.
     """
 
     name: str
@@ -94,7 +94,7 @@ class DriverSchema:
 
     @classmethod
     def from_wire(cls, wire: Any) -> DriverSchema:
-        """The inverse of `to_wire`; ProtocolError where it is not one of its kind."""
+        """The inverse of `to_wire`; ProtocolError if it is not one of its kind."""
         try:
             return cls(
                 name=_text(wire["name"]),

@@ -1,4 +1,4 @@
-"""Sections of a config file held against their option tables, with all their faults at once."""
+"""Check sections of a config file by their option tables; collect all faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_section(
     key: str,
     faults: list[ConfigError],
 ) -> dict[str, Any] | None:
-    """`check_options`, but a key that is there without a value does not stand for None.
+    """`check_options`, but a key without a value is not None.
 
     An empty mapping or list may be written as nothing; a number or text that has a default may
     not, since ``fps:`` alone is an unfinished line.
@@ -27,7 +27,7 @@ def read_section(
         faults: takes everything that is wrong; what is wrong counts as not written.
 
     Returns:
-        The values; None where a key is missing that has no default.
+        The values; None if a key is missing that has no default.
     """
     while True:
         try:

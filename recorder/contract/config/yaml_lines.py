@@ -1,6 +1,6 @@
 """YAML to plain values, with the line of every key.
 
-Read are YAML 1.2's plain scalars, because each place where YAML 1.1 guesses loses something:
+The scalars are YAML 1.2's, because YAML 1.1 guesses types and loses values:
 only ``true`` and ``false`` are booleans (``on``, ``yes`` and ``no`` are texts), and dates, times,
 ``010``, ``1_000`` and ``.nan`` stay the texts that they are.  Where a number is needed such a text
 is a clear error; in free-form metadata it arrives as it was written.  Anchors, aliases and merge
@@ -31,7 +31,7 @@ MAX_BYTES = 1 << 20
 """Largest file that is read; a config of many sensors has some kilobytes."""
 MAX_DEPTH = 40
 MAX_VALUES = 50_000
-"""Bounds on nesting, and on values with aliases expanded: a few lines can stand for billions."""
+"""Bounds on nesting, and on values with aliases expanded: a few lines can expand to billions."""
 
 _TAG = "tag:yaml.org,2002:"
 
@@ -350,7 +350,7 @@ def _spell(written: str, value: str, masked: str) -> str:
     """What the file shows instead of the text `written`, whose value is masked."""
     if value in written:
         return written.replace(value, masked)
-    # Folded over lines or with escapes in it: write it anew, behind its anchor or tag if any.
+    # Folded over lines or with escapes in it: write it as JSON after its anchor or tag, if any.
     before = re.match(r"(?:[&!]\S*\s+)*", written)
     after = "\n" if written.endswith("\n") else ""
     return (before[0] if before else "") + json.dumps(masked, ensure_ascii=False) + after

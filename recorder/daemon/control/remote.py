@@ -44,7 +44,7 @@ class RemoteControl:
         self._thread.start()
 
     def close(self) -> None:
-        """Send what is answered already, and end."""
+        """Send the answers that are ready, and end."""
         self._ending = True
         self._waker.wake()
         self._thread.join()

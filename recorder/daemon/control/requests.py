@@ -1,4 +1,4 @@
-"""What a control request may be: one JSON object a line, checked before anything acts on it.
+"""Control requests: one JSON object a line, checked before the daemon acts on it.
 
 ``{"op": "start", "name": "drive", "meta": {"driver": "ada"}}``; see docs/daemon.md.  A request is
 one class here, in `Request`, and one case of `Daemon`'s.
@@ -64,7 +64,7 @@ def make_request(op: str, values: Mapping[str, Any]) -> Request:
 
 
 def check_metadata(values: Any) -> dict[str, str]:
-    """Metadata for a session, as it may stand in the files that it goes into.
+    """Metadata for a session that every file format can hold.
 
     Raises:
         UsageError: a key or a value cannot.

@@ -1,8 +1,8 @@
-"""The control socket: requests in lines of JSON, and who may make them.
+"""The control socket: requests in lines of JSON, and the users that may make them.
 
-A thread of its own reads requests and writes replies; what is asked goes to the daemon as a
-`Call`, which answers when it is done.  Nobody can hold up the daemon or each other: a connection
-has one call under way, a bounded request, and a time for each of its steps::
+A thread of its own reads requests and writes replies; a request goes to the daemon as a `Call`,
+which answers when it is done.  No client can delay the daemon or other clients: a connection has
+one call under way, a bounded request, and a time for each of its steps::
 
     server = ControlServer(path, take=calls.put, state=lambda: "idle")
     server.start()
@@ -79,7 +79,7 @@ def encode_reply(reply: Mapping[str, Any]) -> bytes:
 
 
 def group_id(name: str = GROUP) -> int | None:
-    """The group's id; None where there is no such group."""
+    """The group's id; None if there is no such group."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
@@ -90,7 +90,7 @@ def may_control(uid: int, gid: int, group: int | None) -> bool:
     """Whether a process of this user may control the daemon: its own user, root, the group.
 
     Args:
-        uid, gid: of the process, as the kernel tells.
+        uid, gid: of the process, from the kernel.
         group: the group whose members may; None: there is none.
     """
     if uid in (0, os.geteuid()):
@@ -120,7 +120,7 @@ class ControlServer:
     """Serves the control socket; see the module's example.
 
     Args:
-        path: where; a socket that nobody listens on any more is replaced.
+        path: where; a socket without a listener is replaced.
         take: is handed each call, in this server's thread.
         state: the daemon's state in one word, for refusals that never reach it.
         group: members of this group may control the daemon, where there is one.
@@ -161,7 +161,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Send what is answered already, as far as it goes at once, and end."""
+        """Send the answers that can be sent at once, and end."""
         self._ending = True
         self._waker.wake()
         if self._thread.ident is not None:
@@ -216,7 +216,7 @@ class ControlServer:
         self._selector.register(peer, selectors.EVENT_READ, connection)
 
     def _make_room(self) -> None:
-        """Close who has done nothing for the longest; of those who wait, the oldest."""
+        """Close the connection that is idle for longest; if all wait for a reply, the oldest."""
         oldest = min(self._connections, key=lambda c: (c.call is not None, c.since_s))
         self._close(oldest)
 
@@ -251,7 +251,7 @@ class ControlServer:
         try:
             request = parse_request(line)
         except UsageError as error:
-            # What follows an odd line is as odd: its sender has to begin anew.
+            # Lines after a bad line cannot be trusted: the client has to reconnect.
             connection.last = True
             self._reply(connection, refusal(error, self._state()))
             return
@@ -326,7 +326,7 @@ class ControlServer:
 
 
 def _listen(path: Path, group: int | None) -> socket.socket:
-    """A listening socket that nobody but its users could ever connect to."""
+    """A listening socket that at no time admits other users."""
     if len(os.fsencode(path)) > _MOST_PATH:
         raise StorageError(f"{path}: too long for a socket ({_MOST_PATH} bytes)")
     if _is_served(path):

@@ -52,7 +52,7 @@ def socket_to_ask(given: Path | None, system: Path = SYSTEM) -> Path:
 
 
 def socket_warning(given: Path | None, system: Path = SYSTEM) -> str | None:
-    """Why a daemon could not be controlled by this user, or not serve; None where it could."""
+    """Why a daemon could not be controlled by this user, or not serve; None if it could."""
     path = socket_to_ask(given, system)
     try:
         if path.exists():

@@ -28,7 +28,7 @@ class ClockRecord:
         every_s: seconds between two states.
 
     Attributes:
-        last: the state told last; None before the first.
+        last: the state recorded last; None before the first.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How good the machine's clocks are: the kernel's own account, and that of who disciplines them.
+"""The quality of the machine's clocks: from the kernel, and from the daemon that disciplines them.
 
 `clock_state` is what a session keeps at its start and every minute, so that "is my data in sync"
 has an answer afterwards::
@@ -29,7 +29,7 @@ _CHRONY_SECONDS |= {"root_delay_ns": 10, "root_dispersion_ns": 11}
 _ASK_S = 1.0
 
 Run = Callable[[Sequence[str]], str | None]
-"""Runs a command: what it printed, or None where it cannot be run or fails."""
+"""Runs a command: what it printed, or None if it cannot be run or fails."""
 
 
 class _Timex(ctypes.Structure):
@@ -50,14 +50,14 @@ class _Timex(ctypes.Structure):
 
 
 def kernel_clock() -> dict[str, Any] | None:
-    """What the kernel says of CLOCK_REALTIME (adjtimex(2)); None where it may not be asked.
+    """The kernel's state of CLOCK_REALTIME (adjtimex(2)); None if the call fails.
 
     Returns:
-        synchronized: somebody disciplines it, and within its bounds.
-        offset_ns: what is left to be slewed away.
-        max_error_ns, estimated_error_ns: as the discipliner tells; grow by themselves.
+        synchronized: it is disciplined, and within its bounds.
+        offset_ns: offset that is still to be slewed.
+        max_error_ns, estimated_error_ns: from the time daemon; grow by themselves.
         frequency_ppm: correction of its rate.
-        tai_offset_s: TAI minus UTC, 0 where nobody has told.
+        tai_offset_s: TAI minus UTC, 0 if it is not set.
     """
     values = _Timex()
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(values))
@@ -75,7 +75,7 @@ def kernel_clock() -> dict[str, Any] | None:
 
 
 def is_synchronized() -> bool:
-    """Whether the kernel says that somebody keeps CLOCK_REALTIME right."""
+    """Whether the kernel reports CLOCK_REALTIME as synchronized."""
     clock = kernel_clock()
     return clock is not None and clock["synchronized"] is True
 
@@ -89,7 +89,7 @@ def time_daemon(run: Run) -> dict[str, Any] | None:
 def ptp_clocks(folder: Path = _PTP_CLASS) -> list[dict[str, Any]]:
     """The PTP hardware clocks, and how far each is from CLOCK_REALTIME.
 
-    ``offset_ns`` (PTP minus realtime) is None where the device may not be opened; ``bound_ns`` is
+    ``offset_ns`` (PTP minus realtime) is None if the device may not be opened; ``bound_ns`` is
     how long the comparison took, within which it is exact.  A clock that runs on TAI is about 37 s
     ahead.
     """

@@ -38,7 +38,7 @@ class FileSystem:
         mount_point: of its file system.
         kind: as the kernel names it (ext4, xfs, exfat, ...).
         source: the device or server.
-        warning: why one should not record there; None where one may.
+        warning: why one should not record there; None if one may.
     """
 
     mount_point: Path
@@ -60,7 +60,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> File
         mounts: the kernel's list, as in proc(5).
 
     Returns:
-        None where the kernel's list cannot be read.
+        None if the kernel's list cannot be read.
     """
     path = nearest(path).resolve()
     best: FileSystem | None = None
@@ -92,7 +92,7 @@ def mounted_below(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> li
 
 
 def _unescaped(text: str) -> str:
-    """Blanks and the like stand as octal numbers in the kernel's list."""
+    """The kernel's list has blanks and such characters as octal numbers."""
     raw = text.encode(errors="surrogateescape")
     return raw.decode("unicode_escape").encode("latin-1").decode(errors="surrogateescape")
 

@@ -18,7 +18,7 @@ DEVICE_SCHEMES = frozenset(("serial", "v4l2"))
 def receive_buffer_warning(
     schemes: set[str], wanted: int = WANTED_RMEM, limit: Path = RMEM_MAX
 ) -> str | None:
-    """Why packets may be dropped in bursts; None where they may not, or no source is a socket."""
+    """Why packets may be dropped in bursts; None if they may not, or no source is a socket."""
     if not schemes & NETWORK_SCHEMES:
         return None
     try:
@@ -35,7 +35,7 @@ def receive_buffer_warning(
 
 
 def device_problem(scheme: str, address: str) -> str | None:
-    """Why this user may not use a serial port or a camera; None where it may, or it is not there.
+    """Why this user may not use a serial port or a camera; None if it may, or it is not there.
 
     A device that is missing is found out by opening it; this is about rights.
     """

@@ -23,7 +23,7 @@ class SystemdNotify:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
-        # '@' stands for the zero byte of an abstract address.
+        # '@' is the zero byte of an abstract address.
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_s: float | None = None
         if environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
@@ -48,7 +48,7 @@ class SystemdNotify:
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:
-        """A manager that does not listen is no reason to stop recording."""
+        """Recording continues if the manager does not listen."""
         if not self._address:
             return
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:

@@ -1,7 +1,7 @@
 """The queue of what comes after recording: one process at a time, at idle priority.
 
-The sessions' folders say what is due (`recorder.daemon.postprocessing.steps`), so the queue
-survives whatever happens to the daemon::
+The sessions' folders show what is due (`recorder.daemon.postprocessing.steps`), so the queue
+survives the daemon::
 
     queue = Finalizing(root, clock, say, available)
     while recording:
@@ -44,7 +44,7 @@ class Process(Protocol):
         """Its exit code; None while it runs."""
 
     def problem(self) -> str:
-        """The last thing it said."""
+        """The last line of its standard error."""
 
     def used_s(self) -> float:
         """Seconds of processor time that it took so far."""
@@ -148,7 +148,7 @@ class Finalizing:
     def status(self) -> dict[str, Any]:
         """``{current: {session, step} | None, queue: [session], failed: {session: {step: why}}}``.
 
-        Sessions are told by their names.
+        Sessions are given by their names.
         """
         current = None
         if self.current is not None:
@@ -168,7 +168,7 @@ class Finalizing:
             sessions = find_sessions(self._root)
         except RecorderError:
             return
-        for path in self._due.keys() - set(sessions):  # deleted by somebody
+        for path in self._due.keys() - set(sessions):  # deleted meanwhile
             del self._due[path]
         self._done.intersection_update(sessions)
         self._unseen = deque(path for path in sessions if path not in self._done)
@@ -238,7 +238,7 @@ class Finalizing:
         return now_ns - self._used_at_ns > HUNG_S * 1e9
 
     def _over(self, code: int | None) -> None:
-        """The chore has ended with a code, or, None, hangs and has to be ended."""
+        """Record the end of the chore: its exit code, or None if it hangs and is ended here."""
         assert self._process is not None and self.current is not None
         path, step = self.current
         error: str | None = None

@@ -1,9 +1,9 @@
 """Old sessions, deleted where the config asks for it; and those that are kept.
 
-Deleted is only what is closed, is nobody's at the moment, has all the archives that its config
-asks for, and is not kept: ``_recorder/keep`` keeps it.  A session disappears in one step (a
-rename into a folder of our own), then its bytes go.  What is a link, or has another file system
-mounted in it, is left alone.
+A session is deleted only if it is closed, not in use, has all the archives that its config asks
+for, and is not kept (``_recorder/keep``).  A session disappears in one step (a rename into a
+folder of our own); then its files are deleted.  Links, and sessions with another file system
+mounted in them, are never deleted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def keep(session: Path, *, release: bool = False) -> bool:
 
 
 def is_kept(session: Path) -> bool:
-    """Whether the session is kept, or may be: a disk that does not tell is no reason to delete."""
+    """Whether the session is kept, or may be kept because its disk cannot be read."""
     try:
         private(session, KEEP).lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -101,7 +101,7 @@ def choose(
     Args:
         sessions: all closed ones; those that may not be deleted count in size.
         settings: the config's.
-        now_ns: epoch ns of now; None where nobody knows: then no number of days makes one old.
+        now_ns: epoch ns of now; None if unknown: then no session is deleted for its age.
     """
     ordered = sorted(sessions, key=lambda s: (s.end_ns, s.path.name))
     chosen = []
@@ -137,7 +137,7 @@ def candidates(root: Path, live: str | None, unfinished: Callable[[Path], bool])
             if end_ns <= _KNOWN_NS:
                 end_ns = private(path, SESSION_JSON).stat().st_mtime_ns
         except _ODD:
-            continue  # damaged: somebody has to look at it
+            continue  # damaged: left for a human to inspect
         size, whole = _measure(path)
         deletable = whole and closed and not is_kept(path) and not unfinished(path)
         found.append(Candidate(path, end_ns, size, deletable))
@@ -172,7 +172,7 @@ def _measure(session: Path) -> tuple[int, bool]:
 
 
 def delete(session: Path) -> bool:
-    """Delete a session, unless somebody writes, reads or packs it at the moment.
+    """Delete a session, unless a process writes, reads or packs it.
 
     Raises:
         StorageError: it cannot be deleted.
@@ -207,7 +207,7 @@ def delete(session: Path) -> bool:
 
 
 def _bin(root: Path) -> Path:
-    """Where sessions go that are being deleted; nobody else's things are in there."""
+    """Folder of the sessions that are being deleted; only the recorder uses it."""
     return root / FOLDER / _DELETED
 
 
@@ -232,7 +232,7 @@ def sweep(
     unfinished: Callable[[Path], bool],
     say: Say,
 ) -> list[str]:
-    """Delete what `choose` chooses; returns the names of what is gone.
+    """Delete what `choose` chooses; returns the names of the deleted sessions.
 
     What an interrupted deletion has left is removed too.
     """

@@ -1,8 +1,8 @@
-"""What is still to be done with a session after its recording, told from its folder alone.
+"""The steps that a session still needs after its recording, found from its folder alone.
 
 In order: it is recovered where its writer died, gets what its simulation knows, its checksums, and
-the archives that its own config asks for.  How each went stands in ``_recorder/finalize.json``, so
-that a daemon which comes up after a reboot goes on where the last one was.
+the archives that its own config asks for.  ``_recorder/finalize.json`` has the result of each step,
+so that a daemon continues after a reboot.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Due:
 
     Attributes:
         steps: still to be done, in order.
-        failed: by step, why it is not tried (again): somebody has to look.
+        failed: by step, why it is not tried (again).
     """
 
     steps: tuple[Step, ...] = ()
@@ -86,7 +86,7 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
     try:
         values = read_session_json(session)
     except (RecorderError, RecursionError):
-        return Due()  # no session of the recorder, or one that somebody has to look at
+        return Due()  # no session of the recorder, or a damaged one
     if lock_is_held(private(session, LOCK)):
         return None
     reported = read_progress(session)
@@ -138,7 +138,7 @@ def configured(session: Path, available: frozenset[str]) -> tuple[list[Step], di
 
 
 def read_progress(session: Path) -> dict[str, Any]:
-    """``_recorder/finalize.json``; empty where there is none that can be read."""
+    """``_recorder/finalize.json``; empty if there is none that can be read."""
     try:
         values = json.loads(private(session, FILE).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -147,12 +147,12 @@ def read_progress(session: Path) -> dict[str, Any]:
 
 
 def tell(session: Path, step: str, error: str | None) -> None:
-    """Put down durably how a step went.
+    """Record durably the result of a step.
 
     Args:
         session: the session's folder.
         step: the step's name.
-        error: why it failed; None where it did not.
+        error: why it failed; None if it did not.
 
     Raises:
         OSError: it cannot be written.
@@ -168,7 +168,7 @@ def tell(session: Path, step: str, error: str | None) -> None:
 
 
 def skip(session: Path) -> None:
-    """Put down that nobody wants this session's archives.
+    """Record that this session's archives are not wanted.
 
     Raises:
         OSError: it cannot be written.
@@ -181,7 +181,7 @@ def _write(session: Path, values: Mapping[str, Any]) -> None:
 
 
 def _entry(reported: Mapping[str, Any], step: str) -> Mapping[str, Any]:
-    """What was put down of a step; nothing where it is not what `tell` writes."""
+    """The recorded result of a step; empty if it is damaged."""
     return _mapping(_mapping(reported.get("steps")).get(step))
 
 

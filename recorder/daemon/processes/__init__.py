@@ -1,1 +1,1 @@
-"""Writer and drivers: started, watched, started again, ended in order."""
+"""The processes of writer and drivers: started, watched, restarted, and ended in order."""

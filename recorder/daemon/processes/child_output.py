@@ -5,12 +5,12 @@
     printed = Printed()
     for line in printed.feed(os.read(fd, 65536), now_s):    # bytes as they come
         say(line)
-    for line in printed.tick(now_s):                        # now and then, while it is silent
+    for line in printed.tick(now_s):                        # regularly, also in silence
         say(line)
     for line in printed.end(failed=True):                   # the process is gone
         say(line)
 
-A process may print whatever it likes: nothing here waits, and memory is bounded.
+A process may print anything at any rate: nothing here waits, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from recorder.contract.redaction import mask_passwords
 LONGEST = 400
 """Characters of a line; the rest of it is left out."""
 BURST = 100
-"""Lines that are passed on however fast they come."""
+"""Lines that are passed on at any rate."""
 PER_S = 2.0
-"""Lines a second that are passed on behind a burst."""
+"""Lines a second that are passed on after a burst."""
 LAST = 30
-"""Lines that are passed on when a process has failed although there were too many: a traceback."""
+"""Lines of a failed process that are passed on even if there were too many: a traceback."""
 
 _END = re.compile(rb"[\r\n]+")  # a progress bar ends its lines with a carriage return
 _ESCAPE = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])?")
@@ -45,7 +45,7 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 
 class ChildOutput:
-    """See the module.  Times are in seconds, of any clock that does not go back.
+    """See the module.  Times are in seconds, of any monotonic clock.
 
     Attributes:
         last: the latest line; empty before there is one.
@@ -64,7 +64,7 @@ class ChildOutput:
         passed: list[str] = []
         *ended, rest = _END.split(chunk)
         self._refill(now_s)
-        if self._tokens < 1.0 and len(ended) > LAST:  # a flood costs no more than to be counted
+        if self._tokens < 1.0 and len(ended) > LAST:  # lines of a flood are only counted
             self._left_out += len(ended) - LAST
             ended = ended[-LAST:]
             self._begun.clear()
@@ -75,7 +75,7 @@ class ChildOutput:
         return passed
 
     def tick(self, now_s: float) -> list[str]:
-        """What has become due since: how many lines were left out, once there is room."""
+        """The count of lines that were left out, once it may be passed on."""
         self._refill(now_s)
         if not self._left_out or self._tokens < BURST / 10:
             return []
@@ -83,7 +83,7 @@ class ChildOutput:
         return [self._report()]
 
     def end(self, *, failed: bool) -> list[str]:
-        """The process is gone; of one that failed what it printed last, however much that was."""
+        """The process has ended; returns the last lines of a process that failed."""
         passed: list[str] = []
         if line := self._finish_line():
             self._keep_back(line)
@@ -96,7 +96,7 @@ class ChildOutput:
         return passed + kept_back
 
     def _begin(self, piece: bytes) -> None:
-        # Up to four bytes are a character; one more, so that it shows that some were left out.
+        # A character has up to four bytes; one byte more shows that the line was cut.
         self._begun += piece[: max(0, 4 * LONGEST + 1 - len(self._begun))]
 
     def _finish_line(self) -> str:

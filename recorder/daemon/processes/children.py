@@ -25,19 +25,19 @@ Event = tuple[str, dict[str, Any]]
 _LONGEST_REPORT = 1 << 20
 _CHUNK = 1 << 16
 _TICK_MS = 1000
-_MOST_LEFT = 64  # chunks that are still read from a process that is gone, whose pipes others hold
+_MOST_LEFT = 64  # chunks that are still read after the end, if others hold the pipes
 
 
 class Child:
     """A child process whose standard output is a stream of JSON lines.
 
     The lines, and the end of the process as ``{"event": "exit", "code": N, "last": TEXT}``, go to
-    `events`; `wake` is called after each.  What it prints besides, on standard error above all, is
-    ``{"event": "printed", "line": TEXT}``, cleaned and bounded (see `ChildOutput`); of a process
-    that failed ``last`` is the latest of that.  It never waits for whoever reads the events.
+    `events`; `wake` is called after each.  Other output, mostly on standard error, is
+    ``{"event": "printed", "line": TEXT}``, cleaned and bounded (see `ChildOutput`); ``last`` is the
+    latest such line of a process that failed.  A child never waits for the reader of the events.
 
     Attributes:
-        refused: what of `priority` the kernel did not permit.
+        refused: settings of `priority` that the kernel did not permit.
     """
 
     def __init__(
@@ -58,24 +58,26 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is the supervisor's, also before a child can ignore it
-            # Numeric libraries start a thread per core unless told; recording wants none.
+            process_group=0,  # the supervisor alone gets Ctrl-C, also before a child ignores it
+            # Numeric libraries start a thread per core by default; recording needs none.
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
         try:
-            self._ended = os.pidfd_open(self.process.pid)  # while nobody can have waited for it
-        except OSError:  # no descriptor is left: as if it could not be started
+            self._ended = os.pidfd_open(
+                self.process.pid
+            )  # before anything can wait for the process
+        except OSError:  # no descriptor is left: counts as a failed start
             with self.process:
                 self.process.kill()
             raise
-        # Before it has threads: these inherit.
+        # Before the process has threads: they inherit the priority.
         self.refused = apply(priority, self.process.pid)
         try:
             assert self.process.stdin is not None
             self.process.stdin.write(stdin.encode())
             self.process.stdin.close()
         except BrokenPipeError:
-            pass  # it died at once; its exit is reported like any other
+            pass  # the child died at once; its exit is reported as usual
         self._report = bytearray()  # of the line that has not ended
         self._printed = ChildOutput()
         self._thread = threading.Thread(target=self._read, name=f"read-{name}", daemon=True)
@@ -86,7 +88,7 @@ class Child:
         return self.process.poll() is None
 
     def end(self, grace_s: float) -> None:
-        """SIGTERM, then SIGKILL where that does not help in time."""
+        """Send SIGTERM, then SIGKILL if the process does not end in time."""
         if self.alive:
             self.process.terminate()
             try:
@@ -97,7 +99,7 @@ class Child:
         self._thread.join()
 
     def _read(self) -> None:
-        """Read both pipes until the process is gone; what it has started may hold them longer."""
+        """Read both pipes until the process has ended; its own children may hold them longer."""
         assert self.process.stdout is not None and self.process.stderr is not None
         try:
             with self.process.stdout as stdout, self.process.stderr as stderr:
@@ -163,7 +165,7 @@ class Child:
 
 
 def _read_some(fd: int) -> bytes | None:
-    """What is there to be read; empty at the end, None where nothing is there now."""
+    """The bytes that can be read now; empty at the end, None if there are none yet."""
     try:
         return os.read(fd, _CHUNK)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Losses as they are counted while a session is recorded: who lost how much, now and then.
+"""Reports of losses while a session is recorded, at most one per stream and interval.
 
 ::
 
@@ -26,24 +26,24 @@ class _Account:
 
 
 class LossWatch:
-    """Holds the writer's accounts of losses against what was told of them."""
+    """Compares the writer's accounts of losses with the losses already reported."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, _Account] = {}
 
     def reset(self) -> None:
-        """A session begins or ends: nothing is lost yet."""
+        """Forget all accounts: a session begins or ends."""
         self._accounts.clear()
 
     def update(
         self, now_ns: int, streams: Mapping[str, Mapping[str, Any]]
     ) -> list[tuple[str, str]]:
-        """Take in the accounts; returns (stream, sentence) for what is to be told now.
+        """Take the accounts; returns (stream, sentence) for each loss to report now.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            streams: by stream ``lost``, samples by cause, and ``unknown_losses``, intervals that
-                nobody could count.
+            streams: by stream ``lost``, samples by cause, and ``unknown_losses``, intervals of
+                unknown count.
         """
         reported = []
         for name, stream in streams.items():
@@ -53,7 +53,7 @@ class LossWatch:
                 lost[_UNCOUNTED] = intervals
             news = {cause: n - account.reported.get(cause, 0) for cause, n in lost.items()}
             if any(n < 0 for n in news.values()) or account.reported.keys() - lost.keys():
-                news = lost  # a new part, whose account begins anew
+                news = lost  # a new part: its account starts at zero
             recent = account.reported_ns is not None and now_ns - account.reported_ns < PAUSE_NS
             if recent or not any(news.values()):
                 continue

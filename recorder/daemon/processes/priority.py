@@ -1,6 +1,6 @@
 """How the kernel treats a process of the recorder: CPUs, scheduling, niceness, I/O class.
 
-What is not permitted is done without: recording goes on, and there is one warning per process.
+Recording continues without settings that are not permitted, with one warning per process.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ REALTIME = ("fifo", "rr")
 
 
 def apply(settings: ProcessSettings, pid: int) -> list[str]:
-    """Give a process what is asked for; returns what the kernel refuses, with its reason.
+    """Apply settings to a process; returns the settings that the kernel refuses, with the reason.
 
-    A process that is gone already is refused nothing.
+    The list is empty for a process that has ended.
     """
     refused = []
     for what, action in _requested_settings(settings, pid):

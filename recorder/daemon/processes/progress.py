@@ -1,4 +1,4 @@
-"""Progress of a recording: samples come fast enough, and what comes becomes durable."""
+"""Progress of a recording: rates of the streams, losses, and commits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recorder.daemon.processes.sensors import Sensor
 from recorder.daemon.service_notifier import ERROR, INFO, WARNING, Say
 
 STALLED_S = 5.0
-"""Age of what was received and is not durable at which a disk counts as stalled."""
+"""Age of the oldest sample that is not durable at which a disk counts as stalled."""
 
 
 class Tell(Protocol):
@@ -22,15 +22,15 @@ class Tell(Protocol):
 
 
 class Progress:
-    """Watches over a session; a loss is said, a breach is said and an event.
+    """Watches a session: logs losses, logs and records low rates and a stalled disk.
 
     Args:
         say: takes one line for people.
         tell: puts an event into the session.
 
     Attributes:
-        rates: rates of the streams, and who is below its floor.
-        stalled: what is received does not become durable.
+        rates: rates of the streams, and the streams below their floor.
+        stalled: received samples do not become durable.
     """
 
     def __init__(self, say: Say, tell: Tell) -> None:
@@ -53,13 +53,13 @@ class Progress:
         streams: Mapping[str, Mapping[str, Any]],
         uncommitted_s: float,
     ) -> None:
-        """Take in how the session stands.
+        """Take the session's accounts.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            sensors: all of them; a missing one is told by itself, not by its rate.
+            sensors: all of them; the rates of missing sensors are not judged.
             streams: the writer's account by stream.
-            uncommitted_s: age of the oldest that is received and not durable.
+            uncommitted_s: age of the oldest sample that is received and not durable.
         """
         floors = {
             name: floor_of(sensor.entry, spec)

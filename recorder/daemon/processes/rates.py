@@ -1,8 +1,8 @@
-"""Whether streams come as fast as they should: the rate contracts, while recording.
+"""Minimum rates of the streams, checked while recording.
 
 A stream's floor is its sensor's ``min_rate``, or half of the rate that its driver expects.  A
-stream is below its floor if the last seconds together lack more than one sample, until they lack
-none for as long.  So a stream near its minimum is reported once::
+stream is below its floor if the last seconds lack more than one sample, until as many seconds
+lack none.  So a stream near its minimum is reported once::
 
     watch = RateWatch()
     for change in watch.update(now_ns, {"imu": 1200}, {"imu": Floor(95.0, 100.0)}):
@@ -28,7 +28,7 @@ _STEP_NS = 200_000_000
 class Floor:
     """The rate that a stream must keep, in Hz, and the rate that its driver expects.
 
-    `agreed` is true where the config says so (``min_rate``).
+    `agreed` is true if the config sets the rate (``min_rate``).
     """
 
     floor_hz: float
@@ -41,10 +41,10 @@ class Floor:
 
 
 def floor_of(entry: SensorEntry, spec: StreamSpec) -> Floor | None:
-    """The floor of one of a sensor's streams; None where it has none.
+    """The floor of one of a sensor's streams; None if it has none.
 
-    ``min_rate`` is about the stream that has the sensor's name; what it gives besides (a lidar's
-    IMU) is held against its expected rate.
+    ``min_rate`` concerns the stream that has the sensor's name; further streams (a lidar's IMU) are
+    compared with their expected rates.
     """
     expected = spec.rate_hz or None
     if spec.name == entry.name and entry.min_rate is not None:
@@ -66,12 +66,12 @@ class Change:
 class _Track:
     history: deque[tuple[int, int]] = field(default_factory=deque)
     broken: bool = False
-    below_ns: int = 0  # when it was last
+    below_ns: int = 0  # the last time that it was below its floor
     rate_hz: float | None = None
 
 
 class RateWatch:
-    """Holds counts of samples against floors."""
+    """Compares counts of samples with floors."""
 
     def __init__(self) -> None:
         self._tracks: dict[str, _Track] = {}
@@ -87,19 +87,18 @@ class RateWatch:
         return None if track is None else track.rate_hz
 
     def reset(self) -> None:
-        """A session begins or ends: nothing is known."""
+        """Forget all counts: a session begins or ends."""
         self._tracks.clear()
 
     def update(
         self, now_ns: int, samples: Mapping[str, int], floors: Mapping[str, Floor | None]
     ) -> list[Change]:
-        """Take in how many samples there are of each stream.
+        """Take the count of samples of each stream.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            samples: samples so far by stream; a stream that fell behind what it had (a new part)
-                begins anew.
-            floors: the streams to judge; others are forgotten.
+            samples: samples so far by stream; a smaller count than before (a new part) restarts.
+            floors: the streams to judge; all others are forgotten.
         """
         for name in self._tracks.keys() - floors.keys():
             del self._tracks[name]

@@ -1,4 +1,4 @@
-"""A sensor as the supervisor sees it: its driver's process, and what that reports."""
+"""A sensor as the supervisor sees it: its driver's process, and the process's reports."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from recorder.daemon.processes.children import Child
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 MOST_DEATHS = 20
-"""Deaths of a driver within `DEATHS_WINDOW_NS` after which it is given up."""
+"""Deaths of a driver within `DEATHS_WINDOW_NS` after which it is not restarted."""
 DEATHS_WINDOW_NS = 600_000_000_000
 HUNG_NS = 60_000_000_000
-"""Silence of a driver's process, which tells how it is every second of a session."""
-_FAILING = 3  # deaths in a row: nobody waits for it any more
-_STEADY_NS = 60_000_000_000  # whoever has lived so long begins the back-off anew
+"""Silence after which a driver hangs: it reports every second of a session."""
+_FAILING = 3  # deaths in a row after which sessions do not wait for the sensor
+_STEADY_NS = 60_000_000_000  # a driver that lived so long starts its back-off again
 
 PRESENT, ABSENT, LOST = "present", "absent", "lost"
 
@@ -32,24 +32,24 @@ class Sensor:
         entry: its part of the config.
         child: its driver's process; None before the first.
         armed: the driver has declared its streams to the writer.
-        ended: its source has come to its end in this session.
-        fault: what is wrong, one sentence; None where nothing is.
-        given_up: its driver is not started again by itself.
-        misconfigured: its driver cannot open the source for what the config says; `fault_key` is
-            the option, as the driver names it, or empty.
-        changed: its samples changed their shape; it waits for a new part.
+        ended: its source has ended in this session.
+        fault: what is wrong, one sentence; None if nothing is.
+        given_up: its driver is not restarted automatically.
+        misconfigured: its driver cannot open the source because of the config; `fault_key` is the
+            option, as the driver names it, or empty.
+        changed: its samples changed their shape; the sensor waits for a new part.
         changed_ns: CLOCK_MONOTONIC of that.
         device: ``present``, ``absent`` or ``lost``, as the driver of a device reports.
-        starts: how often its driver was started.
-        restart_at_ns: CLOCK_MONOTONIC of its next start; None where none is due.
+        starts: count of its driver's starts.
+        restart_at_ns: CLOCK_MONOTONIC of its next start; None if none is due.
         specs: its streams by name.
-        ring_held, ring_size: bytes in its driver's ring, and how many it takes.
+        ring_held, ring_size: bytes in its driver's ring, and the ring's size.
         refused: samples that its ring refused, by stream.
-        reported_ns: CLOCK_MONOTONIC of its last word on how it is; None: it owes none.
-        stalled: its driver gives nothing, though it was asked; `hung_in` is the call that has
-            not returned for too long, or empty.
-        stepped: the report that its device's stamps are not those of the host; each session is
-            told of it.
+        reported_ns: CLOCK_MONOTONIC of its last report; None: no report is expected.
+        stalled: its driver returns no data; `hung_in` is the call that has not returned for too
+            long, or empty.
+        stepped: the report that its device's stamps are not of the host's clock; it is recorded
+            in each session.
     """
 
     entry: SensorEntry
@@ -83,19 +83,19 @@ class Sensor:
 
     @property
     def header(self) -> dict[str, Any]:
-        """What ``session.json`` says of it."""
+        """The sensor's entry in ``session.json``."""
         entry, streams = self.entry, sorted(self.specs)
         header = {"driver": entry.driver, "source": entry.scheme, "streams": streams}
         return header | {"live": entry.live, "min_rate": entry.min_rate}
 
     @property
     def missing(self) -> bool:
-        """Its device is known not to be there."""
+        """Whether its device is known to be absent."""
         return self.device != PRESENT
 
     @property
     def settled(self) -> bool:
-        """Ready, or known not to be."""
+        """Whether the sensor is ready, or known not to be."""
         failing = self.quick_deaths >= _FAILING
         return self.armed or self.missing or self.given_up or self.changed or failing
 
@@ -119,14 +119,14 @@ class Sensor:
         return "ended" if self.ended else "armed"
 
     def starting(self, now_ns: int) -> None:
-        """Its driver is being started."""
+        """Reset the state for a start of the driver."""
         self.restart_at_ns, self.started_ns = None, now_ns
         self.starts += 1
         self.armed, self.device, self.reported_ns = False, PRESENT, None
         self.stalled, self.hung_in, self.stepped = False, "", None
 
     def take(self, report: dict[str, Any], now_ns: int) -> None:
-        """Take in what its driver reports of how it is doing."""
+        """Take a report of its driver."""
         match report["event"]:
             case "armed":
                 specs = [StreamSpec.from_wire(s) for s in report["streams"]]
@@ -144,13 +144,13 @@ class Sensor:
                 self.stalled, self.hung_in = bool(report["stalled"]), str(report["hung_in"])
 
     def hangs(self, now_ns: int) -> str | None:
-        """Why its driver hangs, if it does; a silent device is not that."""
+        """Why its driver hangs; None if it does not.  A silent device is no hang."""
         if not (self.alive and self.armed and not self.ended):
             return None
         if self.hung_in:
             return f"its {self.hung_in}() does not return"
         if self.reported_ns is not None and now_ns - self.reported_ns > HUNG_NS:
-            return f"its process says nothing for {HUNG_NS / 1e9:g} s"
+            return f"its process has been silent for {HUNG_NS / 1e9:g} s"
         return None
 
     def reported(self, code: int | str) -> str | None:
@@ -159,7 +159,7 @@ class Sensor:
         return self.fault if failed else None
 
     def died(self, now_ns: int) -> float | None:
-        """Its driver died: seconds until its next start, None where it is given up."""
+        """The driver died: seconds until its next start, None if it is given up."""
         steady = now_ns - self.started_ns >= _STEADY_NS
         self.quick_deaths = 0 if steady else self.quick_deaths + 1
         self.deaths.append(now_ns)
@@ -173,7 +173,7 @@ class Sensor:
         return wait_s
 
     def forgive(self) -> None:
-        """Let a sensor that was given up be tried anew."""
+        """Allow starts again after the sensor was given up."""
         self.given_up, self.fault = False, None
         self.quick_deaths = 0
         self.deaths.clear()
@@ -181,7 +181,7 @@ class Sensor:
 
 @dataclass(slots=True)
 class Status:
-    """How a recording stands; what a watcher is shown.
+    """The state of a recording, as watchers see it.
 
     Attributes:
         elapsed_s: seconds since the session's start.

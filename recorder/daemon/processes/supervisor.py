@@ -1,8 +1,8 @@
 """The supervisor: starts writer and drivers, restarts what dies, watches progress.
 
-Drivers live as long as the supervisor; a session starts and ends in the writer.  Nothing here
-waits: `turn` does what is due, and what is asked of the writer is a `WriterRequest` that is done
-after some turns::
+Drivers live as long as the supervisor; a session starts and ends in the writer.  Only `turn`
+waits: it does what is due, and a request to the writer is a `WriterRequest` that is done after
+some turns::
 
     with Supervisor(config, SystemClock(), print) as supervisor:
         supervisor.launch()
@@ -12,7 +12,7 @@ after some turns::
         while not question.done:
             supervisor.turn(0.1)
 
-`recorder.daemon.foreground` is this for one session, waiting; `recorder.daemon.daemon` for months.
+`recorder.daemon.foreground` records one session with it, `recorder.daemon.daemon` many.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ COMMAND_S = 60.0
 FINISH_S = 10.0
 _MOST_FAULTS = 100  # a session may last for months
 _END_S = 5.0
-_PAUSE_NS = 5_000_000_000  # between turns: this process itself stood still
-_HUNG_S = 120.0  # a writer silent for so long is killed; a watchdog of the system's comes earlier
+_PAUSE_NS = 5_000_000_000  # between turns: this process itself was stopped
+_HUNG_S = 120.0  # a writer silent for so long is killed; the system's watchdog acts earlier
 
 
 class Supervisor:
@@ -70,14 +70,14 @@ class Supervisor:
 
     Attributes:
         sensors: by name.
-        session: the open session's folder; None where none is.
-        streams: the writer's account by stream, as last heard.
+        session: the open session's folder; None if none is.
+        streams: the writer's account by stream, of its last status.
         status: the writer's last status reply.
-        ended: how a session ended that nobody told to; `take_ended` takes it.
+        heard_ns: CLOCK_MONOTONIC of the writer's last message.
         writer: the writer's process.
         faults: one sentence per fault of this session.
-        progress: whether samples come fast enough, and become durable.
-        warnings: what could not be done as the config asks, once each.
+        progress: rates of the streams, losses, and commits.
+        warnings: settings of the config that could not be applied, once each.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Supervisor:
         self.shutdown()
 
     def shutdown(self) -> None:
-        """End drivers, then the writer; bounded, whatever they do."""
+        """End drivers, then the writer, in bounded time."""
         self._ending = self._shut = True
         for sensor in self.sensors.values():
             if sensor.child is not None and sensor.child.alive:
@@ -134,7 +134,7 @@ class Supervisor:
                 sensor.child.end(max(0.0, left))
         if self.writer.child is not None:
             self.writer.child.end(_END_S)
-        self._take_events()  # what they printed last
+        self._take_events()  # their last output
         self._socket.close()
         shutil.rmtree(self.run_folder, ignore_errors=True)
 
@@ -153,7 +153,7 @@ class Supervisor:
         self._waker.wake()
 
     def finishing(self) -> None:
-        """No driver is restarted from now on; a writer is: it has a session to close."""
+        """Restart no driver from now on; the writer is still restarted, to close its session."""
         self._ending = True
 
     def launch(self) -> None:
@@ -173,11 +173,11 @@ class Supervisor:
         return self._ask_with(Start(self._completed(plan)))
 
     def split(self, plan: SessionPlan) -> WriterRequest:
-        """Have the writer go on in a new part, without a sample lost or doubled at the seam."""
+        """Have the writer continue in a new part; no sample is lost or repeated at the seam."""
         return self._ask_with(Split(self._completed(plan), live=[], session=self.session))
 
     def close(self, patience_s: float = COMMAND_S) -> WriterRequest:
-        """Have the writer end the session once every driver has handed over what it holds."""
+        """Have the writer end the session once every driver has delivered its samples."""
         for sensor in self.sensors.values():
             if sensor.stalled and not sensor.ended:
                 self._tell_hung(sensor, "it returns no data")
@@ -185,21 +185,21 @@ class Supervisor:
         return self._close_question
 
     def ask(self, command: Command, patience_s: float = COMMAND_S) -> WriterRequest:
-        """Ask the writer anything."""
+        """Send a command to the writer."""
         return self._questions.ask(command, patience_s)
 
     def tell(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        """Put an event into the open session; nothing happens where there is none."""
+        """Put an event into the open session, if there is one."""
         if self.session is not None:
             self.ask(PutEvent({"kind": kind, "stream": stream, "cause": cause, **more}))
 
     def look(self) -> None:
-        """Ask the writer how it stands, unless it still owes the last answer."""
+        """Ask the writer for its status, unless the last answer is still due."""
         if self._status_question is None:
             self._status_question = self.ask(AskStatus(), patience_s=1e6)
 
     def take_ended(self) -> Ending | None:
-        """How the session ended by itself (full or failed disk), once."""
+        """How the session ended without a request (full or failed disk); returned once."""
         ended, self._ended = self._ended, None
         return ended
 
@@ -213,22 +213,22 @@ class Supervisor:
 
     @property
     def uncommitted_s(self) -> float:
-        """Age of the oldest that was received and is not durable yet, in seconds."""
+        """Age of the oldest sample that was received and is not durable yet, in seconds."""
         return self.status.oldest_uncommitted_s or 0.0
 
     def restart(self, sensor: Sensor) -> None:
-        """Start a sensor's driver anew, now (after its samples changed, or it was given up)."""
+        """Restart a sensor's driver now, after its samples changed or it was given up."""
         sensor.forgive()
         sensor.changed = False
         if not sensor.alive:
             sensor.restart_at_ns = self._clock.monotonic_ns()
 
     def forget_session(self) -> None:
-        """The open session is given up: whoever recovers it closes it."""
+        """Give up the open session; recovery will close it."""
         self.session = None
 
     def turn(self, seconds: float) -> None:
-        """One turn: wait for news, then replies, reports, restarts that are due."""
+        """Wait for messages; then handle replies, reports, and restarts that are due."""
         self._socket.wait(seconds)
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._turned_ns > _PAUSE_NS + seconds * 1e9:  # SIGSTOP, a disk that hangs
@@ -237,7 +237,7 @@ class Supervisor:
         if self._questions.pump(self.writer.child, self._live):
             self.writer.answered()
             self.heard_ns = self._clock.monotonic_ns()
-        self._take_answers()  # before a new writer is told which session to go on with
+        self._take_answers()  # before a new writer learns which session to resume
         self._take_events()
         self._start_due()
 
@@ -245,7 +245,7 @@ class Supervisor:
         while not self._events.empty():
             name, report = self._events.get()
             if report["event"] == "printed":
-                level = INFO if name else WARNING  # the writer prints only what is wrong
+                level = INFO if name else WARNING  # the writer prints only errors
                 who = name or "writer"
                 line = report["line"].removeprefix(f"{who}: ")
                 self._say(f"{who}: {line}", level, sensor=name or None)
@@ -282,7 +282,7 @@ class Supervisor:
         return self._plan_question
 
     def _opened(self, session: str) -> None:
-        """A session was begun, or a part: tell it what is missing from the start."""
+        """A session or a part was begun: record which sensors are missing from its start."""
         first = self.session is None
         self.session, self.streams = session, {}
         if first:
@@ -301,7 +301,7 @@ class Supervisor:
                 self._take_report(sensor, sensor.stepped)
 
     def _closed(self) -> None:
-        """The session is closed: who has come to an end in it is there for the next one."""
+        """The session is closed: sensors that ended in it are restarted for the next one."""
         self.session = None
         self.progress.reset()
         for sensor in self.sensors.values():
@@ -313,7 +313,7 @@ class Supervisor:
                 self.restart(sensor)
 
     def _live(self) -> list[str]:
-        # Whoever has never joined the writer is not waited for.
+        # The writer waits for no driver that has never joined.
         return [name for name, s in self.sensors.items() if s.alive and s.armed]
 
     def _start_due(self) -> None:
@@ -322,7 +322,7 @@ class Supervisor:
             if sensor.restart_at_ns is not None and now_ns >= sensor.restart_at_ns:
                 self._start_driver(sensor)
         self.writer.start_due(now_ns)
-        if now_ns - self._paused_ns > _PAUSE_NS:  # else what was said is still to be heard
+        if now_ns - self._paused_ns > _PAUSE_NS:  # else messages may wait to be received
             self._kill_hung(now_ns)
 
     def _kill_hung(self, now_ns: int) -> None:
@@ -352,11 +352,11 @@ class Supervisor:
         current = status.session
         if current is None or self._plan_question is not None or self._close_question is not None:
             return
-        if self.session is None:  # begun by a writer that died before it could say so
+        if self.session is None:  # begun by a writer that died before it answered
             self._say(f"{current}: was started without a request; closing it", WARNING)
             self.close()
             return
-        if current != self.session:  # the part of a split that a writer did not live to tell
+        if current != self.session:  # a writer died after a split, before it answered
             self._opened(current)
         self.streams = {} if status.streams is UNSET else status.streams
         for sensor in self.sensors.values():
@@ -393,7 +393,7 @@ class Supervisor:
             self._say(text, WARNING)
 
     def _take_report(self, sensor: Sensor, report: dict[str, Any]) -> None:
-        """Act on a report; a driver that does not keep to the protocol ends, and it alone."""
+        """Act on a report; a driver that breaks the protocol is killed, the others continue."""
         try:
             self._on_sensor(sensor, report)
         except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
@@ -415,7 +415,7 @@ class Supervisor:
                 self._say(report["detail"])
                 self._add_fault(report["detail"])
                 self.tell(**{key: value for key, value in report.items() if key != "event"})
-            case "exit" if not sensor.alive:  # else it is told of the process before
+            case "exit" if not sensor.alive:  # else the report is of the process before
                 self._on_exit(sensor, report["code"], report.get("last", ""))
 
     def _on_device(self, sensor: Sensor, state: str, message: str) -> None:

@@ -1,7 +1,7 @@
-"""The supervisor's conversation with the writer: commands, and replies that may take a while.
+"""The supervisor's requests to the writer, and the replies.
 
-A writer may die with a question.  Its successor is asked again, but for what begins a session:
-that one is told as failed, since nobody knows how far it came.
+A writer may die before it answers.  The next writer gets the command again, except ``start``: that
+command fails, because its effect is unknown.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _OF_STREAM = ("samples", "bytes", "lost", "unknown_losses", "ended")
 
 
 class Line(Protocol):
-    """What carries messages to the writer; a `DriverSocket`."""
+    """Carries messages to the writer; a `DriverSocket`."""
 
     def send(self, message: Message) -> bool:
-        """Send; False where it would have to wait."""
+        """Send; False if sending would have to wait."""
 
     def receive(self) -> Message | None:
-        """The next message; None where there is none."""
+        """The next message; None if there is none."""
 
     def wait(self, seconds: float) -> None:
         """Return when there is something to receive, or time is up."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the line."""
 
 
 class WriterRequest:
     """A command to the writer.
 
     Attributes:
-        op: which.
-        asked_ns: CLOCK_MONOTONIC of its asking.
+        op: the command's name.
+        asked_ns: CLOCK_MONOTONIC of the request.
         answer: what the writer answered; None before.
         error: why there is no answer; None if there is one, or may be.
     """
@@ -100,7 +100,7 @@ class WriterRequest:
 
 
 class WriterClient:
-    """All questions that are open.
+    """All open requests to the writer.
 
     Args:
         line: to the writer.
@@ -114,21 +114,21 @@ class WriterClient:
         self._number = 0
 
     def ask(self, command: Command, patience_s: float) -> WriterRequest:
-        """Ask; `pump` sends it and takes the answer."""
+        """Queue a command; `pump` sends it and takes the answer."""
         self._number += 1
         question = WriterRequest(self._number, command, self._clock.monotonic_ns(), patience_s)
         self._open[question.number] = question
         return question
 
     def pump(self, writer: object | None, live: Callable[[], list[str]]) -> bool:
-        """Take replies, send what is to be sent, give up what waits too long.
+        """Take replies, send commands, give up requests that wait too long.
 
         Args:
             writer: the writer's process now; None while there is none.
-            live: names the sensors whose drivers take part, for commands that wait for them.
+            live: names of the sensors whose drivers take part, for commands that wait for them.
 
         Returns:
-            Whether anything was heard of the writer.
+            Whether the writer has sent anything.
         """
         heard = False
         while (message := self._line.receive()) is not None:
@@ -155,7 +155,7 @@ class WriterClient:
             question.error = error
             return
         if isinstance(question.command, Stop) and isinstance(answer, Status):
-            question.writer = None  # a writer that knew of no session: the next one does
+            question.writer = None  # this writer knew no session; the next one does
             return
         question.answer = answer
 
@@ -171,5 +171,5 @@ class WriterClient:
 
 
 def account(stream: Mapping[str, Any]) -> dict[str, Any]:
-    """What is shown of the writer's account of a stream."""
+    """The part of the writer's account of a stream that is shown."""
     return {key: stream.get(key) for key in _OF_STREAM}

@@ -32,9 +32,9 @@ class DesiredStateFile:
     """Stores a `DesiredState` durably, with the boot of the machine in which it was written.
 
     Args:
-        folder: where; made where it is missing.
+        folder: where; made if it is missing.
         boot: names this boot; the kernel's name for it unless given.
-        problem: why the folder must not be written to now; None where it may.
+        problem: why the folder must not be written to now; None if it may.
     """
 
     def __init__(

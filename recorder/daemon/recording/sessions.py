@@ -1,6 +1,6 @@
 """Sessions of a daemon: what the state machine decides, carried out by writer and drivers.
 
-The daemon calls `turn` again and again and is told what came of it::
+The daemon calls `turn` repeatedly and receives the outcomes::
 
     sessions = Sessions(config, clock, supervisor, desired_state_file, say, reported)
     sessions.do(sessions.machine.start("drive"))
@@ -45,7 +45,7 @@ _WRITER_RETRY_S = 30.0
 
 
 class Told(Protocol):
-    """Who is told what came of it."""
+    """Receives the outcomes."""
 
     def check_place(self) -> None:
         """Raise where a session cannot be begun: StorageError."""
@@ -83,7 +83,7 @@ class Sessions:
         last: how the last session ended (docs/daemon.md); None before the first.
         part_started_ns: CLOCK_MONOTONIC of the open part's start.
         state_since_ns: of the machine's state.
-        desired_state_problem: why the desired state is not on disk; None where it is.
+        desired_state_problem: why the desired state is not on disk; None if it is.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Sessions:
     def _save(self, effect: Save) -> None:
         try:
             self._desired_state_file.write(effect.desired)
-        except StorageError as error:  # recording matters more than going on after a crash
+        except StorageError as error:  # recording matters more than resuming after a crash
             if self.desired_state_problem is None:
                 self._say(str(error), ERROR)
             self.desired_state_problem = str(error)
@@ -151,7 +151,7 @@ class Sessions:
             self.desired_state_problem = None
 
     def save_again(self) -> None:
-        """Try anew to keep a desired state that could not be kept."""
+        """Retry to store a desired state that could not be stored."""
         if self.desired_state_problem is not None:
             self._save(Save(self.machine.desired))
 
@@ -171,7 +171,7 @@ class Sessions:
         self.do(self.machine.split_failed(self._clock.monotonic_ns()))
 
     def turn(self, now_ns: int) -> None:
-        """See how what is under way is doing, and what is due."""
+        """Follow the requests under way, and do what is due."""
         if now_ns >= self._look_at_ns:
             self._look_at_ns = now_ns + round(LOOK_S * 1e9)
             self._supervisor.look()
@@ -184,7 +184,7 @@ class Sessions:
         self.do(self.machine.tick(now_ns))
 
     def _follow_writer(self, now_ns: int) -> None:
-        """A writer that does not come up is a fault, and tried again now and then."""
+        """A writer that does not start is a fault; its start is retried regularly."""
         failed = self._supervisor.writer.failed
         if failed is None:
             self._writer_at_ns = None
@@ -248,7 +248,7 @@ class Sessions:
         if question is not None and question.done:
             self._splitting = None
             answer = question.answer
-            if answer is None:  # a writer that died with it: its successor knows
+            if answer is None:  # the writer died before it answered: the next writer knows
                 self._unclear_until_ns = now_ns + round(_UNCLEAR_S * 1e9)
             elif isinstance(answer, Refusal):
                 self._split_failed(answer.error)
@@ -289,7 +289,7 @@ class Sessions:
             self._ended(question.ending)
 
     def _ended(self, ending: Ending, *, whole: bool = True, why: str | None = None) -> None:
-        """The session is over; tell the machine, and who asked for it."""
+        """The session has ended: report to the machine and the daemon."""
         whole = whole and not ending.sealed
         why = why or ending.sealed or ending.full
         streams = ending.streams or self._supervisor.streams

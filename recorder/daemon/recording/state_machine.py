@@ -1,8 +1,8 @@
 """The state machine of the daemon's sessions: pure, it only decides.
 
 States: ``idle``, ``starting``, ``recording``, ``stopping``, ``fault``.  What happens comes in as a
-method call with the time, what is to be done goes out as a list of effects, in order; whoever
-carries one out tells how it went by another call::
+method call with the time, what is to be done goes out as a list of effects, in order; the caller
+reports the outcome of an effect by another call::
 
     effects = machine.start("drive", {})     # RefusedError: where that cannot be
     for effect in effects:
@@ -10,8 +10,8 @@ carries one out tells how it went by another call::
             case Save(desired): ...                     # durable before the next effect
             case Begin(request): ...                 # then machine.began or machine.not_begun
 
-``fault`` is not the end: a recording is wanted and cannot be made.  It is tried again, with
-back-off, until it can or a user stops it.  A sensor that is missing is no fault of this machine:
+In ``fault`` a recording is wanted and cannot be made.  Its start is retried, with back-off, until
+it succeeds or a user stops it.  A sensor that is missing is no fault of this machine:
 the others record.
 """
 
@@ -27,7 +27,7 @@ from recorder.contract.errors import RecorderError
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 SPLIT_RETRY_S = 30.0
 SPLIT_PAUSE_S = 5.0
-"""Least time from part to part: a camera that keeps changing its picture is no reason for more."""
+"""Shortest time from part to part, for cameras that change their picture repeatedly."""
 
 
 class State(StrEnum):
@@ -46,7 +46,7 @@ class RefusedError(RecorderError):
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """What somebody wants recorded; kept durably.
+    """The recording that is wanted; stored durably.
 
     Attributes:
         wanted: a recording is wanted, until a user stops it.
@@ -116,7 +116,7 @@ class Machine:
     Attributes:
         state: the current state.
         desired: what is wanted.
-        session: folder of the open session; None where none is.
+        session: folder of the open session; None if none is.
         reason: why it is in `fault`, also while it is tried again; None elsewhere.
         splitting: a new part is being begun.
         leaving: the daemon is on its way out.
@@ -133,12 +133,12 @@ class Machine:
         self.split_not_before_ns = 0
         self._failures = 0
         self._end_due = False  # stop or leave, while a begin or a split is under way
-        self._awaited = False  # whoever asked for the recording waits for its first part
+        self._awaited = False  # a request waits for the first part
 
     def boot(self, desired: DesiredState, *, same_boot: bool, autostart: bool) -> list[Effect]:
         """The daemon has started, with the desired state that it found.
 
-        A recording that was wanted goes on in a new part after a crash or a restart, and after a
+        A recording that was wanted continues in a new part after a crash or a restart, and after a
         reboot where `autostart` is set.  What a user stopped stays stopped until the next boot.
         """
         # One that was asked for and died before it could say that it began: its name is not new.
@@ -159,7 +159,7 @@ class Machine:
         """A user wants a recording.
 
         Raises:
-            RefusedError: one is going on, or the daemon is ending.
+            RefusedError: a recording is open, or the daemon is ending.
         """
         if self.leaving:
             raise RefusedError("the daemon is ending")
@@ -189,7 +189,7 @@ class Machine:
         return effects + self._end()
 
     def leave(self) -> list[Effect]:
-        """The daemon is to end; what is wanted stays wanted."""
+        """End the daemon; the desired state stays."""
         if self.leaving:
             return []
         self.leaving = True
@@ -217,8 +217,8 @@ class Machine:
     def not_begun(self, now_ns: int, why: str) -> list[Effect]:
         """The session asked for could not be begun.
 
-        Who asked for its first part is told, and it is not tried again; a recording that was
-        under way already, or that starts by itself, is.
+        A request for the first part fails, and the start is not retried.  The start of a recording
+        that was under way, or that starts by itself, is retried.
         """
         self._expect(State.STARTING)
         if self.leaving:
@@ -236,11 +236,11 @@ class Machine:
         return []
 
     def ended(self, now_ns: int, *, whole: bool = True, why: str | None = None) -> list[Effect]:
-        """The session is over: as told to, or by itself.
+        """The session has ended: on request, or by itself.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            whole: it was closed; else recovery has to.
+            whole: it was closed; else recovery closes it.
             why: why it ended by itself (a full or failed disk, a writer that does not come up).
         """
         if self.session is None:
@@ -279,7 +279,7 @@ class Machine:
         return effects + (self._end() if self._end_due else [])
 
     def split_failed(self, now_ns: int) -> list[Effect]:
-        """The part before goes on; the next try is some time later."""
+        """The part before continues; the split is retried later."""
         if not self.splitting:
             return []
         self.splitting = False
