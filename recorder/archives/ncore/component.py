@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from recorder.archives import ArchiveError
 from recorder.archives.ncore.times import NS_PER_US, Interval
 from recorder.contract.errors import FormatError
-from recorder.formats.zarr2 import EncodedArray, Group, RowsSpec, RowsWriter
+from recorder.formats.zarr2 import ArraySpec, EncodedArray, Group, RowsSpec, RowsWriter
 from recorder.formats.zarr2.arrays import encode_dtype
 from recorder.formats.zarr2.jsontext import dump_json
 
@@ -46,6 +47,12 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
+def put_arrays(group: Group, arrays: Mapping[str, EncodedArray]) -> None:
+    """Write arrays into a group, by name."""
+    for name, values in arrays.items():
+        group.array(name, values)
+
+
 class ComponentWriter:
     """An instance of a component: one group in a store.
 
@@ -74,8 +81,6 @@ class ComponentWriter:
         self.metadata: dict[str, Any] = dict(metadata or {})
         self._place = place
         self._interval = place.interval
-        self._group: Group | None = None
-        self._generic: Group | None = None
         self._streams: list[RowsWriter] = []
         self._check_metadata(self.metadata)
 
@@ -84,17 +89,15 @@ class ComponentWriter:
         """Component and instance, for error messages."""
         return f"{self.component}/{self.instance}"
 
-    @property
+    @cached_property
     def group(self) -> Group:
         """The instance's group; made at the first access."""
-        if self._group is None:
-            self._group = self._place.make_group()
-        return self._group
+        return self._place.make_group()
 
     @property
     def started(self) -> bool:
         """Whether the store contains the instance's group."""
-        return self._group is not None
+        return "group" in self.__dict__
 
     def set_generic_data(self, data: Arrays, metadata: Metadata | None = None) -> None:
         """Add arrays of any shape and dtype, and metadata, to the instance.
@@ -106,8 +109,8 @@ class ComponentWriter:
         self.metadata.update(metadata or {})
 
     def _put_generic(self, encoded: Mapping[str, EncodedArray]) -> None:
-        for name, array in encoded.items():
-            self._generic_group().array(name, array)
+        if encoded:
+            put_arrays(self._generic, encoded)
 
     def generic_rows(
         self,
@@ -125,37 +128,39 @@ class ComponentWriter:
         check_name(name, f"generic data of {self.full_name}")
         spec = RowsSpec(np.dtype(dtype), row_shape, chunk_rows)
         encode_dtype(spec.dtype)
-        rows = self._generic_group().rows(name, spec)
+        rows = self._generic.rows(name, spec)
         self._streams.append(rows)
         return rows
 
     def _check_started(self, name: str) -> None:
         """Reject generic rows while the instance may not be written to the store yet."""
 
-    def _generic_group(self) -> Group:
-        if self._generic is None:
-            self._generic = self.group.group(GENERIC_DATA)
-        return self._generic
+    @cached_property
+    def _generic(self) -> Group:
+        return self.group.group(GENERIC_DATA)
 
     def _encode_generic(
         self, data: Arrays | None, t_us: int | None = None
     ) -> dict[str, EncodedArray]:
-        encoded = {}
-        for name, values in (data or {}).items():
-            encoded[check_name(name, f"generic data of {self.full_name}")] = self._encode(
-                name, values, t_us
-            )
-        return encoded
+        what = f"generic data of {self.full_name}"
+        return {
+            check_name(name, what): self._encode(name, values, t_us)
+            for name, values in (data or {}).items()
+        }
 
     def _encode(
-        self, name: str, values: npt.NDArray[Any] | EncodedArray, t_us: int | None = None
+        self,
+        name: str,
+        values: npt.NDArray[Any] | EncodedArray,
+        t_us: int | None = None,
+        spec: ArraySpec = ArraySpec(),  # noqa: B008
     ) -> EncodedArray:
         if isinstance(values, EncodedArray):
             return values
         if not isinstance(values, np.ndarray):
             self._refuse(f"{name} is not an array but {type(values).__name__}", t_us)
         try:
-            return EncodedArray.encode(values)
+            return EncodedArray.encode(values, spec)
         except FormatError as error:
             self._refuse(f"{name}: {error}", t_us)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.archives.ncore.component import GENERIC_DATA, ComponentWriter, Metadata
+from recorder.archives.ncore.component import GENERIC_DATA, ComponentWriter, Metadata, put_arrays
 from recorder.formats.zarr2 import EncodedArray, Group
 
 
@@ -65,9 +65,7 @@ class FrameWriter(ComponentWriter):
             super()._put_generic(self._waiting)
         self._times.extend(times)
         frame = self._frames.group(str(times[1]))
-        generic = frame.group(GENERIC_DATA, metadata)
-        for name, values in data.items():
-            generic.array(name, values)
+        put_arrays(frame.group(GENERIC_DATA, metadata), data)
         return frame
 
     def _write_rest(self) -> None:

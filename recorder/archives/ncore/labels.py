@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -160,7 +161,6 @@ class CameraLabelsWriter(ComponentWriter):
         except ArchiveError as error:
             self._refuse(str(error))
         self._times = array("Q")
-        self._labels: Group | None = None
 
     def label(
         self,
@@ -191,9 +191,7 @@ class CameraLabelsWriter(ComponentWriter):
         else:
             values = self._image(data, t_us)
             attributes = {"format": encoding.image_format}
-        group = self._group_of_labels().group(
-            str(t_us), {"generic_meta_data": dict(metadata or {})}
-        )
+        group = self._labels.group(str(t_us), {"generic_meta_data": dict(metadata or {})})
         self._times.append(t_us)
         group.array("data", values, attributes=attributes)
 
@@ -223,11 +221,10 @@ class CameraLabelsWriter(ComponentWriter):
             self._refuse("the label does not consist of an image's bytes", t_us)
         return EncodedArray.encode(np.frombuffer(data, np.uint8), ArraySpec(compressor=None))
 
-    def _group_of_labels(self) -> Group:
-        if self._labels is None:
-            self._labels = self.group.group("labels", self._document, distinct=True)
-        return self._labels
+    @cached_property
+    def _labels(self) -> Group:
+        return self.group.group("labels", self._document, distinct=True)
 
     def _write_rest(self) -> None:
-        self._group_of_labels()
+        _ = self._labels  # required, even without a label
         self.group.array("timestamps_us", np.array(self._times, np.uint64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ class MasksWriter(ComponentWriter):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._cameras: Group | None = None
         self._known: set[str] = set()
 
     def camera(self, camera_id: str, masks: Mapping[str, bytes | npt.NDArray[Any]]) -> None:
@@ -46,7 +46,7 @@ class MasksWriter(ComponentWriter):
             for name, mask in masks.items()
         }
         self._known.add(camera_id)
-        group = self._group_of_cameras().group(camera_id, {"mask_names": list(images)})
+        group = self._cameras.group(camera_id, {"mask_names": list(images)})
         for name, image in images.items():
             group.text(name, image, {"format": "png"})
 
@@ -66,13 +66,12 @@ class MasksWriter(ComponentWriter):
             self._refuse(f"mask {name} is {found} {shape}, not bool or uint8 [height, width]")
         return encode_png(mask * np.uint8(255) if mask.dtype == bool else mask)
 
-    def _group_of_cameras(self) -> Group:
-        if self._cameras is None:
-            self._cameras = self.group.group("cameras")
-        return self._cameras
+    @cached_property
+    def _cameras(self) -> Group:
+        return self.group.group("cameras")
 
     def _write_rest(self) -> None:
-        self._group_of_cameras()
+        _ = self._cameras  # required, even without a mask
 
 
 def encode_png(image: npt.NDArray[np.uint8]) -> bytes:

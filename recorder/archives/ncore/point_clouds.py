@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from recorder.archives.ncore.component import (
     Metadata,
     Place,
     check_name,
+    put_arrays,
 )
 from recorder.formats.zarr2 import Group
 
@@ -56,7 +58,7 @@ class PointCloudsWriter(ComponentWriter):
         attributes: Mapping[str, Attribute] | None = None,
     ) -> None:
         super().__init__(place, instance, metadata)
-        if unit not in ("METERS", "UNITLESS"):
+        if unit not in get_args(CoordinateUnit):
             self._refuse(f"unit {unit!r} is neither METERS nor UNITLESS")
         self._attributes = dict(attributes or {})
         self._schema: dict[str, Any] = {
@@ -67,13 +69,12 @@ class PointCloudsWriter(ComponentWriter):
             },
         }
         self._times = array("Q")
-        self._clouds: Group | None = None
 
     def _attribute_schema(self, name: str, attribute: Attribute) -> dict[str, Any]:
         check_name(name, f"an attribute of {self.full_name}")
         if name in _RESERVED:
             self._refuse(f"an attribute cannot be named {name}")
-        if attribute.transform not in ("INVARIANT", "DIRECTION", "POINT"):
+        if attribute.transform not in get_args(TransformType):
             self._refuse(f"attribute {name}: transform {attribute.transform!r} is unknown")
         if attribute.transform != "INVARIANT" and attribute.shape != (3,):
             self._refuse(
@@ -125,21 +126,17 @@ class PointCloudsWriter(ComponentWriter):
         points = {name: self._encode(name, v, t_us) for name, v in {"xyz": xyz, **given}.items()}
 
         head = {"reference_frame_id": frame, "generic_meta_data": dict(metadata or {})}
-        cloud = self._group_of_clouds().group(str(len(self._times)), head)
+        cloud = self._clouds.group(str(len(self._times)), head)
         self._times.append(t_us)
-        for name, values in points.items():
-            cloud.array(name, values)
-        group = cloud.group(GENERIC_DATA)
-        for name, values in generic.items():
-            group.array(name, values)
+        put_arrays(cloud, points)
+        put_arrays(cloud.group(GENERIC_DATA), generic)
 
-    def _group_of_clouds(self) -> Group:
-        if self._clouds is None:
-            self._clouds = self.group.group("pcs", self._schema, distinct=True)
-        return self._clouds
+    @cached_property
+    def _clouds(self) -> Group:
+        return self.group.group("pcs", self._schema, distinct=True)
 
     def _write_rest(self) -> None:
-        self._group_of_clouds()
+        _ = self._clouds  # required, even without a cloud
         self.group.array("pc_timestamps_us", np.array(self._times, np.uint64))
 
     def _more_attributes(self) -> dict[str, Any]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.archives.ncore.component import Arrays, Metadata, check_name
+from recorder.archives.ncore.component import Arrays, Metadata, check_name, put_arrays
 from recorder.archives.ncore.frames import FrameWriter
 from recorder.archives.ncore.times import to_us
-from recorder.contract.errors import FormatError
 from recorder.formats.zarr2 import ArraySpec, EncodedArray
 
 UNIT_TOLERANCE = 1e-4
@@ -29,7 +28,12 @@ class RayWriter(FrameWriter):
 
     An array that is the same in many frames can be encoded once, by `constant`.  The writer then
     stores the array without compressing or checking it again.
+
+    Attributes:
+        LIMITS: maximum by name of a value per return; the minimum is 0.
     """
+
+    LIMITS: ClassVar[Mapping[str, float]] = {"distance_m": _LARGEST}
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -55,25 +59,40 @@ class RayWriter(FrameWriter):
         frame_ns: tuple[int, int],
         direction: Values,
         t_ns: npt.NDArray[np.int64],
-        per_ray: Mapping[str, Values],
-        per_return: Mapping[str, Values],
-        limits: Mapping[str, float],
+        model_element: Values | None,
+        returns: Mapping[str, Values],
         data: Arrays | None,
         metadata: Metadata | None,
     ) -> None:
-        """Check and store a frame; `limits` maps value names to their maximum, the minimum is 0."""
+        """Check and store a frame."""
         times = self._frame_times(*frame_ns)
         t_us = times[1]
-        count = self._check_directions(direction, t_us)
+        length = self._check_directions(direction, t_us)
         rays: dict[str, Values] = {"direction": direction}
-        rays["timestamp_us"] = self._ray_times(t_ns, count, frame_ns, t_us)
-        for name, values in per_ray.items():
-            self._check_array(name, _values(values), "u2", (count, 2), t_us)
-            rays[name] = values
-        _, absent = self._check_returns(per_return, count, t_us)
-        for name, high in limits.items():
-            self._check_range(name, per_return[name], absent, high, t_us)
-        self._store_rays(times, rays, per_return, absent, data, metadata)
+        rays["timestamp_us"] = self._ray_times(t_ns, length, frame_ns, t_us)
+        if model_element is not None:
+            self._check_array("model_element", _values(model_element), "u2", (length, 2), t_us)
+            rays["model_element"] = model_element
+        absent = self._check_returns(returns, length, t_us)
+        for name, high in self.LIMITS.items():
+            self._check_range(name, returns[name], absent, high, t_us)
+        self._check_metadata(metadata, t_us)
+        generic = self._encode_generic(data, t_us)
+        per_ray = {name: self._encode(name, values, t_us) for name, values in rays.items()}
+        per_return = {
+            check_name(name, f"return data of {self.full_name}"): self._encode(
+                name, values, t_us, _return_spec(_values(values).shape)
+            )
+            for name, values in returns.items()
+        }
+        valid = self._encode("valid mask", np.packbits(~absent), t_us)
+
+        frame = self._begin_frame(times, generic, metadata)
+        put_arrays(frame.group("ray_bundle", {"n_rays": length}), per_ray)
+        counts = {"n_returns": len(absent)}
+        put_arrays(frame.group("ray_bundle_returns", counts), per_return)
+        mask_name = "ray_bundle_returns_valid_mask_packed"
+        frame.array(mask_name, valid, attributes=counts | {"n_rays": length})
 
     def _check_once(self, values: Values) -> bool:
         """Whether values must be checked; values made by `constant` are checked once."""
@@ -108,27 +127,22 @@ class RayWriter(FrameWriter):
             self._refuse(f"a ray is measured at {worst} ns, {beyond}", t_us)
         return to_us(np.ascontiguousarray(t_ns))
 
-    def _check_returns(
-        self, returns: Mapping[str, Values], rays: int, t_us: int
-    ) -> tuple[int, Mask]:
-        """The number of returns, and which returns are absent (NaN, the same in all arrays)."""
-        count: int | None = None
+    def _check_returns(self, returns: Mapping[str, Values], rays: int, t_us: int) -> Mask:
+        """Which returns are absent (NaN, the same in all arrays)."""
         absent: Mask | None = None
         for name, array in returns.items():
             values = _values(array)
             if values.dtype != np.float32 or values.ndim < 2:
                 self._refuse(f"{name} is {values.dtype} {values.shape}, not float32 [R, N]", t_us)
-            count = len(values) if count is None else count
-            shape = (count, rays, *values.shape[2:])
-            self._check_array(name, values, "f4", shape, t_us)
+            count = len(values) if absent is None else len(absent)
+            self._check_array(name, values, "f4", (count, rays, *values.shape[2:]), t_us)
             missing = self._missing(name, values, t_us)
             if absent is not None and not np.array_equal(absent, missing):
                 where = np.argwhere(absent != missing)[0].tolist()
                 self._refuse(f"{name} and distance_m are NaN in different returns: {where}", t_us)
-            absent = missing if absent is None else absent
-        assert count is not None
+            absent = missing
         assert absent is not None
-        return count, absent
+        return absent
 
     def _missing(self, name: str, values: Float32, t_us: int) -> Mask:
         missing: Mask = np.isnan(values)
@@ -153,45 +167,6 @@ class RayWriter(FrameWriter):
         place = [int(i) for i in where]
         self._refuse(f"{name} of return {place} is {array[where]}, outside [0, {high}]", t_us)
 
-    def _store_rays(
-        self,
-        times: tuple[int, int],
-        rays: Mapping[str, Values],
-        returns: Mapping[str, Values],
-        absent: Mask,
-        data: Arrays | None,
-        metadata: Metadata | None,
-    ) -> None:
-        t_us = times[1]
-        self._check_metadata(metadata, t_us)
-        generic = self._encode_generic(data, t_us)
-        per_ray = {name: self._encode(name, values, t_us) for name, values in rays.items()}
-        per_return = {name: self._encode_return(name, v, t_us) for name, v in returns.items()}
-        count, length = absent.shape
-        valid = self._encode("valid mask", np.packbits(~absent), t_us)
-
-        frame = self._begin_frame(times, generic, metadata)
-        bundle = frame.group("ray_bundle", {"n_rays": length})
-        for name, values in per_ray.items():
-            bundle.array(name, values)
-        bundle = frame.group("ray_bundle_returns", {"n_returns": count})
-        for name, values in per_return.items():
-            bundle.array(name, values)
-        frame.array(
-            "ray_bundle_returns_valid_mask_packed",
-            valid,
-            attributes={"n_returns": count, "n_rays": length},
-        )
-
-    def _encode_return(self, name: str, values: Values, t_us: int) -> EncodedArray:
-        if isinstance(values, EncodedArray):
-            return values
-        check_name(name, f"return data of {self.full_name}")
-        try:
-            return EncodedArray.encode(values, _return_spec(values.shape))
-        except FormatError as error:
-            self._refuse(f"{name}: {error}", t_us)
-
 
 def _are_unit(directions: Float32) -> bool:
     """Whether all vectors [n, 3] have length 1; False for NaN."""
@@ -214,6 +189,7 @@ class LidarWriter(RayWriter):
     """A lidar's sweeps (component ``lidars``)."""
 
     COMPONENT = "lidars"
+    LIMITS = {**RayWriter.LIMITS, "intensity": 1.0}
 
     def frame(
         self,
@@ -246,17 +222,9 @@ class LidarWriter(RayWriter):
         Raises:
             ArchiveError: a value is invalid; the message names value and frame.
         """
-        per_ray = {} if model_element is None else {"model_element": model_element}
-        self._store_frame(
-            (t_start_ns, t_end_ns),
-            direction,
-            t_ns,
-            per_ray,
-            {"distance_m": distance_m, "intensity": intensity, **(returns or {})},
-            {"distance_m": _LARGEST, "intensity": 1.0},
-            data,
-            metadata,
-        )
+        frame_ns = (t_start_ns, t_end_ns)
+        values = {"distance_m": distance_m, "intensity": intensity, **(returns or {})}
+        self._store_frame(frame_ns, direction, t_ns, model_element, values, data, metadata)
 
 
 class RadarWriter(RayWriter):
@@ -291,13 +259,6 @@ class RadarWriter(RayWriter):
         Raises:
             ArchiveError: a value is invalid; the message names value and frame.
         """
-        self._store_frame(
-            (t_start_ns, t_end_ns),
-            direction,
-            t_ns,
-            {},
-            {"distance_m": distance_m, **(returns or {})},
-            {"distance_m": _LARGEST},
-            data,
-            metadata,
-        )
+        frame_ns = (t_start_ns, t_end_ns)
+        values = {"distance_m": distance_m, **(returns or {})}
+        self._store_frame(frame_ns, direction, t_ns, None, values, data, metadata)
