@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,8 +11,9 @@ import numpy.typing as npt
 
 from recorder.archives import ArchiveError
 from recorder.archives.ncore.component import ComponentWriter, check_name
-from recorder.archives.ncore.times import Interval, to_us
+from recorder.archives.ncore.times import to_us
 from recorder.formats.zarr2 import ArrayParts, Spool
+from recorder.processing.geometry import is_rotation
 
 ROTATION_TOLERANCE = 1e-4
 _LAST_ROW = (0.0, 0.0, 0.0, 1.0)
@@ -97,11 +97,8 @@ class PosesWriter(ComponentWriter):
                 f"pose {pair[0]} -> {pair[1]} is {poses.dtype} {poses.shape[1:]},"
                 " not float32 or float64 (4, 4)"
             )
-        rotation = poses[:, :3, :3].astype(np.float64)
-        off = np.abs(rotation.transpose(0, 2, 1) @ rotation - np.eye(3)).max(axis=(1, 2), initial=0)
-        good = np.isfinite(poses).all(axis=(1, 2)) & (off < ROTATION_TOLERANCE)
-        good &= (poses[:, 3] == _LAST_ROW).all(axis=1)
-        good &= np.linalg.det(np.where(np.isfinite(rotation), rotation, 0)) > 0
+        good = is_rotation(poses[:, :3, :3], ROTATION_TOLERANCE)
+        good &= np.isfinite(poses).all(axis=(1, 2)) & (poses[:, 3] == _LAST_ROW).all(axis=1)
         if not good.all():
             first = int(np.argmin(good))
             self._refuse(
@@ -154,16 +151,6 @@ class PosesWriter(ComponentWriter):
         for trajectory in self._dynamic.values():
             trajectory.close()
 
-    @property
-    def interval(self) -> Interval:
-        """The sequence's interval."""
-        return self._place.interval
-
-    @property
-    def folder(self) -> Path:
-        """The folder in which trajectories are spooled."""
-        return self._place.folder
-
 
 class Trajectory:
     """A pose over time, spooled in a file until the sequence is finished."""
@@ -173,8 +160,9 @@ class Trajectory:
         self._pair = pair
         self._whole = whole_sequence
         self._dtype: np.dtype[Any] | None = None
-        self._poses = Spool(writer.folder)
-        self._times = Spool(writer.folder)
+        self._interval = writer._place.interval
+        self._poses = Spool(writer._place.folder)
+        self._times = Spool(writer._place.folder)
         self._span: tuple[int, int] | None = None
         self.length = 0
         """Number of poses so far."""
@@ -194,7 +182,7 @@ class Trajectory:
             self._refuse(f"its poses are {self._dtype}, the appended poses are {poses.dtype}")
         if not len(times):
             return
-        interval = self._writer.interval
+        interval = self._interval
         if times.min() < 0:
             self._refuse(f"time {times.min()} ns is negative")
         times_us = to_us(np.ascontiguousarray(times))
@@ -217,7 +205,7 @@ class Trajectory:
         """Check that the trajectory has two poses, and covers the sequence if it must."""
         if self.length < 2 or self._span is None:
             self._refuse(f"it has {self.length} poses, at least 2 are needed to interpolate")
-        interval = self._writer.interval
+        interval = self._interval
         if self._whole and self._span != (interval.start_us, interval.stop_us - 1):
             self._refuse(
                 f"it covers {self._span[0]} to {self._span[1]} us; the sequence needs"
@@ -227,18 +215,10 @@ class Trajectory:
     def document(self) -> dict[str, Any]:
         """The trajectory's entry in the attributes of ``dynamic_poses``."""
         return {
-            "poses": ArrayParts(self.length, self._pose_parts),
-            "timestamps_us": ArrayParts(self.length, self._time_parts),
+            "poses": ArrayParts(self.length, lambda: _arrays(self._poses, "<f8", (4, 4))),
+            "timestamps_us": ArrayParts(self.length, lambda: _arrays(self._times, "<u8")),
             "dtype": str(self._dtype),
         }
-
-    def _pose_parts(self) -> Iterator[npt.NDArray[Any]]:
-        for part in self._poses.parts():
-            yield np.frombuffer(part, "<f8").reshape(-1, 4, 4)
-
-    def _time_parts(self) -> Iterator[npt.NDArray[Any]]:
-        for part in self._times.parts():
-            yield np.frombuffer(part, "<u8")
 
     def close(self) -> None:
         """Discard the poses."""
@@ -249,3 +229,8 @@ class Trajectory:
         raise ArchiveError(
             f"{self._writer.full_name}: pose {self._pair[0]} -> {self._pair[1]}: {problem}"
         )
+
+
+def _arrays(spool: Spool, dtype: str, shape: tuple[int, ...] = ()) -> Iterator[npt.NDArray[Any]]:
+    for part in spool.parts():
+        yield np.frombuffer(part, dtype).reshape(-1, *shape)
