@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from recorder.archives import ArchiveError
 from recorder.archives.ncore.cameras import CameraWriter
@@ -46,6 +46,18 @@ _GROUP_NAME = re.compile(r"[A-Za-z0-9._@-]*\Z")
 _CUSTOM_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){2,}\Z")
 _Writer = TypeVar("_Writer", bound=ComponentWriter)
 _Sensor = TypeVar("_Sensor", bound=FrameWriter)
+
+
+class Placing(TypedDict, total=False):
+    """Optional arguments of all components.
+
+    Attributes:
+        group: the component group.
+        metadata: generic metadata of the instance.
+    """
+
+    group: str | None
+    metadata: Metadata | None
 
 
 @dataclass(frozen=True)
@@ -171,47 +183,33 @@ class SequenceWriter(Finishing):
 
     # Components.  Those that usually have one instance return the same writer at every call.
 
-    def poses(
-        self, instance: str = DEFAULT, *, group: str | None = None, metadata: Metadata | None = None
-    ) -> PosesWriter:
+    def poses(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> PosesWriter:
         """The poses.  By default the loader reads the instance ``default``."""
-        return self._shared(PosesWriter, instance, group, metadata)
+        return self._shared(PosesWriter, instance, **placing)
 
-    def intrinsics(
-        self, instance: str = DEFAULT, *, group: str | None = None, metadata: Metadata | None = None
-    ) -> IntrinsicsWriter:
+    def intrinsics(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> IntrinsicsWriter:
         """The intrinsics."""
-        return self._shared(IntrinsicsWriter, instance, group, metadata)
+        return self._shared(IntrinsicsWriter, instance, **placing)
 
-    def masks(
-        self, instance: str = DEFAULT, *, group: str | None = None, metadata: Metadata | None = None
-    ) -> MasksWriter:
+    def masks(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> MasksWriter:
         """The masks."""
-        return self._shared(MasksWriter, instance, group, metadata)
+        return self._shared(MasksWriter, instance, **placing)
 
-    def cuboids(
-        self, instance: str = DEFAULT, *, group: str | None = None, metadata: Metadata | None = None
-    ) -> CuboidsWriter:
+    def cuboids(self, instance: str = DEFAULT, **placing: Unpack[Placing]) -> CuboidsWriter:
         """The cuboids."""
-        return self._shared(CuboidsWriter, instance, group, metadata)
+        return self._shared(CuboidsWriter, instance, **placing)
 
-    def camera(
-        self, camera_id: str, *, group: str | None = None, metadata: Metadata | None = None
-    ) -> CameraWriter:
+    def camera(self, camera_id: str, **placing: Unpack[Placing]) -> CameraWriter:
         """A new camera."""
-        return self._new(CameraWriter, camera_id, group, metadata)
+        return self._new(CameraWriter, camera_id, **placing)
 
-    def lidar(
-        self, lidar_id: str, *, group: str | None = None, metadata: Metadata | None = None
-    ) -> LidarWriter:
+    def lidar(self, lidar_id: str, **placing: Unpack[Placing]) -> LidarWriter:
         """A new lidar."""
-        return self._new(LidarWriter, lidar_id, group, metadata)
+        return self._new(LidarWriter, lidar_id, **placing)
 
-    def radar(
-        self, radar_id: str, *, group: str | None = None, metadata: Metadata | None = None
-    ) -> RadarWriter:
+    def radar(self, radar_id: str, **placing: Unpack[Placing]) -> RadarWriter:
         """A new radar."""
-        return self._new(RadarWriter, radar_id, group, metadata)
+        return self._new(RadarWriter, radar_id, **placing)
 
     def point_clouds(
         self,
@@ -219,33 +217,21 @@ class SequenceWriter(Finishing):
         *,
         unit: CoordinateUnit = "METERS",
         attributes: Mapping[str, Attribute] | None = None,
-        group: str | None = None,
-        metadata: Metadata | None = None,
+        **placing: Unpack[Placing],
     ) -> PointCloudsWriter:
         """A new source of point clouds; `attributes` are the values of a point besides xyz."""
         options = {"unit": unit, "attributes": attributes}
-        return self._new(PointCloudsWriter, instance, group, metadata, options)
+        return self._new(PointCloudsWriter, instance, options, **placing)
 
     def camera_labels(
-        self,
-        descriptor: LabelDescriptor,
-        instance: str | None = None,
-        *,
-        group: str | None = None,
-        metadata: Metadata | None = None,
+        self, descriptor: LabelDescriptor, instance: str | None = None, **placing: Unpack[Placing]
     ) -> CameraLabelsWriter:
         """New labels of a camera; default instance: `LabelDescriptor.instance`."""
         name = instance or descriptor.instance
-        return self._new(CameraLabelsWriter, name, group, metadata, {"descriptor": descriptor})
+        return self._new(CameraLabelsWriter, name, {"descriptor": descriptor}, **placing)
 
     def custom(
-        self,
-        component: str,
-        instance: str,
-        *,
-        version: str = "v1",
-        group: str | None = None,
-        metadata: Metadata | None = None,
+        self, component: str, instance: str, *, version: str = "v1", **placing: Unpack[Placing]
     ) -> ComponentWriter:
         """A custom component.
 
@@ -253,8 +239,7 @@ class SequenceWriter(Finishing):
             component: name, a reverse domain name such as ``com.example.velocity``.
             instance: name of the instance.
             version: version of the component's layout.
-            group: the component group.
-            metadata: generic metadata of the instance.
+            placing: see `Placing`.
 
         Returns:
             a writer; the caller writes into its `group`.
@@ -268,14 +253,18 @@ class SequenceWriter(Finishing):
             COMPONENT = component
             VERSION = version
 
-        return self._new(Custom, instance, group, metadata)
+        return self._new(Custom, instance, **placing)
 
     def _shared(
-        self, kind: type[_Writer], instance: str, group: str | None, metadata: Metadata | None
+        self,
+        kind: type[_Writer],
+        instance: str,
+        group: str | None = None,
+        metadata: Metadata | None = None,
     ) -> _Writer:
         known = self._writers.get((kind.COMPONENT, instance))
         if known is None:
-            return self._new(kind, instance, group, metadata)
+            return self._new(kind, instance, group=group, metadata=metadata)
         assert isinstance(known, kind)
         if group is not None and group != self._groups[kind.COMPONENT, instance]:
             raise ArchiveError(f"{known.full_name}: it is already in another component group")
@@ -286,9 +275,10 @@ class SequenceWriter(Finishing):
         self,
         kind: type[_Writer],
         instance: str,
-        group: str | None,
-        metadata: Metadata | None,
         options: Mapping[str, Any] | None = None,
+        *,
+        group: str | None = None,
+        metadata: Metadata | None = None,
     ) -> _Writer:
         component = kind.COMPONENT
         check_name(instance, f"an instance of {component}")
