@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,6 @@ Shutter = Literal[
     "ROLLING_RIGHT_TO_LEFT",
     "GLOBAL",
 ]
-_SHUTTERS = (
-    "ROLLING_TOP_TO_BOTTOM",
-    "ROLLING_LEFT_TO_RIGHT",
-    "ROLLING_BOTTOM_TO_TOP",
-    "ROLLING_RIGHT_TO_LEFT",
-    "GLOBAL",
-)
 Numbers = Sequence[float] | npt.NDArray[Any]
 _FTHETA_TERMS = 6
 
@@ -111,7 +104,7 @@ class CameraModel:
         if len(self.resolution) != 2:
             raise ArchiveError(f"{self.TYPE}: resolution {self.resolution} is not width and height")
         _positive(self.TYPE, "resolution", self.resolution)
-        if self.shutter not in _SHUTTERS:
+        if self.shutter not in get_args(Shutter):
             raise ArchiveError(f"{self.TYPE}: shutter {self.shutter!r} is unknown")
         outside = self.external_distortion
         document: dict[str, Any] = {

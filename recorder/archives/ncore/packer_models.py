@@ -31,10 +31,10 @@ _SHUTTERS = {
     "rolling-right-to-left": "ROLLING_RIGHT_TO_LEFT",
 }
 _WINDSHIELD: OptionTable = {
-    "horizontal": Option("list", None, "polynomial", items="float", required=True),
-    "vertical": Option("list", None, "polynomial", items="float", required=True),
-    "horizontal_inverse": Option("list", None, "polynomial", items="float", required=True),
-    "vertical_inverse": Option("list", None, "polynomial", items="float", required=True),
+    **{
+        name: Option("list", None, "polynomial", items="float", required=True)
+        for name in ("horizontal", "vertical", "horizontal_inverse", "vertical_inverse")
+    },
     "reference": Option("str", "FORWARD", "exact direction", choices=("FORWARD", "BACKWARD")),
 }
 _COMMON: OptionTable = {
@@ -48,18 +48,19 @@ def _terms(*names: str) -> dict[str, Option]:
     return {name: Option("float", 0.0, "distortion") for name in names}
 
 
-_RADIAL_TERMS = ("k1", "k2", "k3", "k4", "k5", "k6")
 _PINHOLE_TERMS = ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6", "s1", "s2", "s3", "s4")
 _FISHEYE_TERMS = ("k1", "k2", "k3", "k4")
 _TABLES: Mapping[str, OptionTable] = {
-    "opencv-pinhole": _LENS | _terms(*_PINHOLE_TERMS) | dict(_COMMON),
-    "opencv-fisheye": _LENS
-    | _terms(*_FISHEYE_TERMS)
-    | {"max_angle": Option("float", None, "rad")}
-    | dict(_COMMON),
+    "opencv-pinhole": {**_LENS, **_terms(*_PINHOLE_TERMS), **_COMMON},
+    "opencv-fisheye": {
+        **_LENS,
+        **_terms(*_FISHEYE_TERMS),
+        "max_angle": Option("float", None, "rad"),
+        **_COMMON,
+    },
     "ftheta": {
-        "cx": Option("float", None, "pixels", required=True),
-        "cy": Option("float", None, "pixels", required=True),
+        "cx": _LENS["cx"],
+        "cy": _LENS["cy"],
         "pixel_to_angle": Option("list", [], "polynomial, degree 0 first", items="float"),
         "angle_to_pixel": Option("list", [], "polynomial, degree 0 first", items="float"),
         "reference": Option(
@@ -113,11 +114,8 @@ def _lens(values: Mapping[str, Any]) -> tuple[tuple[float, float], tuple[float, 
 
 
 def _pinhole(common: Common, values: Mapping[str, Any]) -> CameraModel:
-    radial, tangential, prism = (
-        tuple(values[name] for name in names)
-        for names in (_RADIAL_TERMS, ("p1", "p2"), ("s1", "s2", "s3", "s4"))
-    )
-    return OpenCvPinhole(*common, *_lens(values), radial, tangential, prism)
+    k = [values[name] for name in _PINHOLE_TERMS]
+    return OpenCvPinhole(*common, *_lens(values), (*k[:2], *k[4:8]), k[2:4], k[8:])
 
 
 def _fisheye(common: Common, values: Mapping[str, Any]) -> CameraModel:
