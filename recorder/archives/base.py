@@ -19,7 +19,6 @@ instead of ``pack``: its archives hold several sessions.  docs/archives.md is th
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,9 +31,10 @@ from recorder.contract.config.options import OptionTable, check_options, suggest
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.processing.calibration import Calibration
-from recorder.processing.losses import stream_losses
 from recorder.session.layout import RECOVERED
+from recorder.session.loss_accounts import losses, lost_events
 from recorder.session.reader import Session
+from recorder.session.stream import Stream
 
 
 @dataclass
@@ -81,6 +81,11 @@ class Job:
     advance: Callable[[float], None] = lambda _: None
     at_fault: bool = False
 
+    @property
+    def streams(self) -> list[Stream]:
+        """The streams of the session's sensors, without the virtual ones."""
+        return [s for s in self.session.streams.values() if not s.name.startswith("_")]
+
     def note_absent(self, unreadable: str = "cannot be read, left out") -> None:
         """Note the streams that cannot be read, and the streams without a recorded sample."""
         session = self.session
@@ -91,6 +96,16 @@ class Job:
         ):
             self.notes.add("no sample was recorded", name)
 
+    def has_samples(self, stream: Stream) -> bool:
+        """Whether a stream has samples with times; notes a stream that has none."""
+        with self.at(stream.name):
+            missing = not len(stream)
+        if not stream.has_times:
+            self.notes.add("has no times: left out", stream.name)
+        elif missing:
+            self.notes.add("no sample was recorded", stream.name)
+        return stream.has_times and not missing
+
     def note_recovery(self) -> None:
         """Note that the session was recovered instead of closed by its writer."""
         if self.session.state == RECOVERED:
@@ -99,12 +114,16 @@ class Job:
     def note_losses(self) -> dict[str, Any]:
         """Note the losses of each stream; returns the losses by stream, for the archive."""
         lost: dict[str, Any] = {}
-        for found in stream_losses(self.session):
-            lost[found.stream] = {
-                "counted": dict(found.counted),
-                "uncounted_intervals": found.intervals,
-            }
-            self.notes.add(found.sentence, found.stream)
+        for name, events in lost_events(self.session.events()).items():
+            causes, intervals = losses(events)
+            counted = {cause: count for cause, count in causes.items() if count}
+            parts = [f"{count} ({cause})" for cause, count in counted.items()]
+            if intervals:
+                times = "an interval" if len(intervals) == 1 else f"{len(intervals)} intervals"
+                parts.append(f"{times} that nobody counted")
+            if parts:
+                lost[name] = {"counted": counted, "uncounted_intervals": len(intervals)}
+                self.notes.add("lost samples: " + ", ".join(parts), name)
         return lost
 
     @contextmanager

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from recorder.archives.base import Job
+from recorder.contract.config.options import Option
 from recorder.contract.errors import SessionError
 from recorder.processing.lidar import OusterOptics
-from recorder.processing.odometry import LidarOdometry
-from recorder.processing.poses import Cover, PoseSource
+from recorder.processing.odometry import LidarOdometry, require_odometry
+from recorder.processing.poses import Cover, PoseSource, find_poses
 from recorder.session.stream import Stream
 
 ODOMETRY = "kiss-icp"
 """Value of the option ``poses`` for lidar odometry."""
+POSES = Option("str", "auto", f"source: auto, imu, identity, {ODOMETRY}, or a sensor's name")
+"""The option ``poses``."""
 _HELD_NS = 100_000_000  # a note reports poses that are held for longer
 _GAP_NS = 1_000_000_000
 
 
-def odometry(job: Job, lidar: tuple[Stream, OusterOptics] | None) -> PoseSource:
-    """Poses from a lidar; SessionError for a session without a lidar."""
+def require_poses(options: Mapping[str, Any]) -> None:
+    """Raise a UsageError where the option ``poses`` needs a package that is not installed."""
+    if options["poses"] == ODOMETRY:
+        require_odometry()
+
+
+def choose_poses(job: Job, lidars: Iterator[tuple[Stream, OusterOptics]]) -> PoseSource:
+    """Poses from the source that the option ``poses`` names; odometry uses the first lidar.
+
+    Raises:
+        SessionError: the session does not have the source.
+    """
+    if job.options["poses"] != ODOMETRY:
+        return find_poses(job.session, job.calibration, job.options["poses"])
+    lidar = next(lidars, None)
     if lidar is None:
         raise SessionError(f"{job.session.path}: has no lidar for odometry")
     stream, optics = lidar

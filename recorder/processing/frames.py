@@ -50,9 +50,10 @@ def time_windows(stream: Stream, size: int = WINDOW) -> Iterator[tuple[int, Time
         yield at, stream.times(at, min(at + size, len(stream)))
 
 
-def last_stamp_ns(stream: Stream) -> int | None:
-    """The latest stamp among all samples of a stream; None for an empty stream."""
-    return max((int(times.max()) for _, times in time_windows(stream)), default=None)
+def stamp_span_ns(stream: Stream) -> tuple[int, int]:
+    """The first stamp of a stream with samples, and the latest one among all samples."""
+    last = max(int(times.max()) for _, times in time_windows(stream))
+    return int(stream.times(0, 1)[0]), last
 
 
 class FrameGate:
@@ -87,14 +88,11 @@ class FrameGate:
 
     def remarks(self) -> list[str]:
         """Oddities of the times, one sentence each."""
-        sentences = []
-        for count, text in ((self.repeated, "the same"), (self.backward, "an earlier")):
-            if count:
-                sentences.append(
-                    f"{count} samples left out: {text} microsecond as or than before"
-                    if text == "the same"
-                    else f"{count} samples left out: their times go backward"
-                )
+        reasons = (
+            (self.repeated, "they end in the same microsecond as the previous one"),
+            (self.backward, "their times go backward"),
+        )
+        sentences = [f"{count} samples left out: {reason}" for count, reason in reasons if count]
         if sentences:
             sentences[-1] += f" (first: sample {self.first_bad})"
         if self.moved:
@@ -153,10 +151,11 @@ def sweep_times(
     return SweepTimes(int(times[0]), times, False)
 
 
-def mean_period_ns(stream: Stream, nominal_hz: float | None) -> int:
-    """Time from sample to sample: the declared one, else the mean, else a tenth of a second."""
-    if nominal_hz:
-        return round(1e9 / nominal_hz)
+def mean_period_ns(stream: Stream, nominal_hz: float | None = None) -> int:
+    """Time from sample to sample: of the given or declared rate, else the mean, else 0.1 s."""
+    rate_hz = nominal_hz or (stream.spec and stream.spec.rate_hz)
+    if rate_hz:
+        return round(1e9 / rate_hz)
     length = len(stream)
     if length > 1:
         first, last = stream.times(0, 1)[0], stream.times(length - 1, length)[0]

@@ -68,19 +68,27 @@ def test_without_usable_device_times_columns_are_spread(t_col: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stamps_s", "nominal_hz", "period_ns"),
+    ("stamps_s", "nominal_hz", "declared_hz", "period_ns"),
     [
-        ([5.0, 5.5, 6.5], 8.0, 125_000_000),
-        ([5.0, 5.5, 6.5], None, 750_000_000),
-        ([5.0], None, 100_000_000),
-        ([5.0, 5.0], None, 100_000_000),
-        ([5.0, 4.0], None, 100_000_000),
+        ([5.0, 5.5, 6.5], 8.0, 10.0, 125_000_000),
+        ([5.0, 5.5, 6.5], None, 10.0, 100_000_000),
+        ([5.0, 5.5, 6.5], None, None, 750_000_000),
+        ([5.0], None, None, 100_000_000),
+        ([5.0, 5.0], None, None, 100_000_000),
+        ([5.0, 4.0], None, None, 100_000_000),
     ],
 )
-def test_the_mean_period(stamps_s: list[float], nominal_hz: float | None, period_ns: int) -> None:
+def test_the_mean_period(
+    stamps_s: list[float], nominal_hz: float | None, declared_hz: float | None, period_ns: int
+) -> None:
     t_ns = (np.array(stamps_s) * 1e9).astype(np.int64) + END
 
+    class Spec:
+        rate_hz = declared_hz
+
     class Timed:
+        spec = Spec()
+
         def __len__(self) -> int:
             return len(t_ns)
 

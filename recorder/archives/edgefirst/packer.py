@@ -17,11 +17,12 @@ from recorder.archives.edgefirst.dataset_index import DatasetIndex
 from recorder.archives.edgefirst.lidar_files import LIDAR_PICTURES
 from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_packages
 from recorder.archives.edgefirst.sensors import RIG, SENSOR
-from recorder.archives.edgefirst.session import SessionPacker, class_names, is_camera
+from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import Existing, Table
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import ConfigError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.processing.frames import kind_of
 from recorder.processing.tuning import tune_for_packing
 
 ZIP, FOLDER = "zip", "folder"
@@ -84,8 +85,7 @@ class EdgeFirstPacker(Packer):
         return checked
 
     def ticks(self, job: Job) -> float:
-        cameras = [s for s in job.session.streams.values() if is_camera(s)]
-        return float(sum(len(stream) for stream in cameras))
+        return sum(len(s) for s in job.streams if s.has_times and kind_of(s) == "camera")
 
     def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
         tune_for_packing()

@@ -22,7 +22,6 @@ from recorder.archives.edgefirst.table import Existing, Table
 from recorder.processing.frames import kind_of
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Identity, find_poses
-from recorder.session.loss_accounts import losses, lost_events
 from recorder.session.stream import Stream
 
 
@@ -57,9 +56,7 @@ class SessionPacker:
         """
         job = self._job
         cameras = self._find_streams()
-        self._places = find_places(
-            [s for s in job.session.streams.values() if not s.name.startswith("_")]
-        )
+        self._places = find_places(job.streams)
         for camera in cameras:
             several = f"{self._entry.base}_{camera.name}"
             self._entry.sequences[camera.name] = several if len(cameras) > 1 else self._entry.base
@@ -81,16 +78,9 @@ class SessionPacker:
         job, session = self._job, self._job.session
         job.note_absent()
         found: dict[str, list[Stream]] = {"camera": [], "lidar": [], "radar": []}
-        for name, stream in session.streams.items():
-            if name.startswith("_") or kind_of(stream) not in found:
-                continue
-            with job.at(name):
-                if not stream.has_times:
-                    job.notes.add("has no times: left out", name)
-                elif not len(stream):
-                    job.notes.add("no sample was recorded", name)
-                else:
-                    found[kind_of(stream)].append(stream)
+        for stream in job.streams:
+            if (kind := kind_of(stream)) in found and job.has_samples(stream):
+                found[kind].append(stream)
         if not found["camera"]:
             there = ", ".join(s.name for s in found["lidar"] + found["radar"])
             raise ArchiveError(
@@ -118,7 +108,8 @@ class SessionPacker:
         if radar := self._chosen("radar", found["radar"]):
             with job.at(radar.name):
                 self._radar = RadarFiles(job, radar)
-        self._note_losses()
+        self._entry.facts["lost"] = job.note_losses()
+        job.note_recovery()
         return cameras
 
     def _chosen(self, kind: str, streams: Sequence[Stream]) -> Stream | None:
@@ -138,19 +129,6 @@ class SessionPacker:
                 f"left out: a sample has one {kind}; edgefirst.{kind} names it", stream.name
             )
         return streams[0]
-
-    def _note_losses(self) -> None:
-        session = self._job.session
-        lost: dict[str, Any] = {}
-        for name, events in lost_events(session.events()).items():
-            counted, intervals = losses(events)
-            lost[name] = {"counted": dict(counted), "uncounted_intervals": len(intervals)}
-            parts = [f"{n} ({cause})" for cause, n in counted.items()]
-            if intervals:
-                parts.append(f"{len(intervals)} intervals that nobody counted")
-            self._job.notes.add("lost samples: " + ", ".join(parts), name)
-        self._job.note_recovery()
-        self._entry.facts["lost"] = lost
 
     def _pack_camera(self, camera: CameraFiles, pool: ThreadPoolExecutor) -> int:
         job = self._job
@@ -216,11 +194,6 @@ class SessionPacker:
         if self._radar is not None:
             facts["radar"] = self._radar.describe()
         return facts
-
-
-def is_camera(stream: Stream) -> bool:
-    """Whether a stream's pictures become samples."""
-    return not stream.name.startswith("_") and stream.has_times and kind_of(stream) == "camera"
 
 
 def class_names(before: Existing | None, new: Sequence[Entry]) -> dict[str, str]:

@@ -83,6 +83,11 @@ class CuboidAgents:
         span_ns: times of the first and the last frame.
         gap_ns: longest time between two boxes of a track over which boxes are interpolated.
         bridge: whether frames without own labels get interpolated boxes.
+
+    Attributes:
+        file: the label file.
+        place: its place in the session.
+        counts: labels that could not be packed as they are.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class CuboidAgents:
         bridge: bool,
     ) -> None:
         self.counts = Counts()
+        self.file, self.place = file, f"_cuboids/{file.path.name}"
         self._trajectory, self._mounting, self._classes = trajectory, mounting, classes
         self._gap_ns, self._bridge = gap_ns, bridge
         self._reach_ns = max(gap_ns, SAME_NS)

@@ -8,7 +8,7 @@ import numpy as np
 
 from recorder.archives.base import Job
 from recorder.contract.errors import SessionError
-from recorder.processing.frames import Kind, kind_of, last_stamp_ns, mean_period_ns, time_windows
+from recorder.processing.frames import Kind, kind_of, mean_period_ns, stamp_span_ns, time_windows
 from recorder.processing.poses import Times
 from recorder.session.stream import Stream
 
@@ -40,16 +40,13 @@ class FrameTimes:
             self.period_ns = _GRID_NS
             self.count = (last_ns - first_ns) // _GRID_NS + 1
         else:
-            spec = stream.spec
-            self.period_ns = mean_period_ns(stream, None if spec is None else spec.rate_hz)
+            self.period_ns = mean_period_ns(stream)
             self.count = len(stream)
 
     @classmethod
     def of(cls, stream: Stream) -> FrameTimes:
         """The stamps of a stream's samples."""
-        last_ns = last_stamp_ns(stream)
-        assert last_ns is not None
-        return cls(stream, int(stream.times(0, 1)[0]), last_ns)
+        return cls(stream, *stamp_span_ns(stream))
 
     def windows(self) -> Iterator[Times]:
         """Stamps, int64 ns, strictly rising, window by window; no window is empty."""
@@ -88,8 +85,7 @@ def choose_frames(job: Job) -> FrameTimes:
         if not stream.has_times or not len(stream):
             raise SessionError(f"{stream.path}: has no sample with a time")
         return FrameTimes.of(stream)
-    timed = [s for s in session.streams.values() if not s.name.startswith("_")]
-    timed = [s for s in timed if s.has_times and len(s)]
+    timed = [s for s in job.streams if s.has_times and len(s)]
     for kind in _FRAMED:
         found = [s for s in timed if kind_of(s) == kind]
         if not found:
@@ -107,19 +103,19 @@ def choose_frames(job: Job) -> FrameTimes:
     if not timed:
         raise SessionError(f"{session.path}: has no sample to pack")
     job.notes.add("has no lidar, camera or radar: a frame every 0.1 s", "session")
-    ends = [stamp for stamp in map(last_stamp_ns, timed) if stamp is not None]
-    return FrameTimes(None, min(int(s.times(0, 1)[0]) for s in timed), max(ends))
+    firsts, lasts = zip(*map(stamp_span_ns, timed), strict=True)
+    return FrameTimes(None, min(firsts), max(lasts))
 
 
 def note_ends(job: Job, times: FrameTimes) -> None:
     """Note streams that begin before the first frame or end after the last one."""
     slack_ns = max(_SLACK_NS, 2 * times.period_ns)
-    for stream in job.session.streams.values():
-        if stream.name.startswith("_") or not stream.has_times or not len(stream):
+    for stream in job.streams:
+        if not stream.has_times or not len(stream):
             continue
         with job.at(stream.name):
-            before_ns = times.first_ns - int(stream.times(0, 1)[0])
-            behind_ns = (last_stamp_ns(stream) or times.last_ns) - times.last_ns
+            first_ns, last_ns = stamp_span_ns(stream)
+        before_ns, behind_ns = times.first_ns - first_ns, last_ns - times.last_ns
         if before_ns > slack_ns:
             job.notes.add(
                 f"{before_ns / 1e9:.3f} s before the first frame are left out", stream.name

@@ -14,11 +14,10 @@ from recorder.archives.base import Job, Packed, Packer
 from recorder.archives.l5kit.dataset import DatasetReader, DatasetWriter
 from recorder.archives.l5kit.frames import choose_frames
 from recorder.archives.l5kit.session import SessionPacker, read_classes
-from recorder.archives.pose_source import ODOMETRY
+from recorder.archives.pose_source import ODOMETRY, POSES, require_poses
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import RecorderError
 from recorder.formats.zarr2 import require_numcodecs
-from recorder.processing.odometry import require_odometry
 
 _Key = tuple[Any, Any]
 
@@ -31,8 +30,7 @@ class L5kitPacker(Packer):
         "lidar": Option("str", None, "the lidar (or other sensor) whose samples are the frames"),
         "scene_s": Option("float", None, "split sessions into scenes of this length [s]",
                           minimum=0.1, maximum=1e9),
-        "poses": Option("str", "auto",
-                        f"source: auto, imu, identity, {ODOMETRY}, or a sensor's name"),
+        "poses": POSES,
         "cuboids": Option("str", None, "the set of _cuboids that becomes the agents"),
         "classes": Option("map", {}, "L5Kit label by class, such as {forklift: other_vehicle}"),
         "bridge_s": Option("float", 0.6, "longest gap in a track that is interpolated [s]",
@@ -44,8 +42,7 @@ class L5kitPacker(Packer):
         checked = super().check(options)
         read_classes(checked["classes"])
         require_numcodecs()
-        if checked["poses"] == ODOMETRY:
-            require_odometry()
+        require_poses(checked)
         return checked
 
     def ticks(self, job: Job) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,27 +14,15 @@ from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
 from recorder.archives.l5kit.frames import FrameTimes, choose_frames, note_ends
 from recorder.archives.l5kit.labels import label_of
 from recorder.archives.l5kit.trajectory import RollingTrajectory
-from recorder.archives.pose_source import ODOMETRY, note_poses, odometry
-from recorder.archives.sensor_files import read_text
+from recorder.archives.pose_source import choose_poses, note_poses
+from recorder.archives.sensor_files import lidar_optics
 from recorder.contract.errors import ConfigError, FormatError, SessionError
 from recorder.processing.frames import NS_PER_US, kind_of
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_files
-from recorder.processing.lidar import OusterOptics
-from recorder.processing.poses import Cover, PoseSource, find_poses
+from recorder.processing.poses import Cover, PoseSource
 
 _CLASSES_LISTED = 10
-
-
-@dataclass
-class _Labels:
-    """The labels that become agents; both None for a session without labels."""
-
-    file: LabelFile | None
-    agents: CuboidAgents | None
-
-    def at(self, t_ns: int) -> Any:
-        return NO_AGENTS if self.agents is None else self.agents.at(t_ns)
 
 
 class SessionPacker:
@@ -62,72 +49,54 @@ class SessionPacker:
         self._margins_ns = times.first_ns - start_ns, last_ns - times.last_ns
         self._cover = Cover(self._pose_source(times), start_ns, last_ns)
         trajectory = RollingTrajectory(self._cover.blocks())
-        labels = self._find_labels(times, trajectory, gap_ns)
-        self._pack_frames(times, trajectory, labels)
+        agents = self._find_agents(times, trajectory, gap_ns)
+        self._pack_frames(times, trajectory, agents)
         with job.at(f"poses from {self._source.name}"):
             trajectory.drain()
         text, held = note_poses(job, self._source, self._cover, self._margins_ns)
-        if labels.agents is not None and labels.file is not None:
-            with job.at(f"_cuboids/{labels.file.path.name}"):
-                labels.agents.finish()
-            self._note_labels(labels.agents, labels.file)
+        if agents is not None:
+            with job.at(agents.place):
+                agents.finish()
+            self._note_labels(agents)
         self._note_times(times)
         note_ends(job, times)
         entry = self._entry(times) | {"trajectory": text | held}
-        if labels.file is not None:
-            entry["cuboids"] = {"name": labels.file.name, **labels.file.header}
+        if agents is not None:
+            entry["cuboids"] = {"name": agents.file.name, **agents.file.header}
         self._dataset.session(entry | {"notes": list(job.notes.lines)})
 
     def _note_streams(self) -> None:
-        session, notes = self._job.session, self._job.notes
-        for name, fault in session.broken.items():
-            notes.add(f"cannot be read, left out: {fault}", name)
-        known = session.streams.keys() | session.broken.keys()
-        empty = {
-            s.name for s in session.streams.values() if not s.name.startswith("_") and not len(s)
-        }
-        for name in sorted((session.declared.keys() - known) | empty):
-            notes.add("no sample was recorded", name)
+        self._job.note_absent()
+        for stream in self._job.streams:
+            if not len(stream):
+                self._job.notes.add("no sample was recorded", stream.name)
         self._job.note_recovery()
 
-    # Poses
-
     def _pose_source(self, times: FrameTimes) -> PoseSource:
-        job = self._job
-        wanted = job.options["poses"]
-        with job.at("poses"):
-            if wanted != ODOMETRY:
-                self._source = find_poses(job.session, job.calibration, wanted)
-            else:
-                self._source = self._odometry(times)
+        framed = [times.stream] if times.stream and kind_of(times.stream) == "lidar" else []
+        with self._job.at("poses"):
+            self._source = choose_poses(self._job, ((s, lidar_optics(s)[0]) for s in framed))
         return self._source
-
-    def _odometry(self, times: FrameTimes) -> PoseSource:
-        stream = times.stream
-        if stream is None or kind_of(stream) != "lidar":
-            return odometry(self._job, None)
-        optics = OusterOptics.of_metadata(*read_text(stream, "lidar.json"))
-        return odometry(self._job, (stream, optics))
 
     # Labels
 
-    def _find_labels(
+    def _find_agents(
         self, times: FrameTimes, trajectory: RollingTrajectory, gap_ns: int
-    ) -> _Labels:
+    ) -> CuboidAgents | None:
         job = self._job
         with job.at("_cuboids"):
             files = {file.name: file for file in cuboid_files(job.session.path)}
             file = self._choose_set(files)
         if file is None:
             job.notes.add("has no boxes in space: frames without agents", "session")
-            return _Labels(None, None)
+            return None
         try:
             json.dumps(dict(file.header), allow_nan=False)
         except ValueError:
             raise FormatError(
                 f"{file.path}:1: contains NaN or Infinity, which JSON does not allow"
             ) from None
-        agents = CuboidAgents(
+        return CuboidAgents(
             file,
             trajectory,
             self._mounting,
@@ -136,7 +105,6 @@ class SessionPacker:
             gap_ns=gap_ns,
             bridge=file.header.get("times_of") != times.name,
         )
-        return _Labels(file, agents)
 
     def _choose_set(self, files: dict[str, LabelFile]) -> LabelFile | None:
         wanted = self._job.options["cuboids"]
@@ -165,8 +133,8 @@ class SessionPacker:
             return np.eye(4)
         return pose
 
-    def _note_labels(self, agents: CuboidAgents, file: LabelFile) -> None:
-        counts, subject = agents.counts, f"_cuboids/{file.path.name}"
+    def _note_labels(self, agents: CuboidAgents) -> None:
+        counts, subject = agents.counts, agents.place
         note = self._job.notes.add
         if counts.alone:
             note(f"{counts.alone} boxes belong to no frame: left out", subject)
@@ -186,12 +154,11 @@ class SessionPacker:
     # Frames
 
     def _pack_frames(
-        self, times: FrameTimes, trajectory: RollingTrajectory, labels: _Labels
+        self, times: FrameTimes, trajectory: RollingTrajectory, agents: CuboidAgents | None
     ) -> None:
         job = self._job
         scenes = _Scenes(job, self._dataset)
         ahead = np.array([job.options["ego_center_m"], 0.0, 0.0])
-        place = "" if labels.file is None else f"_cuboids/{labels.file.path.name}"
         windows = times.windows()
         while True:
             with job.at(times.name or "frames"):
@@ -201,12 +168,14 @@ class SessionPacker:
             with job.at(f"poses from {self._source.name}"):
                 poses = trajectory.at(t_ns)
             for stamp, pose in zip(t_ns.tolist(), poses, strict=True):
-                with job.at(place):
-                    agents = labels.at(stamp)
+                found = NO_AGENTS
+                if agents is not None:
+                    with job.at(agents.place):
+                        found = agents.at(stamp)
                 scenes.frame(stamp)
                 rotation = pose[:3, :3]
-                self._dataset.frame(stamp, pose[:3, 3] + rotation @ ahead, rotation, agents)
-                self._agents += len(agents)
+                self._dataset.frame(stamp, pose[:3, 3] + rotation @ ahead, rotation, found)
+                self._agents += len(found)
                 job.advance(1)
             self._frames += len(t_ns)
             trajectory.forget(int(t_ns[-1]))

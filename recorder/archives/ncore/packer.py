@@ -6,7 +6,6 @@ sequence's interval spans all packed streams.  docs/archives.md maps streams to 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -34,14 +33,13 @@ from recorder.archives.ncore.packer_sensors import (
 )
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.archives.ncore.times import Interval
-from recorder.archives.pose_source import ODOMETRY, note_poses, odometry
+from recorder.archives.pose_source import ODOMETRY, POSES, choose_poses, note_poses, require_poses
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError, SessionError
 from recorder.formats.zarr2 import require_numcodecs
-from recorder.processing.frames import kind_of, last_stamp_ns
+from recorder.processing.frames import kind_of, stamp_span_ns
 from recorder.processing.labels import box_files
-from recorder.processing.odometry import require_odometry
-from recorder.processing.poses import Cover, PoseSource, find_poses
+from recorder.processing.poses import Cover
 from recorder.processing.tuning import tune_for_packing
 from recorder.session.stream import Stream
 
@@ -53,9 +51,7 @@ class NcorePacker(Packer):
 
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
-        "poses": Option(
-            "str", "auto", f"source: auto, imu, identity, {ODOMETRY}, or a sensor's name"
-        ),
+        "poses": POSES,
         "second_returns": Option(
             "str", "shared", "their rays: the first return's, or own", choices=("shared", "own")
         ),
@@ -68,15 +64,13 @@ class NcorePacker(Packer):
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
         checked = super().check(options)
         require_numcodecs()
-        if checked["poses"] == ODOMETRY:
-            require_odometry()
+        require_poses(checked)
         return checked
 
     def ticks(self, job: Job) -> float:
-        streams = [s for s in job.session.streams.values() if not s.name.startswith("_")]
-        total = sum(ticks_of(stream) for stream in streams)
+        total = sum(ticks_of(stream) for stream in job.streams)
         if job.options["poses"] == ODOMETRY:
-            total += sum(len(s) for s in streams if kind_of(s) == "lidar")
+            total += sum(len(s) for s in job.streams if kind_of(s) == "lidar")
         return total
 
     def pack(self, job: Job) -> Packed:
@@ -133,23 +127,17 @@ class _SessionPacker:
         job, session = self._job, self._job.session
         job.note_absent()
         boxes = box_files(session.path)
-        for name, stream in session.streams.items():
-            if name.startswith("_"):
-                continue
-            with job.at(name):
-                if not stream.has_times:
-                    job.notes.add("has no times: left out", name)
-                elif not len(stream):
-                    job.notes.add("no sample was recorded", name)
-                elif (kind := kind_of(stream)) in _KINDS:
+        for stream in filter(job.has_samples, job.streams):
+            with job.at(stream.name):
+                if (kind := kind_of(stream)) in _KINDS:
                     sensor = _KINDS[kind](job, stream)
                     if isinstance(sensor, Camera):
-                        sensor.boxes = boxes.get(name)
+                        sensor.boxes = boxes.get(stream.name)
                     self._sensors.append(sensor)
                 elif is_generic(stream):
                     self._generic.append(stream)
                 else:
-                    job.notes.add("is of no kind that is packed: left out", name)
+                    job.notes.add("is of no kind that is packed: left out", stream.name)
         for camera in sorted(boxes.keys() - {sensor.name for sensor in self._sensors}):
             job.notes.add("labels of a camera that is not packed: left out", f"_labels/{camera}")
 
@@ -157,18 +145,12 @@ class _SessionPacker:
         """Start and stop of the sequence, ns; notes streams that begin late or end early."""
         job = self._job
         spans: dict[str, tuple[int, int]] = {}
-        for sensor in self._sensors:
-            with job.at(sensor.name, 0):
-                first = int(sensor.stream.times(0, 1)[0])
-                last = last_stamp_ns(sensor.stream)
-                assert last is not None
-                spans[sensor.name] = sensor.start_ns(0, first), last
-        for stream in self._generic:
+        starts = {sensor.name: sensor.start_ns for sensor in self._sensors}
+        for stream in (*(sensor.stream for sensor in self._sensors), *self._generic):
             with job.at(stream.name, 0):
-                first = int(stream.times(0, 1)[0])
-                last = last_stamp_ns(stream)
-                assert last is not None
-                spans[stream.name] = first, last
+                first, last = stamp_span_ns(stream)
+                begin = starts.get(stream.name)
+                spans[stream.name] = first if begin is None else begin(0, first), last
         if not spans:
             raise SessionError(f"{job.session.path}: has no sample to pack")
         start_ns = min(start for start, _ in spans.values())
@@ -234,7 +216,8 @@ class _SessionPacker:
 
     def _pack_trajectory(self, sequence: SequenceWriter) -> None:
         job, interval = self._job, sequence.interval
-        source = self._pose_source()
+        lidars = ((s.stream, s.optics) for s in self._sensors if isinstance(s, Lidar))
+        source = choose_poses(job, lidars)
         cover = Cover(source, interval.start_ns, interval.last_ns)
         trajectory = sequence.poses().trajectory("rig", "world")
         with job.at(f"poses from {source.name}"):
@@ -244,21 +227,10 @@ class _SessionPacker:
         sequence.poses().metadata["trajectory"] = text | cover.describe()
         self._pose_text = text["source"]
 
-    def _pose_source(self) -> PoseSource:
-        job = self._job
-        wanted = job.options["poses"]
-        if wanted != ODOMETRY:
-            return find_poses(job.session, job.calibration, wanted)
-        lidars = ((s.stream, s.optics) for s in self._sensors if isinstance(s, Lidar))
-        return odometry(job, next(lidars, None))
-
     def _pack_sensors(self, sequence: SequenceWriter) -> None:
         job = self._job
-        self._ends: dict[str, _FrameEnds] = {}
         for sensor in self._sensors:
-            ends = self._ends[sensor.name] = _FrameEnds()
             with job.at(sensor.name):
-                sensor.ends = ends
                 writer = sensor.pack(sequence)
             self._writers.append(writer)
             self._counts[sensor.name] = writer.frame_count
@@ -282,8 +254,8 @@ class _SessionPacker:
             "masks": pack_masks(job, sequence, {n: c.size for n, c in cameras.items()}),
             "point clouds": pack_clouds(job, sequence, frames),
             "camera labels": sum(
-                pack_segments(job, sequence, camera.stream, self._ends[name].of)
-                for name, camera in cameras.items()
+                pack_segments(job, sequence, camera.stream, camera.ends.of)
+                for camera in cameras.values()
             ),
         }
         self._counts |= {name: count for name, count in counts.items() if count}
@@ -299,20 +271,3 @@ class _SessionPacker:
             "options": dict(self._job.options),
             "calibration_sha256": self._job.calibration.sha256,
         }
-
-
-class _FrameEnds:
-    """Ends of the frames that a camera's samples became; 16 bytes per frame."""
-
-    def __init__(self) -> None:
-        self._index, self._end_ns = array("q"), array("q")
-
-    def add(self, index: int, end_ns: int) -> None:
-        self._index.append(index)
-        self._end_ns.append(end_ns)
-
-    def of(self, index: int) -> int | None:
-        at = int(np.searchsorted(np.frombuffer(self._index, np.int64), index))
-        if at == len(self._index) or self._index[at] != index:
-            return None
-        return self._end_ns[at]

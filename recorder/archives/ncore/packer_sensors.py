@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,11 +41,23 @@ _ROWS = 4096
 Boxes = Mapping[int, list[dict[str, Any]]]
 
 
-class FrameEnds(Protocol):
-    """Collects which samples became frames, and when those frames end."""
+class FrameEnds:
+    """Collects which samples became frames, and when those frames end; 16 bytes per frame."""
+
+    def __init__(self) -> None:
+        self._index, self._end_ns = array("q"), array("q")
 
     def add(self, index: int, end_ns: int) -> None:
         """Add a packed sample."""
+        self._index.append(index)
+        self._end_ns.append(end_ns)
+
+    def of(self, index: int) -> int | None:
+        """End of the frame that a sample became; None where the sample was left out."""
+        at = bisect_left(self._index, index)
+        if at == len(self._index) or self._index[at] != index:
+            return None
+        return self._end_ns[at]
 
 
 @dataclass
@@ -53,20 +67,17 @@ class Sensor:
     Attributes:
         job: the session's job.
         stream: the sensor's stream.
+        ends: ends of the frames.
     """
 
     job: Job
     stream: Stream
     gate: FrameGate = field(default_factory=FrameGate)
+    ends: FrameEnds = field(default_factory=FrameEnds)
 
     @property
     def name(self) -> str:
         return self.stream.name
-
-    @property
-    def nominal_hz(self) -> float | None:
-        """The declared rate."""
-        return None if self.stream.spec is None else self.stream.spec.rate_hz
 
     def start_ns(self, _index: int, end_ns: int, /) -> int:
         """Time at which the sample's measurement began, ns."""
@@ -102,8 +113,7 @@ class Sensor:
                 times = gate.admit(index, self.start_ns(index, end_ns), end_ns)
                 self.seq = seq
             if times is not None:
-                if self.ends is not None:
-                    self.ends.add(index, times[1])
+                self.ends.add(index, times[1])
                 yield index, *times
             self.job.advance(1)
         for sentence in gate.remarks():
@@ -122,8 +132,6 @@ class Sensor:
 
     seq: int | None = None
     """Sequence number of the sample that `samples` yielded last."""
-    ends: FrameEnds | None = None
-    """Collects the frames' ends."""
 
     def frame_metadata(self, index: int) -> dict[str, Any]:
         """Metadata of one frame: its place in the session."""
@@ -177,11 +185,11 @@ class Camera(Sensor):
             | {"exposure": "known" if self._exposure_ns else "unknown; frames start at their end"},
         )
         pictures = self.stream.channels[self._channel]
-        boxes = BoxReader(self)
+        boxes = None if self.boxes is None else BoxReader(self.stream, self.boxes)
         for index, start_ns, end_ns in self.samples():
             with self.job.at(self.name, index):
                 metadata = self.frame_metadata(index)
-                if self.boxes is not None:
+                if boxes is not None:
                     metadata["boxes"] = boxes.at(index)
                 image = pictures.encoded(index)
                 writer.frame(start_ns, end_ns, image, "jpeg", metadata=metadata)
@@ -193,34 +201,29 @@ class Camera(Sensor):
 class BoxReader:
     """Reads the boxes of a camera's pictures from a file ordered by time."""
 
-    def __init__(self, camera: Camera) -> None:
-        self._camera = camera
-        self._lines = iter(()) if camera.boxes is None else camera.boxes.lines()
-        self._next: tuple[int, dict[str, Any]] | None = None
+    def __init__(self, stream: Stream, boxes: LabelFile) -> None:
+        self._stream, self._boxes = stream, self._read(boxes)
+        self._next: tuple[int, dict[str, Any]] | None = (-1, {})
 
     def at(self, index: int) -> list[dict[str, Any]]:
         """The boxes of a sample; call with rising indices."""
         found = []
-        while self._advance() and self._next is not None and self._next[0] <= index:
+        while self._next is not None and self._next[0] <= index:
             if self._next[0] == index:
                 found.append(self._next[1])
-            self._next = None
+            self._next = next(self._boxes, None)
         return found
 
-    def _advance(self) -> bool:
-        if self._next is None:
-            where_label = next(self._lines, None)
-            if where_label is None:
-                return False
-            where, label = where_label
+    def _read(self, boxes: LabelFile) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Sample and box of each line."""
+        for where, label in boxes.lines():
             frame = label.get("frame")
             if not isinstance(frame, int):
-                frame = self._camera.stream.at(label["t_ns"])
+                frame = self._stream.at(label["t_ns"])
             kept = {key: value for key, value in label.items() if key not in ("t_ns", "frame")}
             if not isinstance(kept.get("class"), str):
                 raise FormatError(f"{where}: class: needs a text")
-            self._next = frame, kept
-        return True
+            yield frame, kept
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,7 @@ class Lidar(Sensor):
 
     def __post_init__(self) -> None:
         self.optics, _, _ = lidar_optics(self.stream)
-        self._period_ns = mean_period_ns(self.stream, self.optics.frequency_hz or self.nominal_hz)
+        self._period_ns = mean_period_ns(self.stream, self.optics.frequency_hz)
         self._returns = [
             (number, rfl)
             for number, rng, rfl in ((1, "rng", "rfl"), (2, "rng2", "rfl2"))

@@ -59,17 +59,13 @@ class VrsPacker(Packer):
     }
 
     def ticks(self, job: Job) -> float:
-        return sum(len(s) * _ticks(s) for s in job.session.streams.values() if _is_packed(s))
+        return sum(len(s) * _ticks(s) for s in job.streams if s.has_times)
 
     def pack(self, job: Job) -> Packed:
         return _SessionPacker(job).pack()
 
 
 PACKER = VrsPacker()
-
-
-def _is_packed(stream: Stream) -> bool:
-    return not stream.name.startswith("_") and stream.has_times
 
 
 def _ticks(stream: Stream) -> float:
@@ -109,22 +105,17 @@ class _SessionPacker:
         job, session = self._job, self._job.session
         job.note_absent("cannot be read, its data are left out")
         self._specs.update(session.declared)
-        for name, stream in session.streams.items():
-            if name.startswith("_"):
-                continue  # processed output, for which no record format exists
-            if not stream.has_times:
-                job.notes.add("has no times: left out", name)
-                continue
-            try:
-                self._specs[name] = spec = packed_spec(stream)
-            except FormatError as error:
-                job.notes.add(f"left out: {error}", name)
-                continue
-            with job.at(name):
-                if not len(stream):
-                    job.notes.add("no sample was recorded", name)
+        for stream in job.streams:  # no record format exists for processed output
+            name = stream.name
+            if stream.has_times:
+                try:
+                    self._specs[name] = packed_spec(stream)
+                except FormatError as error:
+                    job.notes.add(f"left out: {error}", name)
                     continue
-                self._samples[name] = Samples(job, stream, spec)
+            if job.has_samples(stream):
+                with job.at(name):
+                    self._samples[name] = Samples(job, stream, self._specs[name])
         if not self._specs:
             raise SessionError(f"{session.path}: has no stream to pack")
         job.note_losses()

@@ -274,7 +274,7 @@ def test_equal_and_backward_times(tmp_path: Path) -> None:
     ts.tofile(path / "camera/ts")
     packed = pack(path)
     assert len(packed.times_us("cameras/camera")) == 8
-    assert packed.noted("camera: 1 samples left out: the same microsecond") == 1
+    assert packed.noted("camera: 1 samples left out: they end in the same microsecond") == 1
     assert packed.noted("camera: 1 samples left out: their times go backward") == 1
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recorder.processing.losses import stream_losses
+from recorder.archives.base import Job
+from recorder.processing.calibration import Calibration
 from recorder.session.reader import Session
 from tests.session.build import Builder, camera_spec, imu_spec
 
@@ -29,7 +30,8 @@ def test_causes_are_added_up(tmp_path: Path, crashes: int, sentence: str) -> Non
     for _ in range(crashes):
         builder.lose("camera", 10, None, "crash", count=None)
     with Session(builder.close()) as session:
-        (found,) = stream_losses(session)
-    assert (found.stream, found.intervals) == ("camera", crashes)
-    assert found.counted == {"buffer": 4, "disk": 2}
-    assert found.sentence == sentence
+        job = Job(session, tmp_path, {}, Calibration())
+        lost = job.note_losses()
+    counted = {"buffer": 4, "disk": 2}
+    assert lost == {"camera": {"counted": counted, "uncounted_intervals": crashes}}
+    assert job.notes.lines == [f"camera: {sentence}"]
