@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -65,6 +65,23 @@ class LabelFile:
                     if type(label.get("t_ns")) is not int:
                         raise FormatError(f"{where}: t_ns: needs a whole number of nanoseconds")
                     yield where, label
+
+    def by_time(self) -> Iterator[tuple[int, Lines]]:
+        """Time and `lines` of all labels of one time, in the order of the file.
+
+        Raises:
+            FormatError: a line is invalid, or its time is before that of the previous line.
+        """
+        for t_ns, lines in groupby(self._in_order(), key=lambda line: line[1]["t_ns"]):
+            yield t_ns, list(lines)
+
+    def _in_order(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        last: int | None = None
+        for where, label in self.lines():
+            if last is not None and label["t_ns"] < last:
+                raise FormatError(f"{where}: t_ns: the lines are not in order of time")
+            last = label["t_ns"]
+            yield where, label
 
 
 def cuboid_files(session: Path) -> list[LabelFile]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.table import Annotation
+from recorder.archives.masks import Mask, read_mask
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import Floats, invert, rotation_of_quaternion, transform
 from recorder.processing.labels import (
@@ -29,7 +30,6 @@ from recorder.session.stream import Stream
 
 SEGMENT = "segment"
 _HALF_HIDDEN = 0.5
-Mask = npt.NDArray[Any]
 _NO_LINES: Lines = ()
 _FARTHEST_NS = 100_000_000
 """Largest time between a picture and a label that does not name the picture's index."""
@@ -213,44 +213,23 @@ class _Sets:
     known: tuple[Lines, list[Annotation]] | None = None
 
     def __init__(self, file: LabelFile) -> None:
-        self._lines = _in_order(file.lines())
-        self._line = next(self._lines, None)
-        self._sets = [self._read(), self._read()]
+        self._groups = file.by_time()
+        self._sets = [next(self._groups, None), next(self._groups, None)]
 
     def nearest(self, t_ns: int, tolerance_ns: int) -> Lines:
         while self._sets[1] is not None and self._sets[1][0] <= t_ns:
-            self._sets = [self._sets[1], self._read()]
+            self._sets = [self._sets[1], next(self._groups, None)]
         known = [one for one in self._sets if one is not None]
         if not known:
             return _NO_LINES
         best = min(known, key=lambda one: abs(one[0] - t_ns))
         return best[1] if abs(best[0] - t_ns) <= tolerance_ns else _NO_LINES
 
-    def _read(self) -> tuple[int, Lines] | None:
-        if self._line is None:
-            return None
-        t_ns = self._line[1]["t_ns"]
-        found = []
-        while self._line is not None and self._line[1]["t_ns"] == t_ns:
-            found.append(self._line)
-            self._line = next(self._lines, None)
-        return t_ns, found
-
 
 def _check(lines: Lines, good: npt.ArrayLike, words: str) -> None:
     """Raise a FormatError that names the first invalid line."""
     if not np.all(good):
         raise FormatError(f"{lines[int(np.argmin(good))][0]}: {words}")
-
-
-def _in_order(lines: Iterator[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same lines; FormatError where times go back, because readers do not search further."""
-    before: int | None = None
-    for where, label in lines:
-        if before is not None and label["t_ns"] < before:
-            raise FormatError(f"{where}: t_ns: is before the previous line: lines must be in order")
-        before = label["t_ns"]
-        yield where, label
 
 
 def object_id(base: str, track: str) -> str:
@@ -265,21 +244,6 @@ def camera_masks(job: Job, camera: str, size: tuple[int, int]) -> dict[str, Mask
         with job.at(f"_masks/{camera}/{path.name}"):
             masks[name] = read_mask(path, size)
     return masks
-
-
-def read_mask(path: Path, size: tuple[int, int]) -> Mask:
-    """A PNG's non-zero pixels, bool [height, width]; FormatError for a missing or wrong image."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
-    grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE) if data else None
-    if grey is None:
-        raise FormatError(f"{path}: is not an image")
-    if grey.shape[::-1] != size:
-        wanted = "x".join(map(str, size))
-        raise FormatError(f"{path}: has {grey.shape[1]}x{grey.shape[0]} pixels, not {wanted}")
-    return np.asarray(grey != 0)
 
 
 def outlines(mask: Mask) -> list[list[float]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +22,7 @@ from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.samples import PoseWalk, nearest_all
 from recorder.archives.edgefirst.schema import MISSION
 from recorder.archives.edgefirst.table import Annotation, Sample, Table
+from recorder.archives.masks import decode_mask
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Times
@@ -131,7 +131,9 @@ class RowMaker:
             if self._job.options["masks"] != BINARY:
                 row.mask = None
             if self._mission and row.mask is not None:
-                row.polygon, row.mask = row.polygon or _outlines(row.mask), None
+                mask = decode_mask(row.mask)
+                assert mask is not None
+                row.polygon, row.mask = row.polygon or outlines(mask), None
             rows.append(row)
             if row.object_id is not None:
                 tracks[row.object_id] = row
@@ -219,9 +221,3 @@ def yaw_pitch_roll(poses: Floats) -> Floats:
     pitch = np.arcsin(np.clip(-poses[:, 2, 0], -1.0, 1.0))
     roll = np.arctan2(poses[:, 2, 1], poses[:, 2, 2])
     return np.asarray(np.degrees(np.stack([yaw, pitch, roll], axis=1)))
-
-
-def _outlines(png: bytes) -> list[list[float]]:
-    grey = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_GRAYSCALE)
-    assert grey is not None
-    return outlines(np.asarray(grey != 0))

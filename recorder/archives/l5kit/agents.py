@@ -7,10 +7,9 @@ are interpolated between the last label before the frame and the first one after
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +21,7 @@ from recorder.archives.l5kit.labels import UNKNOWN, label_of
 from recorder.archives.l5kit.trajectory import RollingTrajectory
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import Floats, rotation_of_quaternion
-from recorder.processing.labels import LabelFile, numbers, text
+from recorder.processing.labels import LabelFile, Lines, numbers, text
 
 SAME_NS = 1_000_000
 """Largest difference of the stamps of a label and of the frame that it belongs to."""
@@ -31,8 +30,6 @@ _LARGEST = 1e12
 _NEVER_NS = float("inf")
 
 NO_AGENTS: Rows = np.zeros(0, AGENT)
-
-_Line = tuple[str, dict[str, Any]]
 
 
 @dataclass
@@ -109,8 +106,8 @@ class CuboidAgents:
         self._first_ns, self._last_ns = span_ns[0] - self._reach_ns, span_ns[1] + self._reach_ns
         self._tracks: dict[str, int] = {}
         self._window: deque[_Snapshot] = deque()
-        self._groups = itertools.groupby(_in_order(file), key=lambda line: line[1]["t_ns"])
-        self._waiting: tuple[int, list[_Line]] | None = None
+        self._groups = file.by_time()
+        self._waiting: tuple[int, Lines] | None = None
 
     def at(self, t_ns: int) -> Rows:
         """The agents at a time, ordered by track; call with rising times.
@@ -140,13 +137,10 @@ class CuboidAgents:
     def _fill(self, until_ns: float) -> None:
         while True:
             if self._waiting is None:
-                group = next(self._groups, None)
-                if group is None:
-                    return
-                self._waiting = group[0], list(group[1])
-            t_ns, lines = self._waiting
-            if t_ns > until_ns:
+                self._waiting = next(self._groups, None)
+            if self._waiting is None or self._waiting[0] > until_ns:
                 return
+            t_ns, lines = self._waiting
             self._waiting = None
             if self._first_ns <= t_ns <= self._last_ns:
                 snapshot = self._snapshot(t_ns, lines)
@@ -161,7 +155,7 @@ class CuboidAgents:
             if not snapshot.used:
                 self.counts.alone += len(snapshot.rows)
 
-    def _snapshot(self, t_ns: int, lines: list[_Line]) -> _Snapshot:
+    def _snapshot(self, t_ns: int, lines: Lines) -> _Snapshot:
         """Boxes of one time, converted to the world's frame."""
         rig_world = self._trajectory.at(np.array([t_ns], np.int64))[0]
         ways: dict[str, Floats | None] = {"rig": rig_world, "world": np.eye(4)}
@@ -304,15 +298,6 @@ def _mixed(first: Rows, second: Rows, share: Floats, span_s: Floats) -> Rows:
     moved = (second["centroid"] - first["centroid"]) / span_s[:, None]
     rows["velocity"][missing] = moved[missing]
     return rows
-
-
-def _in_order(file: LabelFile) -> Iterator[_Line]:
-    last = None
-    for where, label in file.lines():
-        if last is not None and label["t_ns"] < last:
-            raise FormatError(f"{where}: t_ns: the lines are not in order of time")
-        last = label["t_ns"]
-        yield where, label
 
 
 def _box(label: Mapping[str, Any], where: str) -> tuple[float, ...]:

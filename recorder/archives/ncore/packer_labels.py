@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import cv2
 import numpy as np
 
 from recorder.archives.base import Job
+from recorder.archives.masks import read_mask
 from recorder.archives.ncore.cuboids import Cuboid, LabelSource, euler_xyz
 from recorder.archives.ncore.labels import (
     CameraLabelsWriter,
@@ -16,6 +16,7 @@ from recorder.archives.ncore.labels import (
     LabelDescriptor,
     LabelType,
 )
+from recorder.archives.ncore.masks import encode_png
 from recorder.archives.ncore.point_clouds import Attribute
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.contract.errors import FormatError
@@ -104,17 +105,8 @@ def pack_masks(job: Job, sequence: SequenceWriter, cameras: Mapping[str, tuple[i
         images = {}
         for name, path in files.items():
             with job.at(f"_masks/{camera}/{path.name}"):
-                data = path.read_bytes()
-                mask = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
-                if mask is None:
-                    raise FormatError("is not an image")
-                size = (mask.shape[1], mask.shape[0])
-                if size != cameras[camera]:
-                    wanted = cameras[camera]
-                    raise FormatError(
-                        f"has {size[0]}x{size[1]} pixels, the camera {wanted[0]}x{wanted[1]}"
-                    )
-                images[name] = data
+                read_mask(path, cameras[camera])  # checks the mask
+                images[name] = path.read_bytes()
         sequence.masks().camera(camera, images)
         count += len(images)
     return count
@@ -158,8 +150,7 @@ def pack_segments(
         with job.at(virtual.name, index):
             at = index
             if virtual.has_times:
-                t_ns = int(virtual.times(index, index + 1)[0])
-                at = camera.at(t_ns)
+                at = camera.at(int(virtual.times(index, index + 1)[0]))
             end_ns = times(at)
             if end_ns is None or at <= last:
                 left_out += 1
@@ -170,9 +161,7 @@ def pack_segments(
                     descriptor, metadata={"description": entry.get("desc", "")}
                 )
             image = virtual.sample(index, [SEGMENT])[SEGMENT]
-            done, encoded = cv2.imencode(".png", np.ascontiguousarray(image))
-            assert done
-            labels.label(end_ns, bytes(encoded.data), metadata={"sample": index})
+            labels.label(end_ns, encode_png(image), metadata={"sample": index})
             count += 1
     if left_out:
         job.notes.add(f"{left_out} labels belong to no packed picture: left out", virtual.name)

@@ -99,7 +99,7 @@ def test_boxes_in_space_that_are_none(tmp_path: Path, line: dict[str, Any], word
 
 def test_boxes_in_space_must_be_in_order(tmp_path: Path) -> None:
     path = labelled(tmp_path / "s", "_cuboids/a.jsonl", CUBOIDS, [cuboid(3), cuboid(1)])
-    with pytest.raises(FormatError, match=r"a\.jsonl:3: t_ns: is before the previous line"):
+    with pytest.raises(FormatError, match=r"a\.jsonl:3: t_ns: the lines are not in order"):
         pack(path)
 
 
