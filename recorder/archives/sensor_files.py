@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.radar import RadarGeometry
 from recorder.session.stream import Stream
+
+RADAR_OPTIONS: OptionTable = {
+    "radar_threshold_db": Option(
+        "float", 12.0, "threshold above the noise [dB]", minimum=3, maximum=60
+    ),
+    "radar_limit": Option("int", 256, "detections per frame", minimum=1, maximum=10_000),
+}
+"""Options of all archives with detections of radars."""
 
 
 def read_text(stream: Stream, name: str) -> tuple[str, str]:
@@ -26,6 +35,12 @@ def lidar_optics(stream: Stream) -> tuple[OusterOptics, str, str]:
     if found != shape:
         raise FormatError(f"{where}: has {shape} beams and columns, channel rng has {found}")
     return optics, text, where
+
+
+def lidar_returns(stream: Stream) -> list[tuple[int, str]]:
+    """Number and channel of the reflectivity of each recorded return of a lidar."""
+    channels = ((1, "rng", "rfl"), (2, "rng2", "rfl2"))
+    return [(number, rfl) for number, rng, rfl in channels if rng in stream.meta]
 
 
 def radar_geometry(stream: Stream) -> RadarGeometry:

@@ -16,8 +16,8 @@ from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
 from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.projection import in_steps
-from recorder.archives.edgefirst.sensors import RIG, SampleFiles, xyz
-from recorder.archives.sensor_files import lidar_optics
+from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles, xyz
+from recorder.archives.sensor_files import lidar_optics, lidar_returns
 from recorder.contract.errors import FormatError
 from recorder.processing.geometry import apply
 from recorder.processing.lidar import OusterOptics
@@ -28,7 +28,7 @@ LIDAR_PICTURES = ("depth", "reflectivity", "projected")
 _JPEG_QUALITY = 90
 
 
-class LidarFiles:
+class LidarFiles(SensorFiles):
     """Makes ``.lidar.pcd`` and the requested pictures of a lidar's sweeps.
 
     Safe for several threads.
@@ -42,31 +42,18 @@ class LidarFiles:
         projects: whether `SampleFiles.points` are set for depth pictures.
     """
 
-    BATCH = 1
-    """Number of sweeps that are best made together."""
-
     def __init__(self, job: Job, stream: Stream, *, project: bool) -> None:
-        self.name, self.stream = stream.name, stream
-        self._job = job
+        super().__init__(job, stream)
         self._optics, text, where = lidar_optics(stream)
         self._beam, self._start = _lines(self._optics)
         self._shifts = _pixel_shifts(text, self._optics.beams, where)
-        self.pose = job.calibration.of(stream.name).pose
         self.projects = project and self.pose is not None
-        self._in_rig = job.options["points_frame"] == RIG
-        if self._in_rig and self.pose is None:
-            job.notes.add("not in the calibration: its points stay in its own frame", stream.name)
-        self._returns = [
-            (number, rfl)
-            for number, rng, rfl in ((1, "rng", "rfl"), (2, "rng2", "rfl2"))
-            if rng in stream.meta and number <= job.options["returns"]
-        ]
+        self._returns = lidar_returns(stream)[: job.options["returns"]]
         if "rng2" in stream.meta and len(self._returns) == 1:
             job.notes.add("second returns left out; edgefirst.returns=2 packs them", stream.name)
         self._pictures = job.options["lidar_images"]
 
     def make(self, indices: Sequence[int]) -> list[SampleFiles]:
-        """The files of each sweep."""
         return [self._make(index) for index in indices]
 
     def _make(self, index: int) -> SampleFiles:

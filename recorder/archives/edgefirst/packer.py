@@ -19,6 +19,7 @@ from recorder.archives.edgefirst.schema import CURRENT, MISSION, require_package
 from recorder.archives.edgefirst.sensors import RIG, SENSOR
 from recorder.archives.edgefirst.session import SessionPacker, class_names
 from recorder.archives.edgefirst.table import Existing, Table
+from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import ConfigError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
@@ -48,10 +49,7 @@ class EdgeFirstPacker(Packer):
             "list", [], f"pictures: any of {', '.join(LIDAR_PICTURES)}", items="str"
         ),
         "points_frame": Option("str", SENSOR, "frame of points", choices=(SENSOR, RIG)),
-        "radar_threshold_db": Option(
-            "float", 12.0, "threshold above the noise [dB]", minimum=3, maximum=60
-        ),
-        "radar_limit": Option("int", 256, "points per frame", minimum=1, maximum=10_000),
+        **RADAR_OPTIONS,
         "radar_gain": Option("float", 16.0, "cube values per step", minimum=1e-3, maximum=1e6),
         "radar_ranges": Option("int", 0, "range bins of the cube; 0: all", minimum=0),
         "radar_doppler": Option("int", 0, "Doppler bins around 0; 0: all", minimum=0),

@@ -17,7 +17,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +25,8 @@ from recorder.archives.base import Job
 from recorder.archives.edgefirst.cameras import CameraFiles, Place
 from recorder.archives.edgefirst.container import Container, Payload
 from recorder.archives.edgefirst.lidar_files import LidarFiles
-from recorder.archives.edgefirst.radar_files import RadarFiles
-from recorder.archives.edgefirst.samples import Places, Thinning, nearest_all
-from recorder.archives.edgefirst.sensors import SampleFiles
+from recorder.archives.edgefirst.samples import Places, choose_pictures, nearest_all
+from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles
 
 WINDOW = 24
 """Number of pictures planned together; fewer for PNGs, which stay in memory until written."""
@@ -91,9 +89,7 @@ class _Sensor:
         missing: number of pictures without a matching sample.
     """
 
-    def __init__(
-        self, files: LidarFiles | RadarFiles, tolerance_ns: int, pool: ThreadPoolExecutor
-    ) -> None:
+    def __init__(self, files: SensorFiles, tolerance_ns: int, pool: ThreadPoolExecutor) -> None:
         self.files, self._tolerance_ns, self._pool = files, tolerance_ns, pool
         self._known: dict[int, _Part] = {}
         self.missing = 0
@@ -133,16 +129,14 @@ class Pipeline:
         job: Job,
         camera: CameraFiles,
         sequence: str,
-        sensors: Sequence[LidarFiles | RadarFiles],
+        sensors: Sequence[SensorFiles],
         places: Places | None,
         pool: ThreadPoolExecutor,
     ) -> None:
         self._job, self._pool = job, pool
         self._camera, self._sequence, self._places = camera, sequence, places
-        options: Any = job.options
-        tolerance_ns = round(options["tolerance_ms"] * 1e6)
+        tolerance_ns = round(job.options["tolerance_ms"] * 1e6)
         self._sensors = [_Sensor(files, tolerance_ns, pool) for files in sensors]
-        self._thinning = Thinning(options["every"], options["max_rate"])
 
     @property
     def missing(self) -> dict[str, int]:
@@ -151,7 +145,8 @@ class Pipeline:
 
     def windows(self) -> Iterator[Window]:
         """All samples; while a window is written, the next ones are being made."""
-        chosen = self._thinning.choose(self._camera.stream)
+        every, max_rate_hz = self._job.options["every"], self._job.options["max_rate"]
+        chosen = choose_pictures(self._camera.stream, every, max_rate_hz)
         begun: deque[Window] = deque()
         size = _PNG_WINDOW if self._camera.recodes else WINDOW
         while pictures := list(islice(chosen, size)):

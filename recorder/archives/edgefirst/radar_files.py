@@ -15,7 +15,7 @@ from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.pcd import RADAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_picture, encode_png, stored_png
 from recorder.archives.edgefirst.radar_cube import cropped, quantized
-from recorder.archives.edgefirst.sensors import RIG, SampleFiles, xyz
+from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles, xyz
 from recorder.archives.sensor_files import radar_geometry
 from recorder.processing.geometry import apply
 from recorder.processing.radar import Detections, RadarProcessor
@@ -23,7 +23,7 @@ from recorder.processing.radar_spectra import Complex64
 from recorder.session.stream import Stream
 
 
-class RadarFiles:
+class RadarFiles(SensorFiles):
     """Makes ``.radar.pcd`` and ``.radar.png`` of a radar's frames.  Safe for several threads.
 
     Attributes:
@@ -35,15 +35,11 @@ class RadarFiles:
     BATCH = 8
 
     def __init__(self, job: Job, stream: Stream) -> None:
-        self.name, self.stream = stream.name, stream
-        self._job, self._lock = job, threading.Lock()
+        super().__init__(job, stream)
+        self._lock = threading.Lock()
         self.geometry = radar_geometry(stream)
         if self.geometry.tx_m is None:
             job.notes.add("radar.json has no antennas: points lie straight ahead", stream.name)
-        self.pose = job.calibration.of(stream.name).pose
-        self._in_rig = job.options["points_frame"] == RIG
-        if self._in_rig and self.pose is None:
-            job.notes.add("not in the calibration: its points stay in its own frame", stream.name)
         self._channels = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
         self.cut = self.incomplete = 0
         chirps, tx, rx, _ = self.geometry.shape

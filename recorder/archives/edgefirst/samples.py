@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,33 +19,29 @@ _LONGEST_GAP_NS = 1_000_000_000
 _HELD_NS = 100_000_000
 
 
-@dataclass(frozen=True)
-class Thinning:
-    """Chooses pictures of a stream.
+def choose_pictures(
+    stream: Stream, every: int = 1, max_rate_hz: float | None = None
+) -> Iterator[tuple[int, int]]:
+    """Index and stamp (ns) of each picture that becomes a sample.
 
-    Attributes:
+    Args:
+        stream: the camera's stream.
         every: takes the pictures whose index is divisible by this number.
         max_rate_hz: largest rate of the pictures, evenly spaced; None: all pictures.
     """
-
-    every: int = 1
-    max_rate_hz: float | None = None
-
-    def choose(self, stream: Stream) -> Iterator[tuple[int, int]]:
-        """Index and stamp (ns) of each chosen picture."""
-        period_ns = round(1e9 / self.max_rate_hz) if self.max_rate_hz else 0
-        due: int | None = None
-        before_ns = 0
-        for start, times in time_windows(stream):
-            for index, t_ns in enumerate(times.tolist(), start):
-                gap_ns, before_ns = t_ns - before_ns, t_ns
-                if index % self.every:
+    period_ns = round(1e9 / max_rate_hz) if max_rate_hz else 0
+    due: int | None = None
+    before_ns = 0
+    for start, times in time_windows(stream):
+        for index, t_ns in enumerate(times.tolist(), start):
+            gap_ns, before_ns = t_ns - before_ns, t_ns
+            if index % every:
+                continue
+            if period_ns:
+                if due is not None and t_ns < due - min(gap_ns / 2, _SLACK * period_ns):
                     continue
-                if period_ns:
-                    if due is not None and t_ns < due - min(gap_ns / 2, _SLACK * period_ns):
-                        continue
-                    due = t_ns + period_ns if due is None else max(due + period_ns, t_ns)
-                yield index, t_ns
+                due = t_ns + period_ns if due is None else max(due + period_ns, t_ns)
+            yield index, t_ns
 
 
 def nearest_all(stream: Stream, t_ns: Times, tolerance_ns: int) -> npt.NDArray[np.int64]:
@@ -94,7 +89,6 @@ class PoseWalk:
 
         Args:
             t_ns: int64 [n], rising, also from call to call.
-            t_ns: int64 [n], rising from call to call, too.
         """
         poses, known = np.zeros((len(t_ns), 4, 4)), np.zeros(len(t_ns), np.bool_)
         start = 0

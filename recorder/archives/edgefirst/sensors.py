@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from recorder.archives.base import Job
 from recorder.archives.edgefirst.container import Payload
+from recorder.session.stream import Stream
 
 SENSOR, RIG = "sensor", "rig"
 
@@ -24,6 +27,35 @@ class SampleFiles:
 
     files: dict[str, Payload]
     points: npt.NDArray[Any] | None = None
+
+
+class SensorFiles:
+    """Makes the files of a sensor's samples.
+
+    Args:
+        job: the session's job, with the option ``points_frame``.
+        stream: the sensor's stream.
+
+    Attributes:
+        name: name of the sensor.
+        stream: the sensor's stream.
+        pose: ``T_sensor_rig``, f8 [4, 4]; None where the calibration has none.
+    """
+
+    BATCH = 1
+    """Number of samples that are best made together."""
+
+    def __init__(self, job: Job, stream: Stream) -> None:
+        self.name, self.stream = stream.name, stream
+        self._job = job
+        self.pose = job.calibration.of(stream.name).pose
+        self._in_rig = job.options["points_frame"] == RIG
+        if self._in_rig and self.pose is None:
+            job.notes.add("not in the calibration: its points stay in its own frame", stream.name)
+
+    def make(self, indices: Sequence[int]) -> list[SampleFiles]:
+        """The files of each sample."""
+        raise NotImplementedError
 
 
 def xyz(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

@@ -34,6 +34,7 @@ from recorder.archives.ncore.packer_sensors import (
 from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.archives.ncore.times import Interval
 from recorder.archives.pose_source import ODOMETRY, POSES, choose_poses, note_poses, require_poses
+from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError, SessionError
 from recorder.formats.zarr2 import require_numcodecs
@@ -55,10 +56,7 @@ class NcorePacker(Packer):
         "second_returns": Option(
             "str", "shared", "their rays: the first return's, or own", choices=("shared", "own")
         ),
-        "radar_threshold_db": Option(
-            "float", 12.0, "threshold above the noise [dB]", minimum=3, maximum=60
-        ),
-        "radar_limit": Option("int", 256, "detections per frame", minimum=1, maximum=10_000),
+        **RADAR_OPTIONS,
     }
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from recorder.archives.ncore.models import CameraModel
 from recorder.archives.ncore.packer_models import camera_model, lidar_model
 from recorder.archives.ncore.rays import LidarWriter
 from recorder.archives.ncore.sequence import SequenceWriter
-from recorder.archives.sensor_files import lidar_optics, radar_geometry
+from recorder.archives.sensor_files import lidar_optics, lidar_returns, radar_geometry
 from recorder.contract.errors import FormatError
 from recorder.formats.zarr2 import EncodedArray
 from recorder.processing.frames import (
@@ -245,11 +245,7 @@ class Lidar(Sensor):
     def __post_init__(self) -> None:
         self.optics, _, _ = lidar_optics(self.stream)
         self._period_ns = mean_period_ns(self.stream, self.optics.frequency_hz)
-        self._returns = [
-            (number, rfl)
-            for number, rng, rfl in ((1, "rng", "rfl"), (2, "rng2", "rfl2"))
-            if rng in self.stream.meta
-        ]
+        self._returns = lidar_returns(self.stream)
         self._sweep: SweepTimes | None = None
         self._second_error_m = 0.0
 

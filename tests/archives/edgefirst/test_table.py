@@ -16,7 +16,7 @@ from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.samples import (
     Places,
     PoseWalk,
-    Thinning,
+    choose_pictures,
     find_places,
     nearest_all,
 )
@@ -238,8 +238,8 @@ def camera(tmp_path: Path) -> Iterator[Stream]:
 
 
 def test_thinning_by_number(camera: Stream) -> None:
-    assert [index for index, _ in Thinning(7).choose(camera)] == list(range(0, 60, 7))
-    assert [t for _, t in Thinning().choose(camera)] == camera.t_ns.tolist()
+    assert [index for index, _ in choose_pictures(camera, 7)] == list(range(0, 60, 7))
+    assert [t for _, t in choose_pictures(camera)] == camera.t_ns.tolist()
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_thinning_by_number(camera: Stream) -> None:
 )
 def test_thinning_by_rate(camera: Stream, rate: float, expected: int) -> None:
     """Stamps that are a little off their places do not count."""
-    chosen = [t for _, t in Thinning(1, rate).choose(camera)]
+    chosen = [t for _, t in choose_pictures(camera, 1, rate)]
     assert len(chosen) == expected
     assert abs(np.diff(chosen).mean() * rate / 1e9 - 1) < 0.02
 
