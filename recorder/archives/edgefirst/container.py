@@ -18,7 +18,7 @@ import os
 import struct
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -122,9 +122,9 @@ class ZipContainer(Container):
             payload.crc = zlib.crc32(payload.data)
         size = len(payload.data)
         flags = 0 if name.isascii() else UTF8
-        member = Member(
-            name.encode(), 0, payload.crc, size, size, self._file.length, dos_time(t_ns), flags
-        )
+        changed = dos_time(t_ns // 1_000_000_000)
+        place = self._file.length
+        member = Member(name.encode(), 0, payload.crc, size, size, place, changed, flags)
         self._file.append(self._begin(member, aligned=size >= LARGE), payload.data)
 
     def keep(self, old: Path, wanted: Keep) -> None:
@@ -135,7 +135,7 @@ class ZipContainer(Container):
                     start = member.data_offset(file, str(old))
                     if start + member.stored > os.fstat(file.fileno()).st_size:
                         raise ArchiveError(f"{old}: is damaged: the file ends within {name}")
-                    self._file.append(self._begin(member.moved(self._file.length)))
+                    self._file.append(self._begin(replace(member, offset=self._file.length)))
                     self._copy(file.fileno(), start, member.stored)
 
     def _begin(self, member: Member, *, aligned: bool = False) -> bytes:
@@ -166,13 +166,9 @@ class ZipContainer(Container):
         return local
 
     def _copy(self, source: int, offset: int, size: int) -> None:
-        end = offset + size
         target = self._file.begin_copy()
-        while offset < end:
-            done = _copy_range(source, target, offset, end - offset)
-            if not done:
-                raise ArchiveError(f"{self._path.name}: the older ZIP became shorter meanwhile")
-            offset += done
+        if not _copy_all(source, target, offset, size):
+            raise ArchiveError(f"{self._path.name}: the older ZIP became shorter meanwhile")
         self._file.end_copy()
         if self._file.length - self._begun >= _WRITEBACK:
             begin_writeback(target, self._begun, self._file.length - self._begun)
@@ -255,13 +251,9 @@ def _padding(offset: int) -> bytes:
     return _PADDING.pack(_PADDING_ID, _PADDING.size - 4 + zeros, BLOCK) + bytes(zeros)
 
 
-def dos_time(t_ns: int) -> tuple[int, int]:
-    """DOS time and date of a member, in UTC, with a resolution of two seconds."""
-    return _dos_time(t_ns // 1_000_000_000)
-
-
 @functools.lru_cache(maxsize=8)
-def _dos_time(seconds: int) -> tuple[int, int]:
+def dos_time(seconds: int) -> tuple[int, int]:
+    """DOS time and date of an epoch time, in UTC, with a resolution of two seconds."""
     moment = datetime.fromtimestamp(seconds, UTC)
     if not 1980 <= moment.year <= 2107:
         return 0, 1 << 5 | 1
@@ -278,14 +270,18 @@ def _linked(source: Path, target: Path) -> bool:
 
 def _copy_file(source: Path, target: Path) -> None:
     with source.open("rb") as old, target.open("xb") as new:
-        offset, end = 0, os.fstat(old.fileno()).st_size
-        while offset < end:
-            done = _copy_range(old.fileno(), new.fileno(), offset, end - offset)
-            if not done:
-                raise ArchiveError(f"{source}: became shorter while it was copied")
-            offset += done
+        if not _copy_all(old.fileno(), new.fileno(), 0, os.fstat(old.fileno()).st_size):
+            raise ArchiveError(f"{source}: became shorter while it was copied")
     stat = source.stat()
     os.utime(target, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def _copy_all(source: int, target: int, offset: int, size: int) -> bool:
+    """Append bytes of another file; returns whether the other file had all of them."""
+    end = offset + size
+    while offset < end and (done := _copy_range(source, target, offset, end - offset)):
+        offset += done
+    return offset >= end
 
 
 def _copy_range(source: int, target: int, offset: int, size: int) -> int:

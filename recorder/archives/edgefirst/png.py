@@ -85,10 +85,8 @@ def encode_png(
     lines = np.empty((height, 1 + rows.shape[1]), np.uint8)
     lines[:, 0] = 0  # no filter
     lines[:, 1:] = rows
-    parts = [_head(width, height, bits, text)]
-    parts.append(_chunk(b"IDAT", zlib.compress(lines.data, level)))
-    parts.append(_chunk(b"IEND", b""))
-    return b"".join(parts)
+    data = _chunk(b"IDAT", zlib.compress(lines.data, level))
+    return b"".join([_head(width, height, bits, text), data, _chunk(b"IEND", b"")])
 
 
 def stored_png(picture: npt.NDArray[Any], *, text: Mapping[str, str] | None = None) -> Payload:

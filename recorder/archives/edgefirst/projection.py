@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.polynomial.polynomial import polyval
 
 from recorder.processing.calibration import Calibration
 from recorder.processing.geometry import Floats
@@ -131,12 +132,12 @@ class Projection:
         forward, back = self._list("angle_to_pixel"), self._list("pixel_to_angle")
         if forward and (not back or self._parameters.get("reference") == "angle_to_pixel"):
             angles = np.linspace(0.0, self._max_angle, _TABLE)
-            return angles, _polynomial(forward, angles)
+            return angles, polyval(angles, forward).astype(np.float64)
         if not back:
             raise self._calibration.error(self._key, "needs angle_to_pixel or pixel_to_angle")
         farthest = float(np.hypot(*self.size))
         distances = np.linspace(0.0, farthest, _TABLE)
-        angles = _polynomial(back, distances)
+        angles = polyval(distances, back).astype(np.float64)
         rising = int(np.argmin(np.diff(angles, append=-np.inf) > 0)) + 1
         if rising < 2:
             raise self._calibration.error(f"{self._key}.pixel_to_angle", "does not rise")
@@ -161,14 +162,6 @@ class Projection:
         if not number or not abs(value) <= sys.float_info.max:
             raise self._calibration.error(f"{self._key}.{key}", f"needs a number, not {value!r}")
         return float(value)
-
-
-def _polynomial(terms: list[float], at: Floats) -> Floats:
-    """Values of a polynomial; the term of degree 0 comes first."""
-    values = np.zeros_like(at)
-    for term in reversed(terms):
-        values = values * at + term
-    return values
 
 
 def depth_picture(places: Floats, depth_m: Floats, size: tuple[int, int]) -> npt.NDArray[np.uint16]:

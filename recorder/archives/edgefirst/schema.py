@@ -45,10 +45,6 @@ def require_packages() -> None:
             )
 
 
-def _array(kind: Any, length: int) -> Any:
-    return pa.list_(kind, length)
-
-
 def spool_schema() -> Any:
     """Schema of rows while they are spooled: all columns, categories as text.
 
@@ -65,12 +61,12 @@ def spool_schema() -> Any:
             ("label_index", pa.uint64()),
             ("group", text),
             ("polygon", pa.large_list(pa.large_list(f32))),
-            ("box2d", _array(f32, 4)),
-            ("box3d", _array(f32, 6)),
+            ("box2d", pa.list_(f32, 4)),
+            ("box3d", pa.list_(f32, 6)),
             ("mask", pa.large_binary()),
-            ("size", _array(pa.uint32(), 2)),
-            ("location", _array(f64, 2)),
-            ("pose", _array(f64, 3)),
+            ("size", pa.list_(pa.uint32(), 2)),
+            ("location", pa.list_(f64, 2)),
+            ("pose", pa.list_(f64, 3)),
             ("degradation", text),
             ("ignore", pa.bool_()),
             ("exclude", pa.bool_()),
@@ -94,28 +90,19 @@ def final_schema(kind: str, present: Sequence[str], categories: Mapping[str, Seq
 
 
 def _current_fields() -> list[Any]:
-    text, f32, boolean = pa.string_view(), pa.float32(), pa.bool_()
-    return [
+    text, f32 = pa.string_view(), pa.float32()
+    changed = [
         pa.field("name", text),
-        pa.field("frame", pa.uint32()),
         pa.field("object_id", text),
         _categorical("label", pa.uint16(), "labels", "u16"),
-        pa.field("label_index", pa.uint64()),
         _categorical("group", pa.uint8(), "groups", "u8"),
-        pa.field("polygon", pa.large_list(pa.large_list(f32))),
-        pa.field("box2d", _array(f32, 4)),
-        pa.field("box3d", _array(f32, 6)),
         pa.field("mask", pa.binary_view()),
-        pa.field("size", _array(pa.uint32(), 2)),
-        pa.field("location", _array(f32, 2)),
-        pa.field("pose", _array(f32, 3)),
+        pa.field("location", pa.list_(f32, 2)),
+        pa.field("pose", pa.list_(f32, 3)),
         pa.field("degradation", text),
-        pa.field("ignore", boolean),
-        pa.field("exclude", boolean),
-        pa.field("iscrowd", boolean),
-        pa.field("truncation", pa.uint32()),
-        pa.field("occlusion", pa.uint32()),
     ]
+    own = {field.name: field for field in changed}
+    return [own.get(field.name, field) for field in spool_schema()]
 
 
 def _mission_fields(categories: Mapping[str, Sequence[str]]) -> list[Any]:
@@ -126,14 +113,14 @@ def _mission_fields(categories: Mapping[str, Sequence[str]]) -> list[Any]:
         _enum("group", categories["group"]),
         _enum("label", categories["label"]),
         pa.field("mask", pa.large_list(f32)),
-        pa.field("box2d", _array(f32, 4)),
-        pa.field("box3d", _array(f32, 6)),
-        pa.field("location", _array(f64, 2)),
-        pa.field("pose", _array(f64, 3)),
+        pa.field("box2d", pa.list_(f32, 4)),
+        pa.field("box3d", pa.list_(f32, 6)),
+        pa.field("location", pa.list_(f64, 2)),
+        pa.field("pose", pa.list_(f64, 3)),
         _enum("degradation", ("low", "medium", "high")),
         pa.field("object_id", pa.string_view()),
         pa.field("label_index", pa.uint64()),
-        pa.field("size", _array(pa.uint32(), 2)),
+        pa.field("size", pa.list_(pa.uint32(), 2)),
     ]
 
 

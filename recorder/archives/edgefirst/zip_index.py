@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO
 
 from recorder.archives import ArchiveError
@@ -43,10 +43,6 @@ class Member:
     offset: int
     changed: tuple[int, int]
     flags: int = 0
-
-    def moved(self, offset: int) -> Member:
-        """The same member at another offset."""
-        return replace(self, offset=offset)
 
     def data_offset(self, file: IO[bytes], where: str) -> int:
         """Offset of the member's data; ArchiveError where the local header is missing."""
