@@ -142,40 +142,52 @@ class Identity:
         return {"source": "identity", "measured": False, "note": "no poses known: the rig stands"}
 
 
-class _PoseGate:
-    """Passes samples with rising times and valid poses; counts the samples that are left out."""
+class _CheckedPoses:
+    """Yields samples with rising times and valid poses; counts the samples that are left out."""
 
-    def __init__(self) -> None:
-        self._last_us = -(1 << 62)
-        self.left_out = 0
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._left_out = 0
 
-    def __call__(self, t_ns: Times, poses: Floats) -> Block:
-        good = is_rotation(poses[:, :3, :3]) & np.isfinite(poses[:, :3, 3]).all(axis=1)
-        t_us = t_ns // NS_PER_US
-        highest = np.maximum.accumulate(np.concatenate([[self._last_us], np.where(good, t_us, 0)]))
-        good &= t_us > highest[:-1]
-        if good.any():
-            self._last_us = int(t_us[good][-1])
-        self.left_out += int(len(good) - np.count_nonzero(good))
-        kept = poses[good]
-        # Restores orthogonality to the precision of float64: stored rotations may be float32.
-        kept[:, :3, :3] = rotation_of_quaternion(quaternion_of_rotation(kept[:, :3, :3]))
-        return t_ns[good], kept
+    def blocks(self) -> Iterator[Block]:
+        self._left_out, last_us = 0, -(1 << 62)
+        for t_ns, poses in self._read():
+            good = is_rotation(poses[:, :3, :3]) & np.isfinite(poses[:, :3, 3]).all(axis=1)
+            t_us = t_ns // NS_PER_US
+            highest = np.maximum.accumulate(np.concatenate([[last_us], np.where(good, t_us, 0)]))
+            good &= t_us > highest[:-1]
+            if good.any():
+                last_us = int(t_us[good][-1])
+            self._left_out += int(len(good) - np.count_nonzero(good))
+            kept = poses[good]
+            # Restores orthogonality to the precision of float64: stored rotations may be float32.
+            kept[:, :3, :3] = rotation_of_quaternion(quaternion_of_rotation(kept[:, :3, :3]))
+            yield t_ns[good], kept
+
+    def describe(self) -> dict[str, Any]:
+        left_out = {"poses_left_out": self._left_out} if self._left_out else {}
+        return self._source() | left_out
+
+    def _read(self) -> Iterator[Block]:
+        """Times and poses as recorded."""
+        raise NotImplementedError
+
+    def _source(self) -> dict[str, Any]:
+        """The description without the number of samples that are left out."""
+        raise NotImplementedError
 
 
-class StreamPoses:
+class StreamPoses(_CheckedPoses):
     """Poses of a sensor with ``pos`` f[3] (m) and ``rot``, rig to world.
 
     ``rot`` is a matrix [3, 3], a quaternion x y z w [4], or roll, pitch, yaw in rad [3].
     """
 
     def __init__(self, stream: Stream) -> None:
-        self.name = stream.name
+        super().__init__(stream.name)
         self._stream = stream
-        self._gate = _PoseGate()
 
-    def blocks(self) -> Iterator[Block]:
-        self._gate = _PoseGate()
+    def _read(self) -> Iterator[Block]:
         for batch in self._stream.iterate(WINDOW // 8, ["pos", "rot"]):
             pos, rot = batch.data["pos"], batch.data["rot"].astype(np.float64)
             if rot.shape[1:] == (4,):
@@ -188,29 +200,27 @@ class StreamPoses:
                 matrix = _rotations(rot)
             else:
                 matrix = rot
-            yield self._gate(batch.t_ns, transform(matrix, pos))
+            yield batch.t_ns, transform(matrix, pos)
 
-    def describe(self) -> dict[str, Any]:
+    def _source(self) -> dict[str, Any]:
         text = {"source": f"sensor {self.name}", "measured": True}
         spec = self._stream.spec
         if spec is not None and spec.description:
             text["description"] = spec.description
-        return text | _left_out(self._gate)
+        return text
 
 
-class NpzPoses:
+class NpzPoses(_CheckedPoses):
     """Poses of roverd's ``pose.npz``, rig to world.
 
     Arrays: ``t`` in s, ``pos`` [n, 3], ``rot`` [n, 3, 3].
     """
 
     def __init__(self, path: Path) -> None:
-        self.name = path.parent.name
+        super().__init__(path.parent.name)
         self._path = path
-        self._gate = _PoseGate()
 
-    def blocks(self) -> Iterator[Block]:
-        self._gate = _PoseGate()
+    def _read(self) -> Iterator[Block]:
         try:
             with self._path.open("rb") as file, np.load(file, allow_pickle=False) as bundle:
                 t_s, pos, rot = bundle["t"], bundle["pos"], bundle["rot"]
@@ -222,40 +232,37 @@ class NpzPoses:
                 raise ValueError(f"{len(poses)} poses have {len(t_ns)} times")
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise FormatError(f"{self._path}: is not a trajectory: {error}") from None
-        yield self._gate(t_ns, poses)
+        yield t_ns, poses
 
-    def describe(self) -> dict[str, Any]:
-        text = {"source": f"{self.name}/pose.npz", "measured": True}
-        return text | _left_out(self._gate)
+    def _source(self) -> dict[str, Any]:
+        return {"source": f"{self.name}/pose.npz", "measured": True}
 
 
-class ImuOrientation:
+class ImuOrientation(_CheckedPoses):
     """Orientation of an IMU (roll, pitch, yaw), with zero translation."""
 
     def __init__(self, stream: Stream, calibration: Calibration) -> None:
-        self.name = stream.name
+        super().__init__(stream.name)
         self._stream = stream
         self._mounting = calibration.of(stream.name).pose
         settings: Mapping[str, Any] = stream.spec.settings if stream.spec is not None else {}
         self._local = str(settings.get("coordinates") or "ENU")
-        self._gate = _PoseGate()
 
-    def blocks(self) -> Iterator[Block]:
-        self._gate = _PoseGate()
+    def _read(self) -> Iterator[Block]:
         to_world = _FROM_LOCAL.get(self._local, np.eye(3))
         of_rig = np.eye(3) if self._mounting is None else self._mounting[:3, :3].T
         for batch in self._stream.iterate(WINDOW // 4, ["rot"]):
             rotation = to_world @ _rotations(batch.data["rot"].astype(np.float64)) @ of_rig
-            yield self._gate(batch.t_ns, transform(rotation, np.zeros(3)))
+            yield batch.t_ns, transform(rotation, np.zeros(3))
 
-    def describe(self) -> dict[str, Any]:
+    def _source(self) -> dict[str, Any]:
         return {
             "source": f"orientation of {self.name}",
             "measured": False,
             "note": "orientation from the IMU, translation is zero and not known",
             "local_frame": self._local,
             "mounting": "identity" if self._mounting is None else "calibration",
-        } | _left_out(self._gate)
+        }
 
 
 def _rotations(rpy_rad: Floats) -> Floats:
@@ -264,10 +271,6 @@ def _rotations(rpy_rad: Floats) -> Floats:
     matrix = rotation_of_rpy(np.where(bad[:, None], 0.0, rpy_rad))
     matrix[bad] = np.nan
     return matrix
-
-
-def _left_out(gate: _PoseGate) -> dict[str, Any]:
-    return {"poses_left_out": gate.left_out} if gate.left_out else {}
 
 
 class Cover:
