@@ -91,14 +91,14 @@ class OusterOptics:
     beam_to_lidar_m: Floats
     lidar_to_sensor_m: Floats
     settings: dict[str, Any] = field(default_factory=dict)
+    # Of each beam: direction, start, and the start's part along the beam and square.
+    _beams: tuple[Float32, Float32, Float32, Float32] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        direction, offset = self._look_up()
-        set_ = object.__setattr__
-        set_(self, "_direction", direction.astype(np.float32))
-        set_(self, "_offset", offset.astype(np.float32))
-        set_(self, "_along", np.sum(direction * offset, axis=0).astype(np.float32))
-        set_(self, "_square", np.sum(offset * offset, axis=0).astype(np.float32))
+        direction, start = self._look_up()
+        along, square = np.sum(direction * start, axis=0), np.sum(start * start, axis=0)
+        beams = tuple(values.astype(np.float32) for values in (direction, start, along, square))
+        object.__setattr__(self, "_beams", beams)
 
     @classmethod
     def of_metadata(cls, text: str, where: str) -> OusterOptics:
@@ -198,10 +198,7 @@ class OusterOptics:
             own_rays: whether second returns more than half a millimetre off the ray of the first
                 return get separate rays, after all other rays.
         """
-        beam: Float32 = self._direction  # type: ignore[attr-defined]
-        start: Float32 = self._offset  # type: ignore[attr-defined]
-        along: Float32 = self._along  # type: ignore[attr-defined]
-        square: Float32 = self._square  # type: ignore[attr-defined]
+        beam, start, along, square = self._beams
         ranges = [v.reshape(-1).astype(np.float32) * np.float32(1e-3) for v in ranges_mm]
         hits = [values > 0 for values in ranges]
         # The first existing return determines the ray's direction.
