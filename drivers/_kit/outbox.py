@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from recorder.contract.channel_formats import Framing
 from recorder.contract.errors import ProtocolError
+from recorder.contract.messages import End, Lost
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 
@@ -144,7 +145,7 @@ class Outbox:
             if stream.ended:
                 continue
             self._tell_refused(stream)
-            values = {"reason": reason} | ({"detail": detail} if detail else {})
+            values = End(reason, detail or UNSET).to_wire()
             self._append(stream, Message(Kind.END, stream=name, values=values))
             stream.ended = True
             self._going_on -= 1
@@ -309,17 +310,9 @@ class Outbox:
             last.count, last.t_mono_ns = last.count + run.count, run.last_ns
             stream.seq = last.next_seq
             return
-        values: dict[str, Any] = {"cause": "refused", "duration_ns": run.last_ns - run.first_ns}
-        self._append(
-            stream,
-            Message(
-                Kind.LOST,
-                stream=stream.spec.name,
-                count=run.count,
-                t_mono_ns=run.last_ns,
-                values=values,
-            ),
-        )
+        lost = Lost("refused", run.last_ns - run.first_ns).message()
+        lost.stream, lost.count, lost.t_mono_ns = stream.spec.name, run.count, run.last_ns
+        self._append(stream, lost)
 
     def _count_in_flight(self) -> None:
         self._in_flight = sum(

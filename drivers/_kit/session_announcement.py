@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from msgspec import UNSET
 
 from recorder.contract.messages import AnnouncedSession as Session
+from recorder.contract.messages import Lost
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
+from recorder.contract.wire import Message
 
 __all__ = ["Session", "interval_of_loss"]
 
@@ -36,7 +37,7 @@ def interval_of_loss(
         gap_ns = at_least_ns or 0
     if gap_ns <= 0:
         return None
-    values: dict[str, Any] = {"cause": cause, "duration_ns": gap_ns}
-    if spec.rate_hz:
-        values["estimate"] = round(gap_ns * spec.rate_hz / 1e9)
-    return Message(Kind.LOST, stream=spec.name, count=None, t_mono_ns=now_ns, values=values)
+    estimate = round(gap_ns * spec.rate_hz / 1e9) if spec.rate_hz else UNSET
+    lost = Lost(cause, gap_ns, estimate).message()
+    lost.stream, lost.count, lost.t_mono_ns = spec.name, None, now_ns
+    return lost
