@@ -128,15 +128,15 @@ class RadarCapture:
 
     def notices(self) -> list[str]:
         """Return the card's unsolicited messages since the last call."""
-        said: list[str] = []
+        found: list[str] = []
         self._card.config_socket.settimeout(0)
         with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
-            while len(said) < 16:
+            while len(found) < 16:
                 with contextlib.suppress(ProtocolError):
                     answer = Answer.parse(self._card.config_socket.recv(2048))
                     if answer.code == SYSTEM_ERROR:
-                        said.append(_flags(answer.status))
-        return said
+                        found.append(_flags(answer.status))
+        return found
 
     def close(self) -> None:
         """Stop card and radar as far as they answer, and release the sockets and the port."""
@@ -280,31 +280,31 @@ class RadarCapture:
             DeviceError: too many bytes without a prompt.
         """
         deadline = min(time.monotonic() + timeout, self._deadline)
-        said = bytearray()
-        while not said.endswith(_PROMPT):
+        received = bytearray()
+        while not received.endswith(_PROMPT):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"the radar does not answer at {radar.port.port}")
-            if len(said) > _ANSWER_LIMIT:
+            if len(received) > _ANSWER_LIMIT:
                 raise DeviceError(f"the device at {radar.port.port} has no radar's command line")
             radar.port.timeout = left
-            said += radar.port.read(max(1, radar.port.in_waiting))
-        return said
+            received += radar.port.read(max(1, radar.port.in_waiting))
+        return received
 
     def _await_boot(self, radar: Any) -> None:
         """Wait for the first prompt after the reset, and then for silence."""
         wire = radar.port
         end = min(time.monotonic() + _BOOT_S, self._deadline)
-        said = b""
+        received = b""
         nudge = time.monotonic() + _NUDGE_S
-        while not said.endswith(_PROMPT):
+        while not received.endswith(_PROMPT):
             if time.monotonic() > end:
                 raise TimeoutError(f"the radar shows no prompt at {wire.port} after its reset")
             if time.monotonic() > nudge:
                 wire.write(b"\n")
                 nudge += _NUDGE_S
             wire.timeout = _QUIET_S
-            said = (said + wire.read(max(1, wire.in_waiting)))[-_ANSWER_LIMIT:]
+            received = (received + wire.read(max(1, wire.in_waiting)))[-_ANSWER_LIMIT:]
         wire.timeout = _QUIET_S
         while time.monotonic() < end and wire.read(4096):
             pass
@@ -336,8 +336,8 @@ class _Refusals:
         try:
             action()
         except self._error as error:
-            said = " ".join(str(error).split())
-            raise DeviceError(f"the radar rejects {self._command!r}: {said}") from None
+            reason = " ".join(str(error).split())
+            raise DeviceError(f"the radar rejects {self._command!r}: {reason}") from None
 
 
 class _Collector(logging.Handler):

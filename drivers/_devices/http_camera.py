@@ -1,9 +1,9 @@
 """Cameras that send JPEGs over HTTP, one after the other (``multipart/x-mixed-replace``).
 
-A picture's time is that at which its last byte came here: exposure, the camera's own work and the
-network lie before it.  Where parts tell the camera's time (``X-Timestamp``, seconds), it is kept
-beside it.  Where they are numbered (option `frame_number_header`), a gap is a counted loss; TCP
-loses nothing on the way, and without numbers nobody can tell what a camera left out.
+A picture's stamp is the arrival of its last byte on this machine, after the delays of exposure,
+encoder and network.  The camera's own time (header ``X-Timestamp``, seconds) is recorded as the
+device time.  If the parts are numbered (option `frame_number_header`), a gap is a counted loss.
+TCP loses no data in transit; pictures that a camera omits cannot be counted without numbers.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from recorder.contract.errors import DeviceError, ProtocolError, SourceError, St
 from recorder.contract.redaction import mask_value
 
 _CONNECT_S = 2.0
-_OPEN_S = 4.5  # for a first picture, all in all
+_OPEN_S = 4.5  # longest wait for a first picture in all
 _RECEIVE_BYTES = 256 << 10
 _SECONDS = re.compile(r"(\d{1,10})(?:\.(\d{1,9}))?")
 _NUMBER = re.compile(r"\d{1,18}")
-_LONGEST_GAP = 1_000_000  # pictures; beyond it a counter was set anew
+_LONGEST_GAP = 1_000_000  # pictures; a larger gap is a restart of the counter
 
 
 class Connection(Protocol):
-    """What is asked of a socket."""
+    """The methods of a socket that the camera uses."""
 
     def settimeout(self, value: float) -> None: ...
     def sendall(self, data: bytes) -> None: ...
@@ -43,13 +43,13 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """An address, taken apart.
+    """The parts of an address.
 
     Attributes:
-        host, port: where to connect to.
+        host, port: of the camera.
         target: path and query.
-        user, password: unescaped; None where the address has none.
-        secure: over TLS.
+        user, password: unescaped; `user` is None if the address has none.
+        secure: use TLS.
     """
 
     host: str
@@ -61,7 +61,7 @@ class Url:
 
 
 def parse_url(where: str, scheme: str, address: str) -> Url:
-    """Take an address apart; SourceError where it is none."""
+    """Parse an address; SourceError if it is invalid."""
     try:
         parts = urlsplit(f"{scheme}:{address}")
         port = parts.port or (443 if scheme == "https" else 80)
@@ -78,14 +78,14 @@ def parse_url(where: str, scheme: str, address: str) -> Url:
 
 
 def connect(url: Url) -> Connection:
-    """A connection to an address's host; OSError where there is none in time."""
+    """Connect to the address's host; OSError if it does not answer in time."""
     plain = socket.create_connection((url.host, url.port), timeout=_CONNECT_S)
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if not url.secure:
         return plain
-    import ssl  # late: few need it, and all would wait for it
+    import ssl  # here, because most cameras do not need it
 
-    # A camera's certificate is its own; what TLS gives here is that nobody reads the password.
+    # A camera's certificate is self-signed; TLS only keeps the password secret here.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -96,11 +96,11 @@ class HttpCamera(LiveCamera):
     """An MJPEG stream over HTTP.
 
     Args:
-        name: the sensor's.
-        scheme, address: ``http`` or ``https``, and what stands behind the colon.
-        fps: nominal rate, as the user says; the stream does not tell it.
-        timeout_s: without a whole picture for so long the camera is gone.
-        number_header: of a part, its picture's number.
+        name: the sensor's name.
+        scheme, address: ``http`` or ``https``, and the text after the colon.
+        fps: nominal rate from the config; the stream does not declare its rate.
+        timeout_s: time without a complete picture after which the camera is lost.
+        number_header: header of a part that holds the picture's number.
         connecting: makes the connection.
         clock: CLOCK_MONOTONIC in ns.
     """
@@ -165,7 +165,7 @@ class HttpCamera(LiveCamera):
     # The connection
 
     def _request(self, deadline_ns: int) -> None:
-        """Ask for the stream; once more with the password where the camera wants one."""
+        """Request the stream, a second time with the password if the camera requires it."""
         head = self._ask(None, deadline_ns)
         if head.status == 401 and self._url.user is not None:
             answer = authorization(
@@ -193,15 +193,15 @@ class HttpCamera(LiveCamera):
             raise SourceError(f"{self.where}: no stream of JPEGs: {error}") from None
         self._parts = MultipartParser(boundary)
         self._given = 0
-        self._ends: list[int] = []  # bytes of the body up to the end of each chunk that came,
-        self._times: list[int] = []  # and when that came
+        self._ends: list[int] = []  # bytes of the body up to the end of each chunk,
+        self._times: list[int] = []  # and the chunk's arrival
         self._take(self._first)
 
     def _with_user(self) -> str:
         return f"{'https' if self._url.secure else 'http'}://USER:PASSWORD@{self._url.host}/..."
 
     def _ask(self, authorize: str | None, deadline_ns: int) -> Head:
-        """Connect, send the request, wait for the answer's head."""
+        """Connect, send the request, and return the answer's head."""
         self.close()
         url = self._url
         host = f"[{url.host}]" if ":" in url.host else url.host
@@ -219,7 +219,7 @@ class HttpCamera(LiveCamera):
             self._connection = self._connecting(url)
             self._connection.settimeout(_CONNECT_S)
             self._connection.sendall(request)
-        except (OSError, UnicodeError) as error:  # UnicodeError: a host's name that is none
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise DeviceError(f"{self.where}: {_reason(error)}") from None
         self._response = response = ResponseParser()
         while response.head is None:
@@ -237,7 +237,7 @@ class HttpCamera(LiveCamera):
         self._receive_some(self._left_s(deadline_ns))
 
     def _receive_some(self, timeout_s: float) -> None:
-        """Take what comes in time; what came before an end was given before it is raised."""
+        """Process the bytes that arrive in time; raise an error after the pictures before it."""
         if self._changed is not None:
             raise self._changed
         if self._over:
@@ -246,7 +246,7 @@ class HttpCamera(LiveCamera):
             self._take(self._parsed(data))
 
     def _recv(self, timeout_s: float) -> bytes:
-        """The next bytes; none where nothing came in time."""
+        """Return the next bytes; empty if none arrived in time."""
         if self._connection is None:
             raise DeviceError(f"{self.where}: read before open")
         self._connection.settimeout(max(timeout_s, 0.001))
@@ -266,7 +266,7 @@ class HttpCamera(LiveCamera):
         except ProtocolError as error:
             raise DeviceError(f"{self.where}: {error}") from None
 
-    # What comes
+    # Pictures
 
     def _take(self, body: bytes) -> None:
         if body:
@@ -276,16 +276,16 @@ class HttpCamera(LiveCamera):
             for part in self._parts.feed(body):
                 if self._changed is None:
                     self._add(part)
-            # Stamps are needed of what the parser may hold still: of the last chunk, of more than
-            # one only where a part is yet to end.
+            # Stamps are needed for the chunks that the parser may still hold: the last one, or
+            # all chunks of an incomplete part.
             if len(self._ends) > 4096:
                 del self._ends[:2048], self._times[:2048]
         self._over = self._parts.ended or self._response.ended
 
     def _came_ns(self, end: int) -> int:
-        """When the body's byte before `end` came; later than the stamp before.
+        """Return the arrival of the body's byte before `end`, later than the last stamp by 2 ns.
 
-        By two, so that a gap between the two has a time of its own.
+        The loss of pictures before it is stamped in between.
         """
         chunk = min(bisect_left(self._ends, end), len(self._ends) - 1)
         self._last_ns = max(self._times[chunk], self._last_ns + 2)
@@ -293,11 +293,11 @@ class HttpCamera(LiveCamera):
 
     def _add(self, part: Part | Damage) -> None:
         if not part.headers.get("content-type", "image/").lower().startswith("image/"):
-            return  # sound, or what else a camera mixes in
+            return  # sound, or other parts that a camera mixes in
         number = _number(part.headers.get(self._header))
         if number is not None and number == self._number:
             self._repeats += 1
-            if self._repeats & (self._repeats - 1) == 0:  # a server may do so all the time
+            if self._repeats & (self._repeats - 1) == 0:  # reported after 1, 2, 4, ... repetitions
                 self._events.append(Note(self._came_ns(part.end), {"repeated": self._repeats}))
             return
         t_ns = self._came_ns(part.end)
@@ -325,22 +325,22 @@ class HttpCamera(LiveCamera):
         self._count_gap(t_ns, number)
         device_ns = _seconds_ns(part.headers.get("x-timestamp")) if self.device_clock else None
         if self.device_clock and device_ns is None:
-            device_ns = 0  # not told of this picture
+            device_ns = 0  # unknown for this picture
         self._damaged = False
         self._events.append(Shot(t_ns, part.body[: header.length], device_ns))
 
     def _add_missing(self, t_ns: int, number: int | None, missing: Missing, headed: bool) -> None:
         if self.size == (0, 0):
-            return  # not begun yet: the first picture is the first whole one
+            return  # the stream begins with its first complete picture
         if number is None and (self._number is not None or (self._damaged and not headed)):
-            # The next number will tell, or it is the rest of what was counted already.
+            # The next number counts it, or it is the rest of a part that was counted already.
             return
         self._count_gap(t_ns, number)
         self._damaged = True
         self._events.append(Shot(t_ns, missing))
 
     def _count_gap(self, t_ns: int, number: int | None) -> None:
-        """Tell what the numbers say was left out before picture `number`."""
+        """Report the gap in the camera's numbers before picture `number`."""
         if number is None:
             return
         if self._number is not None:
@@ -359,7 +359,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _seconds_ns(text: str | None) -> int | None:
-    """``SECONDS.FRACTION`` in ns."""
+    """Convert ``SECONDS.FRACTION`` to ns."""
     match = _SECONDS.fullmatch(text) if text is not None else None
     return int(match[1]) * 1_000_000_000 + int((match[2] or "0").ljust(9, "0")) if match else None
 

@@ -132,10 +132,10 @@ def same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> N
 
 
 def trimmed(where: str, data: bytes, declared: tuple[int, int]) -> bytes | Missing:
-    """A JPEG that is to be recorded as it is, without what is padded behind it.
+    """Return a JPEG without the padding after its end, or `Missing` if it cannot be recorded.
 
     Raises:
-        StreamChangedError: its (width, height) is not the one that was declared.
+        StreamChangedError: its (width, height) differs from the declared size.
     """
     try:
         header = passable(data)

@@ -149,19 +149,19 @@ class _Player:
 
     def _run(self) -> None:
         capture: Any = None
-        tell: queue.Queue[Any] = self.opened
+        results: queue.Queue[Any] = self.opened
         try:
             capture = self._connected()
             stream, picture = self._first(capture)
-            tell.put(stream)
-            tell = self.shots
+            results.put(stream)
+            results = self.shots
             while not self._stopping.is_set():
                 self._add(picture, stream)
                 picture = self._next(capture)
         except RecorderError as error:
-            tell.put(error)
+            results.put(error)
         except Exception as error:  # noqa: BLE001  the reading thread raises it again
-            tell.put(DeviceError(f"{self._where}: {error}"))
+            results.put(DeviceError(f"{self._where}: {error}"))
         finally:
             if capture is not None:
                 capture.release()

@@ -276,7 +276,7 @@ class V4l2Camera(LiveCamera):
             self.fps is None or abs(self.fps - wanted) > wanted * _RATE_SLACK
         ):
             granted = "does not report its rate" if self.fps is None else f"gives {self.fps:g}"
-            self._say(f"requested {wanted:g} pictures a second, the device {granted}")
+            self._warn(f"requested {wanted:g} pictures a second, the device {granted}")
 
     def _choose_controls(self) -> None:
         known = list_controls(self._ioctl)
@@ -291,10 +291,10 @@ class V4l2Camera(LiveCamera):
         if differ:
             values["controls_differ"] = differ
             for name, pair in differ.items():
-                self._say(f"controls.{name}: {pair['asked']} requested, {pair['is']} set")
+                self._warn(f"controls.{name}: {pair['asked']} requested, {pair['is']} set")
         self._state = values
 
-    def _say(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         print(f"{self.where}: {text}", file=sys.stderr)
 
     def _start(self) -> None:

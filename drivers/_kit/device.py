@@ -7,7 +7,6 @@ pauses.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from drivers._kit.driver import Driver
 from recorder.contract.clock import Clock, SignalEvent
@@ -54,7 +53,7 @@ class Device:
         self.absent = True
         reported, tries = lost, 0
         if lost:
-            self._say("lost", lost)
+            self._report("device", state="lost", message=lost)
         while not self._stop.is_set():
             try:
                 specs = self._driver.open()
@@ -63,17 +62,13 @@ class Device:
                     self.absent_since_ns = self._clock.monotonic_ns()
                 if str(error) != reported and not lost:
                     reported = str(error)
-                    self._say("absent", reported)
+                    self._report("device", state="absent", message=reported)
                 wait_s = BACKOFF_S[min(tries, len(BACKOFF_S) - 1)]
                 self._clock.wait(self._stop, wait_s)
                 tries += 1
                 continue
             self.absent = False
             if reported:
-                self._say("present", "")
+                self._report("device", state="present", message="")
             return specs
         return None
-
-    def _say(self, state: str, message: str) -> None:
-        values: dict[str, Any] = {"state": state, "message": message}
-        self._report("device", **values)

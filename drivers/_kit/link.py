@@ -23,10 +23,10 @@ from recorder.contract.wire import Kind, Message
 _POLL_S = 0.25
 _PING_NS = 500_000_000  # above the time from ack to ack on a slow disk
 _IDLE_PING_NS = _STATS_NS = 1_000_000_000
-_GATHER_NS = 50_000_000  # a small message waits so long for others before it is sent
+_GATHER_NS = 50_000_000  # longest time that a small message waits for others
 _GATHER_BYTES = 4096
-_SEAM_PATIENCE_NS = 1_000_000_000  # a driver that gives nothing crosses a seam so much later
-_TAP_QUEUE = 8  # messages; live views get the newest
+_SEAM_PATIENCE_NS = 1_000_000_000  # after a seam, for a driver that publishes nothing
+_TAP_QUEUE = 8  # messages; live views get the latest
 
 Report = Callable[..., None]
 
@@ -34,7 +34,7 @@ Report = Callable[..., None]
 class Link:
     """Publishes messages to the writer, without loss, and to the tap, without waiting.
 
-    All methods may be called from any thread; a thread of its own sends and receives.
+    Any thread may call its methods; the link's own thread sends and receives.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class Link:
         self._changed = threading.Condition()
         self._session: Session | None = None
         self._outbox: Outbox | None = None
-        self._next: Session | None = None  # to cross to
-        self._leaving: tuple[str, Outbox] | None = None  # what the writer is owed behind the seam
-        self._admitted = False  # the writer waits for the outbox's messages
+        self._next: Session | None = None  # continues the present session
+        self._leaving: tuple[str, Outbox] | None = None  # unacknowledged, of the session before
+        self._admitted = False  # the writer accepts the outbox's messages
         self._ended_by: tuple[str, str] = ("", "")
-        self._granted_bytes = 0  # for the rings of both sides of a seam together
+        self._granted_bytes = 0  # for the rings of both sessions at a seam
         self._since_ns = clock.monotonic_ns()
         self._absent_since_ns: int | None = None
-        self._last_ns: dict[str, int] = {}  # by stream, its latest sample
+        self._last_ns: dict[str, int] = {}  # of each stream's latest sample
         self._finishing = False
-        self._said_ended = self._said_too_large = False
+        self._reported_ended = self._warned_too_large = False
         self._owes_join = True
         self._armed = False
         self._interrupted = False
@@ -81,11 +81,11 @@ class Link:
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
 
     def start(self) -> None:
-        """Begin to talk to the writer."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread and close the sockets; what is unacknowledged is dropped."""
+        """Stop the thread and close the sockets; unacknowledged messages are dropped."""
         self._closing = True
         self._waker.wake()
         self._thread.join()
@@ -94,12 +94,12 @@ class Link:
         self._waker.close()
 
     def interrupt(self) -> None:
-        """Wake whoever waits (also from a signal handler, hence no lock is taken)."""
+        """Wake all waiting threads; safe in a signal handler, because it takes no lock."""
         self._interrupted = True
         self._waker.wake()
 
     def wait_for_session(self, timeout: float) -> Session | None:
-        """The session that is open for this driver's samples; None where there is none."""
+        """Return the session that accepts this driver's samples; None if no session is open."""
         with self._changed:
             if not self._open() and timeout:
                 self._changed.wait_for(lambda: self._open() or self._interrupted, timeout)
@@ -107,7 +107,7 @@ class Link:
             return self._session if self._open() else None
 
     def is_open(self, session: Session) -> bool:
-        """Whether the session, or the one that continues it, still takes this driver's samples."""
+        """Whether the session, or its continuation, still accepts this driver's samples."""
         self._raise_failure()
         current = self._session
         return current is not None and self._is_current(session) and self._open()
@@ -117,12 +117,12 @@ class Link:
         return current is not None and current.goes_on_from(session)
 
     def seam_ns(self) -> int | None:
-        """Where the present session ends and the next begins; None where no seam is known."""
+        """Return the time at which the next session begins; None if no next session is known."""
         following = self._next
         return None if following is None else following.seam_ns
 
     def cross(self) -> None:
-        """Go over to the session that continues the present one: what is published from now on."""
+        """Continue with the next session: it receives all messages published from now on."""
         with self._changed:
             self._cross()
         self._waker.wake()
@@ -133,53 +133,53 @@ class Link:
             self._changed.wait_for(lambda: self._armed or self._interrupted, timeout)
 
     def device_late(self, since_ns: int) -> None:
-        """The device was absent from then on, and is there now, at this driver's first start."""
+        """Report a device that was absent since then, at this driver's first start."""
         with self._changed:
             first = self._session is not None and self._session.last_ns is None
             for spec in self._specs if first else ():
-                self._tell_lost(spec, "device", since_ns)
+                self._report_loss(spec, "device", since_ns)
         self._waker.wake()
 
     def device_lost(self) -> None:
-        """The device has gone: until it is back, every session holds an interval of loss."""
+        """Record that the device is lost: sessions get an interval of loss until it is back."""
         with self._changed:
             if self._absent_since_ns is None:
                 self._absent_since_ns = self._clock.monotonic_ns()
 
     def device_back(self) -> None:
-        """The device is there again; says in the session how long it was not."""
+        """Report to the session how long the device was absent."""
         with self._changed:
-            self._tell_absence()
+            self._report_absence()
             self._absent_since_ns = None
         self._waker.wake()
 
     def wait_for_room(self, stream: str, size: int, timeout: float) -> bool:
-        """Wait until the ring has room for so many bytes of a stream; False: not yet."""
+        """Wait until the ring has room for that many bytes of a stream; False: not yet."""
         with self._changed:
             outbox = self._outbox
             if outbox is None or outbox.room_for(stream, size) or self._finishing:
                 return True
-            if not outbox.fits(size):  # it is refused, and waiting changes nothing
+            if not outbox.fits(size):  # the ring refuses it in any case
                 return True
-            self._send_gathered()  # it takes room, too
+            self._send_gathered()  # these messages use room, too
             return self._changed.wait_for(
                 lambda: outbox.room_for(stream, size) or self._finishing, timeout
             )
 
     def fits(self, size: int) -> bool:
-        """Whether the ring can ever take a message of so many bytes."""
+        """Whether the ring can ever accept a message of that many bytes."""
         outbox = self._outbox
         return outbox is None or outbox.fits(size)
 
     def wanted(self, stream: str) -> bool:
-        """Whether somebody watches the stream's tap."""
+        """Whether the stream's tap has a subscriber."""
         return stream in self._wanted
 
     def publish(self, message: Message, session: Session | None) -> bool:
         """Offer a message to the writer (if there is a session) and to the tap.
 
         Returns:
-            False where the ring was full and the sample was refused, which is counted.
+            False if the ring was full: the samples are refused and counted.
         """
         taken = True
         now_ns = self._clock.monotonic_ns()
@@ -191,7 +191,7 @@ class Link:
             if session is not None and self._outbox is not None and self.is_open(session):
                 taken = self._outbox.offer(message)
                 if not taken and not self._outbox.fits(message.nbytes):
-                    self._say_too_large(message, self._outbox.ring_bytes)
+                    self._warn_too_large(message, self._outbox.ring_bytes)
             if message.stream in self._wanted:
                 self._tap_queue.append(message)
                 gather = False
@@ -203,14 +203,14 @@ class Link:
         return taken
 
     def end(self, session: Session, reason: str, detail: str) -> None:
-        """No more samples come for this session; its `end` messages are sent in order."""
+        """End this session's streams: the `end` messages follow the pending messages."""
         with self._changed:
             if self._is_current(session):
                 self._end_outbox(reason, detail)
         self._waker.wake()
 
     def drain(self, timeout: float) -> bool:
-        """Wait until the writer has everything durable; False where it has not yet."""
+        """Wait until all messages are durable; False: not yet."""
         with self._changed:
             outbox = self._outbox
             self._send_gathered()
@@ -227,23 +227,23 @@ class Link:
         if self._outbox is None or self._outbox.ended:
             return
         if self._absent_since_ns is not None:
-            self._tell_absence("absent")
+            self._report_absence("absent")
         elif reason == "stopped":
-            self._tell_stall()
+            self._report_stall()
         self._outbox.end(reason, detail)
         self._ended_by = reason, detail
 
-    def _tell_absence(self, cause_of_all: str = "device") -> None:
-        """Report what a missing device has not given; `cause_of_all`: in the whole session."""
+    def _report_absence(self, cause_of_all: str = "device") -> None:
+        """Report the loss while the device is absent; `cause_of_all`: for a whole session."""
         if self._absent_since_ns is None or self._session is None:
             return
         for spec in self._specs:
             since_ns = self._last_ns.get(spec.name, self._absent_since_ns)
             cause = cause_of_all if since_ns <= self._session.begin_ns else "device"
-            self._tell_lost(spec, cause, since_ns)
+            self._report_loss(spec, cause, since_ns)
 
-    def _tell_stall(self) -> None:
-        """Report what a driver that hangs, or is late, has not given when its session ends."""
+    def _report_stall(self) -> None:
+        """Report the loss of a driver that hangs or is late when its session ends."""
         session = self._session
         until_ns = None if session is None else session.until_ns
         late = until_ns is not None and self._clock.monotonic_ns() >= until_ns
@@ -251,14 +251,14 @@ class Link:
         if session is not None and cause is not None:
             for spec in self._specs:
                 since_ns = self._last_ns.get(spec.name, session.begin_ns)
-                self._tell_lost(spec, cause, since_ns, self._stall.stalled_ns)
+                self._report_loss(spec, cause, since_ns, self._stall.stalled_ns)
 
-    def _tell_lost(
+    def _report_loss(
         self, spec: StreamSpec, cause: str, since_ns: int, at_least_ns: int | None = None
     ) -> None:
-        """An interval of loss up to now, as far as it is in the present session.
+        """Report an interval of loss up to now, limited to the present session.
 
-        With `at_least_ns` it ends where the session's duration does, and is never left out.
+        With `at_least_ns`, it ends with the session's duration and is always reported.
         """
         if self._session is None or self._outbox is None or self._outbox.ended:
             return
@@ -270,7 +270,7 @@ class Link:
             self._outbox.offer(lost)
 
     def _cross(self) -> None:
-        """End here, begin there; the lock is held."""
+        """End the present session and begin the next; the caller holds the lock."""
         if self._next is None or self._session is None or self._outbox is None:
             return
         went_on = not self._outbox.ended
@@ -283,16 +283,16 @@ class Link:
             self._end_outbox(*self._ended_by)
 
     def _share_ring(self) -> None:
-        """What is held for the session behind the seam is not there for the present one."""
+        """Reduce the ring by the bytes that it still holds for the session before the seam."""
         if self._outbox is not None:
             held = 0 if self._leaving is None else self._leaving[1].bytes_held
             self._outbox.buffer_bytes = max(0, self._granted_bytes - held)
             self._outbox.ring_bytes = self._granted_bytes
 
-    def _say_too_large(self, message: Message, ring_bytes: int) -> None:
-        """Once for each process: somebody has to change the config."""
-        if not self._said_too_large:
-            self._said_too_large = True
+    def _warn_too_large(self, message: Message, ring_bytes: int) -> None:
+        """Print, once per process, that the config must be changed."""
+        if not self._warned_too_large:
+            self._warned_too_large = True
             text = f"a sample of {message.nbytes / 1e6:.3g} MB is larger than the ring of its "
             text += f"driver ({ring_bytes / 1e6:.3g} MB): refused; raise storage.buffer_mb"
             print(f"{message.stream}: {text}", file=sys.stderr, flush=True)
@@ -306,7 +306,7 @@ class Link:
             session=self._session.key,
         )
         self._admitted = False
-        self._finishing = self._said_ended = False
+        self._finishing = self._reported_ended = False
 
     def _send_gathered(self) -> None:
         if self._gathered:
@@ -328,14 +328,14 @@ class Link:
     def _run(self) -> None:
         try:
             self._loop()
-        except BaseException as error:  # noqa: BLE001  the main thread raises it on
+        except BaseException as error:  # noqa: BLE001  the main thread raises it again
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
 
     def _loop(self) -> None:
         heard_ns = pinged_ns = stats_ns = self._clock.monotonic_ns()
-        blocked = True  # by the introduction that is owed
+        blocked = True  # the join message is pending
         while not self._closing:
             self._socket.wait(_POLL_S, until_writable=blocked)
             now_ns = self._clock.monotonic_ns()
@@ -347,21 +347,21 @@ class Link:
                 self._handle(message)
             with self._changed:
                 if self._next is not None and now_ns > self._next.begin_ns + _SEAM_PATIENCE_NS:
-                    self._cross()  # nothing was published since
+                    self._cross()  # no message was published since the seam
             blocked = self._send_all()
             self._publish_tap()
             with self._changed:
                 waiting = not self._armed or not self._empty()
             due_ns = _PING_NS if waiting else _IDLE_PING_NS
             if now_ns - max(heard_ns, pinged_ns) >= due_ns:
-                # Nothing heard: the writer may be a new one, which does not know this driver.
+                # A restarted writer does not know this driver yet.
                 pinged_ns = now_ns
                 self._socket.send(Message(Kind.PING))
             if news := self._stall.look(now_ns):
                 self._report("stall", **news)
             if now_ns - stats_ns >= _STATS_NS:
                 stats_ns = now_ns
-                self._tell_stats()
+                self._report_stats()
 
     def _join(self) -> bool:
         streams = [s.to_wire() for s in self._specs]
@@ -381,7 +381,7 @@ class Link:
                         self._share_ring()
                     if self._outbox is not None:
                         self._outbox.acknowledge(known)
-                        self._say_ended()
+                        self._report_ended()
                     self._changed.notify_all()
             case Kind.FINISH:
                 finish = Finish.of(message)
@@ -400,7 +400,7 @@ class Link:
             self._granted_bytes = hello.buffer_bytes
             self._follow(hello)
             self._share_ring()
-            self._say_ended()
+            self._report_ended()
             self._changed.notify_all()
         if not self._armed:
             with self._changed:
@@ -409,50 +409,50 @@ class Link:
             self._report("armed", streams=[s.to_wire() for s in self._specs])
 
     def _follow(self, hello: Hello) -> None:
-        """Go where the writer is; the lock is held."""
+        """Enter the writer's present session; the caller holds the lock."""
         session = hello.session
         if session is not None and self._leaving and self._leaving[0] == session.key:
-            self._say_hello(self._leaving[1], hello)  # a new writer takes it up again
+            self._apply_hello(self._leaving[1], hello)  # a restarted writer resumes that session
             return
         if self._leaving is not None and self._leaving[0] != hello.crossing:
-            self._leaving = None  # it is closed
+            self._leaving = None  # that session is closed
         if session is None:
             self._session = self._outbox = self._next = None
             return
         if self._session is None or self._session.key != session.key:
             self._next = session
             if self._session is not None and self._session.key == hello.crossing:
-                self._cross()  # the writer has seen the end of all that there was behind the seam
+                self._cross()  # the writer has all messages before the seam
             else:
                 self._begin_session(session)
         self._next = hello.next
         if self._outbox is not None:
             self._admitted = True
-            self._say_hello(self._outbox, hello)
+            self._apply_hello(self._outbox, hello)
             if self._outbox.ended:
-                self._cross()  # nothing more will be published
+                self._cross()  # no more messages will be published
 
     def _begin_session(self, session: Session) -> None:
-        """The writer is in a session that this driver is not in."""
+        """Enter a session that this driver did not expect."""
         before, behind = self._session, self._outbox
         self._session, self._next, self._leaving = session, None, None
         self._begin_outbox()
         if before is None or behind is None or not session.goes_on_from(before):
             return
         if behind.ended and self._ended_by[0] not in ("stopped", "split"):
-            self._end_outbox(*self._ended_by)  # it does not begin again in a later part
+            self._end_outbox(*self._ended_by)  # an ended stream does not restart in a later part
         elif not behind.empty:
-            # The part before was closed without it, and with it goes what was held for that.
+            # The part before is closed already: its unacknowledged messages are lost.
             for spec in self._specs:
-                self._tell_lost(spec, "driver", session.begin_ns)
+                self._report_loss(spec, "driver", session.begin_ns)
 
     @staticmethod
-    def _say_hello(outbox: Outbox, hello: Hello) -> None:
+    def _apply_hello(outbox: Outbox, hello: Hello) -> None:
         ring_bytes, window_bytes = hello.buffer_bytes, hello.window_bytes
         outbox.hello(hello.positions, buffer_bytes=ring_bytes, window_bytes=window_bytes)
 
     def _send_all(self) -> bool:
-        """Send what credit allows; True where the socket would have to wait."""
+        """Send the messages within the credit; return True if the socket is blocked."""
         if self._owes_join and not self._join():
             return True
         self._owes_join = False
@@ -474,14 +474,14 @@ class Link:
             self._tap.publish(self._tap_queue.popleft())
         self._wanted = frozenset(s.name for s in self._specs if self._tap.wanted(s.name))
 
-    def _say_ended(self) -> None:
+    def _report_ended(self) -> None:
         outbox = self._outbox
-        if outbox is not None and outbox.ended and outbox.empty and not self._said_ended:
-            self._said_ended = True
-            self._tell_stats()
+        if outbox is not None and outbox.ended and outbox.empty and not self._reported_ended:
+            self._reported_ended = True
+            self._report_stats()
             self._report("ended")
 
-    def _tell_stats(self) -> None:
+    def _report_stats(self) -> None:
         if (outbox := self._outbox) is not None:
             held = outbox.bytes_held + (self._leaving[1].bytes_held if self._leaving else 0)
             refused = dict(outbox.refused)

@@ -90,7 +90,7 @@ class Outbox:
         self._window_bytes = 0
         self._in_flight = 0
         self._streams = {spec.name: _Stream(spec) for spec in specs}
-        self._going_on = len(self._streams)
+        self._open_streams = len(self._streams)
         self._merge_bytes = merge_bytes
         self._unmergeable = {
             name
@@ -132,9 +132,9 @@ class Outbox:
         if message.kind is Kind.DATA and not self.room_for(message.stream, message.nbytes):
             self._refuse(stream, message)
             if not self.fits(message.nbytes):  # no acknowledgement makes room for it
-                self._tell_refused(stream)
+                self._report_refused(stream)
             return False
-        self._tell_refused(stream)  # before a message takes the next numbers
+        self._report_refused(stream)  # before a message takes the next numbers
         if not self._merge(stream, message):
             self._append(stream, message)
         return True
@@ -144,16 +144,16 @@ class Outbox:
         for name, stream in self._streams.items():
             if stream.ended:
                 continue
-            self._tell_refused(stream)
+            self._report_refused(stream)
             values = End(reason, detail or UNSET).to_wire()
             self._append(stream, Message(Kind.END, stream=name, values=values))
             stream.ended = True
-            self._going_on -= 1
+            self._open_streams -= 1
 
     @property
     def ended(self) -> bool:
         """Whether every stream has ended."""
-        return not self._going_on
+        return not self._open_streams
 
     @property
     def empty(self) -> bool:
@@ -230,7 +230,7 @@ class Outbox:
             stream.received = max(stream.received, min(received, stream.number), stream.base)
             stream.sent = max(stream.sent, stream.base)
             if stream.refused and self._budgeted < self.buffer_bytes:
-                self._tell_refused(stream)
+                self._report_refused(stream)
         self._count_in_flight()
 
     def _stream(self, name: str) -> _Stream:
@@ -294,7 +294,7 @@ class Outbox:
             stream.refused.last_ns = last
         self.refused[stream.spec.name] = self.refused.get(stream.spec.name, 0) + count
 
-    def _tell_refused(self, stream: _Stream) -> None:
+    def _report_refused(self, stream: _Stream) -> None:
         if stream.refused is None:
             return
         run, stream.refused = stream.refused, None

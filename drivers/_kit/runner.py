@@ -216,7 +216,7 @@ class Runner:
         resume_ns = session.last_ns + 1 if session.last_ns is not None else session.seam_ns or 0
         if resume_ns and self._sensor.pace == "realtime":
             resume_ns = max(resume_ns, self._clock.monotonic_ns())
-        stamps = Stamps(self._specs, self._tell_step)
+        stamps = Stamps(self._specs, self._report_step)
         reason, detail, kind = "eof", "", ""
         try:
             while self._session_open(session) and reason == "eof":
@@ -267,7 +267,7 @@ class Runner:
         self._publish(item, session)
         return True
 
-    def _tell_step(self, stream: str, step_ns: int, text: str) -> None:
+    def _report_step(self, stream: str, step_ns: int, text: str) -> None:
         """Report a step of the source's clock as an event of the session."""
         detail = f"{stream}: {text}"
         report("event", kind="time", stream=stream, cause="step", detail=detail, step_ns=step_ns)
@@ -292,7 +292,7 @@ class Runner:
 
     def _follow(self, device: Device) -> None:
         """Read a device, with or without a session, until the process ends."""
-        stamps = Stamps(self._specs, self._tell_step, self._clock.monotonic_ns)
+        stamps = Stamps(self._specs, self._report_step, self._clock.monotonic_ns)
         while not self._stop.is_set():
             try:
                 read = self._read()
@@ -342,12 +342,12 @@ class Runner:
         """Reopen a lost device; return False if the process is to end."""
         self._link.device_lost()  # before closing, which may take a second or two
         self._driver.close()
-        self._tell_all({"device": "lost", "reason": str(error)})
+        self._publish_device_state({"device": "lost", "reason": str(error)})
         declared = device.find(str(error))
         if declared is None:
             return False
         self._link.device_back()
-        self._tell_all({"device": "back"})
+        self._publish_device_state({"device": "back"})
         if {spec.name: spec.channels for spec in declared} != {
             name: spec.channels for name, spec in self._specs.items()
         }:
@@ -355,7 +355,7 @@ class Runner:
             return False
         return True
 
-    def _tell_all(self, values: dict[str, Any]) -> None:
+    def _publish_device_state(self, values: dict[str, Any]) -> None:
         session = self._link.wait_for_session(0)
         for stream in self._specs:
             self._publish(State(stream, self._clock.monotonic_ns(), dict(values)), session)

@@ -4,7 +4,7 @@ Samples that can be placed are kept: after a step of the clock, samples continue
 time base, and the step is reported.  A sample cannot be placed if its stamp fits neither the stamp
 before nor the stamp after; it is counted as lost, cause ``time``::
 
-    stamps = Stamps(specs, reported)             # of a played source; a device passes its clock
+    stamps = Stamps(specs, report_step)          # of a played source; a device passes its clock
     for item in stamps.take(driver.read()):      # none, one, or several that were held back
         ...
     for item in stamps.flush():                  # at the source's end
@@ -36,7 +36,7 @@ _AHEAD_NS = 1_000_000_000  # a device's stamp is never further in the future
 _BEHIND_NS = 60_000_000_000  # a device's first sample is never older
 _PERIODS = 10  # shorter jumps are usual
 
-Told = Callable[[str, int, str], None]
+ReportStep = Callable[[str, int, str], None]
 """Reports a step: the stream, the size of the step, and how it was handled."""
 
 
@@ -56,18 +56,18 @@ class Stamps:
 
     Args:
         specs: the source's streams by name.
-        reported: see `Told`.
+        report_step: see `ReportStep`.
         now_ns: CLOCK_MONOTONIC, for a device; None: the source is played.
     """
 
     def __init__(
         self,
         specs: Mapping[str, StreamSpec],
-        reported: Told,
+        report_step: ReportStep,
         now_ns: Callable[[], int] | None = None,
     ) -> None:
         self._specs = specs
-        self._reported = reported
+        self._report_step = report_step
         self._now_ns = now_ns
         self._tracks: dict[str, _Track] = {}
         self.reset()
@@ -164,7 +164,7 @@ class Stamps:
         """Shift the samples from a stamp of the source on, and report the step."""
         step_ns = raw_ns + track.shift_ns - at_ns
         track.shift_ns = at_ns - raw_ns
-        self._reported(
+        self._report_step(
             stream, step_ns, f"its stamps step by {step_ns / 1e9:+.3f} s; stored without the step"
         )
 

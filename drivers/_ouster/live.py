@@ -202,7 +202,7 @@ class LiveSource:
                 yield None
             if self._watch is not None:
                 for news in self._watch.news():
-                    yield from self._tell(news)
+                    yield from self._report(news)
 
     def _receive(self, wait_s: float) -> None:
         """Wait for packets and append them to the queue in the order of their arrival."""
@@ -295,7 +295,7 @@ class LiveSource:
         if self._watch is not None:
             self._watch.ask("metadata")
 
-    def _tell(self, news: News) -> Iterator[Item]:
+    def _report(self, news: News) -> Iterator[Item]:
         values: dict[str, Any] = {news.kind: news.value}
         if news.kind == "clock":
             values = {"time_sync": news.value}

@@ -1,14 +1,14 @@
-"""The client's side of an endless HTTP answer (RFC 9112), as far as cameras need it.
+"""Parses an endless HTTP answer (RFC 9112), as far as cameras need it.
 
-Neither h11 0.16 nor http.client serves here:
+h11 0.16 and http.client are not suitable:
 
 - Cameras send header lines that the RFC does not allow (``tests/protocols/test_http_stream.py`` has
-  two).  h11 refuses the whole answer; http.client drops that header and all behind it.
-- h11 waits without a limit for the head of what is no HTTP, and limits neither a chunk's size nor
-  the length of the line that holds the size.
-- http.client cannot read on after a timeout, and an endless stream is read in short turns.
-- In pieces of 1460 bytes h11 takes 0.3 GB/s of a plain body, which this parser does not copy, and
-  0.28 GB/s of chunks, where this parser takes 1.5 GB/s.
+  two).  h11 rejects the whole answer; http.client drops that header and all later headers.
+- h11 waits without a limit for the head of an answer that is not HTTP, and limits neither a chunk's
+  size nor the length of the line that holds the size.
+- http.client cannot continue after a timeout, but an endless stream is read in short turns.
+- In pieces of 1460 bytes, h11 parses 0.3 GB/s of a plain body, which this parser does not copy, and
+  0.28 GB/s of chunks; this parser parses 1.5 GB/s of chunks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Head:
 
     Attributes:
         status: such as 200.
-        reason: the text behind it.
+        reason: the text after the status.
         headers: by name in lower case.
         challenges: the values of all ``WWW-Authenticate`` headers.
     """
@@ -46,7 +46,7 @@ class Head:
 
 
 class ResponseParser:
-    """Takes an answer's head off and the chunks of its body apart, in pieces of any size.
+    """Parses an answer, in pieces of any size, into its head and the bytes of its body.
 
     >>> parser = ResponseParser()
     >>> parser.feed(b"HTTP/1.0 200 OK\\r\\nContent-Type: image/jpeg\\r\\n\\r\\nabc")
@@ -55,8 +55,8 @@ class ResponseParser:
     200
 
     Attributes:
-        head: None until it has come whole.
-        ended: the last chunk of a chunked body has come.
+        head: None until it is complete.
+        ended: the last chunk of a chunked body was parsed.
     """
 
     def __init__(self) -> None:
@@ -64,13 +64,13 @@ class ResponseParser:
         self.ended = False
         self._buffer = bytearray()
         self._chunked = False
-        self._left = 0  # bytes of the chunk that are to come
+        self._left = 0  # bytes of the chunk that are missing
 
     def feed(self, data: bytes) -> bytes:
-        """Bytes of the body that the next bytes hold.
+        """Return the bytes of the body in the next bytes of the stream.
 
         Raises:
-            ProtocolError: it is no HTTP answer, or its chunks are damaged.
+            ProtocolError: the stream is not an HTTP answer, or a chunk is damaged.
         """
         if self.head is not None and not self._chunked:
             return data
@@ -102,7 +102,7 @@ class ResponseParser:
                 del self._buffer[: len(taken)]
                 self._left -= len(taken)
                 continue
-            # The line end behind a chunk is taken for an empty line before the next one's size.
+            # The line end after a chunk is parsed as an empty line before the next chunk's size.
             end = self._buffer.find(b"\n")
             if end < 0:
                 if len(self._buffer) > 200:
@@ -120,10 +120,10 @@ class ResponseParser:
 
 
 def parse_head(block: bytes) -> Head:
-    """A head without the empty line at its end.
+    """Parse a head, without the empty line at its end.
 
     Raises:
-        ProtocolError: there is no status line.
+        ProtocolError: it has no status line.
     """
     match = _STATUS.match(block)
     if match is None:
@@ -140,16 +140,16 @@ def parse_head(block: bytes) -> Head:
 def authorization(
     challenges: tuple[str, ...], user: str, password: str, uri: str, nonce: str, method: str = "GET"
 ) -> str | None:
-    """The ``Authorization`` that answers a server's challenges; None where none is known.
+    """Return the ``Authorization`` for a server's challenges; None if no scheme is supported.
 
-    Digest (RFC 7616, with and without ``qop=auth``; MD5, SHA-256) goes before Basic (RFC 7617).
+    Digest (RFC 7616, with and without ``qop=auth``; MD5, SHA-256) is preferred to Basic (RFC 7617).
 
     Args:
         challenges: `Head.challenges`.
         user, password: as typed.
         uri: path and query of the request.
         nonce: the client's own, unique.
-        method: the request's.
+        method: of the request.
     """
     basic = False
     for challenge in challenges:
@@ -176,7 +176,7 @@ def _digest(
     if kind is None or "nonce" not in given or (offered and "auth" not in offered):
         return None
 
-    import hashlib  # late: it loads OpenSSL
+    import hashlib  # here, because it loads OpenSSL
 
     def digest(text: str) -> str:
         return hashlib.new(kind, text.encode(), usedforsecurity=False).hexdigest()

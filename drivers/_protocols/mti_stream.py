@@ -24,7 +24,7 @@ from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 _U32 = 1 << 32
-_SAID_NS: Final = 60_000_000_000
+_REPORT_NS: Final = 60_000_000_000
 _MOST_IDS: Final = 64  # limit of the stored rows of identifiers; broken rows must not use memory
 
 _ACC = ChannelSpec("acc", "raw", "f4", (3,), "acceleration, gravity included", "m/s^2")
@@ -271,7 +271,7 @@ class MtiAssembler:
         self._where = where
         self._host = host
         self._t_ns: int | None = None
-        self._said_ns: int | None = None
+        self._reported_ns: int | None = None
         self._repeated = 0
         self._known_ids: set[tuple[int, ...]] = set()
         self._rows: list[Row] = []
@@ -355,10 +355,12 @@ class MtiAssembler:
         if placed.clock_step_ns is not None:
             self._host.restart()
         t_ns = self._host.host_ns(placed.t_dev_ns, arrival_ns)
-        if self._said_ns is None:
-            self._said_ns = t_ns - _SAID_NS + 10_000_000_000  # first report after it has settled
-        elif t_ns - self._said_ns >= _SAID_NS:
-            self._said_ns = t_ns
+        if self._reported_ns is None:
+            self._reported_ns = (
+                t_ns - _REPORT_NS + 10_000_000_000
+            )  # first report after it has settled
+        elif t_ns - self._reported_ns >= _REPORT_NS:
+            self._reported_ns = t_ns
             reported = {
                 "drift_ppm": round(self._host.drift * 1e6, 2),
                 "mean_lateness_us": round(self._host.lateness_ns / 1e3),

@@ -76,8 +76,8 @@ class Sorter:
         zones = bool(info.format.zone_monitoring_enabled)
         self._zone_size = int(self.layout.zone_packet_size) if zones else -1
         self._serial = int(info.sn or 0)
-        self._lidar_tells = self.layout.udp_profile_lidar.name != "LEGACY"
-        self._imu_tells = info.format.udp_profile_imu.name != "LEGACY"
+        self._lidar_has_serial = self.layout.udp_profile_lidar.name != "LEGACY"
+        self._imu_has_serial = info.format.udp_profile_imu.name != "LEGACY"
 
     def packet(self, port: int, payload: npt.NDArray[np.uint8]) -> Any:
         """Return a packet of the sensor's formats, by size and port; None for other datagrams."""
@@ -96,8 +96,8 @@ class Sorter:
     def is_ours(self, packet: Any, source: bytes | None) -> bool:
         """Check the serial number, or the address (if given) for profiles without a serial."""
         lidar = isinstance(packet, self._core.LidarPacket)
-        tells = self._lidar_tells if lidar else self._imu_tells
-        if tells and self._serial and (serial := packet.prod_sn()):
+        has_serial = self._lidar_has_serial if lidar else self._imu_has_serial
+        if has_serial and self._serial and (serial := packet.prod_sn()):
             return bool(serial == self._serial)
         return source is None or source == self.address
 

@@ -30,7 +30,7 @@ class SerialPort:
         self.ends: tuple[int, int] | None = None
 
     def plug_in(self) -> Path:
-        """Open a pseudo-terminal; returns its link.  DeviceError where there is none."""
+        """Open a pseudo-terminal and return its link; DeviceError if none is available."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="emulated-"))
         try:
@@ -44,7 +44,7 @@ class SerialPort:
         return link
 
     def pull(self) -> None:
-        """Close it; may be called twice."""
+        """Close the pseudo-terminal; may be called twice."""
         if self._folder is not None:
             (self._folder / self._link).unlink(missing_ok=True)
         for end in self.ends or ():
@@ -52,19 +52,19 @@ class SerialPort:
         self.ends = None
 
     def read(self) -> bytes:
-        """What the host has written."""
+        """Return the bytes that the host has written."""
         with contextlib.suppress(BlockingIOError):
             return os.read(self.ends[0], 1 << 16) if self.ends is not None else b""
         return b""
 
     def write(self, data: bytes) -> None:
-        """Write to the host; what the host does not fetch is lost, as without flow control."""
+        """Write to the host; bytes that do not fit into its buffer are lost (no flow control)."""
         with contextlib.suppress(BlockingIOError):
             while data and self.ends is not None:
                 data = data[os.write(self.ends[0], data) :]
 
     def remove(self) -> None:
-        """Close it and remove its folder; may be called twice."""
+        """Close the pseudo-terminal and remove its folder; may be called twice."""
         self.pull()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -53,7 +53,7 @@ def decode_jpeg(data: bytes | bytearray | memoryview, out: npt.NDArray[Any], whe
 
 
 def jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """(height, width) from a JPEG's frame header (ITU T.81, B.2.2); None if there is none."""
+    """Return (height, width) from a JPEG's frame header (ITU T.81, B.2.2); None without one."""
     if data[:2] != b"\xff\xd8":
         return None
     at = 2
