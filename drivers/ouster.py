@@ -167,11 +167,8 @@ class OusterDriver(Driver):
         self._source: _Source | None = None
         self._items: Iterator[Item | None] = iter(())
         self._wanted = wanted_settings(sensor) if not self.played else Wanted({})
-
-    @property
-    def origin_ns(self) -> int | None:
-        """Start of the simulated world, which is not the end of a sweep; None for other sources."""
-        return START_NS if self.sensor.scheme == "sim" else None
+        # The simulated world's start is not the end of a sweep.
+        self._origin_ns = START_NS if sensor.scheme == "sim" else None
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source; a SourceError names the file and its fault."""

@@ -121,6 +121,17 @@ class SensorConfig:
             raise SourceError(f"{self.name}: {self.scheme}:{self.address}: no such file")
         return path
 
+    def path_and_part(self) -> tuple[Path, str | None]:
+        """Return the path and the text after its ``#``; a path that exists may contain a ``#``."""
+        path, mark, part = self.address.rpartition("#")
+        whole = Path(self.address)
+        return (Path(path), part) if mark and not whole.exists() else (whole, None)
+
+    def fault(self, text: str) -> SourceError:
+        """Return an error of a file-like source; a path at the beginning of `text` is removed."""
+        text = text.removeprefix(f"{self.address.partition('#')[0]}: ")  # the address names it
+        return SourceError(f"{self.name}: {self.scheme}:{self.address}: {text}")
+
 
 class Driver(ABC):
     """Base of all drivers.
@@ -157,6 +168,7 @@ class Driver(ABC):
 
     def __init__(self, sensor: SensorConfig) -> None:
         self.sensor = sensor
+        self._origin_ns: int | None = None
 
     @property
     def played(self) -> bool:
@@ -166,7 +178,7 @@ class Driver(ABC):
     @property
     def origin_ns(self) -> int | None:
         """Source stamp that is played at the session's start; None: the first item's stamp."""
-        return None
+        return self._origin_ns
 
     @abstractmethod
     def open(self) -> Sequence[StreamSpec]:

@@ -109,8 +109,7 @@ class Link:
     def is_open(self, session: Session) -> bool:
         """Whether the session, or its continuation, still accepts this driver's samples."""
         self._raise_failure()
-        current = self._session
-        return current is not None and self._is_current(session) and self._open()
+        return self._is_current(session) and self._open()
 
     def _is_current(self, session: Session) -> bool:
         current = self._session
@@ -157,9 +156,9 @@ class Link:
         """Wait until the ring has room for that many bytes of a stream; False: not yet."""
         with self._changed:
             outbox = self._outbox
-            if outbox is None or outbox.room_for(stream, size) or self._finishing:
+            if outbox is None or not outbox.fits(size):  # the ring refuses it in any case
                 return True
-            if not outbox.fits(size):  # the ring refuses it in any case
+            if outbox.room_for(stream, size) or self._finishing:
                 return True
             self._send_gathered()  # these messages use room, too
             return self._changed.wait_for(
@@ -363,10 +362,6 @@ class Link:
                 stats_ns = now_ns
                 self._report_stats()
 
-    def _join(self) -> bool:
-        streams = [s.to_wire() for s in self._specs]
-        return self._socket.send(Join(self._sensor, streams, self._since_ns).message())
-
     def _handle(self, message: Message) -> None:
         match message.kind:
             case Kind.WHO:
@@ -401,11 +396,9 @@ class Link:
             self._follow(hello)
             self._share_ring()
             self._report_ended()
+            armed, self._armed = self._armed, True
             self._changed.notify_all()
-        if not self._armed:
-            with self._changed:
-                self._armed = True
-                self._changed.notify_all()
+        if not armed:
             self._report("armed", streams=[s.to_wire() for s in self._specs])
 
     def _follow(self, hello: Hello) -> None:
@@ -453,9 +446,11 @@ class Link:
 
     def _send_all(self) -> bool:
         """Send the messages within the credit; return True if the socket is blocked."""
-        if self._owes_join and not self._join():
-            return True
-        self._owes_join = False
+        if self._owes_join:
+            streams = [s.to_wire() for s in self._specs]
+            if not self._socket.send(Join(self._sensor, streams, self._since_ns).message()):
+                return True
+            self._owes_join = False
         while True:
             with self._changed:
                 outbox = None if self._leaving is None else self._leaving[1]

@@ -41,6 +41,7 @@ class ReadWatchdog:
 
     Attributes:
         stalled: the driver has given no item for `STALLED_NS`, although `read` was called.
+        stalled_ns: how long the driver has given no item.
         hung_in: the call that has not returned for `HUNG_NS`; empty if no call hangs.
     """
 
@@ -54,7 +55,7 @@ class ReadWatchdog:
         self._items = 0
         self._seen = (0, 0)
         self._looked_ns: int | None = None
-        self._stalled_ns = 0
+        self.stalled_ns = 0
         self._hung_ns = 0
 
     def enter(self, call: str) -> None:
@@ -78,11 +79,6 @@ class ReadWatchdog:
             return HUNG if self._hung_ns >= STALLED_NS else SILENT
         return LATE if late else None
 
-    @property
-    def stalled_ns(self) -> int:
-        """How long the driver has given no item."""
-        return self._stalled_ns
-
     def look(self, now_ns: int) -> dict[str, bool | str]:
         """Check the main thread's calls; return the changes since the last check, for a report.
 
@@ -100,10 +96,10 @@ class ReadWatchdog:
         call, seen = self._call, (self._calls, self._items)
         same_call, same_item = (a == b for a, b in zip(seen, self._seen, strict=True))
         self._seen = seen
-        self._stalled_ns = self._stalled_ns + passed_ns if call and same_item else 0
+        self.stalled_ns = self.stalled_ns + passed_ns if call and same_item else 0
         in_call = call not in ("", _WAITING)
         self._hung_ns = self._hung_ns + passed_ns if in_call and same_call else 0
-        self.stalled = self._stalled_ns >= STALLED_NS
+        self.stalled = self.stalled_ns >= STALLED_NS
         self.hung_in = call if self._hung_ns >= HUNG_NS else ""
         if (self.stalled, self.hung_in) == before:
             return {}

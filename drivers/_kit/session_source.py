@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Driver, Encoded, EndOfSource, Item, Lost, Sample
-from recorder.contract.errors import FormatError, ProtocolError, SessionError, SourceError
+from recorder.contract.errors import FormatError, ProtocolError, SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.session.playback import Chunk, Hole, origin_ns, play, recorded_spec
 from recorder.session.reader import Session
@@ -36,11 +35,6 @@ class SessionSource(Driver):
     _items: Iterator[Chunk | Hole] = iter(())
     _names: Mapping[str, str] = {}
     _decoded: Mapping[str, Sequence[str]] = {}
-    _origin_ns: int | None = None
-
-    @property
-    def origin_ns(self) -> int | None:
-        return self._origin_ns
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the session and declare the recorded streams under their new names.
@@ -52,10 +46,11 @@ class SessionSource(Driver):
             return self._open()
         except (SessionError, FormatError) as error:
             self.close()
-            raise self._fault(error) from None
+            raise self.sensor.fault(str(error)) from None
 
     def _open(self) -> Sequence[StreamSpec]:
-        folder, recorded = self._address()
+        folder, named = self.sensor.path_and_part()
+        recorded = self.sensor.name if named is None else named
         session = self._session = Session(folder)
         sensors = session.sensors()
         if recorded not in sensors:
@@ -80,14 +75,6 @@ class SessionSource(Driver):
         self._items = play(session, streams)
         return specs
 
-    def _address(self) -> tuple[Path, str]:
-        """Return the session's folder and the recorded sensor's name."""
-        whole = Path(self.sensor.address)
-        if whole.is_dir():  # a folder may have a # in its name
-            return whole, self.sensor.name
-        folder, mark, sensor = self.sensor.address.rpartition("#")
-        return (Path(folder), sensor) if mark else (whole, self.sensor.name)
-
     def _renamed(self, stream: str, recorded: str) -> str:
         own = self.sensor.name
         if stream == recorded:
@@ -109,7 +96,7 @@ class SessionSource(Driver):
             if isinstance(item, Chunk):
                 return self._sample(item)
         except (SessionError, FormatError) as error:
-            raise self._fault(error) from None
+            raise self.sensor.fault(str(error)) from None
         detail = {} if item.cause is None else {"recorded_cause": item.cause}
         return Lost(
             stream=self._names[item.stream],
@@ -119,11 +106,6 @@ class SessionSource(Driver):
             estimate=item.estimate,
             detail=detail,
         )
-
-    def _fault(self, error: Exception) -> SourceError:
-        folder = self.sensor.address.partition("#")[0]
-        text = str(error).removeprefix(f"{folder}: ")  # the address names the folder
-        return SourceError(f"{self.sensor.name}: session:{self.sensor.address}: {text}")
 
     def _sample(self, chunk: Chunk) -> Sample:
         data: dict[str, npt.NDArray[Any] | Encoded] = dict(chunk.data)

@@ -8,7 +8,6 @@ found by the usual names in data layouts, including Project Aria's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,6 @@ class VrsSource(Driver):
     _vrs: VrsReader | None = None
     _records: Iterator[VrsRecord] = iter(())
     _held: VrsRecord | None = None
-    _origin_ns: int | None = None
 
     def __init__(self, sensor: SensorConfig, kind: str) -> None:
         """Make a source for a driver of this kind, `CAMERA` or `IMU`."""
@@ -80,10 +78,6 @@ class VrsSource(Driver):
         self._channels: tuple[ChannelSpec, ...] = ()
         self._device_time = ""
         self._clock_offset_ns: int | None = None
-
-    @property
-    def origin_ns(self) -> int | None:
-        return self._origin_ns
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the file, choose the stream, and declare it from its first record.
@@ -95,17 +89,14 @@ class VrsSource(Driver):
         self.close()
         try:
             return [self._open()]
-        except OSError as error:
+        except (OSError, FormatError) as error:
             self.close()
-            raise self._fault(error.strerror or str(error)) from None
-        except FormatError as error:
-            self.close()
-            raise self._fault(str(error)) from None
+            raise self.sensor.fault(getattr(error, "strerror", None) or str(error)) from None
 
     def _open(self) -> StreamSpec:
-        path, wanted = self._address()
+        path, wanted = self.sensor.path_and_part()
         vrs = self._vrs = VrsReader(path)
-        stream, first = self._choose(vrs, wanted)
+        stream, first = self._choose(vrs, wanted or "")
         blocks = first.blocks()
         layout = _layout(blocks)
         labels = set(layout.as_dict()) if layout is not None else set()
@@ -136,14 +127,6 @@ class VrsSource(Driver):
             settings=settings,
             bytes_per_sample=first.size if self._kind == CAMERA else 0,
         )
-
-    def _address(self) -> tuple[Path, str]:
-        """Return the file and the text after the ``#``."""
-        whole = Path(self.sensor.address)
-        if whole.is_file():  # a file may have a # in its name
-            return whole, ""
-        path, mark, stream = self.sensor.address.rpartition("#")
-        return (Path(path), stream) if mark else (whole, "")
 
     def _choose(self, vrs: VrsReader, wanted: str) -> tuple[VrsStream, VrsRecord]:
         fitting: dict[StreamId, VrsRecord] = {}
@@ -260,11 +243,6 @@ class VrsSource(Driver):
         detail, vrs.tail = {"reason": vrs.tail}, None
         last_s = float(vrs.timestamps_s(types=RecordType.DATA)[-1])
         return Lost(self.sensor.name, round(last_s * 1e9), "truncated", None, detail=detail)
-
-    def _fault(self, text: str) -> SourceError:
-        file = self.sensor.address.partition("#")[0]
-        text = text.removeprefix(f"{file}: ")  # the address names the file
-        return SourceError(f"{self.sensor.name}: vrs:{self.sensor.address}: {text}")
 
     def close(self) -> None:
         """Close the file."""

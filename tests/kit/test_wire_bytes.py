@@ -130,7 +130,7 @@ def link_messages(monkeypatch: pytest.MonkeyPatch) -> Sent:
         patch.setattr(link_module, "DriverSocket", lambda *_: socket)
         patch.setattr(link_module, "TapPublisher", lambda *_: tap)
         link = Link("imu", (SPEC,), Path("run"), clock, lambda *_, **__: None)
-        link._join()
+        link._send_all()
         socket.send(Message(Kind.PING))
         session = Session("key", 900 * S, 1200 * S, None, 950 * S)
         outbox = Outbox((SPEC,), epoch=7, merge_bytes=0, session="key")
