@@ -25,9 +25,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from drivers._devices.ouster_sdk import load_sdk
 from drivers._kit.driver import Lost, Sample, SensorConfig, State
 from drivers._kit.encode import Encoder
-from drivers._ouster.sensor import load_sdk
 from drivers.ouster import OusterDriver
 from drivers.sim.lidar import LidarScene, default_info
 from drivers.sim.ouster_packets import LidarPackets

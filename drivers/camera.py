@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from drivers._devices.http_camera import HttpCamera
 from drivers._devices.pictures import (
-    Image,
     LiveCamera,
     Missing,
     Note,
@@ -32,10 +32,11 @@ from drivers._devices.video_file import VideoFile
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import main
 from drivers.sim.camera import SimulatedCamera
-from drivers.sim.camera_parts import SimulatedPicture
+from drivers.sim.camera_parts import simulated_pictures
+from drivers.sim.deferred_data import DeferredData
 from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
 from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import RecorderError, SourceError
+from recorder.contract.errors import SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 CHANNEL: Final = "video.avi"
@@ -149,24 +150,17 @@ class CameraDriver(Driver):
     def _open_file(self) -> StreamSpec:
         options = self.sensor.options
         where = f"{self.sensor.name}: file:{self.sensor.address}"
-        self._video = video = VideoFile(where, self.sensor.address, options["fps"])
-        try:
-            video.open()
-            self._size = wanted_size(options, video.size)
-        except SourceError:
-            self.close()
-            raise
+        video = VideoFile(where, self.sensor.address, options["fps"])
+        video.open()
+        self._video, self._size = video, wanted_size(options, video.size)
         passed_through = video.jpegs and self._size is None
         settings = {"codec": video.codec, "passed_through": passed_through}
         return self._spec(self._size or video.size, video.fps, finite=True, settings=settings)
 
     def _open_live(self) -> StreamSpec:
-        self._live = live = self._make_live()
-        try:
-            live.open()
-        except RecorderError:
-            self.close()
-            raise
+        live = self._make_live()
+        live.open()
+        self._live = live
         self._size = wanted_size(self.sensor.options, live.size)
         if self._device_clock is None:
             self._device_clock = live.device_clock
@@ -241,10 +235,9 @@ class CameraDriver(Driver):
     def _draw(self, camera: SimulatedCamera) -> Sample:
         index = self._index
         self._index += 1
-        picture = SimulatedPicture(camera, index, self.sensor.options["quality"], CHANNEL)
-        return Sample(
-            self.sensor.name, np.array([round(index * 1e9 / self._fps)], np.int64), picture
-        )
+        t_ns = np.array([round(index * 1e9 / self._fps)], np.int64)
+        make = partial(simulated_pictures, camera, index, self.sensor.options["quality"], CHANNEL)
+        return Sample(self.sensor.name, t_ns, DeferredData(make))
 
     def _next_event(self, live: LiveCamera) -> Item | None:
         if not self._came:
@@ -264,9 +257,6 @@ class CameraDriver(Driver):
             detail = {"reason": picture.reason}
             return Lost(self.sensor.name, t_ns, picture.cause, picture.count, detail=detail)
         frames = [picture] if isinstance(picture, bytes) else picture[None]
-        return self._sample(t_ns, frames, t_device_ns)
-
-    def _sample(self, t_ns: int, frames: Image | list[bytes], t_device_ns: int | None) -> Sample:
         device = None if t_device_ns is None else np.array([t_device_ns], np.int64)
         return Sample(self.sensor.name, np.array([t_ns], np.int64), {CHANNEL: frames}, device)
 

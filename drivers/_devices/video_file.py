@@ -81,6 +81,7 @@ class VideoFile:
             self.close()
             first = self._start(raw=False)
             if first is None:
+                self.close()
                 raise SourceError(f"{self.where}: not a video with a frame that OpenCV can decode")
             self.size = first.shape[1], first.shape[0]
         file_fps = self._capture.get(cv2.CAP_PROP_FPS)

@@ -7,6 +7,7 @@ import select
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,9 +20,10 @@ from drivers._devices.ouster import (
     bring_up,
     is_multicast,
 )
+from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
 from drivers._devices.udp import UdpReceiver, cap_warning
 from drivers._kit.driver import Item, Lost, SensorConfig, State
-from drivers._ouster.sensor import SDK_ERRORS, Sensor, last_ns, load_info, load_sdk, one_line
+from drivers._ouster.sensor import Sensor, last_ns
 from drivers._protocols.ouster_accounts import Repeats
 from drivers._protocols.ouster_frames import SILENCE_NS, Assembly, imu_rate_hz, packet_fields
 from drivers._protocols.ouster_packets import Checksums, Sorter
@@ -230,7 +232,7 @@ class LiveSource:
             if batch.more:
                 last = int(batch.t_ns[-1])
                 horizon = last if horizon is None else min(last, horizon)
-        found.sort(key=_stamp)
+        found.sort(key=itemgetter(0))
         if horizon is not None:  # a socket may hold packets older than other sockets' latest ones
             self._held = [one for one in found if one[0] > horizon]
             found = [one for one in found if one[0] <= horizon]
@@ -329,10 +331,6 @@ class LiveSource:
         for receiver in self._receivers:
             receiver.close()
         self._receivers.clear()
-
-
-def _stamp(one: tuple[int, Any]) -> int:
-    return one[0]
 
 
 def _digest(text: str) -> str:

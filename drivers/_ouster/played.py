@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line, open_capture
 from drivers._kit.driver import Item, Lost, SensorConfig, State
-from drivers._ouster.sensor import SDK_ERRORS, Sensor, last_ns, load_info, load_sdk, one_line
+from drivers._ouster.sensor import Sensor, last_ns
 from drivers._protocols.ouster_frames import Assembly, frame_fields, imu_rate_hz, packet_fields
-from drivers._protocols.ouster_packets import ClockStep, Misfit, SensorPackets
+from drivers._protocols.ouster_packets import ClockStep, Misfit
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import StreamSpec
 
@@ -41,22 +42,8 @@ class PcapSource:
             )
         except SDK_ERRORS as error:
             raise SourceError(f"{metadata}: unusable metadata: {one_line(error)}") from None
-        config = self._info.config
-        self._packets = SensorPackets(
-            core,
-            self._info,
-            options["lidar_port"] or config.udp_port_lidar or 7502,
-            options["imu_port"] or config.udp_port_imu or 7503,
-        )
         specs = self._sensor.specs(text, imu_rate_hz(self._info) is not None, finite=True)
-        try:
-            self._file = path.open("rb", buffering=1 << 18)
-            self._packets.find(self._file)
-            self._file.seek(0)
-        except OSError as error:
-            raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
-        except FormatError as error:
-            raise SourceError(f"{path}: {error}") from None
+        self._file, self._packets = open_capture(core, self._info, options, path)
         return specs
 
     def items(self) -> Iterator[Item]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from drivers._devices.headless import provide_library
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.ouster_accounts import ImuGaps
 from drivers._protocols.ouster_frames import (
@@ -22,9 +20,6 @@ from drivers._protocols.ouster_frames import (
 from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
 
-SDK_ERRORS = (RuntimeError, ValueError, IndexError, TypeError)
-"""Exceptions that ouster-sdk raises for invalid data."""
-
 CLOCK_STEP_NS: Final = 200_000_000
 """Longer than any delay of a sweep: a larger step means that the device's clock was set."""
 
@@ -34,37 +29,6 @@ _NEVER_NS: Final = np.uint64(1 << 62)
 
 _PACKET_NS: Final = 10_000_000_000
 """The measurements of one packet never take longer."""
-
-
-def load_sdk() -> Any:
-    """Load ouster-sdk's core without its console messages, which would mix with other output."""
-    provide_library("libGL.so.1")  # needed by the SDK's viewer; missing without a desktop
-    from ouster.sdk import core
-
-    core.init_logger("off")
-    return core
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's text, shortened to one line."""
-    return " ".join(str(error).split())[:200]
-
-
-def load_info(core: Any, path: Path) -> tuple[Any, str]:
-    """Return the SensorInfo and the text of a metadata file.
-
-    Raises:
-        SourceError: the file cannot be read, or is not metadata.
-    """
-    try:
-        text = path.read_text("utf-8")
-        return core.SensorInfo(text), text
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path}: is not Ouster sensor metadata: {one_line(error)}") from None
-    except OSError as error:
-        raise SourceError(f"{path}: cannot read the sensor's metadata: {error.strerror}") from None
-    except SDK_ERRORS as error:
-        raise SourceError(f"{path}: is not Ouster sensor metadata: {one_line(error)}") from None
 
 
 def last_ns(item: Item) -> int:

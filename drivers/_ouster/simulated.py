@@ -11,19 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
 from drivers._kit.driver import Item, Sample, SensorConfig
-from drivers._ouster.sensor import SDK_ERRORS, Sensor, load_info, load_sdk, one_line
+from drivers._ouster.sensor import Sensor
 from drivers._protocols.ouster_frames import Assembly, Fields, packet_fields
-from drivers.sim.deferred_data import DeferredData
-from drivers.sim.lidar import LidarScene, default_info
+from drivers.sim.deferred_data import DeferredData, part_of
+from drivers.sim.lidar import DEFAULT_MODE, default_info, simulated_lidar
 from drivers.sim.ouster_packets import LidarPackets, SentPacket, imu_values, sdk_packets
-from drivers.sim.seeds import noise_seed
-from drivers.sim.world import World
-from drivers.sim.world.mounts import LIDAR, mount_of
 from recorder.contract.errors import SourceError
 from recorder.contract.streams import StreamSpec
-
-DEFAULT_MODE = "1024x10"
 
 
 class SimSource:
@@ -42,11 +38,8 @@ class SimSource:
         info, text = default_info(core, options["mode"] or DEFAULT_MODE, options["beams"]), ""
         if options["metadata"]:
             info, text = load_info(core, Path(options["metadata"]))
-        mount = mount_of(self._config.name, options["mount"], LIDAR)
-        world = World(options["scene"], options["seed"])
         try:
-            seed = noise_seed(options["seed"], self._config.name, "lidar")
-            self._scene = LidarScene(core, info, world, mount, seed, options["noise"])
+            self._scene = simulated_lidar(core, info, self._config.name, options)
             self._packets = LidarPackets(core, info, self._scene)
             fields: Fields = {name: (dtype, ()) for name, dtype in self._scene.fields.items()}
             self._sensor = Sensor(core, self._config, info, fields)
@@ -85,9 +78,8 @@ class SimSource:
         batch = DeferredData(partial(self._imu_data, index))
         for begin in range(0, count, size):
             part = slice(begin, begin + size)
-            data = batch.row(begin) if size == 1 else _rows(batch, part)
             stamps = times[part].copy()
-            yield Sample(self._config.name + "_imu", stamps, data, stamps.copy())
+            yield Sample(self._config.name + "_imu", stamps, part_of(batch, part), stamps.copy())
 
     def _imu_data(self, index: int) -> Mapping[str, npt.NDArray[Any]]:
         sent = self._packets.imu(index)
@@ -111,7 +103,3 @@ class SimSource:
 
     def close(self) -> None:
         """Do nothing: the source holds no resources."""
-
-
-def _rows(batch: DeferredData, part: slice) -> DeferredData:
-    return DeferredData(lambda: {n: np.ascontiguousarray(batch[n][part]) for n in batch})

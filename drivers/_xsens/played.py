@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy.typing as npt
 
 from drivers._kit.driver import EndOfSource, Item, Sample, SensorConfig
-from drivers._protocols.mtdata2 import MtData2, decode_mtdata2
+from drivers._protocols.mtdata2 import decode_mtdata2
 from drivers._protocols.mti_clock import SampleClock
 from drivers._protocols.mti_stream import Facts, MtiAssembler, inertial, what_there_is
 from drivers._protocols.xbus import MID_MTDATA2, XbusMessage, XbusParser
 from drivers._xsens.common import batch_size, facts_of, item_of, wanted_of
-from drivers.sim.deferred_data import DeferredData
+from drivers.sim.deferred_data import DeferredData, part_of
 from drivers.sim.mti_packets import ImuPackets
 from drivers.sim.rig import simulated_imu
 from recorder.contract.errors import RecorderError, SourceError
@@ -40,19 +41,18 @@ class SimSource:
         self._next = 0
         self._first = 0
         self._stamps = imu.stamps(0, 0)
-        self._data = DeferredData(dict)
+        self._data = DeferredData[npt.NDArray[Any]](dict)
 
     def read(self) -> Item:
         if self._next == self._first + len(self._stamps[0]):
             first, count = self._next, self._batch * _SIM_BATCHES
             self._first, self._stamps = first, self._packets.imu.stamps(first, count)
             self._data = DeferredData(lambda: self._parsed(first, count))
-        data, start = self._data, self._next - self._first
+        start = self._next - self._first
         part = slice(start, start + self._batch)
         self._next += self._batch
         t_ns, t_dev_ns = self._stamps
-        cut = DeferredData(lambda: {name: values[part] for name, values in data.items()})
-        return Sample(self.spec.name, t_ns[part], cut, t_dev_ns[part])
+        return Sample(self.spec.name, t_ns[part], part_of(self._data, part), t_dev_ns[part])
 
     def _parsed(self, first: int, count: int) -> dict[str, npt.NDArray[Any]]:
         """Generate the bytes of a port and parse them with the parser of all other sources."""
@@ -129,12 +129,9 @@ def _scan(path: Path, where: str) -> Facts:
         SourceError: the log has no such message; the error names its content.
         OSError: the file cannot be read.
     """
-    found: list[MtData2] = []
-    for message in _log_messages(path):
-        if message.mid == MID_MTDATA2 and inertial(values := decode_mtdata2(message.data)):
-            found.append(values)
-            if len(found) == _SCANNED:
-                break
+    messages = (message for message in _log_messages(path) if message.mid == MID_MTDATA2)
+    decoded = (decode_mtdata2(message.data) for message in messages)
+    found = list(islice(filter(inertial, decoded), _SCANNED))
     if not found:
         raise SourceError(f"{where}: {what_there_is(_log_messages(path))}")
     return Facts.of_messages(found)

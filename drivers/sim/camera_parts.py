@@ -6,7 +6,6 @@ the same parser.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Final
 
 from drivers._protocols.multipart import MultipartParser, Part
@@ -40,36 +39,13 @@ def encoded(image: Image, quality: int) -> bytes:
     return bytes(jpeg)
 
 
-class SimulatedPicture(Mapping[str, list[bytes]]):
-    """Data of one sample: the picture is drawn, encoded and parsed on access.
-
-    A driver that restarts during a session skips the samples up to the present time; an endless
-    simulated source may have many hours of them.
-
-    >>> data = SimulatedPicture(camera, 17, quality=90, channel="video.avi")
-    >>> (jpeg,) = data["video.avi"]
-    """
-
-    def __init__(self, camera: SimulatedCamera, index: int, quality: int, channel: str) -> None:
-        self._camera = camera
-        self._index = index
-        self._quality = quality
-        self._channel = channel
-        self._made: list[bytes] | None = None
-
-    def __getitem__(self, name: str) -> list[bytes]:
-        if name != self._channel:
-            raise KeyError(name)
-        if self._made is None:
-            jpeg = simulated_jpeg(self._camera, self._index, self._quality)
-            t_ns = round(self._index * 1e9 / self._camera.fps)
-            (parsed,) = MultipartParser(BOUNDARY).feed(part(jpeg, self._index, t_ns))
-            assert isinstance(parsed, Part)
-            self._made = [parsed.body]
-        return self._made
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((self._channel,))
-
-    def __len__(self) -> int:
-        return 1
+def simulated_pictures(
+    camera: SimulatedCamera, index: int, quality: int, channel: str
+) -> dict[str, list[bytes]]:
+    """Draw, encode and parse picture `index`; return the data of its sample."""
+    t_ns = round(index * 1e9 / camera.fps)
+    (parsed,) = MultipartParser(BOUNDARY).feed(
+        part(simulated_jpeg(camera, index, quality), index, t_ns)
+    )
+    assert isinstance(parsed, Part)
+    return {channel: [parsed.body]}

@@ -19,11 +19,15 @@ import numpy.typing as npt
 
 from drivers.sim.beams import Beams
 from drivers.sim.lidar_view import HORIZON_M, Seen, View
+from drivers.sim.seeds import noise_seed
 from drivers.sim.world import GRAVITY_M_S2, World, portable
-from drivers.sim.world.mounts import LIDAR, Mount
+from drivers.sim.world.mounts import LIDAR, Mount, mount_of
 
 START_NS: Final = 1_000_000_000
 """The device's clock at world time 0."""
+
+DEFAULT_MODE: Final = "1024x10"
+"""Columns x Hz of a sensor without metadata."""
 
 _NOISE_MM: Final = 8.0
 _NOISE_UNIT: Final = 16  # parts of a millimetre
@@ -62,6 +66,24 @@ def default_info(core: Any, mode: str, beams: int) -> Any:
     config.udp_profile_lidar = core.UDPProfileLidar.RNG15_RFL8_NIR8
     info.config = config
     return info
+
+
+def simulated_lidar(core: Any, info: Any, name: str, options: Mapping[str, Any]) -> LidarScene:
+    """Make the scene that a sensor's checked options describe.
+
+    Args:
+        core: the module ouster.sdk.core.
+        info: the sensor's SensorInfo.
+        name: the sensor's name, for messages and its noise.
+        options: ``scene``, ``seed``, ``noise`` and ``mount``.
+
+    Raises:
+        SourceError: an invalid mount; the message names sensor and option.
+    """
+    mount = mount_of(name, options["mount"], LIDAR)
+    world = World(options["scene"], options["seed"])
+    seed = noise_seed(options["seed"], name, "lidar")
+    return LidarScene(core, info, world, mount, seed, options["noise"])
 
 
 class LidarScene:

@@ -291,13 +291,11 @@ class CameraEmulator(Emulator):
             status = "400 Bad Request"
         elif match[2].partition(b"?")[0] not in (PATH.encode(), b"/"):
             status = "404 Not Found"
-        elif match[1] == b"GET":
-            client.streaming = self._watched = True
-            client.waiting += _HEAD.encode()
-            return
         else:
             client.waiting += _HEAD.encode()
-            client.closing = True
+            client.streaming = match[1] == b"GET"
+            client.closing = not client.streaming
+            self._watched |= client.streaming
             return
         client.closing = True
         client.waiting += (
@@ -389,11 +387,7 @@ class _Recorded:
 
     def _opened(self) -> VideoFile:
         video = VideoFile(self._where, self._address, None)
-        try:
-            video.open()
-        except SourceError:
-            video.close()
-            raise
+        video.open()
         return video
 
     def jpeg(self, _: int) -> bytes | None:

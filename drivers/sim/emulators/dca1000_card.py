@@ -34,6 +34,7 @@ class CaptureCard:
     Attributes:
         config_port: of the card and, on the host's address, of the host's commands.
         data_port: of the host; destination of the packets.
+        recording: a capture was started and not yet ended.
     """
 
     def __init__(self, name: str) -> None:
@@ -46,7 +47,7 @@ class CaptureCard:
         self.power_off()
 
     def power_off(self) -> None:
-        self._recording = self._configured = False
+        self.recording = self._configured = False
         self._delay_ns = 0
         self._deaf_until_ns = 0
         self._last_ns = 0
@@ -124,22 +125,17 @@ class CaptureCard:
             case dca1000.CONFIG_RECORD if len(command.data) == 6:
                 self._delay_ns = int.from_bytes(command.data[2:4], "little") * 8
                 return 0
-            case dca1000.START_RECORD if self._configured and not self._recording:
-                self._recording = True
+            case dca1000.START_RECORD if self._configured and not self.recording:
+                self.recording = True
                 self._buffer = CardBuffer()
                 self._waiting.clear()
                 return 0
             case dca1000.STOP_RECORD:
-                self._recording = False
+                self.recording = False
                 self._waiting.clear()
                 return 0
             case _:
                 return 1
-
-    @property
-    def recording(self) -> bool:
-        """Whether a capture was started and not yet ended."""
-        return self._recording
 
     @property
     def busy(self) -> bool:
@@ -148,7 +144,7 @@ class CaptureCard:
 
     def push(self, frame: Frame, begin_ns: int, time_ns: int) -> None:
         """Add a frame that is measured from `begin_ns` for `time_ns`."""
-        if not self._recording:
+        if not self.recording:
             return
         before = self._buffer.waiting
         packets = self._buffer.push(frame)

@@ -280,7 +280,7 @@ class _Recording:
     """The frames of raw captures, in order; zeros after the last.
 
     Attributes:
-        count: number of complete frames so far.
+        ended: a frame after the end was requested.
     """
 
     def __init__(self, sensor: SensorEntry, chirp: ChirpConfig) -> None:
@@ -289,24 +289,17 @@ class _Recording:
             raise SourceError(f"{where}: no such file")
         self._capture = CaptureFiles(Path(sensor.address), chirp, where)
         self._zeros = np.zeros(chirp.shape, "<i2")
-        self.count = 0
-        self._ended = False
+        self.ended = False
 
     def frame(self, _: int) -> Frame:
         """Return the next frame, whatever its number."""
-        while not self._ended:
+        while not self.ended:
             frame = self._capture.read()
             if frame is None:
-                self._ended = True
+                self.ended = True
             elif not isinstance(frame, Truncated):
-                self.count += 1
                 return frame
         return self._zeros
-
-    @property
-    def ended(self) -> bool:
-        """Whether a frame after the end was requested."""
-        return self._ended
 
     def close(self) -> None:
         self._capture.close()

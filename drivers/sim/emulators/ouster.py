@@ -13,16 +13,12 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from drivers._devices.headless import provide_library
-from drivers._protocols.ouster_packets import SensorPackets
+from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, open_capture
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
 from drivers.sim.emulators.ouster_http import OusterApi
-from drivers.sim.lidar import START_NS, LidarScene, default_info
+from drivers.sim.lidar import DEFAULT_MODE, START_NS, default_info, simulated_lidar
 from drivers.sim.ouster_packets import LidarPackets, SentPacket
-from drivers.sim.seeds import noise_seed
-from drivers.sim.world import World
-from drivers.sim.world.mounts import LIDAR, mount_of
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import ConfigError, FormatError, SourceError
 
@@ -37,8 +33,6 @@ _FIXED: Final = (
     "columns_per_packet",
     "azimuth_window",
 )
-_SDK_ERRORS: Final = (RuntimeError, ValueError, IndexError, TypeError)
-_DEFAULT_MODE: Final = "1024x10"
 _KEPT_OPTIONS: Final = ("compression", "packing", "imu", "extra")
 
 
@@ -98,12 +92,9 @@ class OusterEmulator(Emulator):
 
     def start(self) -> EmulatedSource:
         try:
-            provide_library("libGL.so.1")  # needed by the SDK's viewer; missing without a desktop
-            from ouster.sdk import core
+            self._core = core = load_sdk()
         except ImportError as error:  # the SDK's viewer requires libGL.so.1
             raise SourceError(f"ouster-sdk cannot be loaded: {error}") from None
-        core.init_logger("off")
-        self._core = core
         self._feed = feed = self._make_feed(None)
         ports = _free_ports(2)
         profiles = feed.info.format
@@ -284,7 +275,7 @@ class OusterEmulator(Emulator):
         if free:
             try:
                 self._core.LidarMode(settings["lidar_mode"])
-            except _SDK_ERRORS:
+            except SDK_ERRORS:
                 return "lidar_mode is none"
             profile = self._core.UDPProfileLidar.from_string(str(settings["udp_profile_lidar"]))
             if profile in (self._core.UDPProfileLidar.UNKNOWN, self._core.UDPProfileLidar.OFF):
@@ -306,9 +297,9 @@ class OusterEmulator(Emulator):
         if self.sensor.scheme == "pcap":
             return _CaptureFeed(self._core, self.sensor)
         if options["metadata"]:
-            info = _load(self._core, Path(options["metadata"]))
+            info, _ = load_info(self._core, Path(options["metadata"]))
         else:
-            mode = str(settings["lidar_mode"]) if settings else options["mode"] or _DEFAULT_MODE
+            mode = str(settings["lidar_mode"]) if settings else options["mode"] or DEFAULT_MODE
             info = default_info(self._core, mode, options["beams"])
             if settings:
                 name = str(settings["udp_profile_lidar"])
@@ -316,13 +307,10 @@ class OusterEmulator(Emulator):
                 layout.udp_profile_lidar = self._core.UDPProfileLidar.from_string(name)
                 config.udp_profile_lidar = layout.udp_profile_lidar
                 info.format, info.config = layout, config
-        seed = noise_seed(options["seed"], self.sensor.name, "lidar")
-        mount = mount_of(self.sensor.name, options["mount"], LIDAR)
-        world = World(options["scene"], options["seed"])
         try:
-            scene = LidarScene(self._core, info, world, mount, seed, options["noise"])
+            scene = simulated_lidar(self._core, info, self.sensor.name, options)
             return _SceneFeed(LidarPackets(self._core, info, scene), info, scene.period_ns)
-        except _SDK_ERRORS as error:
+        except SDK_ERRORS as error:
             raise SourceError(f"{options['metadata']}: unusable metadata: {error}") from None
 
 
@@ -376,24 +364,15 @@ class _CaptureFeed:
 
     def __init__(self, core: Any, sensor: SensorEntry) -> None:
         options, self._path = sensor.options, Path(sensor.address)
-        self.info = _load(core, Path(options["metadata"] or self._path.with_suffix(".json")))
-        config, self._core = self.info.config, core
-        ports = (
-            options["lidar_port"] or config.udp_port_lidar or 7502,
-            options["imu_port"] or config.udp_port_imu or 7503,
-        )
-        self._packets = SensorPackets(core, self.info, *ports)
+        self._core = core
+        metadata = Path(options["metadata"] or self._path.with_suffix(".json"))
+        self.info, _ = load_info(core, metadata)
+        file, self._packets = open_capture(core, self.info, options, self._path)
+        file.close()
         self.playing = self.ended = False
         self._next: SentPacket | None = None
         self._sent: Iterator[SentPacket] = iter(())
         self._from_ns = 0
-        try:
-            with self._path.open("rb") as file:
-                self._packets.find(file)
-        except OSError as error:
-            raise SourceError(f"{self._path}: cannot be read: {error.strerror}") from None
-        except FormatError as error:
-            raise SourceError(f"{self._path}: {error}") from None
 
     def begin(self, from_ns: int, init_id: int) -> None:  # noqa: ARG002  the capture keeps its id
         self.playing = False
@@ -433,15 +412,6 @@ class _CaptureFeed:
     def close(self) -> None:
         if hasattr(self._sent, "close"):
             self._sent.close()
-
-
-def _load(core: Any, path: Path) -> Any:
-    try:
-        return core.SensorInfo(path.read_text("utf-8"))
-    except OSError as error:
-        raise SourceError(f"{path}: cannot read the sensor's metadata: {error.strerror}") from None
-    except _SDK_ERRORS as error:
-        raise SourceError(f"{path}: is not Ouster sensor metadata: {error}") from None
 
 
 def _mode(info: Any) -> str:

@@ -46,6 +46,7 @@ class OusterApi:
         reinitialize: the staged settings once a reinitialization is requested; None before.
         served: how often the metadata have been fetched.
         alerts: the active alerts.
+        port: the server's TCP port; constant over `stop` and `start`.
     """
 
     def __init__(
@@ -63,22 +64,17 @@ class OusterApi:
         self._staged = dict(settings)
         self._accept = accept
         self._server: ThreadingHTTPServer | None = None
-        self._port = 0
-
-    @property
-    def port(self) -> int:
-        """The server's TCP port; constant over `stop` and `start`."""
-        return self._port
+        self.port = 0
 
     def start(self) -> None:
         """Listen on loopback."""
         if self._server is not None:
             return
         handler = type("Handler", (_Handler,), {"api": self})
-        self._server = server = ThreadingHTTPServer(("127.0.0.1", self._port), handler)
+        self._server = server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
         server.daemon_threads = True
-        self._port = int(server.server_address[1])
-        name = f"ouster-http-{self._port}"
+        self.port = int(server.server_address[1])
+        name = f"ouster-http-{self.port}"
         self._thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), name=name)
         self._thread.start()
 
@@ -216,25 +212,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 5.0
 
     def do_GET(self) -> None:
-        self._answer("GET")
-
-    def do_POST(self) -> None:
-        self._answer("POST")
-
-    def do_PUT(self) -> None:
-        self._answer("PUT")
-
-    def do_DELETE(self) -> None:
-        self._answer("DELETE")
-
-    def _answer(self, method: str) -> None:
         code = 200
         try:
             size = int(self.headers.get("Content-Length") or 0)
             if not 0 <= size <= _BODY_LIMIT:
                 raise _Refusal(413, "too long")
             body = self.rfile.read(size).decode("utf-8", "replace")
-            value = self.api.answer(method, self.path, body, str(self.client_address[0]))
+            value = self.api.answer(self.command, self.path, body, str(self.client_address[0]))
         except _Refusal as refusal:
             code, value = refusal.code, {"error": str(refusal)}
         except ValueError:
@@ -245,6 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  names of http.server
 
     def log_message(self, format: str, *args: object) -> None:
         """Do not log requests."""

@@ -19,6 +19,7 @@ import termios
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -171,12 +172,7 @@ def _log_values(path: Path) -> Iterator[MtData2]:
 
 def _outputs_of_log(path: Path) -> Outputs:
     """Derive the output configuration of a log from its first hundred samples."""
-    found: list[MtData2] = []
-    for values in _log_values(path):
-        if inertial(values):
-            found.append(values)
-            if len(found) == 100:
-                break
+    found = list(islice(filter(inertial, _log_values(path)), 100))
     if not found:
         raise SourceError(f"{path}: no MTData2 message with acceleration and rate of turn")
     rate_hz = 100
