@@ -11,11 +11,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
-
-import serial
 
 from drivers._devices.udp import Batch, UdpReceiver, cap_warning
 from drivers._protocols.chirp import ChirpConfig
@@ -228,8 +226,9 @@ class RadarCapture:
                 pass
             self._card.start()
             self._closers += [self._card.reset_ar_device, self._card.stop, self._hurry]
-            radar.setup(**{key: getattr(chirp, key) for key in _RADAR_KEYS})
-            radar.start()
+            with _rejections(radar):
+                radar.setup(**{key: getattr(chirp, key) for key in _RADAR_KEYS})
+                radar.start()
         except (DeviceError, TimeoutError, OSError) as error:
             # pyserial's errors are OSErrors too, some without a strerror.
             reason = getattr(error, "strerror", None) or str(error)
@@ -270,7 +269,7 @@ class RadarCapture:
             raise DeviceError(f"no radar found among the serial ports: {error}") from None
         self._closers.append(made.port.close)
         made._wait_for_response = partial(self._answer, made)
-        return _Refusals(made, radar.XWRError)
+        return made
 
     def _answer(self, radar: Any, timeout: float = 10.0) -> bytearray:
         """Replace xwr's function of this name: read up to and including the prompt.
@@ -310,34 +309,24 @@ class RadarCapture:
             pass
 
 
-class _Refusals:
-    """Wraps xwr's radar: rejected commands raise device errors that name the command."""
+@contextlib.contextmanager
+def _rejections(radar: Any) -> Iterator[None]:
+    """Convert xwr's error for a rejected command to a DeviceError that names the command."""
+    from xwr.radar import XWRError
 
-    def __init__(self, radar: Any, error: type[Exception]) -> None:
-        self._radar, self._error = radar, error
-        self.port: serial.Serial = radar.port
-        self._command = ""
-        send = radar.send
+    command, send = "", radar.send
 
-        def remember(cmd: str, timeout: float = 10.0) -> None:
-            if "\n" not in cmd:
-                self._command = cmd
-            send(cmd, timeout=timeout)
+    def remember(cmd: str, timeout: float = 10.0) -> None:
+        nonlocal command
+        command = command if "\n" in cmd else cmd
+        send(cmd, timeout=timeout)
 
-        radar.send = remember
-
-    def setup(self, **chirp: Any) -> None:
-        self._do(partial(self._radar.setup, **chirp))
-
-    def start(self) -> None:
-        self._do(self._radar.start)
-
-    def _do(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except self._error as error:
-            reason = " ".join(str(error).split())
-            raise DeviceError(f"the radar rejects {self._command!r}: {reason}") from None
+    radar.send = remember
+    try:
+        yield
+    except XWRError as error:
+        reason = " ".join(str(error).split())
+        raise DeviceError(f"the radar rejects {command!r}: {reason}") from None
 
 
 class _Collector(logging.Handler):

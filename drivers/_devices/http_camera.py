@@ -18,7 +18,15 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from drivers._devices.pictures import LiveCamera, Missing, Note, Shot, passable, same_size
+from drivers._devices.pictures import (
+    LiveCamera,
+    Missing,
+    Note,
+    Shot,
+    gap_event,
+    passable,
+    same_size,
+)
 from drivers._protocols.http_stream import Head, ResponseParser, authorization
 from drivers._protocols.multipart import Damage, MultipartParser, Part, boundary_of
 from recorder.contract.errors import DeviceError, ProtocolError, SourceError, StreamChangedError
@@ -139,7 +147,7 @@ class HttpCamera(LiveCamera):
         try:
             self._request(deadline_ns)
             while self.size == (0, 0):
-                self._receive(deadline_ns)
+                self._receive(self._left_s(deadline_ns))
         except BaseException:
             self.close()
             raise
@@ -149,7 +157,7 @@ class HttpCamera(LiveCamera):
         if not self._events:
             deadline_ns = self._clock() + round(timeout_s * 1e9)
             while not self._events and (left_ns := deadline_ns - self._clock()) > 0:
-                self._receive_some(left_ns / 1e9)
+                self._receive(left_ns / 1e9)
             if not self._events and self._clock() - self._alive_ns > self._timeout_s * 1e9:
                 raise DeviceError(f"{self.where}: no picture for {self._timeout_s:g} s")
         events, self._events = self._events, []
@@ -181,7 +189,8 @@ class HttpCamera(LiveCamera):
             if head.status == 401:
                 raise DeviceError(f"{self.where}: refuses this user and password")
         if head.status == 401:
-            raise DeviceError(f"{self.where}: wants a user and password ({self._with_user()})")
+            form = f"{'https' if self._url.secure else 'http'}://USER:PASSWORD@{self._url.host}/..."
+            raise DeviceError(f"{self.where}: wants a user and password ({form})")
         if 300 <= head.status < 400:
             place = mask_value(head.headers.get("location", "another address"))
             raise SourceError(f"{self.where}: refers to {place}: put that into the config")
@@ -196,9 +205,6 @@ class HttpCamera(LiveCamera):
         self._ends: list[int] = []  # bytes of the body up to the end of each chunk,
         self._times: list[int] = []  # and the chunk's arrival
         self._take(self._first)
-
-    def _with_user(self) -> str:
-        return f"{'https' if self._url.secure else 'http'}://USER:PASSWORD@{self._url.host}/..."
 
     def _ask(self, authorize: str | None, deadline_ns: int) -> Head:
         """Connect, send the request, and return the answer's head."""
@@ -233,10 +239,7 @@ class HttpCamera(LiveCamera):
             raise DeviceError(f"{self.where}: no picture within {_OPEN_S:g} s")
         return left_ns / 1e9
 
-    def _receive(self, deadline_ns: int) -> None:
-        self._receive_some(self._left_s(deadline_ns))
-
-    def _receive_some(self, timeout_s: float) -> None:
+    def _receive(self, timeout_s: float) -> None:
         """Process the bytes that arrive in time; raise an error after the pictures before it."""
         if self._changed is not None:
             raise self._changed
@@ -345,12 +348,9 @@ class HttpCamera(LiveCamera):
             return
         if self._number is not None:
             gap = number - self._number - 1
-            if 0 < gap < _LONGEST_GAP:
-                reason = f"the camera's numbers go from {self._number} to {number}"
-                self._events.append(Shot(t_ns - 1, Missing(reason, gap, "device")))
-            elif gap:
-                values = {"numbers_restarted": {"from": self._number, "to": number}}
-                self._events.append(Note(t_ns - 1, values))
+            if gap:
+                lost = gap if 0 < gap < _LONGEST_GAP else None
+                self._events.append(gap_event("camera", t_ns - 1, self._number, number, lost))
         self._number = number
 
 

@@ -300,12 +300,13 @@ class Watch:
 
     def _run(self) -> None:
         clock: Any = None
+        questions = {"metadata": self._metadata, "alerts": self._sensor.alerts}
         open_questions: dict[str, Callable[[], Any]] = {}
         next_clock_s = 0.0
         while not self._stop.is_set():
             while not self._asked.empty():
                 kind = self._asked.get()
-                open_questions[kind] = getattr(self, "_ask_" + kind)
+                open_questions[kind] = questions[kind]
             if time.monotonic() >= next_clock_s:
                 next_clock_s = time.monotonic() + _CLOCK_S
                 state = self._try(self._sensor.clock)
@@ -322,12 +323,9 @@ class Watch:
             self._wake.wait(wait_s)
             self._wake.clear()
 
-    def _ask_metadata(self) -> str | None:
+    def _metadata(self) -> str | None:
         status = self._sensor.sensor_info().get("status")
         return self._sensor.metadata() if status == "RUNNING" else None
-
-    def _ask_alerts(self) -> list[Any]:
-        return self._sensor.alerts()
 
     @staticmethod
     def _try(ask: Callable[[], Any]) -> Any:

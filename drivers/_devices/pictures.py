@@ -131,6 +131,14 @@ def same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> N
         )
 
 
+def gap_event(whose: str, t_ns: int, before: int, number: int, lost: int | None) -> Shot | Note:
+    """Report a gap in the numbers of the ``camera`` or ``kernel``; `lost` None: a restart."""
+    if lost is None:
+        return Note(t_ns, {"numbers_restarted": {"from": before, "to": number}})
+    reason = f"the {whose}'s numbers go from {before} to {number}"
+    return Shot(t_ns, Missing(reason, lost, "device"))
+
+
 def trimmed(where: str, data: bytes, declared: tuple[int, int]) -> bytes | Missing:
     """Return a JPEG without the padding after its end, or `Missing` if it cannot be recorded.
 

@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.closing import Closing
 from recorder.contract.errors import DeviceError
 
 _SO_RCVBUFFORCE: Final = 33
@@ -59,15 +60,6 @@ _STEP_NS: Final = 1_000_000  # more than the clocks' relative drift between two 
 
 
 @dataclass(frozen=True, slots=True)
-class Packet:
-    """One datagram: `t_ns` is its arrival on CLOCK_MONOTONIC, `source` the sender's address."""
-
-    t_ns: int
-    data: bytes
-    source: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """Datagrams in the order of arrival.
 
@@ -96,21 +88,17 @@ class Batch:
             return raw[4:8]
         return raw[20:24] if raw[8:20] == _MAPPED else raw[8:24]
 
-    def packet(self, k: int) -> Packet:
-        """Return a copy of datagram k."""
-        data = self.data[k, : int(self.sizes[k])].tobytes()
-        return Packet(int(self.t_ns[k]), data, self.source(k))
-
 
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
-class UdpReceiver:
+class UdpReceiver(Closing):
     """A bound UDP socket with a large receive buffer.
 
     >>> with UdpReceiver("127.0.0.1", 0, 32 << 20, 0.2) as receiver:
-    ...     for packet in receiver.drain():     # empty after 0.2 s without data
-    ...         use(packet.t_ns, packet.data)
+    ...     batch = receiver.receive()          # empty after 0.2 s without data
+    ...     for k in range(len(batch)):
+    ...         use(batch.t_ns[k], batch.data[k, : batch.sizes[k]])
 
     Args:
         address: to bind to: ``""`` for all addresses of this machine, a name, or a multicast group,
@@ -209,15 +197,6 @@ class UdpReceiver:
             count == self._batch,
         )
 
-    def drain(self, timeout_s: float | None = None, limit: int = 4096) -> list[Packet]:
-        """Return copies of all waiting datagrams, at most about `limit`; else as `receive`."""
-        packets: list[Packet] = []
-        while True:
-            batch = self.receive(0.0 if packets else timeout_s)
-            packets += [batch.packet(k) for k in range(len(batch))]
-            if not batch.more or len(packets) >= limit:
-                return packets
-
     def _take(self) -> int:
         self._headers["control_size"] = _CONTROL.itemsize
         self._headers["name_size"] = _ADDRESS_BYTES
@@ -257,12 +236,6 @@ class UdpReceiver:
 
     def close(self) -> None:
         self._socket.close()
-
-    def __enter__(self) -> UdpReceiver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def cap_warning(receiver: UdpReceiver, name: str) -> str | None:

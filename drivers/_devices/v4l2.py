@@ -14,8 +14,9 @@ import errno
 import math
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile, takewhile
+from typing import Any, TypeVar
 
 from drivers._devices import v4l2_abi as abi
 from drivers._devices.pictures import (
@@ -24,11 +25,14 @@ from drivers._devices.pictures import (
     Missing,
     Note,
     Shot,
+    gap_event,
     trimmed,
 )
 from drivers._devices.v4l2_controls import list_controls, read_controls, set_controls
 from drivers._devices.v4l2_pixels import JPEG_FORMATS, PIXEL_FORMATS, decoded, layout_of
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
+
+T = TypeVar("T")
 
 _BUFFERS = 6
 _OPEN_S = 4.0  # longest wait for a first picture
@@ -173,33 +177,27 @@ class V4l2Camera(LiveCamera):
         self._bus = capability.bus_info.decode("utf-8", "replace")
 
     def _offered_formats(self) -> list[str]:
-        names = []
-        for index in range(_MOST):
-            description = abi.FormatDescription(index=index, type=abi.CAPTURE)
-            try:
-                self._ioctl(abi.ENUM_FMT, description)
-            except OSError as error:
-                if error.errno == errno.EINVAL:
-                    break
-                raise
-            names.append(abi.fourcc_name(description.pixelformat))
-        return names
+        formats = (abi.FormatDescription(index=k, type=abi.CAPTURE) for k in range(_MOST))
+        listed = self._listed(abi.ENUM_FMT, formats, (errno.EINVAL,))
+        return [abi.fourcc_name(description.pixelformat) for description in listed]
 
     def _offered_sizes(self, name: str) -> list[tuple[int, int]]:
         """Return the sizes that a device lists for a format; empty if it lists a range."""
-        sizes = []
-        for index in range(_MOST):
-            found = abi.FrameSize(index=index, pixel_format=abi.fourcc(name))
+        sizes = (abi.FrameSize(index=k, pixel_format=abi.fourcc(name)) for k in range(_MOST))
+        listed = self._listed(abi.ENUM_FRAMESIZES, sizes, (errno.EINVAL, errno.ENOTTY))
+        discrete = takewhile(lambda found: found.type == abi.FRAME_SIZE_DISCRETE, listed)
+        return [(found.size[0], found.size[1]) for found in discrete]
+
+    def _listed(self, request: int, items: Iterable[T], end: Sequence[int]) -> Iterator[T]:
+        """Yield structures as the device fills them in, until an error that ends its list."""
+        for item in items:
             try:
-                self._ioctl(abi.ENUM_FRAMESIZES, found)
+                self._ioctl(request, item)
             except OSError as error:
-                if error.errno in (errno.EINVAL, errno.ENOTTY):
-                    break
+                if error.errno in end:
+                    return
                 raise
-            if found.type != abi.FRAME_SIZE_DISCRETE:
-                break
-            sizes.append((found.size[0], found.size[1]))
-        return sizes
+            yield item
 
     def _choose_format(self) -> None:
         offered = self._offered_formats()
@@ -319,13 +317,7 @@ class V4l2Camera(LiveCamera):
             while not first:
                 if self._kernel.monotonic_ns() - start_ns > _OPEN_S * 1e9:
                     raise DeviceError(f"{self.where}: no whole picture within {_OPEN_S:g} s")
-                came = self.read(0.2)
-                whole = [
-                    k
-                    for k, event in enumerate(came)
-                    if isinstance(event, Shot) and not isinstance(event.picture, Missing)
-                ]
-                first = came[whole[0] :] if whole else []
+                first = list(dropwhile(_is_incomplete, self.read(0.2)))
         finally:
             self._timeout_s = timeout_s
         stamps = {"stamps": self._stamps}
@@ -394,11 +386,10 @@ class V4l2Camera(LiveCamera):
         if before is None or sequence == before:  # a kernel driver that does not count
             return
         gap = (sequence - before - 1) % _SEQUENCES
-        if not gap:
-            return
-        if gap < _LONGEST_GAP:
-            reason = f"the kernel's numbers go from {before} to {sequence}"
-            self._events.append(Shot(t_ns - 1, Missing(reason, gap, "device")))
-        else:
-            values = {"numbers_restarted": {"from": before, "to": sequence}}
-            self._events.append(Note(t_ns - 1, values))
+        if gap:
+            lost = gap if gap < _LONGEST_GAP else None
+            self._events.append(gap_event("kernel", t_ns - 1, before, sequence, lost))
+
+
+def _is_incomplete(event: Shot | Note) -> bool:
+    return isinstance(event, Note) or isinstance(event.picture, Missing)

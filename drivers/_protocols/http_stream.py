@@ -138,9 +138,9 @@ def parse_head(block: bytes) -> Head:
 
 
 def authorization(
-    challenges: tuple[str, ...], user: str, password: str, uri: str, nonce: str, method: str = "GET"
+    challenges: tuple[str, ...], user: str, password: str, uri: str, nonce: str
 ) -> str | None:
-    """Return the ``Authorization`` for a server's challenges; None if no scheme is supported.
+    """Return a GET request's ``Authorization`` for a server's challenges; None if unsupported.
 
     Digest (RFC 7616, with and without ``qop=auth``; MD5, SHA-256) is preferred to Basic (RFC 7617).
 
@@ -149,7 +149,6 @@ def authorization(
         user, password: as typed.
         uri: path and query of the request.
         nonce: the client's own, unique.
-        method: of the request.
     """
     basic = False
     for challenge in challenges:
@@ -159,7 +158,7 @@ def authorization(
                 m[1].lower(): m[3] if m[2] is None else re.sub(r"\\(.)", r"\1", m[2])
                 for m in _PARAMETER.finditer(rest)
             }
-            if (answer := _digest(given, user, password, uri, nonce, method)) is not None:
+            if (answer := _digest(given, user, password, uri, nonce)) is not None:
                 return answer
         basic |= scheme.lower() == "basic"
     if not basic:
@@ -168,7 +167,7 @@ def authorization(
 
 
 def _digest(
-    given: Mapping[str, str], user: str, password: str, uri: str, cnonce: str, method: str
+    given: Mapping[str, str], user: str, password: str, uri: str, cnonce: str
 ) -> str | None:
     algorithm = given.get("algorithm", "MD5")
     kind = {"MD5": "md5", "SHA-256": "sha256"}.get(algorithm.upper())
@@ -182,7 +181,7 @@ def _digest(
         return hashlib.new(kind, text.encode(), usedforsecurity=False).hexdigest()
 
     realm, nonce = given.get("realm", ""), given["nonce"]
-    secret, request = digest(f"{user}:{realm}:{password}"), digest(f"{method}:{uri}")
+    secret, request = digest(f"{user}:{realm}:{password}"), digest(f"GET:{uri}")
     fields = {"username": user, "realm": realm, "nonce": nonce, "uri": uri}
     plain = {"algorithm": algorithm} if "algorithm" in given else {}
     if offered:
