@@ -24,6 +24,7 @@ from recorder.contract.errors import ProtocolError
 _PACKET_HEAD: Final = 3
 
 Values = tuple[float, ...]
+Integers = tuple[int, ...]
 
 
 class Precision(IntEnum):
@@ -43,62 +44,6 @@ class Coordinates(IntEnum):
     NWU = 0x8
 
 
-class UtcTime(NamedTuple):
-    """UTC time (0x1010); `valid`: bit 0 date, bit 1 time of day, bit 2 fully resolved."""
-
-    nanosecond: int
-    year: int
-    month: int
-    day: int
-    hour: int
-    minute: int
-    second: int
-    valid: int
-
-
-class GnssPvt(NamedTuple):
-    """GNSS position, velocity, time (GnssPvtData, 0x7010) in the receiver's integer units.
-
-    Longitude and latitude in 1e-7 deg, headings in 1e-5 deg, dilutions of precision in 0.01.
-    """
-
-    itow_ms: int
-    year: int
-    month: int
-    day: int
-    hour: int
-    minute: int
-    second: int
-    valid: int
-    time_accuracy_ns: int
-    nanosecond: int
-    fix_type: int
-    flags: int
-    satellites: int
-    reserved: int
-    longitude_e7: int
-    latitude_e7: int
-    height_mm: int
-    height_msl_mm: int
-    horizontal_accuracy_mm: int
-    vertical_accuracy_mm: int
-    velocity_north_mm_s: int
-    velocity_east_mm_s: int
-    velocity_down_mm_s: int
-    ground_speed_mm_s: int
-    heading_of_motion_e5: int
-    speed_accuracy_mm_s: int
-    heading_accuracy_e5: int
-    heading_of_vehicle_e5: int
-    gdop_e2: int
-    pdop_e2: int
-    tdop_e2: int
-    vdop_e2: int
-    hdop_e2: int
-    ndop_e2: int
-    edop_e2: int
-
-
 @dataclass(slots=True)
 class MtData2:
     """One MTData2 message; absent values are None.
@@ -108,7 +53,8 @@ class MtData2:
         sample_time_fine: u4, ticks of 10 kHz, wraps.
         sample_time_coarse: u4, seconds.
         gnss_itow_ms: GPS time of week in ms.
-        utc_time, gnss_pvt: see the classes.
+        utc_time: UtcTime (0x1010), integers in the protocol's order: ns, year, month, ...
+        gnss_pvt: GnssPvtData (0x7010), the receiver's integers in the protocol's order.
         status_byte, status_word: flags, see the protocol's table of StatusWord.
         quaternion: (q0, q1, q2, q3) with q0 the real part, sensor to local frame.
         rotation_matrix: sensor to local frame, nine values column by column.
@@ -130,7 +76,7 @@ class MtData2:
     sample_time_fine: int | None = None
     sample_time_coarse: int | None = None
     gnss_itow_ms: int | None = None
-    utc_time: UtcTime | None = None
+    utc_time: Integers | None = None
     status_byte: int | None = None
     status_word: int | None = None
     quaternion: Values | None = None
@@ -150,7 +96,7 @@ class MtData2:
     latitude_longitude: Values | None = None
     position_ecef: Values | None = None
     velocity: Values | None = None
-    gnss_pvt: GnssPvt | None = None
+    gnss_pvt: Integers | None = None
     unknown: dict[int, bytes] = field(default_factory=dict)
     data_ids: tuple[int, ...] = ()
 
@@ -217,13 +163,11 @@ _INTEGERS: dict[str, tuple[int, str]] = {
     "status_byte": (0xE010, ">B"),
     "status_word": (0xE020, ">I"),
     "pressure": (0x3010, ">I"),
-}
-_RECORDS: dict[str, tuple[int, str, Callable[..., Any]]] = {
-    "utc_time": (0x1010, ">IHBBBBBB", UtcTime),
-    "gnss_pvt": (0x7010, ">IHBBBBBBIiBBBBiiiiIIiiiiiIIIHHHHHHH", GnssPvt),
+    "utc_time": (0x1010, ">IHBBBBBB"),
+    "gnss_pvt": (0x7010, ">IHBBBBBBIiBBBBiiiiIIiiiiiIIIHHHHHHH"),
 }
 DATA_TYPES: dict[str, int] = {
-    name: entry[0] for table in (_REALS, _INTEGERS, _RECORDS) for name, entry in table.items()
+    name: entry[0] for table in (_REALS, _INTEGERS) for name, entry in table.items()
 }
 """Data type (an identifier without encoding and coordinates) of every field of `MtData2`."""
 
@@ -268,21 +212,13 @@ def _real_codec(name: str, count: int, precision: Precision) -> _Codec:
     return _Codec(name, layout.size, unpack, pack)
 
 
-def _plain_codec(name: str, form: str, record: Callable[..., Any] | None) -> _Codec:
-    """Make the codec of one integer, or of a record of integers."""
+def _integer_codec(name: str, form: str) -> _Codec:
+    """Make the codec of one integer, or of several integers, which are a tuple."""
     layout = struct.Struct(form)
-    if record is None:
-        return _Codec(
-            name,
-            layout.size,
-            lambda data, pos: layout.unpack_from(data, pos)[0],
-            lambda value: layout.pack(value),
-        )
+    if len(form) > 2:
+        return _Codec(name, layout.size, layout.unpack_from, lambda value: layout.pack(*value))
     return _Codec(
-        name,
-        layout.size,
-        lambda data, pos: record(*layout.unpack_from(data, pos)),
-        lambda value: layout.pack(*value),
+        name, layout.size, lambda data, pos: layout.unpack_from(data, pos)[0], layout.pack
     )
 
 
@@ -294,9 +230,7 @@ def _make_codecs() -> dict[int, _Codec]:
             for coordinates in Coordinates:
                 codecs[data_type | coordinates | precision] = codec
     for name, (data_type, form) in _INTEGERS.items():
-        codecs[data_type] = _plain_codec(name, form, None)
-    for name, (data_type, form, record) in _RECORDS.items():
-        codecs[data_type] = _plain_codec(name, form, record)
+        codecs[data_type] = _integer_codec(name, form)
     return codecs
 
 

@@ -184,12 +184,6 @@ def same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
     return meaning(one) == meaning(other)
 
 
-def message_bytes(outputs: Sequence[Output]) -> int:
-    """Return the size of a message with all these outputs, as far as their sizes are known."""
-    size = 5 + sum(3 + (_SIZES.get(o.data_type, 0) << _doubled(o)) for o in outputs)
-    return size if size <= 5 + 254 else size + 2
-
-
 def bytes_per_second(outputs: Sequence[Output]) -> float:
     """Return the bytes per second of these outputs on the line."""
     rate_hz = sample_rate(outputs)

@@ -14,10 +14,10 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -252,32 +252,31 @@ def _png(image: npt.NDArray[np.uint8]) -> bytes:
 def _write_lines(path: Path, header: Mapping[str, Any], lines: Iterable[str]) -> int:
     """Write a header and lines; return the number of lines."""
     count = 0
-    part = _part(path)
-    with open(part, "w", encoding="ascii", opener=_open) as file:
-        file.write(json.dumps(header) + "\n")
+    with _replacing(path) as file:
+        file.write(json.dumps(header).encode("ascii") + b"\n")
         for line in lines:
-            file.write(line + "\n")
+            file.write(line.encode("ascii") + b"\n")
             count += 1
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
     return count
 
 
 def _write(path: Path, data: bytes) -> None:
-    part = _part(path)
-    with open(part, "wb", opener=_open) as file:
+    with _replacing(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
-def _part(path: Path) -> Path:
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that is renamed to `path` once it is complete; make its folders."""
     for folder in reversed([path.parent, *path.parent.parents]):
         with contextlib.suppress(FileExistsError):
             folder.mkdir(0o750)
-    return path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.part")
+    with open(part, "wb", opener=_open) as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
 
 
 def _open(path: str, flags: int) -> int:

@@ -48,12 +48,9 @@ class FramePackets:
         return make_packets(payload, first)
 
     def _frame(self, index: int) -> Bytes:
-        made = self._made.get(index)
-        if made is None:
-            made = self._made[index] = (
-                np.ascontiguousarray(self._make(index)).reshape(-1).view("u1")
-            )
-        return made
+        if index not in self._made:
+            self._made[index] = _bytes(self._make(index))
+        return self._made[index]
 
 
 class CardBuffer:
@@ -69,8 +66,7 @@ class CardBuffer:
 
     def push(self, frame: Frame) -> Bytes:
         """Add a frame; return the packets, u1 [n, 1466], that it fills."""
-        parts = (self._rest, np.ascontiguousarray(frame).reshape(-1).view(np.uint8))
-        data = np.concatenate(parts)
+        data = np.concatenate((self._rest, _bytes(frame)))
         count = len(data) // PAYLOAD_BYTES
         packets = make_packets(data[: count * PAYLOAD_BYTES], self.sent)
         self._rest = data[count * PAYLOAD_BYTES :].copy()
@@ -81,3 +77,7 @@ class CardBuffer:
     def waiting(self) -> int:
         """Number of bytes in the partial packet."""
         return len(self._rest)
+
+
+def _bytes(frame: Frame) -> Bytes:
+    return np.ascontiguousarray(frame).reshape(-1).view(np.uint8)

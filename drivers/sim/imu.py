@@ -68,6 +68,7 @@ class SimulatedImu:
         seed: of bias and noise; default: the world's.
 
     Attributes:
+        rate_hz: samples per second.
         bias: f8 [6], constant error of acc and avel.
     """
 
@@ -81,7 +82,7 @@ class SimulatedImu:
     ) -> None:
         self._world = world = world or World()
         self._seed = world.seed if seed is None else seed
-        self._rate_hz = rate_hz
+        self.rate_hz = rate_hz
         self._rotation = mount.rotation
         self._lever_m = mount.translation
         self._sigma = noise * np.array([ACC_NOISE] * 3 + [AVEL_NOISE] * 3)
@@ -90,14 +91,9 @@ class SimulatedImu:
         self._block = -1
         self._noise: Floats = np.empty((0, 6))
 
-    @property
-    def rate_hz(self) -> float:
-        """Samples per second."""
-        return self._rate_hz
-
     def stamps(self, first: int, count: int) -> tuple[Times, Times]:
         """Return `ImuSamples.t_ns` and `t_dev_ns` of samples, at almost no cost."""
-        t_ns = np.rint(np.arange(first, first + count) * (1e9 / self._rate_hz)).astype(np.int64)
+        t_ns = np.rint(np.arange(first, first + count) * (1e9 / self.rate_hz)).astype(np.int64)
         return t_ns, (t_ns + BOOT_NS) // TICK_NS * TICK_NS
 
     def samples(self, first: int, count: int) -> ImuSamples:

@@ -183,7 +183,3 @@ def imu_values(core: Any, layout: Any, packets: Iterable[SentPacket]) -> dict[st
     acc = [np.asarray(a, "<f4") for a, _ in parsed] or [np.empty((0, 3), "<f4")]
     avel = [np.asarray(w, "<f4") for _, w in parsed] or [np.empty((0, 3), "<f4")]
     return {"acc": np.concatenate(acc), "avel": np.concatenate(avel)}
-
-
-DEVICE_START_NS: Final = START_NS
-"""The device's clock at the world's start."""

@@ -98,7 +98,7 @@ class Outlines:
         seen = seen[order]
         quads = self._quads_of(seen, (size_px[seen] >= _DETAIL_PX) & details)
         ends = [
-            _to_camera(self._placed(states, quads, k), eye[k], axes[k])
+            portable.rotate_back(axes[k], self._placed(states, quads, k) - eye[k])
             for k in ((0, 2) if readout else (0,))
         ]
         camera = np.stack([ends[0], ends[-1]], axis=2)
@@ -309,10 +309,6 @@ def _faces(corners: Floats) -> npt.NDArray[np.bool_]:
     return np.asarray(
         normal[:, 0] * at[:, 0] + normal[:, 1] * at[:, 1] + normal[:, 2] * at[:, 2] < 0
     )
-
-
-def _to_camera(points: Floats, eye: Floats, axes: Floats) -> Floats:
-    return portable.rotate_back(axes, points - eye)
 
 
 def _limits(lens: Lens) -> tuple[float, float]:

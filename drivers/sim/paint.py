@@ -6,7 +6,7 @@ All painting lies on the box itself: a target's outline is the outline of its bo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -58,13 +58,8 @@ class Paint:
     def joined(cls, paints: Iterable[Paint]) -> Paint:
         """Concatenate paints."""
         all_ = list(paints)
-        return cls(
-            np.concatenate([p.owner for p in all_]),
-            np.concatenate([p.quads for p in all_]),
-            np.concatenate([p.normal for p in all_]),
-            np.concatenate([p.colour for p in all_]),
-            np.concatenate([p.detail for p in all_]),
-        )
+        columns = ([getattr(paint, f.name) for paint in all_] for f in fields(cls))
+        return cls(*map(np.concatenate, columns))
 
 
 def paint_of(target: Target) -> Paint:

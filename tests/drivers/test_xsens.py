@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
-from drivers._protocols.mtdata2 import Coordinates, GnssPvt, MtData2, Precision, decode_mtdata2
+from drivers._protocols.mtdata2 import Coordinates, MtData2, Precision, decode_mtdata2
 from drivers._protocols.xbus import XbusParser, encode_message
 from drivers._xsens import played
 from drivers.xsens import XsensDriver
@@ -21,6 +21,7 @@ from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, SourceError, StreamChangedError
 from recorder.contract.streams import StreamSpec
 from tests.protocols.xsens_logs import (
+    GnssPvt,
     acceleration_of,
     angles_of,
     log,

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from drivers._protocols.mtdata2 import (
     Coordinates,
-    GnssPvt,
     MtData2,
     Precision,
-    UtcTime,
     data_name,
     decode_mtdata2,
     encode_mtdata2,
@@ -26,6 +24,8 @@ from drivers._protocols.mtdata2 import (
 from drivers._protocols.xbus import XbusParser
 from recorder.contract.errors import ProtocolError
 from tests.protocols.xsens_logs import (
+    GnssPvt,
+    UtcTime,
     acceleration_of,
     angles_of,
     matrix,
@@ -58,7 +58,7 @@ def test_golden_values(shared_data: Path, name: str) -> None:
         for field, value in expected.items():
             got = getattr(values, field)
             if field == "utc_time":
-                got = got._replace(valid=0)
+                got = (*got[:-1], 0)
             assert got == value, field
             compared += 1
         assert encode_mtdata2(values) == message.data

@@ -25,7 +25,6 @@ from drivers._protocols.xbus_commands import (
     encode_outputs,
     error_text,
     firmware_revision,
-    message_bytes,
     product_code,
     same_outputs,
     sample_rate,
@@ -99,11 +98,11 @@ def test_what_is_the_same() -> None:
 @pytest.mark.parametrize("kind", ["quaternion", "euler_angles", "rotation_matrix"])
 def test_sizes_are_those_of_messages(kind: str) -> None:
     outputs = wanted_outputs(100, [kind])
-    assert message_bytes(outputs) == len(sample(0, counter=0, ticks=0, kind=kind))
-    assert bytes_per_second(outputs) == 100 * message_bytes(outputs)
+    usual = sample(0, counter=0, ticks=0, kind=kind)
+    assert bytes_per_second(outputs) == 100 * len(usual)
     doubled = tuple(o if o.comes_always else Output(o.data_id | 3, o.rate_hz) for o in outputs)
     precise = sample(0, counter=0, ticks=0, kind=kind, precision=Precision.FLOAT64)
-    assert message_bytes(doubled) == len(precise)
+    assert bytes_per_second(doubled) == 100 * len(precise)
 
 
 def test_sizes_of_what_comes_seldom() -> None:

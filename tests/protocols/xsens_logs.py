@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from drivers._protocols.mtdata2 import Coordinates, MtData2, Precision, UtcTime, encode_mtdata2
+from drivers._protocols.mtdata2 import Coordinates, MtData2, Precision, encode_mtdata2
 from drivers._protocols.xbus import MID_MTDATA2, encode_message
 
 Angles = tuple[float, float, float]
@@ -103,6 +103,62 @@ def log(count: int, *, first: int = 0, start_ticks: int = 5_000_000, **form: Any
         sample(k, counter=k % 65536, ticks=(start_ticks + 100 * k) % 2**32, **form)
         for k in range(first, first + count)
     ]
+
+
+class UtcTime(NamedTuple):
+    """UTC time (0x1010); `valid`: bit 0 date, bit 1 time of day, bit 2 fully resolved."""
+
+    nanosecond: int
+    year: int
+    month: int
+    day: int
+    hour: int
+    minute: int
+    second: int
+    valid: int
+
+
+class GnssPvt(NamedTuple):
+    """GNSS position, velocity, time (GnssPvtData, 0x7010) in the receiver's integer units.
+
+    Longitude and latitude in 1e-7 deg, headings in 1e-5 deg, dilutions of precision in 0.01.
+    """
+
+    itow_ms: int
+    year: int
+    month: int
+    day: int
+    hour: int
+    minute: int
+    second: int
+    valid: int
+    time_accuracy_ns: int
+    nanosecond: int
+    fix_type: int
+    flags: int
+    satellites: int
+    reserved: int
+    longitude_e7: int
+    latitude_e7: int
+    height_mm: int
+    height_msl_mm: int
+    horizontal_accuracy_mm: int
+    vertical_accuracy_mm: int
+    velocity_north_mm_s: int
+    velocity_east_mm_s: int
+    velocity_down_mm_s: int
+    ground_speed_mm_s: int
+    heading_of_motion_e5: int
+    speed_accuracy_mm_s: int
+    heading_accuracy_e5: int
+    heading_of_vehicle_e5: int
+    gdop_e2: int
+    pdop_e2: int
+    tdop_e2: int
+    vdop_e2: int
+    hdop_e2: int
+    ndop_e2: int
+    edop_e2: int
 
 
 _FIELDS = {

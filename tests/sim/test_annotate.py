@@ -105,7 +105,8 @@ def test_cuboids_are_the_targets_in_the_rig(tmp_path: Path) -> None:
         turned = rotation @ matrix(label["quaternion_xyzw"])
         np.testing.assert_allclose(turned, frame, atol=1e-8)
         velocity = rotation @ np.array(label["velocity_m_s"])
-        np.testing.assert_allclose(velocity, target.velocity(t)[0], atol=2e-6)
+        states = target.fleet.states(t, [target.number])
+        np.testing.assert_allclose(velocity, states.velocity_m_s[0, 0], atol=2e-6)
         seen.add((label["t_ns"], label["track"]))
     assert len(seen) == len(labels)
     for t_ns in LIDAR_NS.tolist():  # and nobody who is near is left out

@@ -8,6 +8,7 @@ sample is ``t_mono`` minus the session's ``start_mono_ns``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -61,12 +62,11 @@ class World:
         for number, (shape, course) in enumerate(made.placed):
             place = counts[shape.kind] = counts.get(shape.kind, 0) + 1
             standing = not (course.speed or course.follows or course.circle_m)
+            track = f"{shape.kind}_{place:02d}"
+            parts = asdict(shape)
             targets.append(
-                Target(
-                    f"{shape.kind}_{place:02d}", number, shape.kind, shape.size_m,
-                    shape.reflectivity, shape.rcs_m2, shape.colour, standing, self._fleet,
-                )
-            )  # fmt: skip
+                Target(**parts, track=track, number=number, standing=standing, fleet=self._fleet)
+            )
         self.targets: tuple[Target, ...] = tuple(targets)
         self.sizes_m = np.array([target.size_m for target in targets])
 

@@ -50,11 +50,6 @@ def sin(angle_rad: npt.ArrayLike) -> Floats:
     return sin_cos(angle_rad)[0]
 
 
-def cos(angle_rad: npt.ArrayLike) -> Floats:
-    """Return the cosine of angles of any shape."""
-    return sin_cos(angle_rad)[1]
-
-
 def atan2(y: npt.ArrayLike, x: npt.ArrayLike) -> Floats:
     """Return the angle in rad, -pi to pi, of points (x, y); 0 at the origin; accurate to 1e-15."""
     y, x = np.broadcast_arrays(np.asarray(y, np.float64), np.asarray(x, np.float64))

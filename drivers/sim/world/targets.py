@@ -155,8 +155,8 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """One target: a box on the ground (or a pole), with its state at any time.
+class Target(Shape):
+    """One target: a shape on the ground, with its state at any time.
 
     The box is axis-aligned in the target's frame: x along its heading (length), y to the left
     (width), z up (height), origin in its middle.
@@ -166,17 +166,11 @@ class Target:
     Attributes:
         track: its identity, such as ``car_03``.
         number: its place in `World.targets`.
-        kind, size_m, reflectivity, rcs_m2, colour: see `Shape`.
         standing: its velocity is always 0.
     """
 
     track: str
     number: int
-    kind: str
-    size_m: tuple[float, float, float]
-    reflectivity: float
-    rcs_m2: float
-    colour: tuple[int, int, int]
     standing: bool
     fleet: Fleet = field(repr=False, compare=False)
 
@@ -189,7 +183,3 @@ class Target:
         """Return centre f8 [n, 3] in m and rotation f8 [n, 3, 3], target to world."""
         state = self.fleet.states(t_s, [self.number])
         return state.centre_m[0], portable.about_z(state.cos_yaw[0], state.sin_yaw[0])
-
-    def velocity(self, t_s: npt.ArrayLike) -> Floats:
-        """Return velocity in the world, f8 [n, 3] m/s, at the times [n]."""
-        return np.asarray(self.fleet.states(t_s, [self.number]).velocity_m_s[0])

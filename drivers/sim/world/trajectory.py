@@ -99,10 +99,6 @@ class Trajectory:
         motion = self.motion(t_s)
         return motion.position_m, motion.rotation
 
-    def velocity(self, t_s: npt.ArrayLike) -> Floats:
-        """Return velocity of the rig's origin in the world, f8 [n, 3] m/s, at the times [n]."""
-        return self.motion(t_s).velocity_m_s
-
     def motion(self, t_s: npt.ArrayLike) -> Motion:
         """Return the complete motion at the times [n]."""
         u, rate, rate_change = self.along(t_s)
