@@ -2,101 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import ssl
-import subprocess
-import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drivers._devices.http_camera import HttpCamera, Url, connect, parse_url
-from drivers._devices.pictures import Missing, Note, Shot
+from drivers._devices.http_camera import HttpCamera
+from drivers._devices.pictures import Missing, Shot
 from drivers._kit.driver import Sample
-from drivers.camera import CameraDriver
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 from tests.drivers.camera_rig import driver, jpeg
 from tests.drivers.http_rig import jpegs, lost, notes
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=b\r\n"
-JPEGS = [jpeg(k, (64, 48)) for k in range(8)]
-
-
-def part(data: bytes, *headers: str, length: bool = True) -> bytes:
-    lines = ["--b", *headers, *([f"Content-Length: {len(data)}"] if length else [])]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + data + b"\r\n"
-
-
-def numbered(k: int, data: bytes | None = None) -> bytes:
-    return part(JPEGS[k % 8] if data is None else data, f"X-Frame-Number: {k}")
-
-
-class Script:
-    """A server that sends these pieces, each so many ms after the one before; then it is silent.
-
-    An exception in the place of a piece is raised.
-    """
-
-    def __init__(self, *answers: Sequence[bytes | Exception], every_ms: float = 10.0) -> None:
-        self.now_ns = 5_000_000_000
-        self.answers = [list(answer) for answer in answers]
-        self.requests: list[bytes] = []
-        self.open = 0
-        self._step_ns = round(every_ms * 1e6)
-        self._pieces: list[bytes | Exception] = []
-        self._timeout_ns = 0
-
-    def camera(self, address: str = "//cam/stream", **more: Any) -> HttpCamera:
-        return HttpCamera(
-            "front", "http", address, connecting=self.connect, clock=lambda: self.now_ns, **more
-        )
-
-    def connect(self, url: Url) -> Script:
-        self._pieces = self.answers.pop(0)
-        self.open += 1
-        return self
-
-    def settimeout(self, value: float) -> None:
-        self._timeout_ns = round(value * 1e9)
-
-    def sendall(self, data: bytes) -> None:
-        self.requests.append(data)
-
-    def recv(self, size: int) -> bytes:
-        if not self._pieces:
-            self.now_ns += self._timeout_ns
-            raise TimeoutError
-        self.now_ns += self._step_ns
-        piece = self._pieces.pop(0)
-        if isinstance(piece, Exception):
-            raise piece
-        assert len(piece) <= size
-        return piece
-
-    def close(self) -> None:
-        self.open -= 1
-
-
-def watch(script: Script, **more: Any) -> list[Shot | Note]:
-    """All that comes before the silence."""
-    camera = script.camera(**more)
-    camera.open()
-    events: list[Shot | Note] = []
-    try:
-        while came := camera.read(0.2):
-            events += came
-    finally:
-        camera.close()
-        assert script.open == 0
-    return events
-
-
-def stream(*parts: bytes | Exception, head: bytes = OK) -> list[bytes | Exception]:
-    return [head + b"\r\n", *parts]
-
+from tests.drivers.http_script import JPEGS, OK, Script, numbered, part, stream, watch
 
 # What comes
 
@@ -325,144 +242,6 @@ def test_open_again_goes_on() -> None:
     assert lost(events, "device") == 1  # of the new connection only
     camera.close()
     assert script.open == 0
-
-
-# Addresses and passwords
-
-
-def login(challenge: str) -> Script:
-    refusal = f"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: {challenge}\r\n\r\n".encode()
-    return Script([refusal], stream(numbered(0)), every_ms=1)
-
-
-def test_the_password_is_sent_only_when_asked_for_and_never_shown() -> None:
-    script = login('Basic realm="cam"')
-    camera = script.camera("//user:s%40cret@cam:8080/video?x=1")
-    camera.open()
-    first, second = script.requests
-    assert first.startswith(b"GET /video?x=1 HTTP/1.1\r\nHost: cam:8080\r\n")
-    assert b"Authorization" not in first
-    assert b"Authorization: Basic dXNlcjpzQGNyZXQ=\r\n" in second  # user:s@cret
-    assert "cret" not in camera.where
-    assert "user:***@cam:8080" in camera.where
-    camera.close()
-
-
-def test_digest() -> None:
-    script = login('Digest realm="cam", nonce="abc", qop="auth"')
-    camera = script.camera("//user:secret@cam/video")
-    camera.open()
-    answer = script.requests[1]
-    for text in (b'Authorization: Digest username="user"', b'uri="/video"', b"qop=auth"):
-        assert text in answer
-    assert b"secret" not in answer
-    camera.close()
-
-
-def test_a_password_that_is_refused() -> None:
-    refusal = b'HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm="x"\r\n\r\n'
-    with pytest.raises(DeviceError, match="refuses this user and password") as caught:
-        Script([refusal], [refusal]).camera("//user:secret@cam/").open()
-    assert "secret" not in str(caught.value)
-    odd = b"HTTP/1.1 401 No\r\nWWW-Authenticate: Negotiate\r\n\r\n"
-    with pytest.raises(DeviceError, match="neither Basic nor Digest"):
-        Script([odd]).camera("//user:secret@cam/").open()
-
-
-def test_addresses() -> None:
-    url = parse_url("w", "http", "//[::1]:81/a?b=c")
-    assert (url.host, url.port, url.target, url.user) == ("::1", 81, "/a?b=c", None)
-    assert parse_url("w", "https", "//cam").port == 443
-    assert parse_url("w", "http", "//u:p@w/x@cam").host == "w"
-    for bad in ("cam/x", "//", "//:80/", "//cam:99999/", "//cam/a b", "///x"):
-        with pytest.raises(SourceError, match=r"^w: "):
-            parse_url("w", "http", bad)
-
-
-@pytest.mark.parametrize(
-    ("scheme", "options", "message"),
-    [
-        ("http", {"controls": {"gain": 1}}, "controls: only a v4l2"),
-        ("rtsp", {"pixel_format": "YUYV"}, "pixel_format: only a v4l2"),
-        ("sim", {"controls": {"gain": 1}}, "controls: only a v4l2"),
-        ("v4l2", {"gain": 4.0}, "gain: only the simulated camera.*controls: {gain"),
-        ("http", {"exposure_ms": 4.0}, "exposure_ms: only the simulated camera"),
-    ],
-)
-def test_options_of_another_source_are_refused(
-    scheme: str, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SourceError, match=message):
-        driver("//cam/x", scheme, **options).open()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_nobody_there(scheme: str) -> None:
-    camera = driver(f"//u:secret@127.0.0.1:{free_port()}/x", scheme, name="rear")
-    assert camera.sensor.scheme in CameraDriver.live_schemes
-    for _ in range(2):  # may be tried again
-        with pytest.raises(DeviceError, match=f"rear: {scheme}://u:.* refused") as caught:
-            camera.open()
-        assert "secret" not in str(caught.value)
-        camera.close()
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A server's certificate with its key, made for one test."""
-    if (openssl := shutil.which("openssl")) is None:
-        pytest.skip("needs the program openssl")
-    path = tmp_path / "camera.pem"
-    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-keyout", str(path), "-out", str(tmp_path / "camera.crt")]
-    subprocess.run(command, check=True, capture_output=True)
-    path.write_bytes(path.read_bytes() + (tmp_path / "camera.crt").read_bytes())
-    return path
-
-
-def test_over_tls_a_camera_is_named_and_its_certificate_is_its_own(certificate: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    names: list[str | None] = []
-    context.sni_callback = lambda wire, name, context: names.append(name)
-    request = b""
-
-    def serve() -> None:
-        nonlocal request
-        with listener.accept()[0] as plain, context.wrap_socket(plain, server_side=True) as wire:
-            request = wire.recv(100)
-            wire.sendall(b"answer")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            url = parse_url("w", "https", f"//localhost:{listener.getsockname()[1]}/x")
-            connection = connect(url)
-            connection.settimeout(20)
-            connection.sendall(b"question")
-            assert connection.recv(100) == b"answer"
-            connection.close()
-        finally:
-            thread.join()
-    assert request == b"question" and names == ["localhost"]
-
-
-def test_a_name_that_is_none() -> None:
-    def no_name(_: Url) -> Any:
-        raise socket.gaierror(-2, "Name or service not known")
-
-    camera = HttpCamera("front", "http", "//nowhere/", connecting=no_name)
-    with pytest.raises(DeviceError, match="Name or service not known"):
-        camera.open()
 
 
 @pytest.fixture

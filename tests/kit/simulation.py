@@ -13,20 +13,16 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from drivers._kit import link as link_module
-from drivers._kit.link import Link
-from drivers._kit.session_announcement import Session
 from recorder.contract.errors import ProtocolError
-from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
 from recorder.session.layout import SessionPlan
 from recorder.session.lock import lock_session
@@ -38,92 +34,10 @@ from recorder.writer.active_session import ActiveSession
 from recorder.writer.service import WriterService
 from tests.kit.actors import UP_MARK, Actor, Pipe, SimDisk, current
 from tests.kit.ownership import Ownership
+from tests.kit.sim_driver import Offer, SimDriver
 
 START_NS = 5_000_000_000
 MOST_STEPS = 50_000
-
-
-@dataclass
-class Offer:
-    """One message that a driver's main thread published."""
-
-    epoch: int
-    kind: Kind
-    ids: list[int] = field(default_factory=list)
-    taken: bool = True
-    count: int = 0
-
-
-def stream_spec(name: str, rate_hz: float, blob: bool = True) -> StreamSpec:
-    """A stream that numbers its samples, and may carry bytes of any length beside that."""
-    channels = [ChannelSpec("id", "raw", "u8"), ChannelSpec("blob", "lzmaf", "u1", (1,))]
-    return StreamSpec(name, tuple(channels[: 1 + blob]), rate_hz=rate_hz, bytes_per_sample=600)
-
-
-class SimDriver:
-    """A driver's process: a link, and a main thread that the test plays."""
-
-    def __init__(self, plane: Plane, sensor: str, specs: tuple[StreamSpec, ...]) -> None:
-        self.plane = plane
-        self.sensor = sensor
-        self.specs = specs
-        self.reports: list[str] = []
-        plane.starting = plane.pipe()
-        self.pipe = plane.starting
-        self.link = Link(
-            sensor,
-            specs,
-            Path("run"),
-            plane.clock,
-            lambda event, **_: self.reports.append(event),
-        )
-        self.actor = plane.spawn(f"link {sensor}", self.link._run, f"driver {sensor}")
-        self.most_held = 0
-
-    def session(self) -> Session | None:
-        return self.link.wait_for_session(0)
-
-    @property
-    def epoch(self) -> int:
-        assert self.link._outbox is not None
-        return self.link._outbox.epoch
-
-    def data(self, spec: StreamSpec, sizes: Sequence[int]) -> bool | None:
-        """Publish one data message with a sample per size; None where no session is open."""
-        session = self.session()
-        if session is None:
-            return None
-        plane = self.plane
-        ids = [plane.next_id() for _ in sizes]
-        frames = [np.array(ids, "<u8").tobytes(), b"x" * sum(sizes)]
-        times = np.array([plane.now_ns + 1000 * (i + 1) for i in range(len(ids))], np.int64)
-        message = Message(
-            Kind.DATA,
-            stream=spec.name,
-            count=len(ids),
-            t_mono_ns=times,
-            sizes=(np.array(sizes, np.uint32),)[: len(spec.channels) - 1],
-            frames=frames[: len(spec.channels)],
-        )
-        plane.now_ns += 1000 * len(ids)
-        taken = self.link.publish(message, session)
-        self._log(spec, Offer(self.epoch, Kind.DATA, ids, taken, len(ids)))
-        return taken
-
-    def other(self, spec: StreamSpec, kind: Kind, count: int | None = 0) -> None:
-        """Publish a state or a device's own loss."""
-        session = self.session()
-        if session is None:
-            return
-        values: dict[str, Any] = {"cause": "device"} if kind is Kind.LOST else {"temperature": 40}
-        message = Message(
-            kind, stream=spec.name, count=count, t_mono_ns=self.plane.now_ns, values=values
-        )
-        self.link.publish(message, session)
-        self._log(spec, Offer(self.epoch, kind, count=count or 0))
-
-    def _log(self, spec: StreamSpec, offer: Offer) -> None:
-        self.plane.offers.setdefault(spec.name, []).append(offer)
 
 
 class Plane:

@@ -15,8 +15,9 @@ from recorder.contract.messages import Ack, AskStatus, Finish, Hello, Join, comm
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.daemon.processes.writer_client import WriterClient
+from tests.kit.sim_driver import CAMERA
 from tests.kit.simulation import Plane
-from tests.kit.test_dataplane import CAMERA, assert_nothing_lost, begin
+from tests.kit.test_dataplane import assert_nothing_lost, begin
 
 PLAN = {"root": "root", "name": "s", "exact_name": True, "config_text": ""}
 WIRE = StreamSpec("imu", (ChannelSpec("x", "raw", "u1"),)).to_wire()

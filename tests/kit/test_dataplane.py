@@ -13,13 +13,8 @@ from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from tests.campaigns import seeded
-from tests.kit.simulation import Plane, SimDriver, stream_spec
-
-CAMERA = stream_spec("cam", 30.0)
-LIDAR = stream_spec("lid", 10.0)
-LIDAR_IMU = stream_spec("lid_imu", 100.0)
-LATE = stream_spec("late", 200.0)
-IMU = stream_spec("imu", 100.0, blob=False)  # small samples, which share messages
+from tests.kit.sim_driver import CAMERA, IMU, LATE, LIDAR, LIDAR_IMU, SimDriver
+from tests.kit.simulation import Plane
 
 
 def recorded(plane: Plane, stream: str) -> dict[int, list[tuple[int, int]]]:

@@ -11,8 +11,9 @@ from recorder.writer.commit_times import CommitTimes
 from recorder.writer.peers import Credit
 from recorder.writer.pending_split import PendingSplit
 from tests.kit.ownership import FIXED, attributes, owners
+from tests.kit.sim_driver import CAMERA, IMU
 from tests.kit.simulation import Plane
-from tests.kit.test_dataplane import CAMERA, IMU, assert_nothing_lost, begin
+from tests.kit.test_dataplane import assert_nothing_lost, begin
 from tests.kit.test_split import together
 
 UNSHARED = {

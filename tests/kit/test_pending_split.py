@@ -13,8 +13,9 @@ from recorder.writer.disk_policy import ending_of, next_of
 from recorder.writer.pending_split import PendingSplit
 from tests.campaigns import seeded
 from tests.kit.actors import Actor
+from tests.kit.sim_driver import CAMERA, IMU
 from tests.kit.simulation import Plane
-from tests.kit.test_dataplane import CAMERA, IMU, assert_nothing_lost, begin
+from tests.kit.test_dataplane import assert_nothing_lost, begin
 from tests.kit.test_split import play, together
 from tests.kit.test_split_faults import (
     announced,

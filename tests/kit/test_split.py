@@ -10,17 +10,9 @@ import pytest
 
 from recorder.session.journal import read_journal
 from tests.campaigns import seeded
+from tests.kit.sim_driver import CAMERA, IMU, LIDAR, LIDAR_IMU
 from tests.kit.simulation import Plane
-from tests.kit.test_dataplane import (
-    CAMERA,
-    IMU,
-    LIDAR,
-    LIDAR_IMU,
-    act,
-    assert_nothing_lost,
-    begin,
-    recorded_in,
-)
+from tests.kit.test_dataplane import act, assert_nothing_lost, begin, recorded_in
 
 DRIVERS = (("cam", (CAMERA,)), ("lid", (LIDAR, LIDAR_IMU)), ("imu", (IMU,)))
 

@@ -12,17 +12,9 @@ from drivers._kit.driver import Item, Sample
 from drivers._kit.runner import Runner
 from recorder.contract.wire import Kind
 from tests.campaigns import seeded
-from tests.kit.simulation import Plane, SimDriver
-from tests.kit.test_dataplane import (
-    CAMERA,
-    IMU,
-    LIDAR,
-    LIDAR_IMU,
-    act,
-    begin,
-    expected,
-    recorded,
-)
+from tests.kit.sim_driver import CAMERA, IMU, LIDAR, LIDAR_IMU, SimDriver
+from tests.kit.simulation import Plane
+from tests.kit.test_dataplane import act, begin, expected, recorded
 from tests.kit.test_device_life import Device
 from tests.kit.test_runner import Rig, make_rig
 from tests.kit.test_split import together

@@ -16,18 +16,9 @@ from recorder.formats.disk import PosixDisk
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.disk_policy import ending_of, next_of
 from recorder.writer.recovery import recover
-from tests.kit.simulation import Plane, SimDriver
-from tests.kit.test_dataplane import (
-    CAMERA,
-    IMU,
-    LATE,
-    LIDAR,
-    LIDAR_IMU,
-    act,
-    assert_nothing_lost,
-    begin,
-    recorded_in,
-)
+from tests.kit.sim_driver import CAMERA, IMU, LATE, LIDAR, LIDAR_IMU, SimDriver
+from tests.kit.simulation import Plane
+from tests.kit.test_dataplane import act, assert_nothing_lost, begin, recorded_in
 from tests.kit.test_split import play, together
 
 

@@ -8,7 +8,11 @@ from pathlib import Path
 # By folder it would be found nowhere, or elsewhere too.  A prefix of a module's path -> tests.
 BESIDE = {
     "recorder/": ("tests/test_publishers.py",),
-    "recorder/contract/": ("tests/kit/test_link.py", "tests/kit/test_outbox.py"),
+    "recorder/contract/": (
+        "tests/kit/test_link.py",
+        "tests/kit/test_outbox.py",
+        "tests/kit/test_outbox_states.py",
+    ),
     "recorder/contract/channel_formats/": ("tests/formats", "tests/kit/test_encode.py"),
     "recorder/contract/config": ("tests/daemon", "tests/cli", "tests/drivers"),
     "recorder/contract/redaction": ("tests/acceptance/test_bad_input.py", "tests/session"),
