@@ -40,6 +40,11 @@ TYPE_INTEGER, TYPE_BOOLEAN, TYPE_MENU, TYPE_INTEGER_MENU = 1, 2, 3, 9
 FRAME_SIZE_DISCRETE: Final = 1
 
 
+def _words(*names: str) -> list[tuple[str, type[c_uint32]]]:
+    """Return the declarations of consecutive ``__u32`` fields."""
+    return [(name, c_uint32) for name in names]
+
+
 class Capability(ctypes.Structure):
     """struct v4l2_capability."""
 
@@ -47,9 +52,7 @@ class Capability(ctypes.Structure):
         ("driver", c_char * 16),
         ("card", c_char * 32),
         ("bus_info", c_char * 32),
-        ("version", c_uint32),
-        ("capabilities", c_uint32),
-        ("device_caps", c_uint32),
+        *_words("version", "capabilities", "device_caps"),
         ("reserved", c_uint32 * 3),
     ]
 
@@ -58,12 +61,9 @@ class FormatDescription(ctypes.Structure):
     """struct v4l2_fmtdesc."""
 
     _fields_ = [
-        ("index", c_uint32),
-        ("type", c_uint32),
-        ("flags", c_uint32),
+        *_words("index", "type", "flags"),
         ("description", c_char * 32),
-        ("pixelformat", c_uint32),
-        ("mbus_code", c_uint32),
+        *_words("pixelformat", "mbus_code"),
         ("reserved", c_uint32 * 3),
     ]
 
@@ -72,9 +72,7 @@ class FrameSize(ctypes.Structure):
     """struct v4l2_frmsizeenum; stepwise sizes as minimum, maximum, step of width, then height."""
 
     _fields_ = [
-        ("index", c_uint32),
-        ("pixel_format", c_uint32),
-        ("type", c_uint32),
+        *_words("index", "pixel_format", "type"),
         ("size", c_uint32 * 6),
         ("reserved", c_uint32 * 2),
     ]
@@ -83,20 +81,20 @@ class FrameSize(ctypes.Structure):
 class PixelFormat(ctypes.Structure):
     """struct v4l2_pix_format."""
 
-    _fields_ = [
-        ("width", c_uint32),
-        ("height", c_uint32),
-        ("pixelformat", c_uint32),
-        ("field", c_uint32),
-        ("bytesperline", c_uint32),
-        ("sizeimage", c_uint32),
-        ("colorspace", c_uint32),
-        ("priv", c_uint32),
-        ("flags", c_uint32),
-        ("ycbcr_enc", c_uint32),
-        ("quantization", c_uint32),
-        ("xfer_func", c_uint32),
-    ]
+    _fields_ = _words(
+        "width",
+        "height",
+        "pixelformat",
+        "field",
+        "bytesperline",
+        "sizeimage",
+        "colorspace",
+        "priv",
+        "flags",
+        "ycbcr_enc",
+        "quantization",
+        "xfer_func",
+    )
 
 
 class _FormatUnion(ctypes.Union):
@@ -119,11 +117,9 @@ class CaptureParameters(ctypes.Structure):
     """struct v4l2_captureparm."""
 
     _fields_ = [
-        ("capability", c_uint32),
-        ("capturemode", c_uint32),
+        *_words("capability", "capturemode"),
         ("timeperframe", Fraction),
-        ("extendedmode", c_uint32),
-        ("readbuffers", c_uint32),
+        *_words("extendedmode", "readbuffers"),
         ("reserved", c_uint32 * 4),
     ]
 
@@ -148,8 +144,7 @@ class QueryControl(ctypes.Structure):
     """struct v4l2_queryctrl."""
 
     _fields_ = [
-        ("id", c_uint32),
-        ("type", c_uint32),
+        *_words("id", "type"),
         ("name", c_char * 32),
         ("minimum", c_int32),
         ("maximum", c_int32),
@@ -172,8 +167,7 @@ class QueryMenu(ctypes.Structure):
     _pack_ = 1
     _layout_ = "ms"
     _fields_ = [
-        ("id", c_uint32),
-        ("index", c_uint32),
+        *_words("id", "index"),
         ("item", _MenuUnion),
         ("reserved", c_uint32),
     ]
@@ -183,10 +177,7 @@ class RequestBuffers(ctypes.Structure):
     """struct v4l2_requestbuffers."""
 
     _fields_ = [
-        ("count", c_uint32),
-        ("type", c_uint32),
-        ("memory", c_uint32),
-        ("capabilities", c_uint32),
+        *_words("count", "type", "memory", "capabilities"),
         ("flags", c_uint8),
         ("reserved", c_uint8 * 3),
     ]
@@ -212,18 +203,12 @@ class Buffer(ctypes.Structure):
     """struct v4l2_buffer."""
 
     _fields_ = [
-        ("index", c_uint32),
-        ("type", c_uint32),
-        ("bytesused", c_uint32),
-        ("flags", c_uint32),
-        ("field", c_uint32),
+        *_words("index", "type", "bytesused", "flags", "field"),
         ("timestamp", TimeValue),
         ("timecode", TimeCode),
-        ("sequence", c_uint32),
-        ("memory", c_uint32),
+        *_words("sequence", "memory"),
         ("m", _MemoryUnion),
-        ("length", c_uint32),
-        ("reserved2", c_uint32),
+        *_words("length", "reserved2"),
         ("request_fd", c_int32),
     ]
 
