@@ -30,12 +30,7 @@ from drivers._devices.pictures import (
     same_size,
     trimmed,
 )
-from recorder.contract.errors import (
-    DeviceError,
-    ProtocolError,
-    RecorderError,
-    SourceError,
-)
+from recorder.contract.errors import DeviceError, ProtocolError, RecorderError, SourceError
 from recorder.contract.redaction import mask_value
 
 _CONNECT_S = 2.5

@@ -19,15 +19,7 @@ from itertools import dropwhile, takewhile
 from typing import Any, TypeVar
 
 from drivers._devices import v4l2_abi as abi
-from drivers._devices.pictures import (
-    Image,
-    LiveCamera,
-    Missing,
-    Note,
-    Shot,
-    gap_event,
-    trimmed,
-)
+from drivers._devices.pictures import Image, LiveCamera, Missing, Note, Shot, gap_event, trimmed
 from drivers._devices.v4l2_controls import list_controls, read_controls, set_controls
 from drivers._devices.v4l2_pixels import JPEG_FORMATS, PIXEL_FORMATS, decoded, layout_of
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError

@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from drivers._devices.ouster import (
-    News,
-    OusterHttp,
-    Wanted,
-    Watch,
-    bring_up,
-    is_multicast,
-)
+from drivers._devices.ouster import News, OusterHttp, Wanted, Watch, bring_up, is_multicast
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
 from drivers._devices.udp import UdpReceiver, cap_warning
 from drivers._kit.driver import Item, Lost, SensorConfig, State
@@ -256,11 +249,7 @@ class LiveSource:
             if imu:
                 for item in sensor.imu_packet(packet):
                     yield from self._hold(item)
-        except (
-            RuntimeError,
-            ValueError,
-            IndexError,
-        ):  # a damaged packet without a checksum
+        except (RuntimeError, ValueError, IndexError):  # a damaged packet without a checksum
             sensor.corrupt += 1
             self._assembly = self._assemble()
 
@@ -285,11 +274,8 @@ class LiveSource:
     def _sweep(self, frame: Any, t_ns: int) -> Iterator[Item]:
         for item in self._sensor.sweep(frame, t_ns):
             yield item
-            if (
-                self._watch is not None
-                and isinstance(item, State)
-                and item.values.get("alert_flags")
-            ):
+            alerts = isinstance(item, State) and item.values.get("alert_flags")
+            if alerts and self._watch is not None:
                 self._watch.ask("alerts")
 
     def _restarted(self, t_ns: int, init_id: int) -> Iterator[Item]:

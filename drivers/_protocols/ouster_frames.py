@@ -273,10 +273,7 @@ def packet_fields(core: Any, info: Any) -> Fields:
 def frame_fields(core: Any, frame: Any) -> Fields:
     """Return the image fields of a decoded frame."""
     return {
-        str(t.name): (
-            f"{np.dtype(t.element_type).kind}{np.dtype(t.element_type).itemsize}",
-            tuple(map(int, t.extra_dims)),
-        )
+        str(t.name): (np.dtype(t.element_type).str[1:], tuple(map(int, t.extra_dims)))
         for t in frame.field_types
         if t.field_class == core.FieldClass.PIXEL_FIELD
     }

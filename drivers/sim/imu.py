@@ -7,6 +7,7 @@ its own axes.  A bias and white noise of an MTi's size are added.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,13 +107,8 @@ class SimulatedImu:
         swing = portable.cross(motion.angular_acceleration_rad_s2, self._lever_m)
         outwards = portable.cross(turn, portable.cross(turn, self._lever_m))
         in_rig = portable.rotate_back(motion.rotation, force) + swing + outwards
-        values = np.concatenate(
-            [
-                portable.rotate_back(self._rotation, in_rig),
-                portable.rotate_back(self._rotation, turn),
-            ],
-            axis=1,
-        )
+        parts = [portable.rotate_back(self._rotation, vector) for vector in (in_rig, turn)]
+        values: npt.NDArray[Any] = np.concatenate(parts, axis=1)
         values = (values + self.bias + self._sigma * self._noise_of(first, count)).astype("<f4")
         rotation = portable.product(motion.rotation, self._rotation)
         return ImuSamples(

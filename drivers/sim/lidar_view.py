@@ -52,17 +52,13 @@ class _Layer:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> _Layer:
-        return cls(
-            np.full(shape, np.inf, np.float32),
-            np.zeros(shape, np.int16),
-            np.zeros(shape, np.float32),
-        )
+        cosine = np.zeros(shape, np.float32)
+        return cls(np.full_like(cosine, np.inf), np.zeros(shape, np.int16), cosine)
 
     def cut(self, rows: slice, columns: slice) -> _Layer:
         """Return views of a part."""
-        return _Layer(
-            self.distance[rows, columns], self.code[rows, columns], self.cosine[rows, columns]
-        )
+        part = rows, columns
+        return _Layer(self.distance[part], self.code[part], self.cosine[part])
 
     def put(self, other: _Layer, where: npt.NDArray[np.bool_]) -> None:
         np.copyto(self.distance, other.distance, where=where)

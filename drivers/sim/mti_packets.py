@@ -165,11 +165,7 @@ def quaternions(rotation: Floats) -> Floats:
     # Four equivalent formulas; each row uses the formula that divides by the largest number.
     squares = np.stack([1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz])
     best = squares.argmax(axis=0)
-    x, y, z = (
-        r[:, 2, 1] - r[:, 1, 2],
-        r[:, 0, 2] - r[:, 2, 0],
-        r[:, 1, 0] - r[:, 0, 1],
-    )
+    x, y, z = (r[:, i, j] - r[:, j, i] for i, j in ((2, 1), (0, 2), (1, 0)))
     xy, xz, yz = (r[:, i, j] + r[:, j, i] for i, j in ((0, 1), (0, 2), (1, 2)))
     ways = [
         (squares[0], x, y, z),

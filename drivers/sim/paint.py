@@ -94,26 +94,19 @@ def _patches(target: Target) -> dict[str, tuple[Patch, ...]]:
         case "truck":
             return _car(wheel=0.13, glass=(0.55, 0.85))
         case "cyclist":
-            body: tuple[Patch, ...] = (
-                ((0.0, 0.0, 1.0, 0.4), _TYRE),
-                ((0.3, 0.82, 0.7, 1.0), _SKIN),
-            )
-            return dict.fromkeys(("front", "back", "left", "right"), body)
+            return _around(((0.0, 0.0, 1.0, 0.4), _TYRE), ((0.3, 0.82, 0.7, 1.0), _SKIN))
         case "pedestrian":
-            person: tuple[Patch, ...] = (
-                ((0.0, 0.0, 1.0, 0.45), _TROUSERS),
-                ((0.0, 0.86, 1.0, 1.0), _SKIN),
-            )
-            return dict.fromkeys(("front", "back", "left", "right"), person)
-        case "pole":
-            if target.size_m[2] > 2:
-                return {}
-            band: tuple[Patch, ...] = (((0.0, 0.7, 1.0, 0.85), _WHITE),)
-            return dict.fromkeys(("front", "back", "left", "right"), band)
+            return _around(((0.0, 0.0, 1.0, 0.45), _TROUSERS), ((0.0, 0.86, 1.0, 1.0), _SKIN))
+        case "pole" if target.size_m[2] <= 2:
+            return _around(((0.0, 0.7, 1.0, 0.85), _WHITE))
         case "building":
             return _building(target)
         case _:
             return {}
+
+
+def _around(*patches: Patch) -> dict[str, tuple[Patch, ...]]:
+    return dict.fromkeys(("front", "back", "left", "right"), patches)
 
 
 def _car(wheel: float, glass: tuple[float, float]) -> dict[str, tuple[Patch, ...]]:

@@ -115,12 +115,8 @@ def box(origin: Image, direction: Image, half_m: npt.NDArray[Any], beam: float |
     axis = np.where(near == enter[0], 0, np.where(near == enter[1], 1, 2)).astype(np.uint8)
     along = np.where(axis == 0, direction[0], np.where(axis == 1, direction[1], direction[2]))
     # A ray that goes forward enters through the back.
-    return Hits(
-        np.where(hit, near, np.float32(np.inf)),
-        2 * axis + (along < 0),
-        np.abs(along),
-        grazed,
-    )
+    distance = np.where(hit, near, np.float32(np.inf))
+    return Hits(distance, 2 * axis + (along < 0), np.abs(along), grazed)
 
 
 def pole(

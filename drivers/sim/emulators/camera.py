@@ -108,7 +108,9 @@ class CameraEmulator(Emulator):
         options = self.sensor.options
         self._pictures = _pictures(self.sensor)
         self._fps = self._pictures.fps
-        self._listen()
+        self._listener = _bound(self.sensor.name, self._port)
+        self._listener.listen()
+        self._port = int(self._listener.getsockname()[1])
         source = f"http://{_HOST}:{self._port}{PATH}"
         return EmulatedSource(source, {"fps": self._fps, "quality": options["quality"]})
 
@@ -242,11 +244,6 @@ class CameraEmulator(Emulator):
         client.given += 1
 
     # Connections
-
-    def _listen(self) -> None:
-        self._listener = _bound(self.sensor.name, self._port)
-        self._listener.listen()
-        self._port = int(self._listener.getsockname()[1])
 
     def _accept(self) -> None:
         assert self._listener is not None

@@ -27,11 +27,7 @@ from drivers.sim.emulators.radar_firmware import DemoFirmware
 from drivers.sim.emulators.serial_port import SerialPort
 from drivers.sim.radar import SIM_CHIRP, simulated_radar
 from recorder.contract.config.settings import SensorEntry
-from recorder.contract.errors import (
-    ConfigError,
-    SourceError,
-    UsageError,
-)
+from recorder.contract.errors import ConfigError, SourceError, UsageError
 
 Frame = npt.NDArray[np.int16]
 
@@ -204,10 +200,9 @@ class MmwaveEmulator(Emulator):
     def _source(self, chirp: ChirpConfig, iq_order: str) -> Callable[[int], Frame]:
         if self._recording is not None:
             return self._recording.frame if chirp.shape == self._chirp.shape else self._silence
-        sensor = self.sensor
-        if sensor.scheme != "sim":
+        if self.sensor.scheme != "sim":
             return self._silence
-        return simulated_radar(sensor.name, sensor.options, chirp, iq_order).frame
+        return simulated_radar(self.sensor.name, self.sensor.options, chirp, iq_order).frame
 
     def _silence(self, _: int) -> Frame:
         chirp = self._made_for[0] if self._made_for is not None else self._chirp

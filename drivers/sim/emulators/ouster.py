@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import socket
@@ -336,14 +337,8 @@ class _SceneFeed:
         index = self._index
         self._index += 1
         frame_id = index - self._first
-        return self._worker.submit(
-            self._packets.sweep,
-            index,
-            frame_id,
-            self._init_id,
-            self.shift_ns,
-            self.alert_flags,
-        )
+        state = self._init_id, self.shift_ns, self.alert_flags
+        return self._worker.submit(self._packets.sweep, index, frame_id, *state)
 
     def due_ns(self) -> int:
         if not self._queue:
@@ -423,11 +418,10 @@ def _mode(info: Any) -> str:
 
 def _free_ports(count: int) -> list[int]:
     """Return free UDP ports of loopback."""
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
-    try:
-        for one in sockets:
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            one = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+            ports.append(int(one.getsockname()[1]))
+        return ports

@@ -35,13 +35,7 @@ def make_emulator(sensor: SensorEntry, faults: Sequence[Fault], seed: int) -> Em
     if "." in sensor.driver or importlib.util.find_spec(name) is None:
         raise ConfigError(f"no emulator for the driver {sensor.driver!r}", key=sensor.name)
     module = importlib.import_module(name)
-    (kind,) = (
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Emulator)
-        and value.__module__ == module.__name__
-    )
+    (kind,) = (k for k in Emulator.__subclasses__() if k.__module__ == module.__name__)
     emulator: Emulator = kind(sensor, faults, seed)
     return emulator
 

@@ -226,10 +226,8 @@ class XsensEmulator(Emulator):
             reported |= {"configure": False, "rate": float(sample_rate(stored))}
         else:
             frame = Coordinates[options["coordinates"]]
-            stored, sent = (
-                _STORED,
-                wanted_outputs(round(options["rate"]), options["outputs"], frame),
-            )
+            stored = _STORED
+            sent = wanted_outputs(round(options["rate"]), options["outputs"], frame)
             reported |= {name: options[name] for name in ("outputs", "coordinates")}
         baudrate = options.get("baudrate")
         if baudrate is None:

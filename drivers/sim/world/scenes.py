@@ -153,17 +153,9 @@ def _walking(path: Path, seed: int) -> Placed:
     placed: Placed = []
     for k, (along, pace) in enumerate(random):
         back = k % 2 == 1
-        placed.append(
-            (
-                _person(k),
-                Course(
-                    (k + 0.8 * along) * path.length / count,
-                    speed=(-1 if back else 1) * (1.1 + 0.6 * pace),
-                    lateral_m=6.9 if back else -6.6,
-                    backward=back,
-                ),
-            )
-        )
+        start = (k + 0.8 * along) * path.length / count
+        speed, lateral = (-1 if back else 1) * (1.1 + 0.6 * pace), 6.9 if back else -6.6
+        placed.append((_person(k), Course(start, speed, lateral, back)))
     return placed
 
 
