@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from blake3 import blake3
 
 from recorder.contract.wire import Buffer, buffer_size
-from recorder.formats.disk import GATHER_BUFFERS, AppendFile, Disk, Scratch
+from recorder.formats.disk import GATHER_BUFFERS, AppendFile, Disk
 
 DIGEST_BYTES = 32
 _PAGE = 4096
@@ -147,6 +149,12 @@ def digest_of(path: Path, start: int, end: int, ranges: Sequence[Range]) -> Runn
     return running
 
 
+def _of_inner(name: str) -> Any:
+    """An attribute that the file has from its `inner`."""
+    found = attrgetter(f"inner.{name}")
+    return property(found, lambda file, value: setattr(file.inner, name, value))
+
+
 class DigestedFile:
     """An `AppendFile` that digests what is appended; see the module's text.
 
@@ -154,6 +162,10 @@ class DigestedFile:
         leaves: ranges that were sealed and not taken yet.
         patchable_ranges: all that were named.
     """
+
+    path: Path = _of_inner("path")
+    length: int = _of_inner("length")
+    dirty: bool = _of_inner("dirty")
 
     def __init__(
         self,
@@ -175,30 +187,6 @@ class DigestedFile:
         self._announced = running.end
         self._marks: list[Leaf] = []
         self._waiting = self._buffers = 0
-
-    @property
-    def path(self) -> Path:
-        return self.inner.path
-
-    @path.setter
-    def path(self, path: Path) -> None:
-        self.inner.path = path
-
-    @property
-    def length(self) -> int:
-        return self.inner.length
-
-    @length.setter
-    def length(self, length: int) -> None:
-        self.inner.length = length
-
-    @property
-    def dirty(self) -> bool:
-        return self.inner.dirty
-
-    @dirty.setter
-    def dirty(self, dirty: bool) -> None:
-        self.inner.dirty = dirty
 
     @property
     def start(self) -> int:
@@ -312,6 +300,13 @@ class DigestingDisk:
     ) -> None:
         self.plain = plain
         self.gather_bytes = plain.gather_bytes
+        self.write_file = plain.write_file
+        self.make_folder = plain.make_folder
+        self.rename = plain.rename
+        self.remove = plain.remove
+        self.scratch = plain.scratch
+        self.sync_folder = plain.sync_folder
+        self.free_bytes = plain.free_bytes
         self._announce = announce
         self._known = known
 
@@ -329,26 +324,5 @@ class DigestingDisk:
     ) -> DigestedFile:
         return DigestedFile(inner, running, self.gather_bytes, self._announce, ranges)
 
-    def write_file(self, path: Path, data: bytes) -> None:
-        self.plain.write_file(path, data)
-
-    def make_folder(self, path: Path) -> None:
-        self.plain.make_folder(path)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self.plain.rename(source, target)
-
-    def remove(self, path: Path) -> None:
-        self.plain.remove(path)
-
-    def scratch(self, path: Path) -> Scratch:
-        return self.plain.scratch(path)
-
-    def sync_folder(self, path: Path) -> None:
-        self.plain.sync_folder(path)
-
     def sync_files(self, files: Sequence[AppendFile]) -> None:
         self.plain.sync_files([f.inner if isinstance(f, DigestedFile) else f for f in files])
-
-    def free_bytes(self, path: Path) -> int:
-        return self.plain.free_bytes(path)

@@ -188,10 +188,7 @@ class _PosixAppendFile:
         with self._once():
             if self._patch_fd < 0:
                 self._patch_fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-            view = memoryview(data)
-            while view:
-                written = os.pwrite(self._patch_fd, view, offset)
-                view, offset = view[written:], offset + written
+            _write_at(self._patch_fd, offset, data)
 
     def sync(self) -> None:
         with self._once():
@@ -219,6 +216,13 @@ class _PosixAppendFile:
             self._fd = self._patch_fd = -1
 
 
+def _write_at(fd: int, offset: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view, offset = view[written:], offset + written
+
+
 def _gone(path: Path, what: str) -> OSError:
     return OSError(errno.ESTALE, f"{path} {what}", str(path))
 
@@ -228,10 +232,7 @@ class _PosixScratch:
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
 
     def write(self, offset: int, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._fd, view, offset)
-            view, offset = view[written:], offset + written
+        _write_at(self._fd, offset, data)
 
     def close(self) -> None:
         if self._fd >= 0:

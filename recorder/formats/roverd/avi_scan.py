@@ -76,8 +76,7 @@ def scan_avi(path: Path, end: int | None = None) -> AviScan:
     Raises:
         FormatError: not an AVI of ours, or cut inside its header.
     """
-    file = ReadFile(path)
-    try:
+    with ReadFile(path) as file:
         end = file.size if end is None else min(end, file.size)
         layout = _read_layout(file, end)
         segments: list[Segment] = []
@@ -99,8 +98,6 @@ def scan_avi(path: Path, end: int | None = None) -> AviScan:
         scan = AviScan(path, layout, segments, walked, end)
         scan.finished = end == file.size == scan.finished_length and _is_finished(file, scan)
         return scan
-    finally:
-        file.close()
 
 
 def _read_layout(file: ReadFile, end: int) -> AviLayout:
@@ -205,8 +202,7 @@ def frame_offset(path: Path, segment: Segment, number: int) -> int:
     Raises:
         FormatError: the segment holds no such frame.
     """
-    file = ReadFile(path)
-    try:
+    with ReadFile(path) as file:
         at = segment.movi + LIST.size
         for _ in range(number):
             name, size = CHUNK.unpack(file.read(at, CHUNK.size))
@@ -214,8 +210,6 @@ def frame_offset(path: Path, segment: Segment, number: int) -> int:
                 raise FormatError(f"{path}: no frame at byte {at}")
             at += CHUNK.size + size + (size & 1)
         return at
-    finally:
-        file.close()
 
 
 def load_index(file: ReadFile, segment: Segment) -> Entries:

@@ -239,10 +239,7 @@ def _name_patchable(file: AppendFile, layout: AviLayout, segments: Sequence[Segm
 
 
 def _patch_changed(file: AppendFile, path: Path, patches: list[tuple[int, bytes]]) -> None:
-    reader = ReadFile(path)
-    try:
+    with ReadFile(path) as reader:
         for offset, data in patches:
             if reader.peek(offset, len(data)) != data:
                 file.patch(offset, data)
-    finally:
-        reader.close()

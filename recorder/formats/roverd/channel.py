@@ -214,6 +214,26 @@ class FramedReader(ChannelReader):
         return value
 
 
+class FileReader(ChannelReader):
+    """A channel that is one file; before another base class, if there is one."""
+
+    def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
+        super().__init__(path, layout, partial)
+        self._file = ReadFile(path)
+        try:
+            self._open(partial)
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def _open(self, partial: bool) -> None:
+        """Find the samples in the file."""
+
+    def close(self) -> None:
+        self._file.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A channel's entry of ``meta.json``, checked."""
@@ -249,7 +269,7 @@ class Layout:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class ReadFile:
+class ReadFile(Closing):
     """A file read by position; every fault is a FormatError that names it."""
 
     def __init__(self, path: Path) -> None:

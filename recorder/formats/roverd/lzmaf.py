@@ -20,8 +20,8 @@ from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
 from recorder.formats.roverd.channel import (
     ChannelWriter,
+    FileReader,
     FramedReader,
-    Layout,
     ReadFile,
     committed_length,
     reopen,
@@ -59,24 +59,13 @@ def _index_path(path: Path) -> Path:
     return path.with_name(channel_files(path.name, "lzmaf")[1])
 
 
-class LzmafReader(FramedReader):
+class LzmafReader(FileReader, FramedReader):
     """Reads ``lzmaf``; holds the index (8 bytes a sample) and one sample."""
 
-    def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
-        super().__init__(path, layout)
-        self._file = ReadFile(path)
-        try:
-            self._ends = self._load_index(_index_path(path), partial)
-        except BaseException:
-            self.close()
-            raise
-
-    def _load_index(self, path: Path, partial: bool) -> npt.NDArray[np.uint64]:
-        file = ReadFile(path)
-        try:
+    def _open(self, partial: bool) -> None:
+        path = _index_path(self.path)
+        with ReadFile(path) as file:
             raw = file.peek(0, file.size)
-        finally:
-            file.close()
         torn = len(raw) % _INDEX.itemsize
         if (torn or not raw) and not partial:
             raise FormatError(f"{path}: {len(raw)} bytes are not u8 offsets, one more than samples")
@@ -92,10 +81,8 @@ class LzmafReader(FramedReader):
             raise FormatError(
                 f"{self.path}: has {self._file.size} bytes, its index ends at {ends[-1]}"
             )
-        ends = ends[:whole]
-        self._ends = ends
-        self._take_tail(self._file.size - int(ends[-1]), partial)
-        return ends
+        self._ends = ends[:whole]
+        self._take_tail(self._file.size - int(self._ends[-1]), partial)
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -104,9 +91,6 @@ class LzmafReader(FramedReader):
         at = self._index(index)
         start, stop = int(self._ends[at]), int(self._ends[at + 1])
         return self._file.read(start, stop - start)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class LzmafExtent(Extent):
@@ -118,8 +102,7 @@ class LzmafExtent(Extent):
         ends = np.frombuffer(raw[: len(raw) // 8 * 8], _INDEX)
         if not len(ends) or ends[0] != 0:
             raise FormatError(f"{_index_path(path)}: does not begin with 0")
-        file = ReadFile(path)
-        try:
+        with ReadFile(path) as file:
             rising = np.concatenate([[True], ends[1:] > ends[:-1]])
             whole = int(np.argmin(np.append(rising & (ends <= file.size), False))) - 1
             for i in range(min(committed, whole), whole):
@@ -127,8 +110,6 @@ class LzmafExtent(Extent):
                 if not _decodes(frame):
                     whole = i
                     break
-        finally:
-            file.close()
         self._ends = ends
         self.samples = whole
 
@@ -154,11 +135,8 @@ class LzmafStorage(ChannelStorage):
         path, index = self.path, _index_path(self.path)
         data_length, index_length = (committed_length(lengths, file) for file in (path, index))
         if index_length:
-            file = ReadFile(index)
-            try:
+            with ReadFile(index) as file:
                 last = file.peek(index_length - _INDEX.itemsize, _INDEX.itemsize)
-            finally:
-                file.close()
             if index_length % _INDEX.itemsize or last != data_length.to_bytes(8, "little"):
                 raise StorageError(
                     f"{path}: committed lengths {data_length} and {index_length} (index) do not "

@@ -17,27 +17,21 @@ from recorder.formats.roverd.avi import CHUNK, AviLayout
 from recorder.formats.roverd.avi_demux import chunk_id_fits, find_frames
 from recorder.formats.roverd.avi_scan import frame_offset, scan_avi
 from recorder.formats.roverd.avi_writer import AviWriter
-from recorder.formats.roverd.channel import FramedReader, Layout, ReadFile, committed_length
+from recorder.formats.roverd.channel import FileReader, FramedReader, committed_length
 from recorder.formats.roverd.storage import ChannelStorage, Extent
 
 
-class MjpgReader(FramedReader):
+class MjpgReader(FileReader, FramedReader):
     """Reads ``mjpg``; holds 12 bytes a frame and the frame that is decoded."""
 
-    def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
-        super().__init__(path, layout)
-        self._file = ReadFile(path)
-        try:
-            self._frames = find_frames(self._file)
-            self._take_tail(self._frames.tail, partial)
-            if self._frames.missing and not partial:
-                raise FormatError(
-                    f"{path}: its header counts {self._frames.missing} frames more than the "
-                    f"{len(self)} that it holds"
-                )
-        except BaseException:
-            self.close()
-            raise
+    def _open(self, partial: bool) -> None:
+        self._frames = find_frames(self._file)
+        self._take_tail(self._frames.tail, partial)
+        if self._frames.missing and not partial:
+            raise FormatError(
+                f"{self.path}: its header counts {self._frames.missing} frames more than the "
+                f"{len(self)} that it holds"
+            )
 
     def __len__(self) -> int:
         return len(self._frames.sizes)
@@ -57,9 +51,6 @@ class MjpgReader(FramedReader):
     def check_finished(self) -> None:
         if not scan_avi(self.path).finished:
             raise FormatError(f"{self.path}: frames are not all indexed and counted: seeking fails")
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class AviExtent(Extent):

@@ -13,10 +13,8 @@ from recorder.contract.errors import StorageError
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
 from recorder.formats.roverd.channel import (
-    ChannelReader,
     ChannelWriter,
-    Layout,
-    ReadFile,
+    FileReader,
     committed_length,
     reopen,
 )
@@ -39,18 +37,12 @@ class PlainWriter(ChannelWriter):
         self._append(frame)
 
 
-class RawReader(ChannelReader):
+class RawReader(FileReader):
     """Reads ``raw``: one read call a block, straight into the array."""
 
-    def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
-        super().__init__(path, layout)
-        self._file = ReadFile(path)
-        try:
-            self._length = self._file.size // self.sample_bytes
-            self._take_tail(self._file.size % self.sample_bytes, partial)
-        except BaseException:
-            self.close()
-            raise
+    def _open(self, partial: bool) -> None:
+        self._length = self._file.size // self.sample_bytes
+        self._take_tail(self._file.size % self.sample_bytes, partial)
 
     def __len__(self) -> int:
         return self._length
@@ -64,9 +56,6 @@ class RawReader(ChannelReader):
 
     def encoded(self, index: int) -> bytes:
         return self._file.read(self._index(index) * self.sample_bytes, self.sample_bytes)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class PlainExtent(Extent):

@@ -26,7 +26,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
 from recorder.formats.roverd.channel import (
-    ChannelReader,
+    FileReader,
     Layout,
     ReadFile,
     committed_length,
@@ -40,7 +40,7 @@ _SKIP_BYTES = 1 << 20
 _TAIL_WINDOW = 64  # holds footer and index of a stream with one block
 
 
-class LzmaReader(ChannelReader):
+class LzmaReader(FileReader):
     """Reads ``lzma``.
 
     The boundaries of all streams are found at opening, from the last stream to the first, by
@@ -50,19 +50,10 @@ class LzmaReader(ChannelReader):
     is sequential access.
     """
 
-    def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
-        super().__init__(path, layout)
-        self._file = ReadFile(path)
+    def _open(self, partial: bool) -> None:
         self._turn = threading.Lock()
         self._decoder: lzma.LZMADecompressor | None = None
         self._stream = self._input = self._position = 0
-        try:
-            self._find_streams(partial)
-        except BaseException:
-            self.close()
-            raise
-
-    def _find_streams(self, partial: bool) -> None:
         starts: list[int] = []
         sizes: list[int] = []
         end = self._file.size
@@ -171,9 +162,6 @@ class LzmaReader(ChannelReader):
 
     def encoded(self, index: int) -> bytes:
         return self[index].tobytes()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class LzmaExtent(Extent):
