@@ -22,9 +22,9 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
 from recorder.formats.roverd import ChannelReader, open_channel
 from recorder.formats.vrs import (
-    check_resumable,
     data_records,
     description_end,
+    find_resume_point,
     whole_records_end,
 )
 from recorder.session import layout
@@ -77,7 +77,7 @@ def measure_vrs(
     try:
         if proven < length:
             raise StorageError(f"{path}: {length} bytes were committed, {proven} are as they were")
-        check_resumable(path, index_path, length, index_length, tags_at)
+        find_resume_point(path, index_path, length, index_length, tags_at)
         if index_length is not None and index_path.is_file():
             report.lengths[INDEX] = min(index_length, index_path.stat().st_size)
     except (OSError, FormatError, StorageError) as error:

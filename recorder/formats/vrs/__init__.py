@@ -32,9 +32,9 @@ from recorder.formats.vrs.record_format import (
 )
 from recorder.formats.vrs.recordables import RecordableType
 from recorder.formats.vrs.resume import (
-    check_resumable,
     data_records,
     description_end,
+    find_resume_point,
     whole_records_end,
 )
 from recorder.formats.vrs.rewrite import rewrite_vrs
@@ -73,10 +73,10 @@ __all__ = [
     "VrsRecord",
     "VrsStream",
     "VrsWriter",
-    "check_resumable",
     "data_records",
     "default_index_path",
     "description_end",
+    "find_resume_point",
     "rewrite_vrs",
     "whole_records_end",
 ]

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
 
+from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 
 
@@ -22,7 +23,7 @@ def chunk_paths(path: Path) -> list[Path]:
     return paths
 
 
-class ChunkedFile:
+class ChunkedFile(Closing):
     """Read-only bytes by position over all chunks; every fault is a FormatError that names one.
 
     Attributes:

@@ -24,15 +24,11 @@ class Compression(IntEnum):
 
 
 class Compressor:
-    """Compresses records; one serves one thread.
+    """Compresses records; one serves one thread."""
 
-    `level` is the algorithm's own: LZ4 0 (fast) to 12, zstd -7 to 22.
-    """
-
-    def __init__(self, kind: Compression, level: int | None = None) -> None:
+    def __init__(self, kind: Compression) -> None:
         self.kind = kind
-        self._level = level if level is not None else (0 if kind == Compression.LZ4 else 3)
-        self._zstd = zstandard.ZstdCompressor(self._level) if kind == Compression.ZSTD else None
+        self._zstd = zstandard.ZstdCompressor() if kind == Compression.ZSTD else None
 
     def compress(self, data: bytes) -> bytes | None:
         """One frame with its content size; None where it would not be smaller."""
@@ -41,7 +37,7 @@ class Compressor:
         if self._zstd is not None:
             packed: bytes = self._zstd.compress(data)
         else:
-            packed = lz4.frame.compress(data, compression_level=self._level)
+            packed = lz4.frame.compress(data)
         return packed if len(packed) < len(data) else None
 
 

@@ -16,7 +16,7 @@ from recorder.contract.errors import FormatError
 from recorder.formats.vrs.conventions import AudioSpec, NextContentBlockSpec, OldImageSpec
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.layout_spec import LayoutSpec
-from recorder.formats.vrs.media import AUDIO_FORMATS, AudioSampleFormat, PixelFormat
+from recorder.formats.vrs.media import AUDIO_FORMATS, PIXEL_ARRAYS, AudioSampleFormat, PixelFormat
 from recorder.formats.vrs.record_format import (
     AudioContent,
     Content,
@@ -33,26 +33,6 @@ _BYTES_TO_PIXEL = {
     3: PixelFormat.RGB8,
     4: PixelFormat.DEPTH32F,
     8: PixelFormat.SCALAR64F,
-}
-_ARRAYS: dict[PixelFormat, tuple[str, int]] = {
-    PixelFormat.GREY8: ("u1", 1),
-    PixelFormat.BAYER8_RGGB: ("u1", 1),
-    PixelFormat.BAYER8_BGGR: ("u1", 1),
-    PixelFormat.BAYER8_GBRG: ("u1", 1),
-    PixelFormat.RGB_IR_4X4: ("u1", 1),
-    PixelFormat.GREY10: ("<u2", 1),
-    PixelFormat.GREY12: ("<u2", 1),
-    PixelFormat.GREY16: ("<u2", 1),
-    PixelFormat.BAYER10_GBRG: ("<u2", 1),
-    PixelFormat.RGB8: ("u1", 3),
-    PixelFormat.BGR8: ("u1", 3),
-    PixelFormat.RGBA8: ("u1", 4),
-    PixelFormat.RGB10: ("<u2", 3),
-    PixelFormat.RGB12: ("<u2", 3),
-    PixelFormat.DEPTH32F: ("<f4", 1),
-    PixelFormat.SCALAR64F: ("<f8", 1),
-    PixelFormat.RGB32F: ("<f4", 3),
-    PixelFormat.RGBA32F: ("<f4", 4),
 }
 
 
@@ -127,9 +107,9 @@ Block = LayoutBlock | DataBlock
 
 def _pixels(content: ImageContent, data: bytes) -> npt.NDArray[Any]:
     size = content.raw_size
-    if content.format != "raw" or content.pixel_format not in _ARRAYS or size != len(data):
+    if content.format != "raw" or content.pixel_format not in PIXEL_ARRAYS or size != len(data):
         raise FormatError(f"an image '{content}' of {len(data)} bytes is no array of pixels")
-    dtype, channels = _ARRAYS[content.pixel_format]
+    dtype, channels = PIXEL_ARRAYS[content.pixel_format]
     line = content.pixel_format.default_stride(content.width)
     stride = content.stride or line
     if stride < line:

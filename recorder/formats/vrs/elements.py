@@ -6,6 +6,7 @@ an int, float or bool, a point an array [n], a matrix an array [n, n], a string 
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -158,3 +159,51 @@ def encode_text(text: str) -> bytes:
 def decode_text(data: bytes | memoryview) -> str:
     """The inverse of `encode_text`, for all bytes."""
     return bytes(data).decode("utf-8", "surrogateescape")
+
+
+_U32 = struct.Struct("<I")
+
+
+def pack_text(text: str) -> bytes:
+    """A text behind its length, u32, in bytes."""
+    data = encode_text(text)
+    return _U32.pack(len(data)) + data
+
+
+class Cursor:
+    """Reads lengths and texts; FormatError, starting with `where`, if the data end too early.
+
+    Attributes:
+        at: offset of what is read next.
+    """
+
+    def __init__(self, data: bytes | memoryview, where: str) -> None:
+        self.at = 0
+        self._data = data
+        self._where = where
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        part = bytes(self._data[self.at : self.at + size])
+        if len(part) < size:
+            raise FormatError(
+                f"{self._where}: wants {size} bytes at {self.at} of {len(self._data)}"
+            )
+        self.at += size
+        return part
+
+    def number(self) -> int:
+        """The next u32."""
+        value: int = _U32.unpack(self.take(4))[0]
+        return value
+
+    def count(self, least: int) -> int:
+        """A number of things that have `least` bytes each; FormatError if they cannot be there."""
+        value = self.number()
+        if value * least > len(self._data) - self.at:
+            raise FormatError(f"{self._where}: {value} entries in {len(self._data)} bytes")
+        return value
+
+    def text(self) -> str:
+        """The next text, behind its length."""
+        return decode_text(self.take(self.number()))

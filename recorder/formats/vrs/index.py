@@ -110,8 +110,7 @@ def _read_classic(
             data = decompress(_ZSTD, data, count * ENTRY_BYTES)
         except FormatError as error:
             raise FormatError(f"{file.path}: its index {error}") from None
-    stored = np.frombuffer(data, ENTRY_DTYPE, count)
-    return _placed(file, stored, first_record)
+    return _placed(file, np.frombuffer(data, ENTRY_DTYPE, count), first_record)
 
 
 def _read_split(
@@ -129,8 +128,7 @@ def _read_split(
     if record.compression == _ZSTD:
         data, whole = _zstd_frames(data)
         complete = complete and whole
-    count = len(data) // ENTRY_BYTES
-    stored = np.frombuffer(data, ENTRY_DTYPE, count)
+    stored = np.frombuffer(data, ENTRY_DTYPE, len(data) // ENTRY_BYTES)
     return _placed(file, stored, first_record), complete
 
 
@@ -140,14 +138,14 @@ def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
     while data:
         one = zstandard.ZstdDecompressor().decompressobj()
         try:
-            parts.append(one.decompress(data))
+            part = one.decompress(data)
         except zstandard.ZstdError:
-            return b"".join(parts), False
+            break
         if not one.eof:
-            parts.pop()
-            return b"".join(parts), False
+            break
+        parts.append(part)
         data = one.unused_data
-    return b"".join(parts), True
+    return b"".join(parts), not data
 
 
 def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> Entries:
@@ -162,8 +160,7 @@ def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> E
         raise FormatError(f"{file.path}: its index has no record at entry {number}")
     ends = first_record + np.cumsum(sizes)
     placed = np.empty(len(stored), RECORD_DTYPE)
-    for name in ENTRY_DTYPE.names or ():
-        placed[name] = stored[name]
+    placed[list(ENTRY_DTYPE.names or ())] = stored
     placed["offset"] = ends - sizes
     return placed[: int(np.searchsorted(ends, file.size, side="right"))]
 

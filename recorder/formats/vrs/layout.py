@@ -105,9 +105,10 @@ class _PieceMember(_Member):
         if isinstance(default, enum.Enum):
             default = default.value
         self._enum = enum_type
-        make = partial(Piece, kind, element)
         self._make = partial(
-            make,
+            Piece,
+            kind,
+            element,
             count=count,
             default=default,
             tags=tags,

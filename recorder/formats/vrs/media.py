@@ -99,26 +99,28 @@ _TEN_BITS_PACKED = (
     PixelFormat.RAW10_BAYER_BGGR,
     PixelFormat.GREY10PACKED,
 )
-_BYTES_PER_PIXEL = {
-    PixelFormat.GREY8: 1,
-    PixelFormat.RGB_IR_4X4: 1,
-    PixelFormat.BAYER8_RGGB: 1,
-    PixelFormat.BAYER8_BGGR: 1,
-    PixelFormat.BAYER8_GBRG: 1,
-    PixelFormat.GREY10: 2,
-    PixelFormat.GREY12: 2,
-    PixelFormat.GREY16: 2,
-    PixelFormat.BAYER10_GBRG: 2,
-    PixelFormat.RGB8: 3,
-    PixelFormat.BGR8: 3,
-    PixelFormat.DEPTH32F: 4,
-    PixelFormat.RGBA8: 4,
-    PixelFormat.RGB10: 6,
-    PixelFormat.RGB12: 6,
-    PixelFormat.SCALAR64F: 8,
-    PixelFormat.RGB32F: 12,
-    PixelFormat.RGBA32F: 16,
+PIXEL_ARRAYS: dict[PixelFormat, tuple[str, int]] = {
+    PixelFormat.GREY8: ("u1", 1),
+    PixelFormat.BAYER8_RGGB: ("u1", 1),
+    PixelFormat.BAYER8_BGGR: ("u1", 1),
+    PixelFormat.BAYER8_GBRG: ("u1", 1),
+    PixelFormat.RGB_IR_4X4: ("u1", 1),
+    PixelFormat.GREY10: ("<u2", 1),
+    PixelFormat.GREY12: ("<u2", 1),
+    PixelFormat.GREY16: ("<u2", 1),
+    PixelFormat.BAYER10_GBRG: ("<u2", 1),
+    PixelFormat.RGB8: ("u1", 3),
+    PixelFormat.BGR8: ("u1", 3),
+    PixelFormat.RGBA8: ("u1", 4),
+    PixelFormat.RGB10: ("<u2", 3),
+    PixelFormat.RGB12: ("<u2", 3),
+    PixelFormat.DEPTH32F: ("<f4", 1),
+    PixelFormat.SCALAR64F: ("<f8", 1),
+    PixelFormat.RGB32F: ("<f4", 3),
+    PixelFormat.RGBA32F: ("<f4", 4),
 }
+"""Type and number of the values of a pixel, of formats that an array can hold."""
+_BYTES_PER_PIXEL = {p: int(kind[-1]) * count for p, (kind, count) in PIXEL_ARRAYS.items()}
 
 
 class AudioSampleFormat(IntEnum):

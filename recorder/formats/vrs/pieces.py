@@ -16,9 +16,11 @@ import numpy as np
 from recorder.contract.errors import FormatError
 from recorder.formats.vrs.elements import (
     ELEMENT_TYPES,
+    Cursor,
     ElementType,
     decode_text,
     encode_text,
+    pack_text,
     string,
 )
 
@@ -60,9 +62,8 @@ class Piece:
     @property
     def type_name(self) -> str:
         """As in files: ``DataPieceArray<float>``."""
-        return (
-            "DataPieceString" if self.kind == TEXT else f"DataPiece{self.kind}<{self.element.name}>"
-        )
+        about = "" if self.kind == TEXT else f"<{self.element.name}>"
+        return f"DataPiece{self.kind}{about}"
 
     @property
     def fixed(self) -> bool:
@@ -127,8 +128,8 @@ class Piece:
         if self.element is string:
             if isinstance(value, str):
                 raise FormatError("wants a sequence of strings, got one string")
-            texts = [encode_text(text) for text in value]
-            return _U32.pack(len(texts)) + b"".join(_U32.pack(len(t)) + t for t in texts)
+            texts = [pack_text(text) for text in value]
+            return _U32.pack(len(texts)) + b"".join(texts)
         return self.element.pack(value, None)
 
     def _pack_map(self, value: Any) -> bytes:
@@ -137,16 +138,9 @@ class Piece:
         parts: list[bytes] = []
         # Sorted as the format's own maps are, so that equal values are equal bytes.
         for key, item in sorted((encode_text(k), v) for k, v in value.items()):
-            packed = (
-                self._pack_text(item) if self.element is string else self.element.pack_one(item)
-            )
+            packed = pack_text(item) if self.element is string else self.element.pack_one(item)
             parts += (_U32.pack(len(key)), key, packed)
         return b"".join(parts)
-
-    @staticmethod
-    def _pack_text(text: str) -> bytes:
-        data = encode_text(text)
-        return _U32.pack(len(data)) + data
 
     def unpack(self, data: memoryview) -> Any:
         """The value of a variable piece, or of a fixed one that is no number."""
@@ -168,21 +162,18 @@ class Piece:
     def _unpack_strings(self, data: memoryview) -> list[str]:
         if not data:
             return []
-        cursor = _Cursor(data, self.label)
-        count = cursor.number()
-        if count > len(data) // 4:
-            raise FormatError(f"piece {self.label!r}: {count} strings in {len(data)} bytes")
-        return [cursor.text() for _ in range(count)]
+        cursor = Cursor(data, f"piece {self.label!r}")
+        return [cursor.text() for _ in range(cursor.count(4))]
 
     def _unpack_map(self, data: memoryview) -> dict[str, Any]:
-        cursor = _Cursor(data, self.label)
+        cursor = Cursor(data, f"piece {self.label!r}")
         values: dict[str, Any] = {}
         while cursor.at < len(data):
             key = cursor.text()
             if self.element is string:
                 values[key] = cursor.text()
             else:
-                values[key] = self.element.unpack_one(bytes(cursor.take(self.element.size)))
+                values[key] = self.element.unpack_one(cursor.take(self.element.size))
         return values
 
     # --- the JSON of a stream's tags
@@ -232,41 +223,13 @@ class Piece:
         return piece
 
 
-class _Cursor:
-    """Reads lengths and texts from a variable piece."""
-
-    def __init__(self, data: memoryview, label: str) -> None:
-        self.data = data
-        self.at = 0
-        self._label = label
-
-    def take(self, size: int) -> memoryview:
-        part = self.data[self.at : self.at + size]
-        if len(part) < size:
-            raise FormatError(
-                f"piece {self._label!r}: wants {size} bytes at {self.at} of {len(self.data)}"
-            )
-        self.at += size
-        return part
-
-    def number(self) -> int:
-        value: int = _U32.unpack(self.take(4))[0]
-        return value
-
-    def text(self) -> str:
-        return decode_text(self.take(self.number()))
-
-
 def _parse_type(label: str, type_name: str) -> tuple[str, ElementType]:
     if type_name == "DataPieceString":
         return TEXT, string
     kind, _, element = type_name.removeprefix("DataPiece").removesuffix(">").partition("<")
     found = ELEMENT_TYPES.get(element)
-    whole = found is not None and type_name == f"DataPiece{kind}<{element}>"
-    takes_text = kind in (VECTOR, STRING_MAP)
-    if not whole or found is None or kind not in (VALUE, ARRAY, VECTOR, STRING_MAP):
-        raise FormatError(f"piece {label!r} is of an unknown type {type_name!r}")
-    if found is string and not takes_text:
+    kinds = (VECTOR, STRING_MAP) if found is string else (VALUE, ARRAY, VECTOR, STRING_MAP)
+    if found is None or kind not in kinds or type_name != f"DataPiece{kind}<{element}>":
         raise FormatError(f"piece {label!r} is of an unknown type {type_name!r}")
     return kind, found
 

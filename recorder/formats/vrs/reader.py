@@ -36,7 +36,7 @@ from recorder.formats.vrs.headers import (
 from recorder.formats.vrs.index import Entries, collected, read_index
 from recorder.formats.vrs.layout import DataLayout
 from recorder.formats.vrs.scan import RecordWalk
-from recorder.formats.vrs.streams import RecordLayout, VrsStream
+from recorder.formats.vrs.streams import VrsStream
 from recorder.formats.vrs.tags import (
     StreamTags,
     TagsRecord,
@@ -270,10 +270,10 @@ class VrsReader(Closing):
         types: RecordType | Collection[RecordType] | None = None,
     ) -> npt.NDArray[np.int64]:
         """Places in time order of a stream's records of these types, ascending."""
-        wanted = None if stream is None else self.stream(stream).id
         kinds = [types] if isinstance(types, RecordType) else types
         chosen = np.ones(len(self), bool)
-        if wanted is not None:
+        if stream is not None:
+            wanted = self.stream(stream).id
             chosen &= self._records["type_id"] & 0xFFFF == wanted.type_id
             chosen &= self._records["instance"] == wanted.instance
         if kinds is not None:
@@ -354,10 +354,8 @@ class VrsReader(Closing):
         layout = records.get((record.record_type, header.version))
         if layout is None:
             return []
-        return self._decoded(record, lambda: self._blocks(layout, data, record))
-
-    def _blocks(self, layout: RecordLayout, data: bytes, record: VrsRecord) -> list[Block]:
-        return read_blocks(layout, data, lambda: self._configuration(record))
+        configuration = partial(self._configuration, record)
+        return self._decoded(record, partial(read_blocks, layout, data, configuration))
 
     def _configuration(self, record: VrsRecord) -> Sequence[Block]:
         """Blocks of the last configuration record of the stream before this record."""

@@ -59,9 +59,8 @@ def find_resume_point(
     index_length: int | None,
     tags_at: Sequence[int] | None = None,
 ) -> ResumePoint:
-    """See `VrsWriter.resume`."""
-    file = ChunkedFile(path, [path])
-    try:
+    """Where `VrsWriter.resume` resumes; raises its errors."""
+    with ChunkedFile(path, [path]) as file:
         if file.size < length:
             raise StorageError(
                 f"{path}: cannot go on: has {file.size} bytes where {length} were committed"
@@ -70,26 +69,15 @@ def find_resume_point(
         end = _without_index(file, header, length)
         point = ResumePoint(end, 0, last_size, streams, header.index_offset)
         kept = index_length or 0
+        whole = kept and not kept % ENTRY_BYTES and index_path.is_file()
+        usable = whole and index_path.stat().st_size >= kept
         start = first
-        if tags_at is not None:
+        if usable and tags_at is not None:
             start = _take_last_entry(file, index_path, kept, tags_at, point) or first
-        if start == first:
+        if usable and start == first:
             start = _take_entries(file, index_path, kept, first, point)
         _walk(file, start, length, point)
         return point
-    finally:
-        file.close()
-
-
-def check_resumable(
-    path: Path,
-    index_path: Path,
-    length: int,
-    index_length: int | None,
-    tags_at: Sequence[int] | None = None,
-) -> None:
-    """Whether `VrsWriter.resume` can go on at a length; its errors where it cannot."""
-    find_resume_point(path, index_path, length, index_length, tags_at)
 
 
 def _beginning(
@@ -131,24 +119,11 @@ def _take_last_entry(
 
     So nothing that is read goes by the length of the recording.
     """
-    if not index_length or index_length % ENTRY_BYTES or not index_path.is_file():
-        return None
-    if index_path.stat().st_size < index_length:
-        return None
     with index_path.open("rb") as entries:
         entries.seek(index_length - ENTRY_BYTES)
         last = np.frombuffer(entries.read(ENTRY_BYTES), ENTRY_DTYPE)[0]
-    size = int(last["size"])
-    if not RECORD_HEADER_BYTES <= size <= point.end:
-        return None
-    record = RecordHeader.unpack(file.read(point.end - size, RECORD_HEADER_BYTES))
-    if record.size != size or record.timestamp_s != float(last["timestamp_s"]):
-        return None
-    for at in tags_at:
-        _take_tags(file, at, RecordHeader.unpack(file.read(at, RECORD_HEADER_BYTES)), point)
-    point.kept = point.count = index_length // ENTRY_BYTES
-    point.last_size = size
-    return point.end
+    count = index_length // ENTRY_BYTES
+    return point.end if _take_index(file, last, count, (0, point.end), tags_at, point) else None
 
 
 def _take_entries(
@@ -158,12 +133,8 @@ def _take_entries(
 
     Nothing is taken where it does not fit the file.
     """
-    if index_length % ENTRY_BYTES or not index_path.is_file():
-        return first
-    if not index_length or index_path.stat().st_size < index_length:
-        return first
     offset, tags_at = first, list[int]()
-    last = np.zeros((), ENTRY_DTYPE)
+    last = np.zeros(1, ENTRY_DTYPE)[0]
     with index_path.open("rb") as entries:
         left = index_length
         while left:
@@ -174,17 +145,39 @@ def _take_entries(
             is_tags = block["record_type"] == RecordType.TAGS
             tags_at += (ends - block["size"])[is_tags].tolist()
             offset, last = int(ends[-1]), block[-1]
-    size = int(last["size"])
-    if not first + size <= offset <= point.end or size < RECORD_HEADER_BYTES:
-        return first
-    record = RecordHeader.unpack(file.read(offset - size, RECORD_HEADER_BYTES))
+    count = index_length // ENTRY_BYTES
+    fits = offset <= point.end and _take_index(file, last, count, (first, offset), tags_at, point)
+    return offset if fits else first
+
+
+def _take_index(
+    file: ChunkedFile,
+    last: np.void,
+    count: int,
+    records: tuple[int, int],
+    tags_at: Sequence[int],
+    point: ResumePoint,
+) -> bool:
+    """Take `count` entries; False where the last one is not of the last record.
+
+    Args:
+        file: that the entries are of.
+        last: the last entry.
+        count: number of entries.
+        records: start and end of the records, of which the last one must lie within.
+        tags_at: offsets of TAGS records.
+        point: takes them.
+    """
+    size, (start, end) = int(last["size"]), records
+    if not RECORD_HEADER_BYTES <= size <= end - start:
+        return False
+    record = RecordHeader.unpack(file.read(end - size, RECORD_HEADER_BYTES))
     if record.size != size or record.timestamp_s != float(last["timestamp_s"]):
-        return first
+        return False
     for at in tags_at:
         _take_tags(file, at, RecordHeader.unpack(file.read(at, RECORD_HEADER_BYTES)), point)
-    point.kept = point.count = index_length // ENTRY_BYTES
-    point.last_size = size
-    return offset
+    point.kept, point.count, point.last_size = count, count, size
+    return True
 
 
 def _walk(file: ChunkedFile, start: int, length: int, point: ResumePoint) -> None:
@@ -235,12 +228,9 @@ def description_end(path: Path) -> tuple[int, int]:
     Raises:
         FormatError, StorageError: the file is no VRS file of this writer, or is cut before there.
     """
-    file = ChunkedFile(path, [path])
-    try:
+    with ChunkedFile(path, [path]) as file:
         _, _, first, size = _beginning(file, file.size)
         return first, size
-    finally:
-        file.close()
 
 
 def data_records(
@@ -251,8 +241,7 @@ def data_records(
     Returns:
         Free tags of each stream, and offset and stream of each record, in the file's order.
     """
-    file = ChunkedFile(path, [path])
-    try:
+    with ChunkedFile(path, [path]) as file:
         _, streams, first, last_size = _beginning(file, stop)
         point = ResumePoint(stop, 0, last_size, streams, 0)
         found: list[tuple[int, StreamId]] = []
@@ -262,8 +251,6 @@ def data_records(
             elif record.record_type == RecordType.DATA:
                 found.append((at, record.stream))
         return {stream: tags.user for stream, tags in point.streams.items()}, found
-    finally:
-        file.close()
 
 
 def whole_records_end(
@@ -280,8 +267,7 @@ def whole_records_end(
     Returns:
         Where the last whole record ends, bytes of that record, and what follows it, if anything.
     """
-    file = ChunkedFile(path, [path])
-    try:
+    with ChunkedFile(path, [path]) as file:
         walk = RecordWalk(file, start, previous_size)
         end, size = start, previous_size
         for at, record in _records(walk):
@@ -289,5 +275,3 @@ def whole_records_end(
                 break
             end, size = at + record.size, record.size
         return end, size, walk.fault
-    finally:
-        file.close()

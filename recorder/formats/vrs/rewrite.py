@@ -12,12 +12,7 @@ from recorder.formats.vrs.writer import VrsWriter
 
 
 def rewrite_vrs(
-    source: Path,
-    target: Path,
-    disk: Disk,
-    *,
-    compressor: Compressor | None = None,
-    index_path: Path | None = None,
+    source: Path, target: Path, disk: Disk, *, compressor: Compressor | None = None
 ) -> int:
     """Write all that a file holds into a new one, with the same streams, tags and data.
 
@@ -29,7 +24,6 @@ def rewrite_vrs(
         target: of the new file.
         disk: what writes.
         compressor: of the new file's records; None stores them uncompressed.
-        index_path: as for `VrsWriter.create`.
 
     Returns:
         Number of records.
@@ -40,25 +34,13 @@ def rewrite_vrs(
     """
     with VrsReader(source) as reader:
         tags = {s.id: StreamTags(s.vrs_tags, s.tags) for s in reader.streams.values()}
-        writer = VrsWriter.create_as(
-            target,
-            disk,
-            tags,
-            reader.tags,
-            index_path=index_path,
-            creation_id=reader.header.creation_id,
-        )
+        creation_id = reader.header.creation_id
+        writer = VrsWriter.create_as(target, disk, tags, reader.tags, creation_id=creation_id)
         try:
             for record in reader:
                 header, data = reader.read(record)
-                writer.put(
-                    record.stream,
-                    record.record_type,
-                    header.version,
-                    record.timestamp_s,
-                    [data],
-                    compressor,
-                )
+                kind, time_s = record.record_type, record.timestamp_s
+                writer.put(record.stream, kind, header.version, time_s, [data], compressor)
             writer.finish()
             disk.sync_files(writer.files)
         finally:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recorder.contract.errors import FormatError
-from recorder.formats.vrs.elements import decode_text, encode_text, string
+from recorder.formats.vrs.elements import Cursor, encode_text, pack_text, string
 from recorder.formats.vrs.headers import StreamId
 from recorder.formats.vrs.layout import DataLayout, StringMap
 
@@ -55,8 +55,8 @@ def pack_description(streams: Mapping[StreamId, StreamTags], tags: Mapping[str, 
 
 def _pack_map(tags: Mapping[str, str]) -> bytes:
     parts = [_U32.pack(len(tags))]
-    for key, value in sorted((encode_text(k), encode_text(v)) for k, v in tags.items()):
-        parts += (_U32.pack(len(key)), key, _U32.pack(len(value)), value)
+    for key, value in sorted((encode_text(k), v) for k, v in tags.items()):
+        parts += (_U32.pack(len(key)), key, pack_text(value))
     return b"".join(parts)
 
 
@@ -68,22 +68,22 @@ def unpack_description(
     Raises:
         FormatError: starts with `where`; the data end too early, or are of another version.
     """
-    cursor = _Cursor(data, where)
+    cursor = Cursor(data, f"{where}: description record")
     streams: dict[StreamId, StreamTags] = {}
     if version not in (1, 2):
         raise FormatError(f"{where}: description record of unknown version {version}")
     for _ in range(cursor.count(10)):
-        stream = cursor.stream()
+        stream = StreamId.stored(*_STREAM.unpack(cursor.take(_STREAM.size)))
         tags = streams.setdefault(stream, StreamTags())
         if version == 1:
             described = _json_object(cursor.text())
             tags.user = _json_texts(described.get("tags"))
             tags.vrs[NAME_TAG] = str(described.get("name", ""))
         else:
-            tags.user = cursor.map()
-            tags.vrs = cursor.map()
+            tags.user = _map(cursor)
+            tags.vrs = _map(cursor)
         upgrade(tags)
-    file_tags = _json_texts(_json_object(cursor.text())) if version == 1 else cursor.map()
+    file_tags = _json_texts(_json_object(cursor.text())) if version == 1 else _map(cursor)
     return streams, file_tags
 
 
@@ -93,41 +93,8 @@ def upgrade(tags: StreamTags) -> None:
         tags.vrs[NAME_TAG] = re.sub(r"(?<=.) #[0-9]*\Z", "", tags.vrs[NAME_TAG])
 
 
-class _Cursor:
-    def __init__(self, data: bytes, where: object) -> None:
-        self._data = data
-        self._where = where
-        self._at = 0
-
-    def _take(self, size: int) -> bytes:
-        part = self._data[self._at : self._at + size]
-        if len(part) < size:
-            raise FormatError(
-                f"{self._where}: description record ends at byte {len(self._data)}, "
-                f"{size} are wanted at {self._at}"
-            )
-        self._at += size
-        return part
-
-    def number(self) -> int:
-        value: int = _U32.unpack(self._take(4))[0]
-        return value
-
-    def count(self, least: int) -> int:
-        """A number of things that have `least` bytes each; never more than could be there."""
-        value = self.number()
-        if value * least > len(self._data) - self._at:
-            raise FormatError(f"{self._where}: description record with {value} entries is cut")
-        return value
-
-    def text(self) -> str:
-        return decode_text(self._take(self.number()))
-
-    def stream(self) -> StreamId:
-        return StreamId.stored(*_STREAM.unpack(self._take(_STREAM.size)))
-
-    def map(self) -> dict[str, str]:
-        return {self.text(): self.text() for _ in range(self.count(8))}
+def _map(cursor: Cursor) -> dict[str, str]:
+    return {cursor.text(): cursor.text() for _ in range(cursor.count(8))}
 
 
 def _json_object(text: str) -> dict[str, Any]:
