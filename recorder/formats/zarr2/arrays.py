@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError
-from recorder.formats.zarr2.codecs import Blosc, Compressor, plain_bytes
+from recorder.formats.zarr2.codecs import Blosc, Compressor
 
 Order = Literal["C", "F"]
 DEFAULT_COMPRESSOR = Blosc()
@@ -162,19 +162,16 @@ def encode_chunk(chunk: npt.NDArray[Any], compressor: Compressor | None, order: 
         chunk = chunk.T  # its C order is the chunk's F order
     if not chunk.flags.c_contiguous:
         chunk = np.ascontiguousarray(chunk)
-    return plain_bytes(chunk) if compressor is None else compressor.encode(chunk)
+    return chunk.tobytes() if compressor is None else compressor.encode(chunk)
 
 
 def encode_chunks(array: npt.NDArray[Any], spec: ArraySpec) -> Iterator[tuple[str, bytes]]:
     """Key and bytes of every chunk; those at the edges are padded with the fill value."""
-    if array.ndim == 0:
-        yield "0", encode_chunk(array, spec.compressor, spec.order)
-        return
     if not array.size:
         return  # it has no chunks
     shape = spec.chunk_shape(array.shape)
     if shape == array.shape:
-        key = ".".join("0" * array.ndim)
+        key = ".".join("0" * (array.ndim or 1))  # of a 0-d array, too
         yield key, encode_chunk(array, spec.compressor, spec.order)
         return
     counts = [-(-size // chunk) for size, chunk in zip(array.shape, shape, strict=True)]

@@ -7,7 +7,6 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.errors import FormatError, UsageError
@@ -78,8 +77,3 @@ def require_numcodecs() -> Any:
             f"packing archives needs the package {error.name}, which is not installed;"
             f" pip install 'vehicle-recorder[archives]' brings it ({error})"
         ) from None
-
-
-def plain_bytes(chunk: npt.NDArray[Any]) -> bytes:
-    """A chunk as it stands in memory, for arrays without a compressor."""
-    return np.ascontiguousarray(chunk).tobytes()

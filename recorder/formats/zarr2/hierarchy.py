@@ -72,10 +72,8 @@ class Hierarchy(Finishing):
                 raise
             self._put_lazy(key, document)
             return
-        if len(text) < _BULKY:
-            self.store.put_again(key, text)
-        else:
-            self.store.put(key, text)
+        put = self.store.put_again if len(text) < _BULKY else self.store.put
+        put(key, text)
         if self._consolidated is not None:
             self._consolidated.add(key, text)
 
@@ -90,14 +88,6 @@ class Hierarchy(Finishing):
         if self._consolidated is not None:
             self._consolidated.add_lazy(key, document)
 
-    def put_chunk(self, key: str, data: Buffer) -> None:
-        """Write an encoded chunk."""
-        self.store.put(key, data)
-
-    def put_again(self, key: str, data: bytes) -> None:
-        """Write an encoded chunk that is in other arrays, too."""
-        self.store.put_again(key, data)
-
     def close(self) -> None:
         """Write the consolidated metadata and finish the store."""
         if self._consolidated is not None:
@@ -110,9 +100,7 @@ class Hierarchy(Finishing):
             self._consolidated.discard()
         self.store.discard()
 
-    def finish(self) -> None:
-        """The end of a ``with`` block: `close`."""
-        self.close()
+    finish = close
 
 
 @functools.lru_cache(maxsize=512)
@@ -125,11 +113,29 @@ def _as_cbor(text: bytes) -> bytes:
     return _plain_cbor(text) if len(text) < _BULKY else cbor.dump_cbor(json.loads(text))
 
 
-class _CborMetadata:
-    """Consolidated metadata as NCore has it, compressed while it comes."""
+class _Metadata:
+    """Consolidated metadata, collected until the store is finished."""
+
+    key: str
 
     def __init__(self, store: Store) -> None:
         self._spool = Spool(store.path.parent)
+
+    def close(self, store: Store) -> None:
+        store.put_parts(self.key, self._spool.size, self._spool.parts())
+        self._spool.close()
+
+    def discard(self) -> None:
+        self._spool.close()
+
+
+class _CborMetadata(_Metadata):
+    """Consolidated metadata as NCore has it, compressed while it comes."""
+
+    key = ".zmetadata.cbor.xz"
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self._xz = lzma.LZMACompressor(preset=_METADATA_PRESET)
         self._pending = bytearray(cbor.head(cbor.MAP, 2))
         self._pending += cbor.dump_cbor("zarr_consolidated_format") + cbor.dump_cbor(1)
@@ -156,19 +162,14 @@ class _CborMetadata:
         self._pending += cbor.BREAK
         self._compress()
         self._spool.write(self._xz.flush())
-        store.put_parts(".zmetadata.cbor.xz", self._spool.size, self._spool.parts())
-        self._spool.close()
-
-    def discard(self) -> None:
-        self._spool.close()
+        super().close(store)
 
 
-class _JsonMetadata:
+class _JsonMetadata(_Metadata):
     """Consolidated metadata as zarr itself has it."""
 
-    def __init__(self, store: Store) -> None:
-        self._spool = Spool(store.path.parent)
-        self._separator = b'{"zarr_consolidated_format":1,"metadata":{'
+    key = ".zmetadata"
+    _separator = b'{"zarr_consolidated_format":1,"metadata":{'
 
     def add(self, key: str, text: bytes) -> None:
         self._spool.write(self._separator + dump_json(key) + b":" + text)
@@ -181,11 +182,7 @@ class _JsonMetadata:
 
     def close(self, store: Store) -> None:
         self._spool.write(b"}}")
-        store.put_parts(".zmetadata", self._spool.size, self._spool.parts())
-        self._spool.close()
-
-    def discard(self) -> None:
-        self._spool.close()
+        super().close(store)
 
 
 class Group:
@@ -246,11 +243,12 @@ class Group:
         metadata = array_metadata(values.dtype, values.shape, spec)
         path = self._array_begin(self._child(name), metadata, attributes)
         for key, data in encode_chunks(values, spec):
-            self._hierarchy.put_chunk(f"{path}/{key}", data)
+            self._hierarchy.store.put(f"{path}/{key}", data)
 
     def _array(self, path: str, encoded: EncodedArray, attributes: Attributes | None) -> None:
         self._array_begin(path, encoded.metadata, attributes)
-        put = self._hierarchy.put_again if encoded.constant else self._hierarchy.put_chunk
+        store = self._hierarchy.store
+        put = store.put_again if encoded.constant else store.put
         for key, data in encoded.chunks:
             put(f"{path}/{key}", data)
 
@@ -272,7 +270,7 @@ class Group:
             raise FormatError(f"array {self._prefix}{name}: there is no 0-d array of no bytes")
         metadata = array_metadata(np.dtype(f"S{size}"), (), PLAIN)
         path = self._array_begin(self._child(name), metadata, attributes)
-        self._hierarchy.put_chunk(f"{path}/0", data)
+        self._hierarchy.store.put(f"{path}/0", data)
 
     def rows(self, name: str, spec: RowsSpec, attributes: Attributes | None = None) -> RowsWriter:
         """A new array that rows are appended to."""
@@ -314,11 +312,8 @@ class RowsWriter:
         """Add rows: an array [n, *row_shape] of the declared dtype."""
         if self._closed:
             raise FormatError(f"array {self._path} is closed")
-        if (
-            rows.dtype != self._spec.dtype
-            or rows.shape[1:] != self._spec.row_shape
-            or not rows.ndim
-        ):
+        expected = (self._spec.dtype, self._spec.row_shape)
+        if (rows.dtype, rows.shape[1:]) != expected or not rows.ndim:
             raise FormatError(
                 f"array {self._path} takes rows of {self._spec.dtype} {self._spec.row_shape},"
                 f" not {rows.dtype} {rows.shape[1:]}"
@@ -338,15 +333,14 @@ class RowsWriter:
         index = (self.length - 1) // self._spec.chunk_rows
         key = ".".join([str(index), *"0" * len(self._spec.row_shape)])
         data = encode_chunk(chunk, self._spec.compressor, "C")
-        self._hierarchy.put_chunk(f"{self._path}/{key}", data)
+        self._hierarchy.store.put(f"{self._path}/{key}", data)
 
     def close(self) -> None:
         """Write what is left, and how long the array has become."""
         if self._closed:
             return
         self._closed = True
-        rest = self.length % self._spec.chunk_rows
-        if rest:
+        if rest := self.length % self._spec.chunk_rows:
             part = self._pending[:rest]
             self._write(pad_chunk(part, self._pending.shape, self._spec.fill_value))
         shape = (self.length, *self._spec.row_shape)

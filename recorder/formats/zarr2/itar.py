@@ -110,8 +110,7 @@ class ItarStore:
         self._pad(size)
 
     def _begin(self, key: str, size: int) -> None:
-        header = member_header(key, size)
-        self._append(header)
+        self._append(member_header(key, size))
         self._index.add(key, self._length, size)
 
     def _append(self, data: Buffer) -> None:

@@ -128,8 +128,7 @@ def read_array(store: StoreReader, path: str) -> npt.NDArray[Any]:
         data = store[key] if codec is None else codec.decode(store[key])
         chunk = np.frombuffer(data, dtype).reshape(chunks, order=metadata["order"])
         place = tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunks, strict=True))
-        inside = array[place].shape
-        array[place] = chunk[tuple(slice(0, size) for size in inside)]
+        array[place] = chunk[tuple(map(slice, array[place].shape))]
     return array
 
 
