@@ -275,16 +275,13 @@ class ActiveSession:
 
     def owes_ack(self, known: Peer) -> bool:
         """Whether something that a driver has sent is under way to the disk."""
-        for name in known.specs:
-            position = self.positions.get(name, Position())
-            if self.writer.durable.get(name, (0, 0)) != (position.epoch, position.number):
-                return True
-        return False
+        found = [(name, self.positions.get(name, Position())) for name in known.specs]
+        durable = self.writer.durable
+        return any(durable.get(name, (0, 0)) != (p.epoch, p.number) for name, p in found)
 
     def all_ended(self, known: Peer) -> bool:
         """Whether all of a driver's streams have ended in this session."""
-        found = [self.positions.get(name) for name in known.specs]
-        return all(position is not None and position.ended is not None for position in found)
+        return all(self.positions.get(name, Position()).ended is not None for name in known.specs)
 
     @property
     def failure(self) -> Exception | None:

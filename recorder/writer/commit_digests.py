@@ -9,7 +9,6 @@ from typing import Any
 from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.formats.digests import (
-    Announcement,
     Digested,
     DigestedFile,
     DigestingDisk,
@@ -43,11 +42,11 @@ class CommitDigests:
     def __init__(
         self, disk: Disk, session: Path, clock: Clock, tails: Sequence[str] = layout.TAILS
     ) -> None:
-        self.disk = DigestingDisk(disk, self._announce, self._known)
+        self._tail_digests = TailDigests(disk, session, tails)
+        self.disk = DigestingDisk(disk, self._tail_digests.write, self._known)
         self.earlier: JournalState | None = None
         self._session = session
         self._clock = clock
-        self._tail_digests = TailDigests(disk, session, tails)
         self._names: dict[Path, str] = {}
         self._leaves_ns = clock.monotonic_ns()  # when they were committed last
 
@@ -118,9 +117,6 @@ class CommitDigests:
 
     def close(self) -> None:
         self._tail_digests.close()
-
-    def _announce(self, entries: Sequence[Announcement]) -> None:
-        self._tail_digests.write(entries)
 
     def _known(self, path: Path, length: int) -> Digested:
         if self.earlier is None:

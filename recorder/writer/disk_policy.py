@@ -18,6 +18,7 @@ from typing import Any
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError, StorageError
+from recorder.contract.messages import Ending
 from recorder.formats.disk import Disk
 from recorder.session import layout
 from recorder.session.events import make_event
@@ -182,25 +183,7 @@ def append_events(
             file.close()
 
 
-def ending(
-    session: Path | None,
-    streams: Mapping[str, Any] | None = None,
-    sealed: str | None = None,
-    full: str | None = None,
-) -> dict[str, Any]:
-    """How a session ended, as the writer tells the supervisor.
-
-    Args:
-        session: its folder; None where there was none.
-        streams: positions by stream.
-        sealed: why the disk failed; None where it did not.
-        full: why the session ended before its time: the disk's floor; None where not.
-    """
-    closed = None if session is None else str(session)
-    return {"closed": closed, "streams": streams or {}, "sealed": sealed, "full": full}
-
-
-def ending_of(path: Path) -> dict[str, Any] | None:
+def ending_of(path: Path) -> Ending | None:
     """How a session ended whose writer did not live to tell; None where it goes on."""
     try:
         values = layout.read_session_json(path)
@@ -213,7 +196,7 @@ def ending_of(path: Path) -> dict[str, Any] | None:
         files = (n for file, n in journal.files.items() if file.partition("/")[0] == name)
         position |= {"bytes": sum(files), "adjusted": 0}
     full = next((e["detail"] for e in _events(path) if e.get("cause") == "floor"), None)
-    return ending(path, journal.positions, values.get("sealed"), full)
+    return Ending(str(path), journal.positions, values.get("sealed"), full)
 
 
 def came_to(streams: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, int]]:

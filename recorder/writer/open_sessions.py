@@ -10,7 +10,7 @@ from recorder.contract.errors import RecorderError
 from recorder.contract.messages import Ending
 from recorder.formats.disk import Disk
 from recorder.writer.active_session import ActiveSession
-from recorder.writer.disk_policy import came_to, ending, ending_of, next_of, what_failed
+from recorder.writer.disk_policy import came_to, ending_of, next_of, what_failed
 from recorder.writer.finishing import Finishing
 from recorder.writer.peers import Peer
 from recorder.writer.session_writer import SessionWriter
@@ -92,10 +92,10 @@ class OpenSessions:
         except (OSError, RecorderError) as error:
             self.previous = None  # what was left is open still, and has only to be closed
             why = f"{path}: a new writer cannot go on with it: {what_failed(error)}"
-            self.ended = Ending(**(ending_of(path) or ending(path, sealed=why)))
+            self.ended = ending_of(path) or Ending(str(path), sealed=why)
         else:
             current = self.begin(writer)
             if self.previous is not None:
                 current.continue_from(self.previous.ends(), self.previous.last_ns)
             elif (how := ending_of(path.parent / (writer.previous or ""))) is not None:
-                current.continue_from(*came_to(how["streams"]))
+                current.continue_from(*came_to(how.streams))

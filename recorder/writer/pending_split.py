@@ -75,35 +75,27 @@ class PendingSplit:
             peers: whose streams it knows from its first commit on.
             notify: called when `done` is set.
         """
-        how = disk, plan, clock, peers, notify
-        self.thread = threading.Thread(target=self._make, args=how, name="make")
-        self.thread.start()
-
-    def _make(
-        self,
-        disk: Disk,
-        plan: SessionPlan,
-        clock: Clock,
-        peers: Sequence[Peer],
-        notify: Callable[[], None],
-    ) -> None:
         plan.previous = self.current.writer.path.name
         plan.play_start_mono_ns = self.current.writer.play_start_mono_ns
 
-        def reported(name: str) -> None:
+        def make() -> None:
             try:
-                self.current.writer.tell_next(name)
-            except OSError as error:
-                self.current.fail(error)
-                raise
+                self.writer = create(disk, plan, clock, peers, self._report)
+                self.current.writer.event(END, cause="split")
+            except RecorderError as error:
+                self.error = error
+            self.done = True
+            notify()
 
+        self.thread = threading.Thread(target=make, args=(), name="make")
+        self.thread.start()
+
+    def _report(self, name: str) -> None:
         try:
-            self.writer = create(disk, plan, clock, peers, reported)
-            self.current.writer.event(END, cause="split")
-        except RecorderError as error:
-            self.error = error
-        self.done = True
-        notify()
+            self.current.writer.tell_next(name)
+        except OSError as error:
+            self.current.fail(error)
+            raise
 
     def abandon(self) -> None:
         """Wait for its end; what was made stays as it is, for the next writer."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import json
 import os
 from bisect import bisect_left
@@ -40,7 +41,7 @@ from recorder.writer.salvage import Salvage
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.tail_accounting import damaged_losses, take_tail
-from recorder.writer.vrs_recovery import INDEX, VrsReport, fit, measure_vrs, refill
+from recorder.writer.vrs_recovery import INDEX, VrsReport, fit, measure_vrs, read_times, refill
 
 RECOVERY = "recovery"
 """Type of the event that says a session was recovered."""
@@ -296,7 +297,7 @@ class _Recovery:
     def _set_position(self, name: str, folder: Path, samples: int) -> None:
         position = self._journal.positions.setdefault(name, {"epoch": 0, "number": 0})
         position["samples"] = samples
-        position["last_ns"] = _value(folder / "t_mono", samples - 1)
+        position["last_ns"] = int(read_times(folder, "t_mono", samples - 1, samples)[0])
 
     def _read_events(self) -> bytes:
         path = layout.private(self._path, layout.EVENTS)
@@ -357,15 +358,8 @@ class _Recovery:
     def reopen(self, lock_fd: int) -> SessionWriter:
         """Open the session as it will be."""
         self._written.adopt(self._journal)
-        return SessionWriter.reopen(
-            self._disk,
-            self._path,
-            self._clock,
-            self._values,
-            lock_fd,
-            self._journal,
-            self._written,
-        )
+        how = self._disk, self._path, self._clock, self._values, lock_fd
+        return SessionWriter.reopen(*how, self._journal, self._written)
 
     def close(self, writer: SessionWriter, report: RecoveryReport) -> None:
         """Say what was lost, finish every format."""
@@ -407,8 +401,7 @@ class _Recovery:
         return any(event["type"] == RECOVERY for event in self._all_events())
 
     def _all_events(self) -> Iterator[dict[str, Any]]:
-        yield from _lines(self._before)
-        yield from self._journal.events
+        return itertools.chain(_lines(self._before), self._journal.events)
 
     def _end_ns(self) -> int:
         offset = int(self._values["start_ns"]) - int(self._values["start_mono_ns"])
@@ -458,12 +451,6 @@ def _times(folder: Path, spec: StreamSpec) -> Iterator[Extent]:
             yield PlainExtent(folder / name, np.dtype(dtype).itemsize)
         except OSError as error:
             raise SessionError(f"{folder / name}: {error.strerror}") from None
-
-
-def _value(path: Path, index: int) -> int:
-    with path.open("rb") as file:
-        file.seek(8 * index)
-        return int.from_bytes(file.read(8), "little")
 
 
 def _lines(text: bytes) -> Iterator[dict[str, Any]]:

@@ -30,7 +30,7 @@ from recorder.contract.messages import (
 from recorder.contract.wire import NUMBERED, Kind, Message, check_data
 from recorder.formats.disk import Disk
 from recorder.writer.active_session import ActiveSession
-from recorder.writer.disk_policy import DISK, ending, ending_of, what_failed
+from recorder.writer.disk_policy import DISK, ending_of, what_failed
 from recorder.writer.drivers import Drivers
 from recorder.writer.finishing import Finishing
 from recorder.writer.open_sessions import OpenSessions
@@ -272,7 +272,7 @@ class WriterService:
 
     def _after_split(self, left: Path, how: Ending | None = None) -> Status:
         status = self._status()
-        status.previous = how or Ending(**(ending_of(left) or ending(left)))
+        status.previous = how or ending_of(left) or Ending(str(left))
         return status
 
     def _stop(self, peer: bytes, request: int, command: Stop) -> None:
@@ -323,7 +323,7 @@ class WriterService:
     def _over(self, current: ActiveSession, sealed: str | None = None) -> None:
         """The session is closed: tell the drivers, and whoever asked for its end."""
         writer = current.writer
-        how = Ending(**ending(writer.path, writer.positions(), sealed, current.full))
+        how = Ending(str(writer.path), writer.positions(), sealed, current.full)
         asked, was_left = current.finishing, current is self._sessions.previous
         self._sessions.remove(current, how)
         self._drivers.session_over()

@@ -195,26 +195,14 @@ class SessionLog:
         self.take_incoming()
         if self.until_ns is not None:
             until_ns = min(until_ns, self.until_ns)
-        since, rate = progress.store.last_ns, progress.store.spec.rate_hz
+        since = progress.store.last_ns
         if (watch := self._watch(progress)) is not None:
             self._lose_slow(progress, watch.lost(until_ns, None))
-        gap = max(0, until_ns - (since if since >= 0 else self._start_mono_ns))
-        estimate = max(0, round(gap * rate / 1e9) - 1) if rate else None
+        gap_ns = max(0, until_ns - (since if since >= 0 else self._start_mono_ns))
         if progress.epoch:
             self._tell_end(progress, None, "gone")
-        progress.unknown_losses += 1
-        self.event(
-            make_event(
-                "lost",
-                self.now_ns(),
-                progress.store.spec.name,
-                HUNG if self._hung.get(progress.sensor, -1) > progress.store.last_ns else "driver",
-                duration_ns=gap,
-                first_seq=progress.seq,
-                epoch=progress.epoch,
-                estimate=estimate,
-            )
-        )
+        cause = HUNG if self._hung.get(progress.sensor, -1) > since else "driver"
+        self._lose_uncounted(progress, self.now_ns(), cause, gap_ns, 1)
 
     def lose_absent(self, stream: str, position: dict[str, Any]) -> None:
         """Log that a stream without a sample, whose driver has not come back, is all lost."""
@@ -275,20 +263,18 @@ class SessionLog:
 
     def _lose_slow(self, progress: StreamProgress, intervals: list[RateShortfall]) -> None:
         for slow in intervals:
-            gap_ns, rate_hz = slow.until_ns - slow.since_ns, progress.store.spec.rate_hz
-            estimate = max(0, round(gap_ns * rate_hz / 1e9) - slow.given) if rate_hz else None
-            progress.unknown_losses += 1
-            event = make_event(
-                "lost",
-                slow.until_ns + self._offset_ns,
-                progress.store.spec.name,
-                slow.cause,
-                duration_ns=gap_ns,
-                first_seq=progress.seq,
-                epoch=progress.epoch,
-                estimate=estimate,
-            )
-            self.event(event)
+            gap_ns, t_ns = slow.until_ns - slow.since_ns, slow.until_ns + self._offset_ns
+            self._lose_uncounted(progress, t_ns, slow.cause, gap_ns, slow.given)
+
+    def _lose_uncounted(
+        self, progress: StreamProgress, t_ns: int, cause: str, gap_ns: int, given: int
+    ) -> None:
+        """Log an interval in which a stream gave only so many samples."""
+        spec = progress.store.spec
+        estimate = max(0, round(gap_ns * spec.rate_hz / 1e9) - given) if spec.rate_hz else None
+        progress.unknown_losses += 1
+        about = {"duration_ns": gap_ns, "first_seq": progress.seq, "epoch": progress.epoch}
+        self.event(make_event("lost", t_ns, spec.name, cause, **about, estimate=estimate))
 
     def _end_watch(self, progress: StreamProgress, reason: str) -> None:
         """A stream has ended: was it slow, or silent, until then, or has it never begun?"""
@@ -322,15 +308,10 @@ class SessionLog:
         else:
             progress.lost[cause] = progress.lost.get(cause, 0) + message.count
             last_seq = message.next_seq - 1
-        known = {
-            "first_seq": message.seq,
-            "last_seq": last_seq,
-            "count": message.count,
-            "epoch": message.epoch,
-        }
+        known = {"first_seq": message.seq, "last_seq": last_seq, "count": message.count}
         t_ns = last_time(message) + self._offset_ns
         event = make_event("lost", t_ns, message.stream, cause, **values)
-        self.event(event | known)
+        self.event(event | known | {"epoch": message.epoch})
 
     def end(self, progress: StreamProgress, message: Message) -> None:
         """A driver ends its stream."""

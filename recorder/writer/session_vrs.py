@@ -236,19 +236,14 @@ class SessionVrs:
             return stream
         data = DataRecords(spec) if spec.name in self._with_data else None
         known = self._known.get(spec.name)
-        if known is not None:
-            stream = _Stream(known, data)
-        else:
-            driver = self._drivers.get(spec.name, "")
-            if data is None:
-                declared = metadata_only(spec.name, driver, spec, self._name)
-            else:
-                declared = with_data(spec.name, driver, spec, self._name, data.layout)
-            stream = _Stream(self._writer.add_stream(declared).id, data)
-            self._known[spec.name] = stream.id
-        self._streams[spec.name] = stream
         if known is None:
-            self._configure(stream.id, spec, message, last_ns)
+            driver = self._drivers.get(spec.name, "")
+            declared = metadata_only(spec.name, driver, spec, self._name)
+            if data is not None:
+                declared = with_data(declared, data.layout)
+            self._known[spec.name] = self._writer.add_stream(declared).id
+            self._configure(self._known[spec.name], spec, message, last_ns)
+        stream = self._streams[spec.name] = _Stream(self._known[spec.name], data)
         return stream
 
     def _configure(

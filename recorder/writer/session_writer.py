@@ -336,23 +336,15 @@ class SessionWriter:
         """Mark a session whose disk failed, as far as that disk still allows."""
         # Where even this fails the journal still ends at the last commit: recovery goes by that.
         self._close_files()
-        now_ns = self._clock.monotonic_ns()
+        now_ns, t_ns = self._clock.monotonic_ns(), self._session_log.now_ns()
         losses = events_of_seal(
-            self._progress,
-            self._last,
-            reason,
-            self._session_log.now_ns(),
-            now_ns,
-            self.start_mono_ns,
+            self._progress, self._last, reason, t_ns, now_ns, self.start_mono_ns
         )
         for name, position in self._absent().items():
             if position["ended"] is None:
                 losses.append(self._session_log.absent_loss(name, position, DISK))
-        reported = [
-            *self._session_log.events.uncommitted,
-            *self._session_log.events.pending,
-            *self._session_log.incoming,
-        ]
+        log = self._session_log
+        reported = [*log.events.uncommitted, *log.events.pending, *log.incoming]
         append_events(self._disk, self.path, self._last, [*reported, *losses])
         with contextlib.suppress(OSError):
             self._values["sealed"] = reason
@@ -456,11 +448,7 @@ class SessionWriter:
         layout.write_session_json(self._disk, self.path, self._values)
 
     def _written(self) -> list[tuple[str, StreamProgress]]:
-        return [
-            (name, progress)
-            for name, progress in list(self._progress.items())
-            if progress.store.exists
-        ]
+        return [(n, t) for n, t in list(self._progress.items()) if t.store.exists]
 
     def _files(self) -> list[AppendFile]:
         stores = [f for _, progress in self._written() for f in progress.store.files]

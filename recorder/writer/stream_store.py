@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -175,13 +176,9 @@ def check_same(old: StreamSpec, new: StreamSpec) -> None:
     Raises:
         ProtocolError: channels, formats, dtypes or shapes have changed; names the first.
     """
+    same = attrgetter("name", "format", "dtype", "shape")
     for before, after in zip(old.channels, new.channels, strict=False):
-        if (before.name, before.format, before.dtype, before.shape) != (
-            after.name,
-            after.format,
-            after.dtype,
-            after.shape,
-        ):
+        if same(before) != same(after):
             raise ProtocolError(
                 f"{new.name}/{after.name}: now {after.format} {after.dtype} {list(after.shape)}, "
                 f"but this session has {before.name}: {before.format} {before.dtype} "

@@ -133,15 +133,13 @@ def refill(
         epoch: that of the sample before.
         offset_ns: epoch ns minus ``t_mono``.
     """
-    last_ns = -1
-    if first:
-        last_ns = int(_times(folder, "t_mono", first - 1, first)[0])
+    last_ns = int(read_times(folder, "t_mono", first - 1, first)[0]) if first else -1
     edges = sorted({first, *(at for at in epochs if first < at < stop), stop})
     with contextlib.ExitStack() as opened:
-        channels = []
-        for c in spec.channels:
-            channels.append(open_channel(folder, c.name, c.meta(), partial=True))
-            opened.callback(channels[-1].close)
+        channels = [
+            opened.enter_context(open_channel(folder, c.name, c.meta(), partial=True))
+            for c in spec.channels
+        ]
         for start, end in pairwise(edges):
             begins = start in epochs
             epoch = epochs.get(start, epoch)
@@ -160,7 +158,7 @@ def _messages(
     folder: Path, spec: StreamSpec, readers: Sequence[ChannelReader], first: int, stop: int
 ) -> Iterator[Message]:
     """Samples as messages that are all data; of numbers without a hole each."""
-    seqs = _times(folder, "seq", first, stop)
+    seqs = read_times(folder, "seq", first, stop)
     cuts = {first, stop, *range(first, stop, _SAMPLES)}
     cuts |= {first + 1 + int(at) for at in np.flatnonzero(np.diff(seqs) != 1)}
     edges = sorted(cuts)
@@ -174,8 +172,8 @@ def _messages(
             spec.name,
             seq=int(seqs[start - first]),
             count=end - start,
-            t_mono_ns=_times(folder, "t_mono", start, end),
-            t_dev_ns=_times(folder, "t_dev", start, end) if spec.device_clock else None,
+            t_mono_ns=read_times(folder, "t_mono", start, end),
+            t_dev_ns=read_times(folder, "t_dev", start, end) if spec.device_clock else None,
             sizes=sizes,
             frames=frames,
         )
@@ -188,5 +186,6 @@ def _encoded(channel: ChannelSpec, reader: ChannelReader, start: int, end: int) 
     return CHANNEL_FORMATS[channel.format].encode(reader.read(start, end))
 
 
-def _times(folder: Path, name: str, first: int, stop: int) -> npt.NDArray[np.int64]:
+def read_times(folder: Path, name: str, first: int, stop: int) -> npt.NDArray[np.int64]:
+    """Samples [first, stop) of a time file, int64 [n]."""
     return np.fromfile(folder / name, "<i8", stop - first, offset=8 * first)

@@ -97,9 +97,10 @@ def test_sensors_that_never_came_are_rows_with_one_interval(closed: Path) -> Non
 
 
 def test_the_writer_tells_them_to_whoever_asks_how_the_session_ended(closed: Path) -> None:
-    streams = (ending_of(closed) or {})["streams"]
+    how = ending_of(closed)
+    assert how is not None
     for name in MISSING:
-        account = streams[name]
+        account = how.streams[name]
         assert (account["samples"], account["unknown_losses"], account["ended"]) == (
             0,
             1,

@@ -118,7 +118,7 @@ def test_a_stop_waits_for_the_part_that_is_being_made(make_plane: Callable[..., 
     assert left is not None and following is not None
     plane.sessions.append(following)
     assert ending_of(following) is not None
-    assert_nothing_lost(plane, together(left["streams"], last))
+    assert_nothing_lost(plane, together(left.streams, last))
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -219,7 +219,7 @@ def test_a_disk_that_fails_under_the_open_part_seals_it_when_the_next_is_made(
     over = lambda: sessions.active is not first and sessions.previous is None  # noqa: E731
     plane.run(over, 15.0, "sealed")
     how = ending_of(first.writer.path)
-    assert how is not None and "Input/output error" in how["sealed"]
+    assert how is not None and "Input/output error" in (how.sealed or "")
     assert losses(first.writer.path, "cam") and losses(first.writer.path, "imu")
     camera, key = plane.drivers["cam"], opened(plane).writer.key
     plane.run(lambda: camera.link._session.key == key, 5.0, "the next part")  # type: ignore[union-attr]
@@ -242,7 +242,7 @@ def test_a_journal_that_fails_at_the_name_of_the_next_part_seals_the_open_one(
     assert "error" in reply
     plane.run(lambda: plane.service._sessions.active is None, 5.0, "sealed")  # type: ignore[union-attr]
     how = ending_of(first.writer.path)
-    assert how is not None and "Input/output error" in how["sealed"]
+    assert how is not None and "Input/output error" in (how.sealed or "")
     assert [path for path in plane.root.iterdir() if path.name[0] != "."] == [first.writer.path]
 
 
@@ -263,8 +263,8 @@ def test_a_disk_that_is_nearly_full_ends_what_is_open_when_the_next_part_is_made
     plane.run(lambda: plane.service._sessions.active is not first, 15.0, "its end")  # type: ignore[union-attr]
     if fails:
         how = ending_of(first.writer.path)
-        assert how is not None and how["full"] == "nearly full" and how["sealed"] is None
-        assert_nothing_lost(plane, how["streams"])
+        assert how is not None and how.full == "nearly full" and how.sealed is None
+        assert_nothing_lost(plane, how.streams)
     else:
         assert_nothing_lost(plane, together(plane.split_session(), plane.stop_session()))
 

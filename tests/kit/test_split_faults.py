@@ -244,7 +244,7 @@ def test_a_stop_that_follows_a_split_at_once(make_plane: Any, seed: int) -> None
     following = next_of(plane.session)
     assert left is not None and following is not None
     plane.sessions.append(following)
-    assert_nothing_lost(plane, together(left["streams"], last))
+    assert_nothing_lost(plane, together(left.streams, last))
     assert all(s["ended"] == "stopped" for s in last.values())
 
 

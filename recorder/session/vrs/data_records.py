@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -113,46 +114,33 @@ class BlockSize(DataLayout):
     size = Value(uint32, NEXT_CONTENT_BLOCK_SIZE, unit="bytes")
 
 
-def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> VrsStreamSpec:
-    """A VRS stream of configuration and state records."""
-    return _stream(name, driver, spec, session, {})
-
-
-def with_data(
-    name: str, driver: str, spec: StreamSpec, session: str, layout: RecordLayout
-) -> VrsStreamSpec:
-    """A VRS stream that has data records, too."""
-    return _stream(name, driver, spec, session, {DATA: layout})
+_METADATA = {CONFIGURATION: RecordLayout(ConfigurationData), STATE: RecordLayout(StateData)}
 
 
 def session_stream(session: str) -> VrsStreamSpec:
     """The stream of what is of no sensor: clock steps, marks, the writer's own incidents."""
+    tags, serial = {STREAM_TAG: ""}, f"{session}/"
     return VrsStreamSpec(
-        RecordableType.EVENT_DATA,
-        "recorder/session",
-        {CONFIGURATION: RecordLayout(ConfigurationData), STATE: RecordLayout(StateData)},
-        {STREAM_TAG: ""},
-        serial=f"{session}/",
+        RecordableType.EVENT_DATA, "recorder/session", _METADATA, tags, serial=serial
     )
 
 
-def _stream(
-    name: str,
-    driver: str,
-    spec: StreamSpec,
-    session: str,
-    data: Mapping[tuple[RecordType, int], RecordLayout],
-) -> VrsStreamSpec:
-    records = {CONFIGURATION: RecordLayout(ConfigurationData), STATE: RecordLayout(StateData)}
+def metadata_only(name: str, driver: str, spec: StreamSpec, session: str) -> VrsStreamSpec:
+    """A VRS stream of configuration and state records."""
     type_id, kind = _recordable(spec)
     tags = {STREAM_TAG: name, "driver": driver, "description": spec.description}
     return VrsStreamSpec(
         type_id,
         f"recorder/{driver or kind}",
-        records | dict(data),
+        _METADATA,
         {key: value for key, value in tags.items() if value},
         serial=f"{session}/{name}",
     )
+
+
+def with_data(stream: VrsStreamSpec, layout: RecordLayout) -> VrsStreamSpec:
+    """The same stream with data records."""
+    return replace(stream, records={**stream.records, DATA: layout})
 
 
 def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
