@@ -52,7 +52,7 @@ def reported_losses(session: Session) -> dict[str, list[dict[str, Any]]]:
     if not session.recorded:
         return lost
     known = {*session.streams, *session.declared, *session.broken, *lost}
-    known |= set(header.get("epochs") or ())
+    known.update(header.get("epochs") or ())
     missing = absent_streams(session.sensors(), known)
     end_ns = session.end_ns
     for sensor, streams in missing.items():

@@ -102,8 +102,7 @@ def decode_frames(data: bytes, base: int = 0) -> Iterator[Frame]:
     if base == 0 and not data.startswith(MARKER):
         first = _first_frame(data)
         for start, end, record in decode_lines(data[:first]):
-            kind = record.pop("k", None)
-            yield Frame(start, end, str(kind), record, None, b"")
+            yield Frame(start, end, str(record.pop("k", None)), record)
         at = first
     while (at := data.find(MARKER, at)) >= 0:
         frame = _decode(data, at, base)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,10 @@ from recorder.session.journal_frames import FIRST, MAX_BODY, Frame
 from recorder.session.merkle import MerkleTree, leaf_digest
 
 _EPOCH = ("epoch", "number", "seq", "ended", "past", "lost", "unknown_losses")
-_PLAIN = ("events", "closed", "next", "digest", "tags_at", "digested")
+_PLAIN = (
+    *("commits", "boot_id", "start_mono_ns", "start_ns", "files", "positions"),
+    *("events", "closed", "next", "digest", "tags_at", "digested", "took", "longest_us"),
+)
 _OF_EPOCH, _OF_END = ("sample",), ("sent", "reason")
 _ONCE = ("patchable", "patched", "tags_at")
 _POSITION = (*_EPOCH, "samples", "last_ns")
@@ -101,14 +106,11 @@ class JournalState:
             KeyError, TypeError, ValueError, IndexError, ProtocolError: not a record of this
                 version, or one that refers to what a lost record declares.
         """
-        content: Any
-        if frame.kind == "commit" and frame.previous is not None:
-            content = self._expand(frame.content)
-        else:
-            content = frame.content
-        if frame.previous is not None:
-            self.digested = True
-            self.link = frame.own
+        content: Any = frame.content
+        if frame.previous is not None:  # a frame, not a line of text
+            if frame.kind == "commit":
+                content = self._expand(content)
+            self.digested, self.link = True, frame.own
         match frame.kind:
             case "commit":
                 self._commit(content)
@@ -153,14 +155,15 @@ class JournalState:
         """Take epochs and ends that recovery found in the samples; the next commit has them."""
         for name, runs in found.epochs.items():
             known = self.epochs.get(name, [])
-            for epoch, sample in [run for run in runs if run not in known]:
-                record = {"k": "epoch", "stream": name, "epoch": epoch, "sample": sample}
-                self._uncommitted.append(record)
+            self._uncommitted += (
+                {"k": "epoch", "stream": name, "epoch": epoch, "sample": sample}
+                for epoch, sample in runs
+                if (epoch, sample) not in known
+            )
         for name, ends in found.ends.items():
             for epoch in ends.keys() - self.ends.get(name, {}).keys():
-                sent, reason = ends[epoch]
-                record = {"k": "end", "stream": name, "epoch": epoch, "sent": sent}
-                self._uncommitted.append(record | {"reason": reason})
+                record = {"k": "end", "stream": name, "epoch": epoch}
+                self._uncommitted.append(record | dict(zip(_OF_END, ends[epoch], strict=True)))
 
     def durations(self) -> dict[str, float] | None:
         """What commits took: their count; in ms, bounds for half and 99% of them, and the longest.
@@ -171,13 +174,10 @@ class JournalState:
         if not count:
             return None
         bounds: dict[str, float] = {"count": count}
+        powers = sorted(self.took)
+        counts = list(accumulate(self.took[bits] for bits in powers))
         for key, share in (("half_ms", 0.5), ("most_ms", 0.99)):
-            found = 0
-            for bits in sorted(self.took):
-                found += self.took[bits]
-                if found >= share * count:
-                    bounds[key] = float(1 << bits)
-                    break
+            bounds[key] = float(1 << powers[bisect_left(counts, share * count)])
         return bounds | {"longest_ms": self.longest_us / 1e3}
 
     def known(self, path: str, length: int) -> Digested:
@@ -393,9 +393,7 @@ class JournalState:
         self._numbers = {value: number for number, value in enumerate(self._known)}
         self._uncommitted = values["uncommitted"]
         self.unsure = False
-        for key in ("commits", "boot_id", "start_mono_ns", "start_ns", "files", "positions"):
-            setattr(self, key, values[key])
-        for key in (*_PLAIN, "took", "longest_us"):
+        for key in _PLAIN:
             setattr(self, key, values[key])
 
 

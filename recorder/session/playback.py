@@ -99,7 +99,7 @@ def play(
         feeds.append(_samples(stream, first))
         unseen = _unseen(stream, lost.get(name, ()))
         feeds.append(hole for hole in unseen if hole.t_ns >= (start_ns or 0))
-    return heapq.merge(*feeds, key=_due_ns)
+    return heapq.merge(*feeds, key=played_at_ns)
 
 
 def origin_ns(session: Session) -> int | None:
@@ -107,11 +107,11 @@ def origin_ns(session: Session) -> int | None:
 
     Sensors that are replayed from one session keep their relative times by counting from it.
     """
-    timed = (s for s in session.streams.values() if s.has_times and len(s))
-    return min((int(s.times(0, 1)[0]) for s in timed), default=None)
+    return session.first_ns
 
 
-def _due_ns(item: Chunk | Hole) -> int:
+def played_at_ns(item: Chunk | Hole) -> int:
+    """When an item is played: the time of its last sample, or of the hole; epoch ns."""
     return int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns
 
 
@@ -175,7 +175,7 @@ def _unseen(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
         if isinstance(t_ns, int) and (event.get("count") is None or count):
             estimate = None if count else event.get("estimate")
             holes.append(Hole(stream.name, t_ns, count, estimate, event.get("cause")))
-    return sorted(holes, key=_due_ns)
+    return sorted(holes, key=played_at_ns)
 
 
 def recorded_spec(stream: Stream) -> StreamSpec:

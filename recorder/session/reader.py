@@ -30,21 +30,12 @@ import numpy.typing as npt
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError, ProtocolError, SessionError
 from recorder.contract.streams import StreamSpec
-from recorder.session.layout import (
-    CLEAN,
-    EVENTS,
-    LOCK,
-    RECORDING,
-    RECOVERED,
-    SEALED,
-    SESSION_JSON,
-    private,
-)
+from recorder.session import layout
 from recorder.session.lock import lock_is_held
 from recorder.session.stream import Stream
 
 HEADER_VERSION = 1
-STATES = (RECORDING, CLEAN, SEALED, RECOVERED)
+STATES = (layout.RECORDING, layout.CLEAN, layout.SEALED, layout.RECOVERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +87,7 @@ class Session(Closing):
             raise SessionError(f"{path}: is no session: no config.yaml, no sensor with a meta.json")
         header = self.header or {}
         self.name: str = header.get("name", self.path.resolve().name)
-        self.state: str = header.get("state", CLEAN)
+        self.state: str = header.get("state", layout.CLEAN)
         self.metadata: Mapping[str, Any] = header.get("metadata") or {}
         self.declared: dict[str, StreamSpec] = {}
         for name, wire in (header.get("streams") or {}).items():
@@ -109,7 +100,7 @@ class Session(Closing):
             offset_ns = header["start_ns"] - header["start_mono_ns"]
         epochs = header.get("epochs") or {}
         # What a killed writer leaves, or a living one is at, ends in the middle of a sample.
-        partial = self.state in (RECORDING, SEALED)
+        partial = self.state in (layout.RECORDING, layout.SEALED)
         streams = {}
         self.broken: dict[str, FormatError] = {}
         for folder in folders:
@@ -134,13 +125,18 @@ class Session(Closing):
     @property
     def live(self) -> bool:
         """Whether a writer holds the session right now."""
-        return self.recorded and lock_is_held(private(self.path, LOCK))
+        return self.recorded and lock_is_held(layout.private(self.path, layout.LOCK))
 
     @property
     def start_ns(self) -> int | None:
         """Start in epoch ns; of a plain trace its first sample, None where it has none."""
         if self.header is not None:
             return int(self.header["start_ns"])
+        return self.first_ns
+
+    @property
+    def first_ns(self) -> int | None:
+        """The earliest stamp of any stream, epoch ns; None without samples."""
         return min((int(s.times(0, 1)[0]) for s in self._timed()), default=None)
 
     @property
@@ -163,7 +159,7 @@ class Session(Closing):
         Raises:
             FormatError: another line is not a JSON mapping; names file and line.
         """
-        path = private(self.path, EVENTS)
+        path = layout.private(self.path, layout.EVENTS)
         try:
             file = path.open("rb")
         except FileNotFoundError:
@@ -192,9 +188,7 @@ class Session(Closing):
         if isinstance(reported, dict):
             return {name: list(entry.get("streams") or []) for name, entry in reported.items()}
         names = [name for name in self.streams if not name.startswith("_")]
-        own = [
-            n for n in names if n.removesuffix("_imu") == n or n.removesuffix("_imu") not in names
-        ]
+        own = [n for n in names if not n.endswith("_imu") or n.removesuffix("_imu") not in names]
         return {n: [m for m in (n, n + "_imu") if m in names] for n in own}
 
     def iterate(
@@ -370,4 +364,4 @@ _HEADER_KEYS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 
 def _header_path(path: Path) -> Path:
-    return private(path, SESSION_JSON)
+    return layout.private(path, layout.SESSION_JSON)

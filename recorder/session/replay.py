@@ -17,7 +17,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Kind, Message
-from recorder.session.playback import Chunk, Hole, origin_ns, play, recorded_spec
+from recorder.session.playback import Chunk, Hole, origin_ns, play, played_at_ns, recorded_spec
 from recorder.session.reader import Session
 
 _MAX_WAIT_S = 0.2
@@ -98,7 +98,7 @@ class Replay:
                     message.number = number[name]
                     publisher.publish(message)
                 number[name] += 1
-                passed[name] += _samples(item)
+                passed[name] += len(item.t_ns) if isinstance(item, Chunk) else 0
             if not loop:
                 break
             lap_ns += last_ns + self._interval_ns()
@@ -107,8 +107,7 @@ class Replay:
     def _timed(self) -> Iterator[tuple[Chunk | Hole, int]]:
         """Items with their due times in ns after the session's first sample."""
         for item in play(self._session, list(self.specs)):
-            t_ns = int(item.t_ns[-1]) if isinstance(item, Chunk) else item.t_ns
-            yield item, max(0, t_ns - self._origin_ns)
+            yield item, max(0, played_at_ns(item) - self._origin_ns)
 
     def _interval_ns(self) -> int:
         """Pause between two laps: the longest sample interval."""
@@ -130,13 +129,12 @@ class Replay:
                 values=values,
             )
         channels = self.specs[item.stream].channels
-        encoded: list[Sequence[Buffer]] = []
-        for channel in channels:
-            samples = item.data[channel.name]
-            if isinstance(samples, np.ndarray):
-                encoded.append(CHANNEL_FORMATS[channel.format].encode(samples))
-            else:
-                encoded.append(samples)
+        encoded: list[Sequence[Buffer]] = [
+            CHANNEL_FORMATS[channel.format].encode(samples)
+            if isinstance(samples := item.data[channel.name], np.ndarray)
+            else samples
+            for channel in channels
+        ]
         frames, sizes = payload(channels, encoded)
         return Message(
             Kind.DATA,
@@ -148,10 +146,6 @@ class Replay:
             sizes=sizes,
             frames=frames,
         )
-
-
-def _samples(item: Chunk | Hole) -> int:
-    return len(item.t_ns) if isinstance(item, Chunk) else 0
 
 
 def _wait_until(t_ns: int, clock: Clock, stop: threading.Event) -> bool:

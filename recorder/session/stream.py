@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ class Stream:
         self.spec = spec
         self.epochs = epochs
         self.meta = read_meta(path)
-        self.channels: Mapping[str, ChannelReader] = _Channels(path, self.meta, partial)
+        self.channels = _Channels(path, self.meta, partial)
         self.offset_ns = offset_ns
         self._length: int | None = None
         self._times: npt.NDArray[np.int64] | None = None
@@ -134,11 +135,11 @@ class Stream:
         if self._times is not None:
             return self._times[start:stop]
         if self.offset_ns is not None and "t_mono" in self.meta:
-            mono = self._read_channel("t_mono", start, stop).astype(np.int64)
+            mono = self.channels["t_mono"].read(start, stop).astype(np.int64)
             return np.asarray(mono + self.offset_ns, np.int64)
         if "ts" not in self.meta:
             raise SessionError(f"{self.path}: has no times: no channel 'ts'")
-        return self._epoch_ns(self._read_channel("ts", start, stop), start)
+        return self._epoch_ns(self.channels["ts"].read(start, stop), start)
 
     def _epoch_ns(self, ts: npt.NDArray[Any], start: int) -> npt.NDArray[np.int64]:
         good = np.abs(ts) < 9.2e9
@@ -169,7 +170,7 @@ class Stream:
         return None if values is None else values.astype(np.int64)
 
     def _optional(self, name: str) -> npt.NDArray[Any] | None:
-        return self._read_channel(name, 0, len(self)) if name in self.meta else None
+        return self.channels[name].read(0, len(self)) if name in self.meta else None
 
     def sample(
         self, index: int, channels: Sequence[str] | None = None
@@ -200,7 +201,7 @@ class Stream:
             SessionError, FormatError: as for `sample`.
         """
         start, stop = self._range(start, stop)
-        return {name: self._read_channel(name, start, stop) for name in self._names(channels)}
+        return {name: self.channels[name].read(start, stop) for name in self._names(channels)}
 
     def iterate(
         self,
@@ -260,8 +261,7 @@ class Stream:
 
     def close(self) -> None:
         """Close all files; the next use opens them again."""
-        if isinstance(self.channels, _Channels):
-            self.channels.close()
+        self.channels.close()
 
     def _names(self, channels: Sequence[str] | None) -> Sequence[str]:
         if channels is None:
@@ -277,10 +277,6 @@ class Stream:
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"{self.path}: samples [{start}, {stop}) of {len(self)}")
         return start, stop
-
-    def _read_channel(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
-        values: npt.NDArray[Any] = self.channels[name].read(start, stop)
-        return values
 
     def __repr__(self) -> str:
         return f"Stream({str(self.path)!r}: {', '.join(self.meta)})"
@@ -366,7 +362,5 @@ _META_KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _decoded_bytes(entry: Mapping[str, Any]) -> int:
-    size: int = np.dtype(entry["type"]).itemsize
-    for n in entry["shape"]:
-        size *= n
+    size: int = np.dtype(entry["type"]).itemsize * math.prod(entry["shape"])
     return size

@@ -99,11 +99,8 @@ class StreamCheck:
     def _tell_rest(self, rule: str, channel: str) -> None:
         more = self._reported.pop((rule, channel), 0) - PER_RULE
         if more > 0:
-            self._report.error(
-                f"{self.stream.path / channel}: {more} more of this kind",
-                self.name,
-                channel=channel,
-            )
+            text = f"{self.stream.path / channel}: {more} more of this kind"
+            self._report.error(text, self.name, channel=channel)
 
     # Declarations: meta.json, session.json
 
@@ -124,21 +121,14 @@ class StreamCheck:
                 if tell not in meta or entry is None or self._virtual:
                     continue
                 if np.dtype(entry["type"]) != np.dtype(dtype) or len(entry["shape"]) != rank:
-                    text = f"{entry['type']} {entry['shape']}"
-                    self._error(
-                        "typed",
-                        f"{path}: {name}: {text}; roverd wants {dtype} of rank {rank}",
-                        name,
-                    )
+                    text = f"{entry['type']} {entry['shape']}; roverd wants {dtype} of rank {rank}"
+                    self._error("typed", f"{path}: {name}: {text}", name)
         spec = self.stream.spec
         for channel in spec.channels if spec is not None else ():
             entry = meta.get(channel.name)
             if entry is None or not _is(entry, channel.format, channel.dtype, channel.shape):
-                self._error(
-                    "declared",
-                    f"{path}: {channel.name}: is not as its driver declared",
-                    channel.name,
-                )
+                text = f"{path}: {channel.name}: is not as its driver declared"
+                self._error("declared", text, channel.name)
 
     # Files: lengths, formats
 
@@ -166,14 +156,9 @@ class StreamCheck:
             return whole
         reported = "ts" if "ts" in lengths else next(iter(lengths), "")
         for name, length in lengths.items():
-            if length != lengths[reported]:
-                self._error(
-                    "length",
-                    f"{self.stream.path / name}: {length} samples, where {reported} has "
-                    f"{lengths[reported]}",
-                    name,
-                    min(length, lengths[reported]),
-                )
+            if length != (told := lengths[reported]):
+                text = f"{self.stream.path / name}: {length} samples, where {reported} has {told}"
+                self._error("length", text, name, min(length, told))
         if self.stream.spec is not None:
             for name, reader in self._readers.items():
                 try:
@@ -212,13 +197,9 @@ class StreamCheck:
             ts = self._readers["ts"].read(start, start + len(mono))
             exact = (mono.astype(np.int64) + offset_ns) / 1e9
             for i in np.flatnonzero(~(np.abs(ts - exact) < 2e-6)).tolist():
-                self._error(
-                    "agree",
-                    f"{self.stream.path / 'ts'}: sample {start + i}: {ts[i]:.6f} s, where t_mono "
-                    f"says {exact[i]:.6f} s",
-                    "ts",
-                    start + i,
-                )
+                text = f"{ts[i]:.6f} s, where t_mono says {exact[i]:.6f} s"
+                text = f"{self.stream.path / 'ts'}: sample {start + i}: {text}"
+                self._error("agree", text, "ts", start + i)
         self._tell_rest("agree", "ts")
 
     def _check_numbers(self, length: int) -> None:
@@ -231,12 +212,8 @@ class StreamCheck:
             falls = seq[1:] <= seq[:-1] if reported else seq[1:] == seq[:-1]
             for i in (np.flatnonzero(falls) + 1).tolist():
                 if start + i not in starts:
-                    self._error(
-                        "seq",
-                        f"{path}: sample {start + i}: number {seq[i]} after {seq[i - 1]}",
-                        "seq",
-                        start + i,
-                    )
+                    text = f"{path}: sample {start + i}: number {seq[i]} after {seq[i - 1]}"
+                    self._error("seq", text, "seq", start + i)
         self._tell_rest("seq", "seq")
         # An account is only as good as the numbers; and len() needs every channel.
         if self._lost is None or self._readers.keys() != self.stream.meta.keys():
@@ -259,13 +236,8 @@ class StreamCheck:
                 numbers = f"number {gap.first_seq} is"
                 if gap.count > 1:
                     numbers = f"numbers {gap.first_seq} to {gap.last_seq} are"
-                self._error(
-                    "gap",
-                    f"{path}: before sample {gap.index}: {numbers} missing and no event accounts "
-                    "for it",
-                    "seq",
-                    gap.index,
-                )
+                text = f"before sample {gap.index}: {numbers} missing and no event accounts for it"
+                self._error("gap", f"{path}: {text}", "seq", gap.index)
         self._tell_rest("gap", "seq")
         epochs, known = self.stream.epochs or (), set()
         for account in balance(self.name, epochs, len(self.stream), runs, lost):

@@ -14,7 +14,7 @@ from recorder.contract.errors import FormatError, SessionError
 from recorder.session.absence import reported_losses
 from recorder.session.incidents import incidents
 from recorder.session.journal import read_journal
-from recorder.session.layout import JOURNAL, LOG, RECORDING, private
+from recorder.session.layout import JOURNAL, LOG, private
 from recorder.session.loss_accounts import losses
 from recorder.session.reader import Session
 from recorder.session.stream import BATCH_SAMPLES, Stream
@@ -86,9 +86,8 @@ def summarize(session: Session) -> dict[str, Any]:
         record_format = describe_vrs(session)
     except FormatError as error:
         problems.append(str(error))
-    last_ns = max(
-        (s["last_ns"] for s in streams.values() if s["last_ns"] is not None), default=None
-    )
+    last = (s["last_ns"] for s in streams.values())
+    last_ns = max((t for t in last if t is not None), default=None)
     until_ns = last_ns if end_ns is None else end_ns
     duration_s = None
     if start_ns is not None and until_ns is not None:
@@ -154,20 +153,13 @@ def brief(path: Path) -> dict[str, Any]:
     return line
 
 
-def unclosed(summary: dict[str, Any]) -> bool:
-    """Whether a summarized session was left open by a writer that is gone."""
-    return summary["state"] == RECORDING and not summary["live"]
-
-
 def folder_bytes(path: Path) -> int:
     """Bytes of all files below a folder; what vanishes meanwhile counts nothing."""
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:
-            try:
+            with contextlib.suppress(OSError):
                 total += (Path(folder) / name).lstat().st_size
-            except OSError:
-                continue
     return total
 
 
@@ -222,9 +214,7 @@ def _invalid(stream: Stream) -> dict[str, int]:
 
 def _last_stamp(stream: Stream) -> int | None:
     """The last stamp in ``ts``, which of an open session is near enough to its end."""
-    if not stream.has_times:
-        return None
-    length = len(stream.channels["ts"])
+    length = len(stream.channels["ts"]) if stream.has_times else 0
     if not length:
         return None
     return round(float(stream.channels["ts"].read(length - 1, length)[0]) * 1e9)

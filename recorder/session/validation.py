@@ -16,19 +16,10 @@ import yaml
 
 from recorder.contract.channel_formats import channel_files
 from recorder.contract.errors import FormatError, SessionError
+from recorder.session import layout
 from recorder.session.absence import reported_losses
 from recorder.session.digest_check import check_digests, digest_ticks
 from recorder.session.journal_checks import check_checksums, check_journal, checksum_ticks
-from recorder.session.layout import (
-    CLEAN,
-    JOURNAL,
-    PRIVATE,
-    RECORDING,
-    RECOVERED,
-    SEALED,
-    SESSION_JSON,
-    private,
-)
 from recorder.session.loss_accounts import EpochAccount, balance, losses
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
@@ -66,7 +57,7 @@ def validate(
     try:
         session = Session(path, virtual=True)
     except SessionError as error:
-        if not (path / PRIVATE).is_dir():
+        if not (path / layout.PRIVATE).is_dir():
             raise
         report.error(str(error))  # a session, but a damaged one
         return report
@@ -92,13 +83,14 @@ def _check_session(session: Session, report: Report) -> None:
     except yaml.YAMLError as error:
         report.error(f"{config}: is no YAML: {' '.join(str(error).split())}")
     report.checked.append("config.yaml")
-    if not session.recorded and private(session.path, JOURNAL).exists():
-        report.error(f"{private(session.path, SESSION_JSON)}: is missing, of a recorded session")
+    if not session.recorded and layout.private(session.path, layout.JOURNAL).exists():
+        path = layout.private(session.path, layout.SESSION_JSON)
+        report.error(f"{path}: is missing, of a recorded session")
     if session.recorded:
         report.checked.append("_recorder/session.json")
-        if session.state == RECORDING and not session.live:
+        if session.state == layout.RECORDING and not session.live:
             report.error(f"{session.path}: was not closed; run `recorder recover`")
-        elif session.state == SEALED:
+        elif session.state == layout.SEALED:
             report.error(f"{session.path}: was sealed when its disk failed; run `recorder recover`")
         for name in session.declared.keys() - session.streams.keys():
             if not (session.path / name).exists():
@@ -115,7 +107,7 @@ def _check_streams(
         lost = None
     if session.recorded:
         report.checked.append("events.jsonl")
-    closed = session.state in (CLEAN, RECOVERED)
+    closed = session.state in (layout.CLEAN, layout.RECOVERED)
     checks = [
         StreamCheck(
             stream,
@@ -184,7 +176,7 @@ def _account_for_silence(
 
 
 def _check_leftovers(session: Session, report: Report) -> None:
-    for folder in (session.path, session.path / PRIVATE):
+    for folder in (session.path, session.path / layout.PRIVATE):
         for path in sorted(folder.glob("*.tmp")):
             if not session.live:
                 report.warning(f"{path}: left over from a write that was cut short")
