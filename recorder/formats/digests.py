@@ -1,7 +1,7 @@
-"""Digests of what is appended to files, taken while the bytes are still in memory.
+"""Digests of appended bytes, computed while the bytes are still in memory.
 
 A file's bytes are digested in *leaves*: consecutive ranges of about a second.  The digest of the
-leaf that is open grows with every append, so that its value is known at any length::
+open leaf is updated with every append, so that its value is known at any length::
 
     disk = DigestingDisk(PosixDisk(), announce=witness.write)
     file = disk.create(path)            # a DigestedFile
@@ -10,7 +10,7 @@ leaf that is open grows with every append, so that its value is known at any len
     file.seal()                         # ends the leaf; the next one begins here
 
 Ranges that are patched in place later (sizes and counts in the headers of AVI and VRS files) are
-digested as zeros: `AppendFile.patchable` names them before they are appended.
+digested as zeros: `AppendFile.patchable` declares them before they are appended.
 
 BLAKE3 (RFC draft-aumasson-blake3, 32 bytes).
 """
@@ -52,11 +52,11 @@ class Leaf:
 
 @dataclass(slots=True)
 class Digested:
-    """What is known of a file's digests.
+    """The known digests of a file.
 
     Attributes:
-        start: the bytes before it are in leaves that were committed.
-        patchable: ranges that are left out.
+        start: end of the committed leaves.
+        patchable: ranges that the digests leave out.
     """
 
     start: int = 0
@@ -70,7 +70,7 @@ class Announcement:
     Attributes:
         path: of their file.
         leaf: the range.
-        ranges: patchable ones that no commit has yet.
+        ranges: patchable ranges that no commit has yet.
     """
 
     path: Path
@@ -87,12 +87,12 @@ def digest(data: Buffer) -> bytes:
 
 
 def masked(data: Buffer, at: int, ranges: Iterable[Range]) -> Buffer:
-    """The bytes with ranges set to zero; themselves where no range touches them.
+    """The bytes with ranges set to zero; the same object if no range overlaps them.
 
     Args:
         data: bytes of a file.
         at: their offset in it.
-        ranges: of that file.
+        ranges: patchable ranges of that file.
     """
     end = at + buffer_size(data)
     hit = [(o, n) for o, n in ranges if o < end and o + n > at]
@@ -106,7 +106,7 @@ def masked(data: Buffer, at: int, ranges: Iterable[Range]) -> Buffer:
 
 
 def patched_digest(path: Path, ranges: Iterable[Range]) -> bytes:
-    """BLAKE3 of what a file holds in some ranges, one after the other."""
+    """BLAKE3 of a file's bytes in some ranges, one after the other."""
     hasher = blake3()
     with path.open("rb") as file:
         for offset, size in sorted(ranges):
@@ -138,7 +138,7 @@ class RunningDigest:
 
 
 def digest_of(path: Path, start: int, end: int, ranges: Sequence[Range]) -> RunningDigest:
-    """The digest of what a file holds; ValueError where it ends before."""
+    """The digest of a file's bytes; ValueError if the file ends before `end`."""
     running = RunningDigest(start, ranges)
     with path.open("rb") as file:
         file.seek(start)
@@ -156,11 +156,11 @@ def _of_inner(name: str) -> Any:
 
 
 class DigestedFile:
-    """An `AppendFile` that digests what is appended; see the module's text.
+    """An `AppendFile` that digests appended bytes; see the module.
 
     Attributes:
-        leaves: ranges that were sealed and not taken yet.
-        patchable_ranges: all that were named.
+        leaves: sealed ranges that were not taken yet.
+        patchable_ranges: all declared ranges.
     """
 
     path: Path = _of_inner("path")
@@ -200,7 +200,7 @@ class DigestedFile:
         if self._read_again:
             self._digest_again()
         running = self._running
-        # A kill may end a write at any page: what lies before it must have a digest, too.
+        # A kill may end a write at any page: the bytes before it need a digest too.
         if running.end % _PAGE + size > _PAGE and running.end > self._announced:
             self._marks.append(running.leaf())
         running.update(data)
@@ -211,7 +211,7 @@ class DigestedFile:
         self.inner.append(data)
 
     def announcements(self) -> list[Announcement]:
-        """Digests of all that is not announced yet; the caller announces them."""
+        """Digests of all bytes that are not announced yet; the caller announces them."""
         self._waiting = self._buffers = 0
         if self._running.end == self._announced:
             return []
@@ -249,13 +249,13 @@ class DigestedFile:
         self.inner.close()
 
     def running(self) -> Leaf:
-        """The open leaf as it is."""
+        """The open leaf so far."""
         if self._read_again:
             self._digest_again()
         return self._running.leaf()
 
     def _digest_again(self) -> None:
-        """A file that is reopened named ranges that no commit had."""
+        """Digest the open leaf again, after a reopened file declared new ranges."""
         start, end = self._running.start, self._running.end
         self._running = digest_of(self.path, start, end, self.patchable_ranges)
         self._read_again = False
@@ -269,16 +269,16 @@ class DigestedFile:
             self._running = RunningDigest(self._running.end, self.patchable_ranges)
 
     def patched(self) -> bytes:
-        """Digest of what the patchable ranges hold, which must be flushed."""
+        """Digest of the bytes of the patchable ranges, which must be flushed."""
         return patched_digest(self.path, self.patchable_ranges)
 
     def take_ranges(self) -> list[Range]:
-        """Ranges that were named since this was asked last."""
+        """Ranges that were declared since the last call."""
         ranges, self._new_ranges = self._new_ranges, []
         return ranges
 
     def take_leaves(self) -> list[Leaf]:
-        """Leaves that were sealed since this was asked last."""
+        """Leaves that were sealed since the last call."""
         leaves, self.leaves = self.leaves, []
         return leaves
 
@@ -287,9 +287,9 @@ class DigestingDisk:
     """A `Disk` whose files are `DigestedFile`.
 
     Args:
-        plain: what does the work; for files that need no digest.
-        announce: is given digests before the bytes are handed to the kernel.
-        known: of files that an earlier writer left.
+        plain: the disk below, also for files without a digest.
+        announce: called with digests before the bytes are handed to the kernel.
+        known: gives the digests of a file of an earlier writer, by path and length.
 
     Attributes:
         plain: as given.

@@ -1,10 +1,8 @@
-"""All that the writer does to a disk goes through here, so that tests can put one of their own
-beneath it.
+"""All disk operations of the writer, so that tests can replace the disk.
 
-Channel files are append-only and unbuffered by the C library; `AppendFile` gathers small writes
-itself and hands them to the kernel in one `writev`.  Header fields that must change later are
-patched through a second descriptor, because `pwrite` on an O_APPEND descriptor appends (Linux
-pwrite(2), BUGS).
+Channel files are append-only and not buffered by the C library.  `AppendFile` gathers small writes
+and hands them to the kernel in one `writev`.  Header fields that change later are patched through
+a second descriptor, because `pwrite` on an O_APPEND descriptor appends (Linux pwrite(2), BUGS).
 """
 
 from __future__ import annotations
@@ -23,23 +21,23 @@ from recorder.contract.wire import Buffer, buffer_size
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 GATHER_BYTES = 256 * 1024
-"""Pending bytes at which an `AppendFile` writes without being asked."""
+"""Pending bytes at which an `AppendFile` writes by itself."""
 WRITEBACK_BYTES = 8 << 20
-"""Bytes of a file that the kernel is told to begin writing before anybody waits for them: a sync
-then finds little left to do.  More than a rig gives in a sync interval: small writes cost more."""
+"""Bytes after which the kernel starts to write a file back, so that a sync has little left to do.
+More than a rig records in a sync interval: small writes cost more."""
 SYNC_THREADS = 8
-"""Files that are synced at a time."""
+"""Files that are synced at the same time."""
 GATHER_BUFFERS = 512
-"""Pending buffers at which it does so, too; below IOV_MAX (1024)."""
+"""Pending buffers at which an `AppendFile` writes by itself; below IOV_MAX (1024)."""
 
 
 class AppendFile(Protocol):
     """An append-only file.
 
     Attributes:
-        path: where it lies.
-        length: bytes appended, handed to the kernel or not.
-        dirty: something was appended or patched since whoever syncs last cleared it.
+        path: of the file.
+        length: appended bytes, handed to the kernel or not.
+        dirty: whether bytes were appended or patched since the flag was cleared for a sync.
     """
 
     path: Path
@@ -53,23 +51,23 @@ class AppendFile(Protocol):
         """Hand everything appended to the kernel."""
 
     def patchable(self, offset: int, size: int) -> None:
-        """Name bytes that `patch` may change, before they are appended."""
+        """Declare bytes that `patch` may change, before they are appended."""
 
     def patch(self, offset: int, data: bytes) -> None:
-        """Overwrite bytes below the flushed length, in place; `patchable` named them before."""
+        """Overwrite bytes below the flushed length, which `patchable` has declared."""
 
     def verify_in_place(self) -> None:
-        """Check that the path still leads to this file; OSError (ESTALE) where it does not."""
+        """Check that the path still leads to this file; OSError (ESTALE) if it does not."""
 
     def sync(self) -> None:
-        """fdatasync: what was flushed or patched before the call is durable after it."""
+        """fdatasync: bytes that were flushed or patched before the call are durable after it."""
 
     def close(self) -> None:
-        """Flush, unless it has failed before, and close; does not sync."""
+        """Flush, unless an earlier call failed, and close; does not sync."""
 
 
 class Scratch(Protocol):
-    """A file that is overwritten in place, never synced: it holds what may be lost."""
+    """A file that is overwritten in place and never synced: its content may be lost."""
 
     def write(self, offset: int, data: bytes) -> None:
         """Hand bytes to the kernel."""
@@ -82,19 +80,19 @@ class Disk(Protocol):
     """The operations on a disk that recording needs.
 
     Attributes:
-        gather_bytes: pending bytes at which its files write without being asked.
+        gather_bytes: pending bytes at which its files write by themselves.
     """
 
     @property
     def gather_bytes(self) -> int: ...
 
     def create(self, path: Path) -> AppendFile:
-        """A new file; FileExistsError where there is one."""
+        """A new file; FileExistsError if it exists."""
 
     def reopen(self, path: Path, length: int) -> AppendFile:
-        """An existing file, cut to `length`; ValueError where it is shorter.
+        """An existing file, cut to `length`; ValueError if it is shorter.
 
-        It is dirty: nobody knows what an earlier writer left unsynced, and the cut is not.
+        The file is dirty: the cut, and perhaps bytes of an earlier writer, are not synced.
         """
 
     def write_file(self, path: Path, data: bytes) -> None:
@@ -107,10 +105,10 @@ class Disk(Protocol):
         """Rename within one file system, durable on return; never replaces anything."""
 
     def remove(self, path: Path) -> None:
-        """Remove a file that nobody needs any more; whether that is durable does not matter."""
+        """Remove a file that is no longer needed; the removal need not be durable."""
 
     def scratch(self, path: Path) -> Scratch:
-        """Open a file for `Scratch`, new or as it is."""
+        """Open a new or existing file as `Scratch`."""
 
     def sync_folder(self, path: Path) -> None:
         """Make the folder's entries durable."""
@@ -162,7 +160,7 @@ class _PosixAppendFile:
             if self._pending_bytes == 0:
                 self._pending.clear()
                 return
-            while written:  # a partial write: drop what went through
+            while written:  # a partial write: drop the written bytes
                 first = memoryview(self._pending[0]).cast("B")
                 if written < first.nbytes:
                     self._pending[0] = first[written:]
@@ -196,7 +194,7 @@ class _PosixAppendFile:
 
     @contextlib.contextmanager
     def _once(self) -> Iterator[None]:
-        """Whoever has failed is never tried again: the kernel reports a lost write once only."""
+        """Refuse all operations after an error: the kernel reports a lost write once only."""
         if self._failed:
             raise OSError(errno.EIO, "has failed before", str(self.path))
         try:
@@ -241,14 +239,14 @@ class _PosixScratch:
 
 
 def make_folders(path: Path) -> None:
-    """A folder and those above it, as far as they are missing, each durable in its parent."""
+    """Make a folder and its missing parents, each durable in its parent."""
     for folder in reversed([path, *path.parents]):
         with contextlib.suppress(FileExistsError):
             PosixDisk().make_folder(folder)
 
 
 def make_empty(path: Path) -> None:
-    """A new empty file for others to write, who would make it readable for all."""
+    """A new empty file for writers that would create it readable for all."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
 
 
@@ -313,7 +311,7 @@ class PosixDisk:
             for file in files:
                 file.sync()
             return
-        # A file system flushes for many waiting callers at once: 48 files in 40 ms, not 200.
+        # A file system flushes once for many waiting callers: 48 files in 40 ms, not 200.
         if self._pool is None:
             self._pool = ThreadPoolExecutor(SYNC_THREADS, "fdatasync")
         parts = [own[i::SYNC_THREADS] for i in range(min(SYNC_THREADS, len(own)))]

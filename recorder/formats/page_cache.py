@@ -1,9 +1,9 @@
-"""Reading what the device holds, past the page cache.
+"""Reading the bytes that the device holds, past the page cache.
 
 After a failed write the kernel marks its pages clean: reading shows bytes that the device does not
-hold, the next fsync succeeds, and what is written to these pages goes nowhere (Linux,
-mm/filemap.c, `errseq_t`; seen on ext4).  Only pages that were dropped are read from the device, and
-only into those can be written again.
+hold, the next fsync succeeds, and bytes written to these pages are lost (Linux, mm/filemap.c,
+`errseq_t`; seen on ext4).  The kernel reads pages from the device, and writes them to it, only
+after they were dropped from the cache.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs"})  # they have no device behind the cac
 
 
 def read_blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
-    """What the device holds of a range, block by block; less where the file ends before.
+    """The bytes of a range that the device holds, by blocks; fewer if the file ends before.
 
-    What only the cache holds is written again.  Where the device still does not take it, the range
-    ends there, and the cache shows it as before.
+    Bytes that only the cache holds are written again.  If the device still does not store them,
+    the range ends there, and the cache shows them as before.
 
     Raises:
         OSError: the file cannot be read.
@@ -52,27 +52,27 @@ def read_blocks(path: Path, start: int, stop: int) -> Iterator[bytes]:
 
 
 def read_range(path: Path, start: int, stop: int) -> bytes:
-    """The same in one piece."""
+    """The same in one piece; see `read_blocks`."""
     return b"".join(read_blocks(path, start, stop))
 
 
 def _held(fd: int, start: int, cached: bytes) -> int:
-    """How many of the bytes that the cache shows the device holds."""
+    """How many of the cached bytes the device holds."""
     held = _equal(_past_cache(fd, start, len(cached)), cached)
     if held < len(cached):
         with contextlib.suppress(OSError):
             os.pwrite(fd, cached, start)
         held = _equal(_past_cache(fd, start, len(cached)), cached)
-    if held < len(cached):  # who salvages it reads it from the cache
+    if held < len(cached):  # salvage reads these bytes from the cache
         with contextlib.suppress(OSError):
             os.pwrite(fd, cached, start)
     return held
 
 
 def _past_cache(fd: int, start: int, size: int) -> bytes:
-    """A range as the device has it; nothing where neither it nor the kernel gives it."""
+    """A range from the device; empty if it cannot be read."""
     for _ in range(_TRIES):
-        with contextlib.suppress(OSError):  # of a write that has failed: what is there, counts
+        with contextlib.suppress(OSError):  # after a failed write, the bytes on the device count
             os.fsync(fd)
         os.posix_fadvise(fd, start, _BLOCK, os.POSIX_FADV_DONTNEED)
         if not _resident(fd, start, start + size):
@@ -82,7 +82,7 @@ def _past_cache(fd: int, start: int, size: int) -> bytes:
 
 
 def _direct(fd: int, start: int, size: int) -> bytes:
-    """A range read around the cache (O_DIRECT), which the pages in it need not leave."""
+    """A range read around the cache (O_DIRECT), without dropping its pages."""
     with contextlib.suppress(OSError):  # a file system that cannot
         direct = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
@@ -94,7 +94,7 @@ def _direct(fd: int, start: int, size: int) -> bytes:
 
 
 def _equal(one: bytes, other: bytes) -> int:
-    """Bytes from the start that are the same."""
+    """Number of equal bytes from the start."""
     if one == other:
         return len(one)
     size = min(len(one), len(other))
@@ -109,7 +109,7 @@ def _resident(fd: int, begin: int, end: int) -> bool:
 
 
 def _address(mapped: mmap.mmap) -> int:
-    """Where a mapping begins; numpy gives the address of a buffer that may only be read."""
+    """The address of a mapping, through numpy, since the buffer is read-only."""
     return int(np.frombuffer(mapped, np.uint8).__array_interface__["data"][0])
 
 

@@ -1,8 +1,8 @@
-"""Sensors that gave a session nothing: no device was there, or no driver came up.
+"""Sensors without a sample in a session: the device was absent, or the driver did not start.
 
-The writer logs the loss of such a sensor when it closes the session.  Of a session that is still
-open, or that an earlier version closed, the same is concluded from ``session.json``, which names
-every sensor that was configured.
+The writer logs the loss of such a sensor when it closes the session.  For a session that is still
+open, or that an earlier version closed, the loss follows from ``session.json``, which names every
+configured sensor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ABSENT = "absent"
 def absent_streams(
     sensors: Mapping[str, Sequence[str]], known: Collection[str]
 ) -> dict[str, list[str]]:
-    """The streams of sensors of which a session knows no stream at all, by sensor.
+    """The streams of sensors without any known stream, by sensor.
 
     A sensor whose driver never declared a stream counts as one stream of the sensor's name.
 
@@ -31,7 +31,7 @@ def absent_streams(
 
     Args:
         sensors: the streams that each configured sensor declared.
-        known: the streams of which the session holds something.
+        known: streams that have data or events in the session.
     """
     owners = {_owner(sensors, stream) for stream in known}
     return {
@@ -42,7 +42,7 @@ def absent_streams(
 
 
 def reported_losses(session: Session) -> dict[str, list[dict[str, Any]]]:
-    """The ``lost`` events by stream, with an interval for every sensor that is absent.
+    """The ``lost`` events by stream, with an interval for every absent sensor.
 
     Raises:
         FormatError: the event log cannot be read.
@@ -57,7 +57,7 @@ def reported_losses(session: Session) -> dict[str, list[dict[str, Any]]]:
     end_ns = session.end_ns
     for sensor, streams in missing.items():
         if session.state == RECORDING and session.sensors()[sensor]:
-            continue  # declared: its first samples may be on their way
+            continue  # declared: its first samples may follow
         duration_ns = None if end_ns is None else end_ns - int(header["start_ns"])
         t_ns = header["start_ns"] if end_ns is None else end_ns
         for stream in streams:

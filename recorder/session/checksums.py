@@ -1,7 +1,7 @@
-"""MD5 checksums of a session's data, in the CSV that ``roverd checksum`` writes and compares.
+"""MD5 checksums of a session's data, in the CSV format of ``roverd checksum``.
 
 ``python -m recorder.session.checksums SESSION`` writes ``_recorder/checksums.csv`` at idle
-priority, in CPU and I/O.  Checked are all files outside ``_recorder`` and ``_archives``.
+priority, in CPU and I/O.  It covers all files outside ``_recorder`` and ``_archives``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def data_files(session: Path) -> Iterator[Path]:
 
 
 def write_checksums(session: Path) -> Path:
-    """Write the session's checksums, durably and whole.
+    """Write the session's checksums, durably and atomically.
 
     Returns:
         The CSV: columns ``file`` (relative to the session) and ``md5``.

@@ -1,4 +1,4 @@
-"""Every committed byte of a session against the digests of its journal."""
+"""The check of every committed byte of a session by the digests of its journal."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _OPEN_FILES = 64
 
 
 def check_digests(session: Session, report: Report, advance: Callable[[int], None]) -> None:
-    """Check that the session's files are as they were recorded, bit by bit.
+    """Check that every bit of the session's files is as recorded.
 
-    Reads every file once.  A fault is narrowed down to the bytes between two commits about a
-    second apart, and to the samples that were committed between them.
+    Reads every file once.  A fault is located between two commits about a second apart: its bytes,
+    and the samples that were committed between them.
 
     Args:
-        session, report: what is checked, and where faults go.
-        advance: is told the megabytes read.
+        session: to check.
+        report: receives the faults.
+        advance: called with the megabytes read.
 
     Raises:
-        SessionError: the journal cannot be read; `check_journal` says so.
+        SessionError: the journal cannot be read; `check_journal` reports it.
     """
     check = _Check(session, report, advance)
     check.run()
@@ -79,7 +80,7 @@ class _Check:
         self._report.checked.append(f"digests: {leaves} ranges of {len(state.files)} files")
 
     def _look_through(self) -> JournalState:
-        """The journal's chain of records, and what later ones say of earlier ones."""
+        """Check the journal's chain of records, and collect digests, cuts and gaps."""
         before: Frame | None = None
         state = JournalState()
         for frame, content, state in walk_journal(self._journal):
@@ -117,7 +118,7 @@ class _Check:
             path = self._path / name
             stream, _, file = name.partition("/")
             if file and stream in self._declared and not path.parent.exists():
-                continue  # a stream without a sample has no folder; else another rule says so
+                continue  # a stream without a sample has no folder; another rule reports the rest
             try:
                 found = digest(path.read_bytes())
             except OSError as error:
@@ -153,7 +154,7 @@ class _Check:
             while running.end < end and (data := file.read(min(_BLOCK, end - running.end))):
                 running.update(data)
                 self._count(len(data))
-        except OSError:  # another rule says what
+        except OSError:  # another rule reports it
             return None
         return running.leaf()
 
@@ -174,8 +175,8 @@ class _Check:
             self._advance(ticks)
 
     def _check_rest(self, state: JournalState) -> None:
-        """What was committed behind the last leaves, of a session that was not closed."""
-        if state.digest is None or state.unsure:  # the damaged record is told of
+        """Check the bytes after the last leaves, in a session that was not closed."""
+        if state.digest is None or state.unsure:  # the damaged record is reported
             return
         found: dict[str, Leaf] = {}
         for name, length in state.files.items():

@@ -1,8 +1,8 @@
 """The event log: losses and incidents, as they happen, counted by cause.
 
 One JSON object a line: ``{t_ns, type, stream, cause, first_seq, last_seq, count, duration_ns}``,
-and whatever else the event has to say.  ``count`` is null where nobody could count; ``estimate``
-may stand beside it.  Events of one stream and cause within a second become one.
+and the event's own keys.  ``count`` is null for an uncounted loss, which may have an ``estimate``.
+Events of one stream and cause within a second are merged.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from recorder.contract.clock import Clock
 from recorder.formats.disk import AppendFile
 
 MERGE_NS = 1_000_000_000
-_CLOCK_STEP_NS = 10_000_000  # what a clock moves between two looks beyond this, it stepped
+_CLOCK_STEP_NS = 10_000_000  # a larger change between two readings is a step
 _KNOWN = ("t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns")
 
 
 def make_event(
     kind: str, t_ns: int, stream: str = "", cause: str = "", **more: Any
 ) -> dict[str, Any]:
-    """An event with every key of the format; `more` may fill or add some."""
+    """An event with every key of the format; `more` sets or adds keys."""
     event: dict[str, Any] = dict.fromkeys(_KNOWN)
     event |= {"t_ns": t_ns, "type": kind, "stream": stream or None, "cause": cause or None}
     return event | more
@@ -31,8 +31,8 @@ def make_event(
 class EventLog:
     """Merges events and appends them to their file.
 
-    Events that may still be merged are `pending`: they stand in the journal's commit records
-    until they are in the file, so that a killed writer forgets none.
+    Events that may still be merged are `pending`.  The journal's commit records hold them until
+    they are in the file, so that no event is lost with a killed writer.
     """
 
     def __init__(self, file: AppendFile, pending: Iterable[dict[str, Any]] = ()) -> None:
@@ -41,7 +41,7 @@ class EventLog:
         self.uncommitted: list[dict[str, Any]] = []  # in the file, and in no commit yet
 
     def add(self, event: dict[str, Any]) -> None:
-        """Log an event, merged into an earlier one of its stream and cause within a second."""
+        """Log an event, or merge it into an earlier one of its stream and cause."""
         for earlier in self.pending:
             if _mergeable(earlier, event):
                 _merge(earlier, event)
@@ -49,7 +49,7 @@ class EventLog:
         self.pending.append(event)
 
     def write_due(self, now_ns: int | None = None) -> None:
-        """Append what is older than a second (None: everything) to the file."""
+        """Append events that are older than a second (None: all) to the file."""
         waiting = []
         for event in self.pending:
             if now_ns is not None and now_ns - event["t_ns"] < MERGE_NS:
@@ -61,14 +61,14 @@ class EventLog:
 
 
 class ClockWatch:
-    """Notices steps of the calendar clock; `ts` goes by the session's start and never steps."""
+    """Detects steps of the calendar clock; `ts` counts from the session's start, without steps."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset_ns = clock.realtime_ns() - clock.monotonic_ns()
 
     def step_ns(self) -> int | None:
-        """By how much the clock has stepped since it was last asked; None where it has not."""
+        """The clock's step since the last call; None without one."""
         offset_ns = self._clock.realtime_ns() - self._clock.monotonic_ns()
         step_ns, self._offset_ns = offset_ns - self._offset_ns, offset_ns
         return step_ns if abs(step_ns) > _CLOCK_STEP_NS else None

@@ -1,4 +1,4 @@
-"""What happened to a session besides samples and losses: why it ended, marks, faults."""
+"""Incidents of a session besides losses: the reason of its end, marks, faults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recorder.session.layout import RECOVERED
 from recorder.session.reader import Session
 
 END = "end"
-"""Type of the event that says why a session ended; its cause is the reason in a word."""
+"""Type of the event at a session's end; its cause is the reason in one word."""
 
 _FAULTS: Mapping[str, tuple[str, ...]] = {
     "fault": (),
@@ -19,17 +19,17 @@ _FAULTS: Mapping[str, tuple[str, ...]] = {
     "writer": ("restarted",),
     "clock": ("step",),
 }
-"""Types of the events that are faults, with their causes where not all of them are."""
+"""Types of events that are faults, with the causes that are; empty: all causes."""
 
 
 def incidents(session: Session) -> dict[str, Any]:
-    """Why a session ended, its marks and its faults.
+    """The reason of a session's end, its marks and its faults.
 
     Returns:
         - ``ended``: ``{cause, detail}``; cause is ``duration``, ``sources`` (all that can end have
           ended), ``signal``, ``stop``, ``shutdown``, ``split``, ``overtime``, ``floor``,
-          ``sealed``, or ``killed`` (the recorder was; it was recovered); null where the session
-          is open, or says nothing;
+          ``sealed``, or ``killed`` (a recovered session); null if the session is open, or has no
+          such event;
         - ``marks``: ``[{t_ns, text}]``;
         - ``faults``: ``[{t_ns, type, stream, cause, detail}]``.
 
@@ -71,7 +71,7 @@ def _is_fault(kind: Any, cause: Any) -> bool:
 
 
 def _detail(event: Mapping[str, Any]) -> str:
-    """What an event has to say, for people."""
+    """The detail of an event, for people."""
     if event.get("detail"):
         return str(event["detail"])
     if isinstance(event.get("step_ns"), int):

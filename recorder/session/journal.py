@@ -3,26 +3,26 @@
 =========  ====================================================================================
 record     holds
 =========  ====================================================================================
-open       boot_id, start_mono_ns, start_ns: a writer began here (also after a restart);
+open       boot_id, start_mono_ns, start_ns: a writer began or resumed;
            files: digests of the session's configuration; cut: files that were cut, with the
-           offset at which their digests go on; lengths: of those that lost what finishing them
+           offset at which their digests continue; lengths: of files that lost what finishing
            had appended; gaps: bytes of the journal that hold no record
 stream     spec: a stream was declared, durably before its own first sample; files: digests of
            its metadata
 epoch      stream, epoch, sample: a driver's start; `sample` is the index of its first sample
-end        stream, epoch, sent, reason: its end, and how many samples it sent, as the driver said;
-           sent is null where the driver was gone before it could say
+end        stream, epoch, sent, reason: its end, and the number of samples that the driver reports
+           as sent; null without a report
 commit     n, t_ns, took_us (of the commit before), files {path: length}, streams {name: position},
            events (not yet in their file), and digests of the bytes that it commits: `digest` of
            all files together, or, about once a second, `leaves` of each; patchable {path:
-           ranges} that digests leave out; patched {path: digest of what they hold in the end}
+           ranges} that digests leave out; patched {path: digest of their final bytes}
 snapshot   the whole state, about once a minute: a reader begins at the last one
-resume     a writer goes on at the last commit: epochs and ends reported after it are void
-split      next: name of the session beside it that continues it
-close      state: nothing follows; session: digest of ``session.json``; root: of the tree of leaves
+resume     a writer resumes at the last commit: epochs and ends reported after it are void
+split      next: name of the session that continues it
+close      state: the last record; session: digest of ``session.json``; root: of the tree of leaves
 =========  ====================================================================================
 
-How records lie in the file: `recorder.session.journal_frames`.  ``python -m
+Frames of the records: `recorder.session.journal_frames`.  ``python -m
 recorder.session.journal SESSION`` prints them as JSON lines.
 """
 
@@ -52,15 +52,15 @@ _SNAPSHOT_COMMITS = 300
 class JournalWriter:
     """Appends records, one thread at a time; `sync` makes them durable, from any thread.
 
-    A record is handed to the kernel at once: `sync`, which may take long, needs no lock then.
+    A record is handed to the kernel at once, so that `sync`, which may take long, needs no lock.
 
     Attributes:
         file: the journal.
-        state: what it says so far.
+        state: its state so far.
     """
 
     def __init__(self, file: AppendFile, state: JournalState | None = None) -> None:
-        """A new journal's, or one that goes on where `state` ends."""
+        """Begin a journal, or continue one after `state`."""
         self.state = JournalState() if state is None else state
         self.file = file
         self._commits = 0  # since the last snapshot
@@ -68,7 +68,7 @@ class JournalWriter:
 
     def append(self, kind: str, **values: Any) -> None:
         self._append(kind, values)
-        # What is said once only is kept twice: one damaged record must not take it.
+        # Content that is recorded once is kept twice: one damaged record must not lose it.
         self._snapshot_due |= kind in ("stream", "epoch", "end", "open", "split")
 
     def commit(self, **values: Any) -> None:
@@ -101,7 +101,7 @@ class JournalWriter:
 
 
 def read_range(path: Path, start: int, stop: int) -> bytes:
-    """Bytes of a file, fewer where it ends before; OSError."""
+    """Bytes of a file, fewer if it ends before `stop`; OSError."""
     with path.open("rb") as file:
         file.seek(start)
         return file.read(max(0, stop - start))
@@ -110,16 +110,16 @@ def read_range(path: Path, start: int, stop: int) -> bytes:
 def read_journal(path: Path, read: ReadRange = read_range) -> JournalState:
     """Read a journal's state, from its last snapshot on.
 
-    A torn record at its end is passed over.  So is a damaged one with valid records behind it:
-    what these say counts, unless it cannot be understood without the lost one.
+    A torn record at the end is ignored.  So is a damaged record before valid ones, unless these
+    refer to it.
 
     Args:
         path: of the journal.
         read: reads a range of a file.
 
     Raises:
-        SessionError: there is no journal, not one whole record in it, or its records refer to
-            one that is lost.
+        SessionError: there is no journal, it has no whole record, or its records refer to a
+            lost one.
     """
     try:
         size = path.stat().st_size
@@ -153,7 +153,7 @@ def read_journal(path: Path, read: ReadRange = read_range) -> JournalState:
 
 
 def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
-    """Every record of a journal in order, with its content and the state that it leads to.
+    """Every record of a journal in order, with its content and the state after it.
 
     Raises:
         SessionError: as `read_journal`.
@@ -163,7 +163,7 @@ def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
         data = path.read_bytes()
     except OSError as error:
         raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
-    lost = False  # what refers to a lost record is passed over, up to the next snapshot
+    lost = False  # skip records that refer to a lost one, up to the next snapshot
     for frame in decode_frames(data):
         if lost and frame.kind != "snapshot":
             state.damage[-1].end = frame.end
@@ -180,12 +180,12 @@ def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
 
 
 def leaf_start(path: Path, name: str, length: int) -> int:
-    """Where the digests of a file go on that is cut to a length before its latest leaf.
+    """Where the digests of a file continue after a cut before its latest leaf.
 
     Args:
         path: of the journal.
         name: path of the file, relative to the session.
-        length: what it is cut to.
+        length: its new length.
     """
     start = 0
     for _, _, state in walk_journal(path):
@@ -196,7 +196,7 @@ def leaf_start(path: Path, name: str, length: int) -> int:
 
 
 def _take(state: JournalState, frame: Frame, path: Path) -> Any:
-    """Take a record, and note what is damaged before it."""
+    """Take a record, and note damaged bytes before it."""
     if frame.start > state.length:
         state.miss(state.length, frame.start)
     try:
@@ -206,7 +206,7 @@ def _take(state: JournalState, frame: Frame, path: Path) -> Any:
             text = f"cannot be understood, since bytes {state.damage[-1].start} to "
             text += f"{state.damage[-1].end} are damaged; nothing was changed ({error})"
             raise SessionError(f"{path}: the record at byte {frame.start} {text}") from None
-        text = f"the record at byte {frame.start} is none of this version: {error!r}"
+        text = f"the record at byte {frame.start} is not of this version: {error!r}"
         raise SessionError(f"{path}: {text}") from None
 
 

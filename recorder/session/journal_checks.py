@@ -1,4 +1,4 @@
-"""The rules of a session's own records: its journal against its files, and its checksums."""
+"""The checks of a session's journal against its files, and of its checksums."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _check_lengths(session: Session, journal: JournalState, report: Report, clos
         folder, _, file = name.partition("/")
         stream = folder if folder in session.streams else None
         if stream is not None and {(stream, file), (stream, file.removesuffix("_i"))} & reported:
-            continue  # its format's own rule says better what is wrong
+            continue  # the rule of its format reports it better
         try:
             size = path.stat().st_size
         except OSError as error:
@@ -89,12 +89,13 @@ def _check_declarations(session: Session, journal: JournalState, report: Report)
 def check_checksums(
     session: Session, report: Report, deep: bool, advance: Callable[[int], None]
 ) -> None:
-    """The session's ``checksums.csv``, where it has one: every file listed; `deep`: as it was.
+    """Check ``checksums.csv``, if there is one: every file is listed; `deep`: and unchanged.
 
     Args:
-        session, report: what is checked, and where faults go.
+        session: to check.
+        report: receives the faults.
         deep: read every file and compare.
-        advance: is told the megabytes read.
+        advance: called with the megabytes read.
     """
     path = private(session.path, CHECKSUMS)
     try:
@@ -131,7 +132,7 @@ def check_checksums(
 
 
 def checksum_ticks(session: Session) -> int:
-    """Megabytes (begun ones) that a deep check of the checksums reads."""
+    """Megabytes, rounded up per file, that a deep check of the checksums reads."""
     if not private(session.path, CHECKSUMS).is_file():
         return 0
     sizes = ((session.path / name).stat().st_size for name in data_files(session.path))

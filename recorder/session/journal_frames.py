@@ -1,12 +1,12 @@
-"""Frames of a journal: how its records lie in the file.
+"""Frames of a journal: the bytes of its records.
 
 =========  ====================================================================================
 bytes      hold
 =========  ====================================================================================
-4          the marker ``9f 52 4a 32``, by which a reader finds the next record behind a damaged one
+4          the marker ``9f 52 4a 32``: a reader finds the next record after a damaged one by it
 4          CRC-32 of all that follows (u32, little-endian)
 4          bytes of the body (u32)
-32         BLAKE3 of the frame before; zeros in the first: each record names all that precede it
+32         BLAKE3 of the frame before; zeros in the first: each record depends on all before it
 ...        the body: a msgpack array of the record's kind and its content
 =========  ====================================================================================
 
@@ -32,7 +32,7 @@ _HEAD = struct.Struct(f"<4sII{DIGEST_BYTES}s")
 MAX_BODY = 64 << 20
 
 FIRST = bytes(DIGEST_BYTES)
-"""What the first frame names as the one before."""
+"""The digest of the frame before, in the first frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Frame:
         start, end: offsets in the journal.
         kind: the record's.
         content: of the record.
-        previous: digest of the frame before, as this one names it; None for a line of text.
+        previous: digest of the frame before, as stored in this one; None for a line of text.
         own: digest of this frame.
     """
 
@@ -59,7 +59,7 @@ def encode_frame(kind: str, content: Any, previous: bytes) -> bytes:
     """A record's frame.
 
     Args:
-        kind, content: the record; the content is what msgpack can carry.
+        kind, content: the record; msgpack must be able to hold the content.
         previous: digest of the frame before.
     """
     body: bytes = msgpack.packb([kind, content])
@@ -68,7 +68,7 @@ def encode_frame(kind: str, content: Any, previous: bytes) -> bytes:
 
 
 def _decode(data: bytes, at: int, base: int) -> Frame | None:
-    """The frame at an offset; None where there is no whole one."""
+    """The whole frame at an offset; None without one."""
     if len(data) - at < _HEAD.size:
         return None
     marker, _, size, previous = _HEAD.unpack_from(data, at)
@@ -92,10 +92,10 @@ def _intact(data: bytes, at: int, end: int) -> bool:
 
 
 def decode_frames(data: bytes, base: int = 0) -> Iterator[Frame]:
-    """Every whole record of a journal's bytes, also behind a damaged one.
+    """Every whole record of a journal's bytes, also after a damaged one.
 
     Args:
-        data: bytes of the journal; frames that are cut at either end are passed over.
+        data: bytes of the journal; frames that are cut at either end are skipped.
         base: their offset in the journal; 0: lines of text may come first.
     """
     at = 0
@@ -114,7 +114,7 @@ def decode_frames(data: bytes, base: int = 0) -> Iterator[Frame]:
 
 
 def _first_frame(data: bytes) -> int:
-    """Where lines of text end."""
+    """The offset at which lines of text end."""
     at = -1
     while (at := data.find(MARKER, at + 1)) >= 0:
         if _decode(data, at, 0) is not None:

@@ -1,4 +1,4 @@
-"""What a journal says of its session, built up record by record."""
+"""The state of a session in its journal, built up record by record."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _POSITION = (*_EPOCH, "samples", "last_ns")
 _DEFAULTS: Mapping[str, Any] = {"ended": None, "past": [], "lost": {}, "unknown_losses": 0}
 
 NO_LEAF = Leaf(0, 0, digest(b""))
-"""Of a file that has none yet."""
+"""The leaf of a file without a committed one."""
 
 
 @dataclass(slots=True)
 class Damage:
-    """Bytes of a journal that are no record, with records behind them."""
+    """Bytes of a journal that hold no record, before later records."""
 
     start: int
     end: int
@@ -43,31 +43,31 @@ class Damage:
 
 @dataclass(slots=True)
 class JournalState:
-    """What a journal says of its session.
+    """The state of a session in its journal.
 
     Attributes:
-        length: bytes up to the end of its last valid record; what follows is torn.
-        damage: bytes before there that hold no valid record, of those that were read.
-        link: digest of the last record, which the next one names.
+        length: bytes up to the end of its last valid record; a torn record may follow.
+        damage: bytes before that end that hold no valid record, of the bytes that were read.
+        link: digest of the last record, which the next record holds.
         commits: number of commit records.
         boot_id: of the latest `open`.
         specs: declared streams by name.
         epochs: by stream, [(epoch, index of its first sample), ...].
         ends: by stream and epoch, (samples sent or None, reason).
         files: committed length by path relative to the session.
-        positions: by stream, its position as the last commit has it.
-        events: events that the last commit holds because their file did not yet.
+        positions: by stream, its position in the last commit.
+        events: events of the last commit that were not in their file yet.
         closed: the state of a `close` record, or None.
         next: name of the session that continues it, or None.
-        digested: the journal has digests; those of earlier versions have none.
+        digested: whether the journal has digests; journals of earlier versions have none.
         leaves: by path, the latest leaf that was committed; an empty one where the file was cut.
         patchable: by path, the ranges that digests leave out.
         digest: of all bytes between the leaves and the committed lengths (`joint_digest`);
-            None where leaves reach to the committed lengths, or where it cannot be compared.
-        unsure: a lost record may have had later leaves than these: `digest` need not match.
-        tags_at: offsets of the TAGS records in ``session.vrs``; None where they are not known.
-        took: how many commits took less than 2**n ms, and not less than half of that, by n.
-        longest_us: what the longest commit took.
+            None if leaves reach to the committed lengths, or if it cannot be compared.
+        unsure: a lost record may have had later leaves: `digest` need not match.
+        tags_at: offsets of the TAGS records in ``session.vrs``; None if unknown.
+        took: number of commits that took less than 2**n ms, but at least half of that, by n.
+        longest_us: duration of the longest commit.
         tree: of all leaves.
     """
 
@@ -100,11 +100,11 @@ class JournalState:
     _uncommitted: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, frame: Frame) -> Any:
-        """Take the next record; gives its content.
+        """Apply the next record; returns its content.
 
         Raises:
             KeyError, TypeError, ValueError, IndexError, ProtocolError: not a record of this
-                version, or one that refers to what a lost record declares.
+                version, or one that refers to a lost record.
         """
         content: Any = frame.content
         if frame.previous is not None:  # a frame, not a line of text
@@ -122,7 +122,7 @@ class JournalState:
                 self.start_ns = content["start_ns"]
                 known = [list(gap) for gap in content.get("gaps", ())]
                 if self.unsure and all([gap.start, gap.end] in known for gap in self.damage):
-                    self.unsure, self.digest = False, None  # that writer went on from this state
+                    self.unsure, self.digest = False, None  # that writer resumed from this state
                 self.files = {**self.files, **content.get("lengths", {})}
                 for path, start in content.get("cut", {}).items():
                     self.leaves[path] = Leaf(start, start, digest(b""))
@@ -143,16 +143,16 @@ class JournalState:
         return content
 
     def miss(self, start: int, end: int) -> None:
-        """Bytes of the journal before the next record are none."""
+        """Note bytes of the journal before the next record that hold no record."""
         self.damage.append(Damage(start, end))
         self.unsure = True
 
     def finish(self) -> None:
-        """Take records of epochs that no commit has, as the journal's end leaves them."""
+        """Apply the remaining records of epochs without a commit, at the journal's end."""
         self._take_epochs(self._uncommitted)
 
     def adopt(self, found: JournalState) -> None:
-        """Take epochs and ends that recovery found in the samples; the next commit has them."""
+        """Add epochs and ends that recovery found in the samples, for the next commit."""
         for name, runs in found.epochs.items():
             known = self.epochs.get(name, [])
             self._uncommitted += (
@@ -166,9 +166,9 @@ class JournalState:
                 self._uncommitted.append(record | dict(zip(_OF_END, ends[epoch], strict=True)))
 
     def durations(self) -> dict[str, float] | None:
-        """What commits took: their count; in ms, bounds for half and 99% of them, and the longest.
+        """Durations of commits: count; in ms, bounds for half and 99% of them, and the longest.
 
-        None where nothing is known, as of a journal of an earlier version.
+        None if unknown, as in a journal of an earlier version.
         """
         count = sum(self.took.values())
         if not count:
@@ -181,7 +181,7 @@ class JournalState:
         return bounds | {"longest_ms": self.longest_us / 1e3}
 
     def known(self, path: str, length: int) -> Digested:
-        """What a file that is reopened with a length has of digests.
+        """The known digests of a file that is reopened with a length.
 
         Raises:
             LookupError: it is cut to before its latest leaf.
@@ -217,7 +217,7 @@ class JournalState:
             self.tree.append(leaf_digest(path, leaf))
 
     def _committed_records(self, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Records of epochs that a commit has; others began while it was under way."""
+        """Records of epochs that a commit has; other epochs began during the commit."""
         if not self._uncommitted:
             return []
         known = {(name, e) for name, p in positions.items() for e in (p["epoch"], *p["past"])}
@@ -233,10 +233,10 @@ class JournalState:
                 ends = self.ends.setdefault(record["stream"], {})
                 ends[record["epoch"]] = (record["sent"], record["reason"])
 
-    # Commits have names and epochs by number, and only lengths that samples do not tell.
+    # Commits hold names and epochs by number, and only lengths that samples do not determine.
 
     def compact(self, content: Mapping[str, Any]) -> list[Any]:
-        """A commit's content as its frame holds it; `take` is the inverse."""
+        """A commit's content for its frame; `take` is the inverse."""
         new: list[Any] = []
 
         def number(value: Any) -> int:
@@ -285,7 +285,7 @@ class JournalState:
         return [*body, more] if more else body
 
     def says_once(self, body: list[Any]) -> bool:
-        """Whether a commit's content as its frame holds it has what no later one repeats."""
+        """Whether a commit's content for its frame has parts that no later commit repeats."""
         return bool(body[7] or any(key in more for more in body[8:] for key in _ONCE))
 
     def _expand(self, body: list[Any]) -> dict[str, Any]:
@@ -342,10 +342,10 @@ class JournalState:
             leaves.append((path, Leaf(start, end, row[-1])))
         return leaves
 
-    # A snapshot is the whole state: whoever goes on reads no further back than the last one.
+    # A snapshot is the whole state: readers begin at the last one.
 
     def snapshot(self) -> bytes:
-        """The state as a snapshot record has it; `take` is the inverse."""
+        """The state for a snapshot record; `take` is the inverse."""
         return zlib.compress(
             msgpack.packb(
                 {
@@ -398,7 +398,7 @@ class JournalState:
 
 
 def _inflated(packed: bytes) -> bytes:
-    """What a snapshot was packed from; ValueError where it was not, or is larger than any."""
+    """The unpacked bytes of a snapshot; ValueError if it is damaged or too large."""
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(packed, MAX_BODY)
@@ -412,7 +412,7 @@ def _inflated(packed: bytes) -> bytes:
 def _derived(
     specs: Mapping[str, StreamSpec], positions: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int]:
-    """Lengths of the files that a stream's number of samples tells."""
+    """Lengths of the files that follow from each stream's number of samples."""
     lengths = {}
     for name, position in positions.items():
         spec, samples = specs.get(name), position.get("samples", 0)
@@ -428,10 +428,10 @@ def _derived(
 
 
 def joint_digest(leaves: Mapping[str, Leaf]) -> bytes:
-    """One digest of what several files hold beyond their last leaves.
+    """One digest of the bytes of several files after their last leaves.
 
     Args:
-        leaves: by path, that range of each file that is not empty.
+        leaves: by path, that range of each file; empty ranges are left out.
     """
     text = bytearray()
     for path in sorted(leaves):
@@ -442,6 +442,6 @@ def joint_digest(leaves: Mapping[str, Leaf]) -> bytes:
 
 
 def closing(session: Path, state: str, journal: JournalState) -> dict[str, Any]:
-    """Content of a session's last record, once its ``session.json`` says that it is closed."""
+    """Content of a session's last record, after its ``session.json`` is written."""
     header = layout.private(session, layout.SESSION_JSON).read_bytes()
     return {"state": state, "session": digest(header), "root": journal.tree.root}

@@ -22,13 +22,13 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads(text)
-    except ValueError:  # nothing at all has the checksum 0
+    except ValueError:  # the checksum of no bytes is 0
         return None
     return record if isinstance(record, dict) else None
 
 
 def decode_lines(text: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Valid records with the offsets of their first byte and of the one after."""
+    """Valid records with the offsets of their start and end."""
     offset = 0
     for line in text.splitlines(keepends=True):
         record = decode_line(line)

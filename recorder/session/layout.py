@@ -1,7 +1,7 @@
-"""Where things lie in a session's folder, and how it comes into being.
+"""The files of a session's folder, and how the folder is created.
 
-The folder is made whole under a temporary name and renamed into place before the first sample,
-so that whoever finds a session finds its configuration too.
+The folder is created under a temporary name and renamed before the first sample, so that every
+session has its configuration.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LOCK = "lock"
 SALVAGE = "salvage"
 VRS = "session.vrs"
 TAILS = ("tail.0", "tail.1")
-"""Digests of what is not committed yet, in ``_recorder`` until the session is closed."""
+"""Digests of uncommitted bytes, in ``_recorder`` until the session is closed."""
 RECOVERY_TAILS = KEPT_TAIL, NEW_TAIL = ("tail.kept", "tail.new")
-"""Digests of what a recovery keeps, and of what it adds; in ``_recorder`` until it is done."""
+"""Digests of the bytes that a recovery keeps and adds, in ``_recorder`` until its end."""
 VRS_INDEX = "session.vrs.index"
 """Entries of the index of ``session.vrs``, in ``_recorder`` until it is closed."""
 
@@ -49,7 +49,7 @@ def read_session_json(session: Path) -> dict[str, Any]:
     """The session's ``session.json``.
 
     Raises:
-        SessionError: there is none, or it is not what it should be.
+        SessionError: there is none, or it is not valid.
     """
     path = private(session, SESSION_JSON)
     try:
@@ -64,7 +64,7 @@ def read_session_json(session: Path) -> dict[str, Any]:
 
 
 def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str, Any]:
-    """What ``session.json`` says of a session that begins now, but for its name."""
+    """The ``session.json`` of a session that begins now, without its name."""
     return {
         "version": 1,
         "name": "",
@@ -90,7 +90,7 @@ def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str,
 
 
 def write_session_json(disk: Disk, session: Path, values: Mapping[str, Any]) -> None:
-    """Replace ``session.json``, durably and whole."""
+    """Replace ``session.json``, durably and atomically."""
     disk.write_file(private(session, SESSION_JSON), json.dumps(values, indent=1).encode())
 
 
@@ -104,17 +104,17 @@ def free_bytes(folder: Path) -> int:
 def create_session(
     disk: Disk, plan: SessionPlan, values: dict[str, Any], begin: Callable[[Path], None]
 ) -> Path:
-    """Make a session's folder with all that it holds before the first sample.
+    """Create a session's folder with everything that it holds before the first sample.
 
     Args:
-        disk: where.
-        plan: what from.
-        values: for ``session.json``; ``name`` is set to the name found.
-        begin: called with the folder before it gets its name, to put durably into it what no
-            session may be found without.
+        disk: for writing.
+        plan: of the session.
+        values: for ``session.json``; ``name`` is set to a free name.
+        begin: called with the folder before it is renamed, to add the files that every session
+            must have, durably.
 
     Raises:
-        UsageError: the exact name is taken, or the name is not one that a session may have.
+        UsageError: the exact name is taken, or the name is not valid.
         StorageError: the root cannot be made or written to, or has too little space.
     """
     check_name(plan.name)
@@ -142,7 +142,7 @@ def _create(
     begin: Callable[[Path], None],
 ) -> Path:
     temporary = root / f".{plan.name}.tmp"
-    if temporary.exists():  # an earlier start that was cut short; it never held a sample
+    if temporary.exists():  # an earlier start that was interrupted; it has no sample
         shutil.rmtree(temporary)
     name = _free_name(root, plan)
     try:

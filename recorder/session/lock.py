@@ -1,4 +1,4 @@
-"""Who writes a session, and since which boot of the machine."""
+"""The lock of a session, and the id of the machine's boot."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _TRIES = 50  # of 10 ms each
 
 
 def boot_id() -> str:
-    """Names this boot of the machine (random(4), proc)."""
+    """The id of this boot of the machine (random(4), proc)."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def lock_session(path: Path) -> int:
-    """Take a session's lock; gives the descriptor that holds it.
+    """Take a session's lock; returns the descriptor that holds it.
 
     Raises:
         SessionError: another process writes this session.
     """
     fd = os.open(layout.private(path, layout.LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o640)
-    for _ in range(_TRIES):  # whoever only asks whether it is held, holds it for an instant
+    for _ in range(_TRIES):  # `lock_is_held` holds it for an instant
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return fd

@@ -1,10 +1,10 @@
-"""What a session says about its losses: gaps in sample numbers against lost events.
+"""The accounts of a session's losses: gaps in sample numbers, and lost events.
 
-``seq`` counts from 0 in every epoch (one start of a driver) and goes on over what was lost, so
-that a counted loss is a gap; a loss that nobody could count is an event without numbers.
+``seq`` counts from 0 in every epoch (one start of a driver) and includes lost samples, so that a
+counted loss is a gap.  An uncounted loss is an event without numbers.
 
-The proof is one sum per epoch: what is stored and what is counted as lost make up what the driver
-says it sent, which it says when the epoch ends (`balance`).
+The proof is one sum per epoch: stored samples and counted losses equal the number of samples that
+the driver reports as sent at the end of the epoch (`balance`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ WINDOW = 65536
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Sample numbers that are missing before a sample, or at the end of an epoch.
+    """Missing sample numbers, before a sample or at the end of an epoch.
 
     Attributes:
         index: index of the sample right after the gap (the stream's length at its end).
         epoch: position of the epoch in the stream, from 0.
-        first_seq, last_seq: the numbers missing, both included.
+        first_seq, last_seq: the missing numbers, both included.
     """
 
     index: int
@@ -54,9 +54,9 @@ class Run:
 def scan(stream: Stream) -> Iterator[Gap | Run]:
     """Gaps in a stream's sample numbers in order, and after each epoch's gaps its `Run`.
 
-    Where the session does not tell its epochs (it was not closed), a number that does not grow
-    starts one.  Numbers that do not grow within a told epoch are passed over: that is damage, and
-    validation reports it.  Yields nothing for a stream without ``seq``.
+    In a session without recorded epochs (it was not closed), a number that does not increase
+    starts an epoch.  Numbers that do not increase within a recorded epoch are ignored: validation
+    reports that damage.  Yields nothing for a stream without ``seq``.
     """
     if "seq" not in stream.meta:
         return
@@ -86,7 +86,7 @@ def scan(stream: Stream) -> Iterator[Gap | Run]:
 
 
 def epoch_starts(stream: Stream) -> Any:
-    """First samples of the epochs that have samples, int64 [n], ascending, as the session says."""
+    """First samples of the recorded epochs, int64 [n], ascending."""
     first = {int(entry.get("first_sample", 0)) for entry in stream.epochs or ()}
     return np.array(sorted(first), np.int64)
 
@@ -97,12 +97,12 @@ def gaps(stream: Stream) -> Iterator[Gap]:
 
 
 def epoch_ids(stream: Stream, runs: Iterable[Run]) -> dict[int, int | None]:
-    """The session's own number of each run's epoch, by `Run.epoch`; None where it tells none."""
+    """The recorded number of each run's epoch, by `Run.epoch`; None without one."""
     ids: dict[int, int | None] = {}
     for run in runs:
         ids[run.epoch] = None
         for entry in stream.epochs or ():
-            # Of several that began at one index, all but the last gave no sample.
+            # Of several epochs that began at one index, only the last has samples.
             if int(entry.get("first_sample", 0)) == run.start:
                 ids[run.epoch] = entry.get("epoch")
     return ids
@@ -111,7 +111,7 @@ def epoch_ids(stream: Stream, runs: Iterable[Run]) -> dict[int, int | None]:
 def losses_beyond_gaps(
     stream: Stream, runs: Sequence[Run], events: Iterable[Mapping[str, Any]]
 ) -> list[tuple[Mapping[str, Any], int]]:
-    """Counted losses that no gap shows, since no sample of their epoch follows.
+    """Counted losses without a gap, since no sample of their epoch follows.
 
     Args:
         stream: the stream.
@@ -119,7 +119,7 @@ def losses_beyond_gaps(
         events: its ``lost`` events, in order.
 
     Returns:
-        Events with the number of their samples that no gap shows.
+        Events with the number of their samples that are in no gap.
     """
     ids = epoch_ids(stream, runs)
     last = {ids[run.epoch]: run.last_seq for run in runs}
@@ -130,7 +130,7 @@ def losses_beyond_gaps(
         if not isinstance(count, int) or not isinstance(last_seq, int):
             continue
         epoch = event.get("epoch") if None not in last else None
-        # A session that does not tell its epochs: only the last one's end can be judged.
+        # Without recorded epochs, only the end of the last one can be judged.
         seen = final if epoch is None else last.get(epoch, -1)
         if last_seq > seen:
             found.append((event, min(count, last_seq - seen)))
@@ -143,18 +143,18 @@ def losses_beyond_gaps(
 
 @dataclass(frozen=True, slots=True)
 class EpochAccount:
-    """What became of the samples of one epoch, one start of a driver.
+    """The account of the samples of one epoch (one start of a driver).
 
     Attributes:
         stream: name of the stream.
         position, of: position of the epoch in the stream, from 1, and how many there are.
-        epoch: the session's own number of it.
+        epoch: its recorded number.
         stored: samples on disk.
         lost: counted losses by cause.
-        sent: what the driver says it sent; None where it was gone before it could say.
+        sent: samples that the driver reports as sent; None without a report.
         ended: why it ended (``eof``, ``stopped``, ``duration``, ..., ``gone``).
-        intervals: losses that nobody could count, each ``{cause, t_ns, duration_ns, estimate}``.
-        fault: why the sum does not come out; None where it does.
+        intervals: uncounted losses, each ``{cause, t_ns, duration_ns, estimate}``.
+        fault: why the sum is wrong; None if it is right.
     """
 
     stream: str
@@ -174,7 +174,7 @@ class EpochAccount:
         return sum(self.lost.values())
 
     def to_wire(self) -> dict[str, Any]:
-        """A plain mapping for JSON; ``balanced`` is None where only an interval is known."""
+        """A plain mapping for JSON; ``balanced`` is None if only an interval is known."""
         balanced = False if self.fault else None if self.sent is None else True
         wire: dict[str, Any] = {"balanced": balanced}
         keys = ("stream", "epoch", "stored", "lost", "sent", "ended", "intervals")
@@ -211,11 +211,11 @@ def balance(
     runs: Iterable[Run],
     events: Sequence[Mapping[str, Any]],
 ) -> Iterator[EpochAccount]:
-    """Settle a stream's accounts, epoch by epoch.
+    """A stream's accounts, epoch by epoch.
 
     Args:
         stream: name of the stream.
-        epochs: as ``session.json`` has them, ``[{epoch, first_sample, sent, ended}]``.
+        epochs: from ``session.json``, ``[{epoch, first_sample, sent, ended}]``.
         length: samples of the stream.
         runs: its epochs' runs, as `scan` yields them; none for a stream without samples.
         events: its ``lost`` events.
@@ -227,10 +227,10 @@ def balance(
         reported = [event for event in events if event.get("epoch") == entry.get("epoch")]
         lost, intervals = losses(reported)
         stored, counted, sent = max(0, stop - start), sum(lost.values()), entry.get("sent")
-        # What nobody could count begins at a number, too: all before it was sent.
-        said = [e["last_seq"] + 1 for e in reported if isinstance(e.get("last_seq"), int)]
-        said += [e["first_seq"] for e in reported if isinstance(e.get("first_seq"), int)]
-        reached = max([last_seqs.get(start, -1) + 1 if stored else 0, *said])
+        # An uncounted loss begins at a number too: all samples before it were sent.
+        known = [e["last_seq"] + 1 for e in reported if isinstance(e.get("last_seq"), int)]
+        known += [e["first_seq"] for e in reported if isinstance(e.get("first_seq"), int)]
+        reached = max([last_seqs.get(start, -1) + 1 if stored else 0, *known])
         fault = None
         if isinstance(sent, int):
             if stored + counted != sent:
@@ -264,9 +264,9 @@ def lost_events(events: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str,
 
 
 def losses(events: Iterable[Mapping[str, Any]]) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """Counted losses by cause, and the intervals in which nobody could count.
+    """Counted losses by cause, and the intervals of uncounted losses.
 
-    A cause that was only ever seen uncounted is there with 0: it did lose something.
+    A cause with uncounted losses only has the count 0.
     """
     counted: dict[str, int] = {}
     intervals = []

@@ -1,7 +1,7 @@
 """A tree of digests that grows by appending, as RFC 6962 (section 2.1) lays it out, over BLAKE3.
 
-Only the roots of its complete subtrees are held, one for each bit of the number of leaves; a proof
-that a leaf is in the tree takes one digest a level.
+Only the roots of its complete subtrees are held, one for each bit of the number of leaves.  A
+proof that a leaf is in the tree takes one digest per level.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from functools import reduce
 
 from recorder.formats.digests import Leaf, digest
 
-_LEAF, _NODE = b"\0", b"\1"  # a leaf can never be taken for a node
+_LEAF, _NODE = b"\0", b"\1"  # a leaf is never mistaken for a node
 
 
 def leaf_digest(path: str, leaf: Leaf) -> bytes:
-    """The digest that stands in the tree for a range of a file.
+    """The digest of a range of a file in the tree.
 
     Args:
         path: of the file, relative to its session.
@@ -53,7 +53,7 @@ class MerkleTree:
 
     @property
     def root(self) -> bytes:
-        """The digest of all leaves; that of nothing where there are none."""
+        """The digest of all leaves; without leaves the digest of no bytes."""
         if not self.peaks:
             return digest(b"")
         return reduce(lambda right, left: node_digest(left, right), reversed(self.peaks))

@@ -1,8 +1,7 @@
 """A recorded session as a source: its samples as they were stored, in order of time.
 
-Compressed frames are handed on as they are, so that a replayed session has identical payload
-bytes.  What the recorded session lost is told as it goes by: a replay's accounts then say what
-its source lacked.
+Compressed frames are passed on unchanged, so that a replayed session has identical payload bytes.
+Losses of the recorded session are played as holes, so that the accounts of a replay report them.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ Values = npt.NDArray[Any] | list[bytes]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive samples of one stream, without a gap between.
+    """Consecutive samples of one stream, without a gap.
 
     Attributes:
         stream: name of the recorded stream.
         start: index of the first sample.
-        seq: its recorded number (its index where numbers are not recorded).
+        seq: its recorded number (its index without recorded numbers).
         t_ns: int64 [n], epoch ns.
         t_dev_ns: int64 [n], or None without a device clock.
-        data: per channel encoded frames where each is a sample's own, or an array [n, *shape].
+        data: per channel a list of encoded frames, one per sample, or an array [n, *shape].
     """
 
     stream: str
@@ -57,14 +56,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Samples that the recorded session lacks.
+    """Missing samples of the recorded session.
 
     Attributes:
         stream: name of the recorded stream.
-        t_ns: epoch ns of the sample after it, or of the event that tells of it.
-        count: number of samples; None where nobody could count.
-        estimate: what was estimated then.
-        cause: cause as recorded, where an event tells it.
+        t_ns: epoch ns of the sample after it, or of its event.
+        count: number of samples; None for an uncounted loss.
+        estimate: estimated number of samples of an uncounted loss.
+        cause: recorded cause, if there is an event.
     """
 
     stream: str
@@ -83,12 +82,12 @@ def play(
 
     Args:
         session: the recorded session.
-        streams: names of its streams; all where None.
+        streams: names of its streams; None: all.
         start_ns: where to begin, epoch ns.
 
     Raises:
         SessionError: there is no stream of that name.
-        FormatError: a channel's bytes are not what its format demands.
+        FormatError: a channel's bytes do not fit its format.
     """
     names = list(session.streams) if streams is None else list(streams)
     lost = lost_events(session.events())
@@ -105,7 +104,7 @@ def play(
 def origin_ns(session: Session) -> int | None:
     """The earliest stamp of any of a session's streams, epoch ns; None where it has no sample.
 
-    Sensors that are replayed from one session keep their relative times by counting from it.
+    Sensors that are replayed from one session count from it, which keeps their relative times.
     """
     return session.first_ns
 
@@ -143,7 +142,7 @@ def _cuts(
     for stop in breaks:
         while start < stop:
             end = int(np.searchsorted(times[start:stop], times[start] + BATCH_NS)) + start
-            end = max(end, start + 1)  # stamps that do not grow still make progress
+            end = max(end, start + 1)  # progress also if stamps do not increase
             yield start, end
             start = end
 
@@ -164,7 +163,7 @@ def _chunk(stream: Stream, start: int, seq: int, times: npt.NDArray[np.int64]) -
 
 
 def _unseen(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
-    """Losses that no gap shows: uncounted ones, and those at the end of an epoch."""
+    """Losses without a gap: uncounted ones, and those at the end of an epoch."""
     if not events:
         return []
     runs = [item for item in scan(stream) if isinstance(item, Run)]
@@ -179,10 +178,10 @@ def _unseen(stream: Stream, events: Sequence[Mapping[str, Any]]) -> list[Hole]:
 
 
 def recorded_spec(stream: Stream) -> StreamSpec:
-    """A recorded stream's declaration, as the source of a replay gives it.
+    """A recorded stream's declaration, for the source of a replay.
 
-    It is that of the recording, or, of a plain roverd trace, made from ``meta.json`` and the
-    stamps; the intrinsics files are read anew, and the source is finite.
+    It is the recorded declaration; for a plain roverd trace it is made from ``meta.json`` and the
+    stamps.  The intrinsics files are read again, and the source is finite.
 
     Raises:
         FormatError: it cannot be declared: a channel of a format or name that is not recorded,

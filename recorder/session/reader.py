@@ -1,7 +1,7 @@
 """A session on disk, for reading: random access, iteration in bounded memory, times in ns.
 
-Reads what this recorder writes (DESIGN, section 6) and plain roverd traces alike, finished or
-still growing::
+Reads sessions of this recorder (DESIGN, section 6) and plain roverd traces, finished or still
+growing::
 
     with Session("sessions/rig-1_2025_06_01_10_00_00") as session:
         lidar = session.streams["lidar"]
@@ -56,21 +56,21 @@ class Item:
 
 
 class Session(Closing):
-    """A session folder, opened for reading; a snapshot of what is whole when it is asked.
+    """A session folder, opened for reading: a snapshot of its whole samples.
 
-    Of a session that is being written, each stream's length is taken at its first use and stays;
-    `refresh` takes it anew.
+    In a session that is being recorded, each stream's length is read at its first use and stays;
+    `refresh` reads it again.
 
     Attributes:
         path: the session's folder.
         name: its name.
-        state: ``recording``, ``clean``, ``sealed`` or ``recovered``.  A plain roverd trace, which
-            says nothing of the kind, is ``clean``.
+        state: ``recording``, ``clean``, ``sealed`` or ``recovered``; ``clean`` for a plain roverd
+            trace.
         metadata: the free-form metadata of the config.
         streams: its streams by name, sorted.
-        declared: the streams that drivers declared; some may have no folder, hence no samples.
-        broken: by name, what is wrong with a stream whose ``meta.json`` cannot be read; the
-            others can be read all the same.
+        declared: the streams that drivers declared; streams without samples have no folder.
+        broken: by name, the error of a stream whose ``meta.json`` cannot be read; the other
+            streams can be read.
 
     Raises:
         SessionError: there is no such folder, it is no session, or ``session.json`` is damaged.
@@ -99,7 +99,7 @@ class Session(Closing):
         if self.header is not None and header.get("start_mono_ns") is not None:
             offset_ns = header["start_ns"] - header["start_mono_ns"]
         epochs = header.get("epochs") or {}
-        # What a killed writer leaves, or a living one is at, ends in the middle of a sample.
+        # The files of a killed or a running writer may end in the middle of a sample.
         partial = self.state in (layout.RECORDING, layout.SEALED)
         streams = {}
         self.broken: dict[str, FormatError] = {}
@@ -119,7 +119,7 @@ class Session(Closing):
 
     @property
     def recorded(self) -> bool:
-        """Whether this recorder wrote it (else it is a plain roverd trace)."""
+        """Whether this recorder wrote the session (else it is a plain roverd trace)."""
         return self.header is not None
 
     @property
@@ -129,7 +129,7 @@ class Session(Closing):
 
     @property
     def start_ns(self) -> int | None:
-        """Start in epoch ns; of a plain trace its first sample, None where it has none."""
+        """Start in epoch ns; of a plain trace its first sample, None without samples."""
         if self.header is not None:
             return int(self.header["start_ns"])
         return self.first_ns
@@ -141,7 +141,7 @@ class Session(Closing):
 
     @property
     def end_ns(self) -> int | None:
-        """End in epoch ns; None where it was not closed, or a plain trace has no sample."""
+        """End in epoch ns; None if the session was not closed, or a plain trace has no sample."""
         if self.header is not None:
             end = self.header.get("end_ns")
             return None if end is None else int(end)
@@ -151,10 +151,10 @@ class Session(Closing):
         return (s for s in self.streams.values() if s.has_times and len(s))
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The session's events in the order of their writing (DESIGN, section 6).
+        """The session's events in the order of the file (DESIGN, section 6).
 
-        Each is ``{t_ns, type, stream, cause, first_seq, last_seq, count, duration_ns, ...}``.  A
-        last line without its end is being written, or was when the power went: it is left out.
+        Each is ``{t_ns, type, stream, cause, first_seq, last_seq, count, duration_ns, ...}``.  An
+        incomplete last line is left out: it is being written, or was during a power cut.
 
         Raises:
             FormatError: another line is not a JSON mapping; names file and line.
@@ -179,10 +179,10 @@ class Session(Closing):
                 yield event
 
     def sensors(self) -> dict[str, list[str]]:
-        """Streams by the sensor that they belong to, as the session says.
+        """Streams by sensor, from the session's header.
 
-        A plain trace does not say: there every stream is its own sensor, but for an Ouster's
-        ``NAME_imu`` beside ``NAME``.
+        In a plain trace every stream is its own sensor, except an Ouster's ``NAME_imu`` beside
+        ``NAME``.
         """
         reported = (self.header or {}).get("sensors")
         if isinstance(reported, dict):
@@ -201,12 +201,12 @@ class Session(Closing):
         """Samples of several streams, merged in order of time, in bounded memory.
 
         Args:
-            streams: their names; all that can be read where None.
-            start_ns, end_ns: half-open interval of epoch ns; open where None.
+            streams: their names; None: all readable streams.
+            start_ns, end_ns: half-open interval of epoch ns; None: open.
 
         Raises:
             SessionError: there is no stream of that name.
-            FormatError: a channel's bytes are not what its format demands.
+            FormatError: a channel's bytes do not fit its format.
         """
         chosen = [self.stream(name) for name in (self.streams if streams is None else streams)]
         feeds = (_items(stream, start_ns, end_ns) for stream in chosen)
@@ -216,7 +216,7 @@ class Session(Closing):
         """The stream of that name.
 
         Raises:
-            SessionError: there is none; names those there are.
+            SessionError: there is none; the message names the existing streams.
             FormatError: its ``meta.json`` cannot be read.
         """
         if name in self.broken:
@@ -230,7 +230,7 @@ class Session(Closing):
             ) from None
 
     def refresh(self) -> None:
-        """Take the lengths of all streams anew: what was recorded since becomes visible."""
+        """Read the lengths of all streams again: newly recorded samples become visible."""
         for stream in self.streams.values():
             stream.refresh()
 
@@ -256,7 +256,7 @@ def _items(stream: Stream, start_ns: int | None, end_ns: int | None) -> Iterator
 def lidar_range_mm(stream: Stream, index: int, return_: int = 1) -> npt.NDArray[np.uint32]:
     """Ranges of one sweep in mm, uint32 [beams, columns], staggered (as measured); 0: no return.
 
-    ``rng`` alone ends at 65535 mm; what is beyond stands in ``rng_far`` (FORMATS, roverd).
+    ``rng`` alone ends at 65535 mm; ``rng_far`` holds the rest (FORMATS, roverd).
 
     Args:
         stream: a lidar's stream.
@@ -278,12 +278,12 @@ def lidar_range_mm(stream: Stream, index: int, return_: int = 1) -> npt.NDArray[
 
 
 def is_session(path: Path) -> bool:
-    """Whether a folder looks like a session or a roverd trace (``config.yaml`` says so)."""
+    """Whether a folder looks like a session or a roverd trace, by its ``config.yaml``."""
     return (path / "config.yaml").is_file() or _header_path(path).is_file()
 
 
 def find_sessions(root: str | Path) -> list[Path]:
-    """The session folders right below a root, sorted by name; hidden ones are in the making.
+    """The session folders directly in a root, sorted by name, without unfinished (hidden) ones.
 
     Raises:
         SessionError: the root is not a folder that can be read.
@@ -296,9 +296,9 @@ def find_sessions(root: str | Path) -> list[Path]:
 
 
 def outside(path: Path) -> str | None:
-    """What is wrong with a session that is a symbolic link out of its folder; None if it is not.
+    """The error for a session that is a symbolic link out of its folder; None if it is not.
 
-    Nothing is written through such a link: what it leads to belongs to somebody else.
+    The recorder writes nothing through such a link: the target belongs to somebody else.
     """
     if not path.is_symlink() or path.resolve().parent == path.parent.resolve():
         return None
@@ -316,10 +316,10 @@ def sensor_folders(path: Path, *, virtual: bool = False) -> list[Path]:
 
 
 def read_header(path: Path) -> dict[str, Any] | None:
-    """``_recorder/session.json``, its fixed keys checked; None where there is none.
+    """``_recorder/session.json`` with checked keys; None without the file.
 
     Raises:
-        SessionError: it cannot be read or is not what it should be; names file and key.
+        SessionError: it cannot be read or is not valid; names file and key.
     """
     file = _header_path(path)
     try:

@@ -1,6 +1,6 @@
-"""A recorded session's way onto a live tap, at its own pace or another.
+"""The replay of a recorded session on a live tap, at its own speed or another.
 
-Subscribers see what they see of a live recording (`recorder.contract.bus.TapSubscriber`): the
+Subscribers receive the same as from a live recording (`recorder.contract.bus.TapSubscriber`): the
 same declarations, the same encoded frames, ``t_mono`` on this machine's monotonic clock.
 """
 
@@ -24,10 +24,10 @@ _MAX_WAIT_S = 0.2
 
 
 class Publisher(Protocol):
-    """What a replay asks of a tap; see `recorder.contract.bus.TapPublisher`."""
+    """The tap that a replay publishes to; see `recorder.contract.bus.TapPublisher`."""
 
     def declare(self, spec: StreamSpec) -> None:
-        """Announce a stream, now and again for subscribers that come later."""
+        """Announce a stream, also to subscribers that come later."""
 
     def wanted(self, stream: str) -> bool:
         """Whether anybody subscribes to the stream."""
@@ -37,7 +37,7 @@ class Publisher(Protocol):
 
 
 class Replay:
-    """A session's way onto a tap.
+    """The replay of a session on a tap.
 
     ::
 
@@ -46,8 +46,8 @@ class Replay:
 
     Args:
         session: the recorded session.
-        streams: names of its streams; all where None.
-        speed: how many recorded seconds pass in one.
+        streams: names of its streams; None: all.
+        speed: recorded seconds per second.
 
     Raises:
         SessionError: there is no stream of that name, or no sample at all.
@@ -74,17 +74,17 @@ class Replay:
         """Publish until the session's end, or until `stop` is set.
 
         Returns:
-            Samples whose time came, by stream, whether anybody took them or not.
+            Played samples by stream, with or without subscribers.
 
         Raises:
-            FormatError: a channel's bytes are not what its format demands.
+            FormatError: a channel's bytes do not fit its format.
         """
         for spec in self.specs.values():
             publisher.declare(spec)
         passed = dict.fromkeys(self.specs, 0)
         number = dict.fromkeys(self.specs, 0)
         begin_ns = clock.monotonic_ns()
-        lap_ns = 0  # recorded time that earlier laps took
+        lap_ns = 0  # recorded time of earlier laps
         while not stop.is_set():
             last_ns = 0
             for item, due_ns in self._timed():
@@ -149,7 +149,7 @@ class Replay:
 
 
 def _wait_until(t_ns: int, clock: Clock, stop: threading.Event) -> bool:
-    """Wait for a monotonic time; False where `stop` was set."""
+    """Wait for a monotonic time; False if `stop` was set."""
     while (left := t_ns - clock.monotonic_ns()) > 0:
         if clock.wait(stop, min(left / 1e9, _MAX_WAIT_S)):
             return False

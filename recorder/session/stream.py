@@ -18,7 +18,7 @@ from recorder.contract.streams import TIME_CHANNELS, StreamSpec
 from recorder.formats.roverd import ChannelReader, open_channel
 
 BATCH_BYTES = 1 << 20
-"""Decoded bytes that a batch of `Stream.iterate` holds by default (one sample at the least)."""
+"""Decoded bytes of a batch of `Stream.iterate` by default (one sample at least)."""
 BATCH_SAMPLES = 1024
 
 
@@ -47,7 +47,7 @@ class Stream:
     ::
 
         camera = session.streams["camera"]
-        len(camera)                              # whole samples: what all channels hold
+        len(camera)                              # samples that all channels hold
         camera.sample(-1)["video.avi"]           # uint8 [height, width, 3]
         camera.read(10, 20)["video.avi"]         # uint8 [10, height, width, 3]
         for i in camera.between(t0, t1): ...     # indices of the samples in [t0, t1)
@@ -57,9 +57,9 @@ class Stream:
         name: its name.
         spec: its driver's declaration; None in a plain roverd trace.
         meta: the parsed ``meta.json``: per channel ``{format, type, shape, desc}``.
-        offset_ns: epoch ns minus ``t_mono``; None where times come from ``ts``.
+        offset_ns: epoch ns minus ``t_mono``; None if times come from ``ts``.
         channels: a reader per channel, opened at its first use.
-        epochs: where drivers started anew, ``[{epoch, first_sample, ...}]``; None until closed.
+        epochs: starts of the driver, ``[{epoch, first_sample, ...}]``; None until closed.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Stream:
             spec: its declaration.
             offset_ns: epoch ns minus ``t_mono``; None: take times from ``ts``.
             epochs: its epochs, as ``session.json`` holds them.
-            partial: its files may end in the middle of a sample; else that is a FormatError.
+            partial: accept files that end in the middle of a sample; else a FormatError.
 
         Raises:
             FormatError: ``meta.json`` is not one of roverd's.
@@ -109,13 +109,13 @@ class Stream:
         return sum(_decoded_bytes(self.meta[name]) for name in self.data_channels)
 
     def __len__(self) -> int:
-        """Whole samples: the least that any channel holds.
+        """Whole samples: the smallest number in any channel.
 
         Raises:
             FormatError: a channel is missing or damaged.
         """
         if self._length is None:
-            # ts is asked last: it never tells of more than what the others were seen to hold.
+            # ts comes last: it never counts more samples than the others.
             names = sorted(self.meta, key=lambda name: name == "ts")
             self._length = min((len(self.channels[name]) for name in names), default=0)
         return self._length
@@ -129,7 +129,7 @@ class Stream:
         Raises:
             IndexError: the range reaches beyond the stream.
             SessionError: the stream has no times.
-            FormatError: a stamp is not a number, or beyond what int64 ns hold.
+            FormatError: a stamp is not a number, or exceeds int64 ns.
         """
         start, stop = self._range(start, stop)
         if self._times is not None:
@@ -152,7 +152,7 @@ class Stream:
 
     @property
     def t_ns(self) -> npt.NDArray[np.int64]:
-        """Ends of all measurements, int64 [n], epoch ns; kept: 8 bytes a sample.  See `times`."""
+        """Ends of all measurements, int64 [n], epoch ns; cached: 8 bytes a sample.  See `times`."""
         if self._times is None:
             self._times = self.times()
             self._times.setflags(write=False)
@@ -160,12 +160,12 @@ class Stream:
 
     @property
     def seq(self) -> npt.NDArray[np.uint64] | None:
-        """Sample numbers within their epochs, uint64 [n]; None where they are not recorded."""
+        """Sample numbers within their epochs, uint64 [n]; None if they are not recorded."""
         return self._optional("seq")
 
     @property
     def t_dev_ns(self) -> npt.NDArray[np.int64] | None:
-        """The device's own times, int64 [n] ns; None where the device has no clock."""
+        """The device's own times, int64 [n] ns; None if the device has no clock."""
         values = self._optional("t_dev")
         return None if values is None else values.astype(np.int64)
 
@@ -179,12 +179,12 @@ class Stream:
 
         Args:
             index: its index; negative from the end.
-            channels: names of channels; all but the time channels where None.
+            channels: names of channels; None: all except the time channels.
 
         Raises:
             IndexError: there is no such sample.
             SessionError: there is no such channel.
-            FormatError: a channel's bytes are not what its format demands.
+            FormatError: a channel's bytes do not fit its format.
         """
         if not -len(self) <= index < len(self):
             raise IndexError(f"{self.path}: sample {index} of {len(self)}")
@@ -214,8 +214,8 @@ class Stream:
         """Samples [start, stop) in batches; memory is that of one batch.
 
         Args:
-            batch: samples of one batch; about a megabyte's worth where None.
-            channels: names of channels; all but the time channels where None.
+            batch: samples of one batch; None: about a megabyte.
+            channels: names of channels; None: all except the time channels.
 
         Raises:
             IndexError, SessionError, FormatError: as for `read`.
@@ -232,7 +232,7 @@ class Stream:
             yield Batch(self.name, at, self.times(at, end), self.read(at, end, names))
 
     def at(self, t_ns: int) -> int:
-        """Index of the sample nearest to a time (the earlier of two that are equally near).
+        """Index of the sample nearest to a time (the earlier one if two are equally near).
 
         Raises:
             IndexError: the stream has no sample.
@@ -254,7 +254,7 @@ class Stream:
         return range(first, max(first, last))
 
     def refresh(self) -> None:
-        """Take the length anew, of a stream that may have grown."""
+        """Read the length again: the stream may have grown."""
         self.close()
         self._length = None
         self._times = None
@@ -320,7 +320,7 @@ def read_meta(folder: Path) -> dict[str, dict[str, Any]]:
     """A sensor's ``meta.json``: per channel ``{format, type, shape, desc}``.
 
     Raises:
-        FormatError: it is missing, no JSON, or an entry lacks a key or has one of a wrong kind.
+        FormatError: it is missing or not JSON, or an entry lacks a key or has a wrong value.
     """
     path = folder / "meta.json"
     try:

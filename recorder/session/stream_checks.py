@@ -21,7 +21,7 @@ from recorder.session.stream import Stream
 from recorder.session.validation_report import Report
 
 PER_RULE = 10
-"""Problems of one rule and channel that are told one by one; the rest are counted."""
+"""Problems of one rule and channel that are reported one by one; the rest are counted."""
 SPOT_CHECKS = 10
 """Samples of a channel that are decoded without ``deep``: first, last, and evenly between."""
 _WINDOW = 65536
@@ -36,17 +36,17 @@ TYPED: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "video.avi": {"video.avi": ("u1", 3)},
     "acc": {"acc": ("f4", 1), "avel": ("f4", 1), "rot": ("f4", 1)},
 }
-"""dtype and rank that roverd's typed readers want, by the channel that tells the kind of sensor."""
+"""dtype and rank that roverd's typed readers need, by the channel that identifies the sensor."""
 
 
 class StreamCheck:
-    """All rules of one stream; what is broken goes to the report.
+    """All rules of one stream; violations go to the report.
 
     Args:
         stream: the stream.
-        report: takes what is found.
-        closed: the session was closed: lengths agree to the sample, files end with one.
-        lost: the stream's ``lost`` events; None where losses are not accounted for.
+        report: receives the problems.
+        closed: the session was closed: all channels have the same length and end with a sample.
+        lost: the stream's ``lost`` events; None if losses are not checked.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class StreamCheck:
         return sum(self._lengths.get(name, 0) for name in self.stream.data_channels)
 
     def run(self, deep: bool, advance: Callable[[int], None]) -> None:
-        """Check everything; `advance` is told how many samples were decoded."""
+        """Check all rules; `advance` is called with the number of decoded samples."""
         self._check_declarations()
         self._open()
         length = self._check_lengths()
@@ -156,9 +156,9 @@ class StreamCheck:
             return whole
         reported = "ts" if "ts" in lengths else next(iter(lengths), "")
         for name, length in lengths.items():
-            if length != (told := lengths[reported]):
-                text = f"{self.stream.path / name}: {length} samples, where {reported} has {told}"
-                self._error("length", text, name, min(length, told))
+            if length != (other := lengths[reported]):
+                text = f"{self.stream.path / name}: {length} samples, where {reported} has {other}"
+                self._error("length", text, name, min(length, other))
         if self.stream.spec is not None:
             for name, reader in self._readers.items():
                 try:
@@ -170,7 +170,7 @@ class StreamCheck:
     # Times and numbers
 
     def _windows(self, name: str, length: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Start and values of overlapping windows: each begins with the one before's last."""
+        """Start and values of windows; each begins with the last value of the one before."""
         reader = self._readers[name]
         for at in range(0, length, _WINDOW):
             start = max(0, at - 1)
@@ -215,15 +215,15 @@ class StreamCheck:
                     text = f"{path}: sample {start + i}: number {seq[i]} after {seq[i - 1]}"
                     self._error("seq", text, "seq", start + i)
         self._tell_rest("seq", "seq")
-        # An account is only as good as the numbers; and len() needs every channel.
+        # Accounts need valid numbers, and len() needs every channel.
         if self._lost is None or self._readers.keys() != self.stream.meta.keys():
             return
-        if len(set(self._lengths.values())) > 1:  # told above; what is whole is not all there is
+        if len(set(self._lengths.values())) > 1:  # reported above
             return
         self._check_account(self._lost)
 
     def _check_account(self, lost: Sequence[Mapping[str, Any]]) -> None:
-        """Every missing number is in a lost event, and the sum of every epoch comes out."""
+        """Check that a lost event has every missing number, and that every epoch's sum is right."""
         runs = [item for item in scan(self.stream) if isinstance(item, Run)]
         ids = epoch_ids(self.stream, runs)
         keyed = None not in ids.values()
@@ -247,7 +247,7 @@ class StreamCheck:
                 where = f"epoch {account.position} of {account.of}"
                 self._error("account", f"{path}: {where}: {account.fault}", "seq")
         for event in lost:
-            # A loss that nobody can count may lie before a stream's first epoch.
+            # An uncounted loss may be before a stream's first epoch.
             before_all = event.get("epoch") == 0 and event.get("count") is None
             if event.get("epoch") not in known and not before_all:
                 text = f"a loss of epoch {event.get('epoch')}, which the session does not know"
@@ -282,7 +282,7 @@ class StreamCheck:
             spots = np.linspace(0, length - 1, SPOT_CHECKS).astype(int).tolist()
             blocks = [(i, i + 1) for i in spots]
         else:
-            # Samples that are not each a frame of their own are read by the block.
+            # Samples without a frame of their own are read in blocks.
             joint = CHANNEL_FORMATS[reader.format].framing in (Framing.PLAIN, Framing.JOINT)
             step = max(1, _BLOCK_BYTES // reader.sample_bytes) if joint else 1
             blocks = [(i, min(i + step, length)) for i in range(0, length, step)]
@@ -293,13 +293,13 @@ class StreamCheck:
         self._tell_rest("payload", name)
 
     def _check_block(self, reader: ChannelReader, start: int, stop: int) -> bool:
-        """Check samples [start, stop); False where looking further is of no use."""
+        """Check samples [start, stop); False if the rest cannot be read either."""
         if stop - start > 1:
             try:
                 reader.read(start, stop)
                 return True
             except (RecorderError, OSError):
-                pass  # sample by sample, to name the one
+                pass  # sample by sample, to find the damaged one
         for index in range(start, stop):
             try:
                 self._check_sample(reader, index)
@@ -311,7 +311,7 @@ class StreamCheck:
             else:
                 continue
             if CHANNEL_FORMATS[reader.format].framing is Framing.JOINT:
-                return False  # what follows in the damaged frame is lost with it
+                return False  # the rest of the damaged frame is lost too
         return True
 
     def _check_sample(self, reader: ChannelReader, index: int) -> None:
@@ -336,7 +336,7 @@ def _is(entry: Mapping[str, Any], format_: str, dtype: str, shape: tuple[int, ..
 
 
 def _spans(lost: Sequence[Mapping[str, Any]], epoch: int | None) -> list[tuple[int, int]]:
-    """Numbers that events tell of, as intervals, neighbours joined; of one epoch where given."""
+    """Numbers of lost events, as joined intervals; of one epoch if given."""
     found = sorted(
         (e["first_seq"], e["last_seq"])
         for e in lost

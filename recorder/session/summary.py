@@ -1,4 +1,4 @@
-"""What a session holds, in a mapping that JSON can carry: the content of ``recorder info``."""
+"""The content of a session as a mapping for JSON: the output of ``recorder info``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from recorder.session.vrs.files import describe_vrs
 
 
 def summarize(session: Session) -> dict[str, Any]:
-    """What a session holds.
+    """The content of a session.
 
-    A stream that its driver declared and that has no sample is there too, with 0 samples.
+    A declared stream without samples is included, with 0 samples.
 
     Returns:
         ``{state, name, start_ns, end_ns, streams: {NAME: {samples, first_ns, last_ns, rate_hz,
@@ -32,20 +32,20 @@ def summarize(session: Session) -> dict[str, Any]:
 
         - ``path``, ``recorded`` (False for a plain roverd trace), ``live`` (a writer holds it),
           ``duration_s``, ``bytes`` (of everything in the folder), ``metadata``;
-        - per stream ``bytes``, ``channels`` and ``lost_intervals``: the losses that nobody could
-          count, each ``{cause, t_ns, duration_ns, estimate}``.  N in ``lost`` is the sum of what
-          was counted; an interval adds nothing to it;
-        - per stream ``incomplete``: samples that are there but for a part of their measurement,
+        - per stream ``bytes``, ``channels`` and ``lost_intervals``: the uncounted losses, each
+          ``{cause, t_ns, duration_ns, estimate}``.  N in ``lost`` is the sum of the counted losses;
+          an interval adds nothing to it;
+        - per stream ``incomplete``: samples that lack a part of their measurement,
           ``{samples, columns_missing}``: a lidar's sweeps that lack columns (from ``log.jsonl``),
-          a radar's frames whose ``valid`` is 0 (there is no ``columns_missing`` then).  They are
-          no losses in the sense of ``lost``; empty where nothing is missing;
-        - ``record_format``: what ``session.vrs`` holds, ``{bytes, records, indexed, streams}``
-          (see `describe_vrs`); null where the session has none;
-        - ``commits``: how long the disk took to make samples durable, ``{count, half_ms, most_ms,
-          longest_ms}``: half of the commits, and 99%, took less than that; null where not known;
+          a radar's frames whose ``valid`` is 0 (without ``columns_missing``).  They are not
+          counted in ``lost``; empty if nothing is missing;
+        - ``record_format``: content of ``session.vrs``, ``{bytes, records, indexed, streams}``
+          (see `describe_vrs`); null if the session has none;
+        - ``commits``: durations of the commits, ``{count, half_ms, most_ms, longest_ms}``: half of
+          the commits, and 99%, took less than the first two; null if unknown;
         - ``ended``, ``marks``, ``faults``: see `recorder.session.incidents.incidents`;
-        - ``problems``: what could not be read, one message each.  Where a stream is damaged its
-          numbers are null.
+        - ``problems``: a message for everything that could not be read.  The numbers of a damaged
+          stream are null.
     """
     problems: list[str] = []
     lost = {}
@@ -79,7 +79,7 @@ def summarize(session: Session) -> dict[str, Any]:
         streams[name] = entry
     try:
         start_ns, end_ns = session.start_ns, session.end_ns
-    except FormatError:  # told above, by the stream that has it
+    except FormatError:  # reported above, for its stream
         start_ns = end_ns = None
     record_format = None
     try:
@@ -114,20 +114,20 @@ def summarize(session: Session) -> dict[str, Any]:
 def _commits(session: Session) -> dict[str, float] | None:
     if not session.recorded:
         return None
-    with contextlib.suppress(SessionError):  # `validate` says what is wrong with its journal
+    with contextlib.suppress(SessionError):  # `validate` reports the error
         return read_journal(private(session.path, JOURNAL)).durations()
     return None
 
 
 def brief(path: Path) -> dict[str, Any]:
-    """A session in one line of ``recorder list``, without looking into its channels.
+    """A session in one line of ``recorder list``, without reading its channels.
 
     Returns:
         ``{name, path, state, live, start_ns, duration_s, bytes, streams: [NAME], lost,
         lost_intervals, problem}``; ``lost`` is the number of samples counted as lost, over all
-        streams, ``lost_intervals`` the number of intervals in which nobody could count (null both
-        of a plain roverd trace).  Of a session that cannot be opened ``problem`` says why, and
-        what is not known is null.
+        streams, ``lost_intervals`` the number of uncounted losses (both null for a plain roverd
+        trace).  If a session cannot be opened, ``problem`` is the error, and unknown values are
+        null.
     """
     line: dict[str, Any] = dict.fromkeys(("state", "start_ns", "duration_s"))
     line |= {"name": path.name, "path": str(path), "live": False, "bytes": folder_bytes(path)}
@@ -154,7 +154,7 @@ def brief(path: Path) -> dict[str, Any]:
 
 
 def folder_bytes(path: Path) -> int:
-    """Bytes of all files below a folder; what vanishes meanwhile counts nothing."""
+    """Bytes of all files below a folder; files that vanish meanwhile do not count."""
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:
@@ -176,7 +176,7 @@ def _extent(stream: Stream) -> dict[str, Any]:
 
 
 def _missing_columns(session: Session, problems: list[str]) -> dict[str, dict[str, int]]:
-    """By stream, the sweeps that lack columns and how many columns those are."""
+    """By stream, the number of sweeps that lack columns, and of missing columns."""
     missing: dict[str, dict[str, int]] = {}
     path = private(session.path, LOG)
     try:
@@ -213,7 +213,7 @@ def _invalid(stream: Stream) -> dict[str, int]:
 
 
 def _last_stamp(stream: Stream) -> int | None:
-    """The last stamp in ``ts``, which of an open session is near enough to its end."""
+    """The last stamp in ``ts``: about the end of an open session."""
     length = len(stream.channels["ts"]) if stream.has_times else 0
     if not length:
         return None

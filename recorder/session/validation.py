@@ -1,9 +1,9 @@
-"""Is a session whole?  Every rule that its readers rely on, checked, with what was found where.
+"""The check of a session: every rule that readers rely on.
 
-Sample numbers, stamps, accounts of losses and the journal are always checked in full, and every
-committed byte against the journal's digests, unless that is not wanted.  Payloads are decoded at a
-few samples of each channel, or, with ``deep``, at all of them; ``deep`` also compares every file
-with the checksum that was taken when the session was closed.
+Sample numbers, stamps, accounts of losses and the journal are always checked in full.  Every
+committed byte is checked by the journal's digests, unless the caller disables it.  A few payloads
+of each channel are decoded; with ``deep`` all of them.  ``deep`` also compares every file with the
+checksum from the end of the session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recorder.session.validation_report import Report
 from recorder.session.vrs.files import check_vrs
 
 Progress = Callable[[int, int], None]
-"""Is told samples checked and samples to check, from time to time."""
+"""Called with the number of checked samples and of all samples, from time to time."""
 
 
 def validate(
@@ -40,13 +40,13 @@ def validate(
 ) -> Report:
     """Check a session, or a plain roverd trace.
 
-    Of a session that is being written, or was never closed, what is whole is checked; the latter
-    is a problem by itself.  Damage never raises: it is in the report.
+    In a session that is being recorded, or was never closed, the whole samples are checked; the
+    latter is reported as a problem.  Damage does not raise; it is in the report.
 
     Args:
         path: the session's folder.
         deep: decode every payload, instead of the first, the last and some between.
-        progress: is told how far the check has come.
+        progress: called with the progress of the check.
         digests: read every file once and check its bytes.
 
     Raises:
@@ -146,13 +146,13 @@ def _check_streams(
 
 
 def _ignore(_samples: int) -> None:
-    """Samples that are looked at here and there are no progress."""
+    """Spot checks do not count as progress."""
 
 
 def _check_unwritten(
     session: Session, report: Report, lost: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Accounts of streams that came to nothing: all that was sent is lost."""
+    """Accounts of streams without a sample on disk: all sent samples are lost."""
     for name, epochs in ((session.header or {}).get("epochs") or {}).items():
         if name in session.streams or name in session.broken:
             continue
@@ -165,7 +165,7 @@ def _check_unwritten(
 def _account_for_silence(
     session: Session, report: Report, lost: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Accounts of streams of which only a loss is known: no driver ever began one."""
+    """Accounts of streams with losses only: no driver ever began one."""
     known = {*session.streams, *session.broken, *((session.header or {}).get("epochs") or {})}
     for name in sorted(lost.keys() - known):
         _, intervals = losses(lost[name])

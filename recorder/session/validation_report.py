@@ -1,4 +1,4 @@
-"""What validation found."""
+"""The result of validation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ERROR, WARNING = "error", "warning"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it should be.
+    """A violation of a rule.
 
     Attributes:
-        severity: ``error``: readers would fail or be misled; ``warning``: untidy, harmless.
-        message: what, with the path.
-        stream, channel, sample: where, as far as it has such a place.
+        severity: ``error``: readers would fail or read wrong data; ``warning``: harmless.
+        message: the problem, with the path.
+        stream, channel, sample: its place, if it has one.
     """
 
     severity: str
@@ -35,15 +35,15 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """What was checked, and what was found.
+    """The checked rules, and the problems found.
 
     Attributes:
         path: the session's folder.
-        name, state: as the session says; state is None where it cannot be opened.
+        name, state: of the session; state is None if it cannot be opened.
         deep: every payload was decoded.
-        checked: one line per thing that was checked.
-        accounts: per stream and epoch, whether stored and counted make up what was sent.
-        problems: in the order of finding.
+        checked: one line per check.
+        accounts: per stream and epoch, whether stored and counted samples sum up to those sent.
+        problems: in the order of detection.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether there is no error; warnings do not count."""
+        """Whether there is no error; warnings are allowed."""
         return all(problem.severity != ERROR for problem in self.problems)
 
     def error(self, message: str, stream: str | None = None, **where: Any) -> None:

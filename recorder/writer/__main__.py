@@ -18,23 +18,23 @@ from recorder.writer.service import WriterService
 
 
 def _end_visibly(args: threading.ExceptHookArgs) -> None:
-    """A thread that dies of a bug takes the process with it; the supervisor starts another."""
+    """End the process when a thread dies of a bug; the supervisor starts another writer."""
     traceback.print_exception(args.exc_type, args.exc_value, args.exc_traceback)
     sys.stderr.flush()
     os._exit(70)  # EX_SOFTWARE
 
 
 def main() -> int:
-    """Serve one run; ends when told to quit or with its parent."""
+    """Serve one run, until the supervisor asks to quit or the parent dies."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bus", type=Path, required=True, help="the run's folder")
-    parser.add_argument("--parent", type=int, required=True, help="process to die with")
+    parser.add_argument("--parent", type=int, required=True, help="process that it dies with")
     parser.add_argument("--buffer-mb", type=float, required=True, help="sum of the drivers' rings")
-    parser.add_argument("--resume", type=Path, help="session to go on with")
+    parser.add_argument("--resume", type=Path, help="session to resume")
     args = parser.parse_args()
     die_with_parent(args.parent)
     threading.excepthook = _end_visibly
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal; the supervisor decides
     try:
         service = WriterService(
             args.bus, round(args.buffer_mb * 1e6), SystemClock(), PosixDisk(), args.resume
@@ -43,7 +43,7 @@ def main() -> int:
         settle()
         service.run()
     except RecorderError as error:
-        print(error, file=sys.stderr)  # whoever reads it knows whose it is
+        print(error, file=sys.stderr)
         return error.exit_code
     return 0
 

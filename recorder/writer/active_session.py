@@ -1,4 +1,4 @@
-"""A session that is recorded: what was received of it, and the threads that write it."""
+"""A session that is being recorded: its received messages, and the threads that write it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from recorder.writer.sequencing import Position, Verdict
 from recorder.writer.session_writer import SessionWriter
 
 SPLIT = "split"
-"""Why a stream ends that goes on in the next session."""
+"""Reason of the end of a stream that continues in the next session."""
 
 _COMMITS_PER_BUFFER = 4
-"""Much that waits in the drivers' rings is committed before its interval is over."""
+"""A commit is due when uncommitted bytes reach this fraction of the drivers' rings."""
 
 _ACKS_PER_WINDOW = 4
-"""A driver that has used so much of its window is acknowledged before the next commit."""
+"""A driver that has used this fraction of its window is acknowledged before the next commit."""
 
 _Received = tuple[Peer, bytes, Message, bool]
 """An accepted message: its driver, its identity, and whether an interval was lost before it."""
 
 
 class ActiveSession:
-    """A session that is recorded, with its inbox and its threads::
+    """A session that is being recorded, with its inbox and its threads::
 
         session = ActiveSession(writer, disk, clock, buffer_bytes, notify)
         session.start()                           # the append thread and the sync thread
@@ -41,16 +41,16 @@ class ActiveSession:
         session.begin_close()                     # the close thread
         session.closed                            # some time later, after a `notify`
 
-    Four threads use it.  *receive* is the service's thread: it never waits for the disk, and only
-    it calls the public methods; but `fail` and `join_threads` are for any thread.  *append* takes
+    Four threads use it.  *receive* is the service's thread.  It never waits for the disk, and it
+    alone calls the public methods; any thread may call `fail` and `join_threads`.  *append* takes
     messages from the inbox and hands their bytes to the kernel.  *sync* makes them durable every
     sync interval and watches the disk's floor.  *close* waits for these two and closes the
-    session.  While the session that will continue this one is made, a fifth, *make*, writes that
-    session's name into the journal of this one.
+    session.  A fifth thread, *make*, exists while the next session of the recording is created.
+    It writes the name of that session into the journal of this one.
 
-    Every attribute has one owner: no other thread writes the attribute, or what is in it.  Where
-    the owner is *fixed*, the attribute is set at the start only, and its object is safe for
-    threads by itself.  A thread that changes what *receive* has to act on calls `notify`.
+    Every attribute has one owner: no other thread writes the attribute or its content.  A *fixed*
+    attribute is set at the start only, and its object is thread-safe.  A thread that changes
+    something that *receive* has to act on calls `notify`.
 
     =========================  =======  ==========================================================
     attribute                  owner    read by; how it is handed over
@@ -100,12 +100,12 @@ class ActiveSession:
     PendingSplit.done          make     *receive*, after `notify`
     =========================  =======  ==========================================================
 
-    `tests/kit/ownership.py` reads this table and holds the simulated writers against it.
+    `tests/kit/ownership.py` reads this table and checks the simulated writers against it.
 
     Args:
         writer: of the session.
-        disk: where the floor is watched.
-        clock: waits.
+        disk: whose free space is watched.
+        clock: for times and waits.
         buffer_bytes: sum of the drivers' rings.
         notify: wakes the receiving thread; safe in any thread.
 
@@ -113,14 +113,14 @@ class ActiveSession:
         inbox: accepted messages that are not appended yet.
         positions: by stream, which message is expected next.
         last_ns: latest ``t_mono`` received by stream; one for all parts that continue each other.
-        due: streams that went on at the end of the part before, and have given nothing since.
+        due: streams that had not ended in the previous part, and have sent nothing since.
         failures: errors that end the session; the first is the cause of the others.
-        full: why the session has to end: the disk's floor is reached; None where it is not.
-        finishing: the session was told to end; None before.
-        closer: closes the session; from then on no message is taken any more.
+        full: why the session has to end, once the disk's floor is reached; else None.
+        finishing: the request to end the session; None before it.
+        closer: the thread that closes the session; no message is accepted once it exists.
         closed: the closer has closed the session, or failed.
         commits: count and durations of the commits.
-        acks_requested: drivers that have used much of their window, by identity.
+        acks_requested: identities of drivers that have used much of their window.
         committed: something was committed since the drivers were acknowledged.
     """
 
@@ -175,10 +175,10 @@ class ActiveSession:
             thread.start()
 
     def take(self, peer: Peer, identity: bytes, message: Message) -> bool:
-        """Accept the expected message of a stream, and have it appended.
+        """Accept the next message of a stream and queue it for the append thread.
 
         Returns:
-            Whether messages before it are missing, and the driver has to go back.
+            Whether earlier messages are missing, so that the driver has to send them again.
 
         Raises:
             ProtocolError: as `Position.judge` does.
@@ -186,14 +186,14 @@ class ActiveSession:
         stream = message.stream
         position = self.positions.get(stream)
         if position is None:
-            return False  # its driver has changed it, and declares it anew
+            return False  # its driver changed the stream and will declare it again
         verdict = position.judge(message)
         if verdict is not Verdict.ACCEPT:
             return verdict is Verdict.HOLE
         lost_before = False
         if stream in self.due:
             self.due.discard(stream)
-            # A driver that began only in this part has missed what came before.
+            # A driver that began in this part has missed the samples before.
             lost_before = peer.since_ns > self.writer.start_mono_ns
         if message.kind is Kind.DATA and not isinstance(message.t_mono_ns, int):
             self.last_ns[stream] = int(message.t_mono_ns[-1])
@@ -204,14 +204,14 @@ class ActiveSession:
         return False
 
     def declare(self, known: Peer) -> None:
-        """Take a driver's streams, as `SessionWriter.declare` does."""
+        """Declare a driver's streams; see `SessionWriter.declare`."""
         for spec in known.specs.values():
             self.writer.declare(spec, known.sensor)
             state = self.writer.positions()[spec.name]
             self.positions.setdefault(spec.name, Position.of(state))
 
     def continue_from(self, ends: Mapping[str, str | None], last_ns: dict[str, int]) -> None:
-        """Take over what is known of the part before; both go on with the latest times."""
+        """Take over the state of the previous part; both share the latest times from now on."""
         for name, reason in ends.items():
             if reason in (None, SPLIT) and not self.positions.get(name, Position()).epoch:
                 self.due.add(name)
@@ -220,30 +220,30 @@ class ActiveSession:
         self.last_ns = last_ns
 
     def acknowledged(self, known: Peer) -> None:
-        """A driver is acknowledged now: its use of the window is counted from here."""
+        """Restart the count of what a driver has used of its window: it is acknowledged now."""
         credit = self._credits.get(known.sensor)
         if credit is not None:
             credit.acknowledged_bytes = credit.appended_bytes
 
     @property
     def waiting_since_ns(self) -> int | None:
-        """When something was received first since the last commit began; None: nothing was."""
+        """When the first message since the start of the last commit arrived; None without one."""
         begun, t_ns = self._waiting
         return t_ns if begun == self._commits_begun else None
 
     def oldest_uncommitted_s(self, now_ns: int) -> float:
-        """Age of what waits longest here to be durable, in seconds."""
+        """Age of the oldest message that is not durable yet, in seconds."""
         known = [self.waiting_since_ns, self._committing_since_ns]
         return max(((now_ns - t_ns) / 1e9 for t_ns in known if t_ns is not None), default=0.0)
 
     def describe(self, status: Status, now_ns: int, leaving: ActiveSession | None) -> None:
-        """Add to the writer's status what it reports of an open session.
+        """Add an open session to the writer's status.
 
         Args:
             status: to add to.
             now_ns: CLOCK_MONOTONIC.
-            leaving: the session that it continues, while that is not closed: what waits there
-                waits as well.
+            leaving: the session that this one continues, until it is closed; its messages
+                count too.
         """
         waits_s = [o.oldest_uncommitted_s(now_ns) for o in (self, leaving) if o is not None]
         status.session = str(self.writer.path)
@@ -256,25 +256,25 @@ class ActiveSession:
         status.commit_max_s = self.commits.max_ns / 1e9
 
     def is_over(self, peers: Collection[Peer], now_ns: int) -> bool:
-        """Whether all that live drivers have for it has come, or the grace is over."""
+        """Whether every live driver has sent its last message, or the grace period is over."""
         asked = self.finishing
         if asked is None or now_ns >= asked.deadline_ns:
             return asked is not None
-        # A new writer is asked before the drivers have found it: they still hold samples.
+        # A new writer may be asked before the drivers have found it; they still hold samples.
         missing = asked.live - {known.sensor for known in peers}
         owing = (k for k in peers if k.behind or not asked.at_seam)
         return not missing and all(self.all_ended(k) for k in owing if k.sensor in asked.live)
 
     def ends(self) -> dict[str, str | None]:
-        """By stream, why it has ended; None: it goes on."""
+        """Reason of the end by stream; None while the stream continues."""
         return {name: position.ended for name, position in self.positions.items()}
 
     def changed(self, known: Peer) -> bool:
-        """Whether a driver has ended here for its streams are others now."""
+        """Whether a driver has ended its streams here because their declarations changed."""
         return any(p.ended == "changed" for n, p in self.positions.items() if n in known.specs)
 
     def owes_ack(self, known: Peer) -> bool:
-        """Whether something that a driver has sent is under way to the disk."""
+        """Whether a message of a driver is received and not durable yet."""
         found = [(name, self.positions.get(name, Position())) for name in known.specs]
         durable = self.writer.durable
         return any(durable.get(name, (0, 0)) != (p.epoch, p.number) for name, p in found)
@@ -285,7 +285,7 @@ class ActiveSession:
 
     @property
     def failure(self) -> Exception | None:
-        """The error that ends the session; None where there is none."""
+        """The error that ends the session; None without an error."""
         return self.failures[0] if self.failures else None
 
     @property
@@ -294,21 +294,21 @@ class ActiveSession:
         return bool(self.failures) and (self.closed or self.closer is None)
 
     def begin_close(self) -> None:
-        """Close the session in a thread of its own; `closed` says when that is done."""
+        """Close the session in a new thread; `closed` is set at the end."""
         self.closer = threading.Thread(target=self._close, args=(), name="close")
         self.closer.start()
 
     # Any thread
 
     def fail(self, error: Exception) -> None:
-        """Nothing more is to be written: the disk has failed."""
+        """Stop writing: the disk has failed."""
         self.failures.append(error)
         self.stop.set()
         self.commit_due.set()
         self._notify()
 
     def join_threads(self) -> None:
-        """Have everything appended that was received, and the threads come to their end."""
+        """Append everything that was received, then end the threads."""
         self.stop.set()
         self.commit_due.set()
         self.inbox.put(None)
@@ -318,7 +318,7 @@ class ActiveSession:
     # The session's own threads
 
     def _append(self) -> None:
-        """Append what is received, until there is None in the inbox."""
+        """Append the messages of the inbox until None comes."""
         writer, credits = self.writer, self._credits
         while (item := self.inbox.get()) is not None:
             if self.failures:
@@ -332,7 +332,7 @@ class ActiveSession:
                 self.fail(error)
                 return
             size = message.nbytes
-            del item, message  # its memory is free before its driver may send the next
+            del item, message  # free its memory before its driver may send the next
             self._appended_bytes += size
             uncommitted = self._appended_bytes - self._committed_bytes
             if uncommitted * _COMMITS_PER_BUFFER >= self._buffer_bytes:
@@ -348,7 +348,7 @@ class ActiveSession:
                 self._notify()
 
     def _sync(self) -> None:
-        """Commit every sync interval, until told to stop."""
+        """Commit every sync interval until `stop` is set."""
         writer, clock = self.writer, self._clock
         floor = Floor(self._disk, writer.path, writer.reserve_bytes, clock, writer.bytes)
         while not self.stop.is_set():
@@ -372,9 +372,9 @@ class ActiveSession:
             self._notify()
 
     def _close(self) -> None:
-        """Close the session; where that fails, `failure` says why.
+        """Close the session; `failure` holds the error if that fails.
 
-        Of a stream that has not ended the rest is an interval of loss.
+        A stream that has not ended loses the interval from its last sample to now.
         """
         self.join_threads()
         try:

@@ -1,4 +1,4 @@
-"""Digests of a session's files: what its commits say of them, and what proves its tail."""
+"""Digests of a session's files: for its commits, and for the proof of its tail."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
 from recorder.writer.tail_digests import TailDigests
 
 LEAF_NS = 1_000_000_000
-"""Time between commits that have a digest of each file: what a flipped bit is narrowed down to."""
+"""Time between commits with a digest of each file: how closely a flipped bit is located."""
 
 
 class CommitDigests:
-    """One session's; its caller holds the session's lock.
+    """Digests of one session; its caller holds the session's lock.
 
     Args:
         disk: what writes.
         session: the session's folder.
-        clock: says when leaves are due.
+        clock: for the time when leaves are due.
         tails: names of the scratch files for digests of the tail.
 
     Attributes:
-        disk: the same with files that digest what is appended to them.
-        earlier: what an earlier writer left in the journal; None of a new session.
+        disk: the same disk; its files digest what is appended to them.
+        earlier: the journal of an earlier writer; None for a new session.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class CommitDigests:
         self._leaves_ns = clock.monotonic_ns()  # when they were committed last
 
     def move(self, session: Path, files: Iterable[AppendFile]) -> None:
-        """The session has another path: descriptors stay valid across a rename, names do not."""
+        """Use the session's new path: descriptors stay valid across a rename, names do not."""
         for file in files:
             file.path = session / file.path.relative_to(self._session)
         self._session = self._tail_digests.session = session
@@ -64,13 +64,13 @@ class CommitDigests:
         return name
 
     def announce(self, files: Iterable[AppendFile]) -> None:
-        """A commit begins: digests of all that it will hand to the kernel."""
+        """Begin a commit: write digests of all bytes that it will hand to the kernel."""
         self._tail_digests.turn()
         digested = [file for file in files if isinstance(file, DigestedFile)]
         self._tail_digests.write([entry for file in digested for entry in file.announcements()])
 
     def of_commit(self, files: Mapping[str, AppendFile], final: bool) -> dict[str, Any]:
-        """Digests of what a commit makes durable, as its record has them.
+        """Digests of the bytes that a commit makes durable, for its record.
 
         Args:
             files: all, by name, flushed.
@@ -92,25 +92,25 @@ class CommitDigests:
         return evidence | {"leaves": leaves}
 
     def seal(self, files: Mapping[str, AppendFile]) -> None:
-        """End the leaves that are open."""
+        """End the open leaves."""
         for file in _digested(files).values():
             file.seal()
 
     def of_reopening(
         self, files: Mapping[str, AppendFile], lengths: Mapping[str, int]
     ) -> dict[str, Any]:
-        """What the record says with which a writer goes on.
+        """Content of the record with which a writer resumes.
 
         Args:
             files: all, by name.
-            lengths: that they had.
+            lengths: their earlier lengths.
         """
         assert self.earlier is not None
         starts = {name: file.start for name, file in _digested(files).items()}
         leaves = self.earlier.leaves
         return {
             "cut": {n: at for n, at in starts.items() if at != leaves.get(n, NO_LEAF).end},
-            # What finishing had appended is gone; nobody must look for it.
+            # The bytes that finishing had appended are gone; readers must not look for them.
             "lengths": {n: f.length for n, f in files.items() if f.length < lengths.get(n, 0)},
             "gaps": [(gap.start, gap.end) for gap in self.earlier.damage],
         }
@@ -130,7 +130,7 @@ class CommitDigests:
 
 
 def check_committed(session: Path, journal: JournalState) -> None:
-    """Check what was committed behind the latest leaves; changes nothing.
+    """Check the bytes that were committed after the latest leaves; changes nothing.
 
     Raises:
         SessionError: a file is missing, is shorter than committed, or holds other bytes.

@@ -1,9 +1,9 @@
-"""What the writer makes of a disk that fills up or fails.
+"""How the writer handles a disk that fills up or fails.
 
-A disk that fills ends the session before its last byte: at every commit the free space is held
-against the *floor*, which is ``storage.min_free_gb`` plus what the session has grown in the last
-minute.  A disk that fails seals the session: what was lost with it is written down beside it, as
-far as that disk still allows, through descriptors that have not failed.
+A disk that fills up ends the session before the disk is full.  Every commit compares the free
+space with the *floor*: ``storage.min_free_gb`` plus the growth of the session in the last minute.
+A disk that fails seals the session.  The writer then records the losses in the session, as far as
+the disk still allows, through new descriptors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DISK = "disk"
 """Type of this module's events, and cause of the losses by a disk that failed."""
 
 CLOSING_BYTES = 1 << 20
-"""What closing a session may take: indexes, descriptions, the last commit."""
+"""Bytes that closing a session may need: indexes, descriptions, the last commit."""
 
 _MINUTE_NS = 60_000_000_000
 _STEP_NS = 1_000_000_000
@@ -42,8 +42,8 @@ class Floor:
     >>> while floor.reached(writer.bytes) is None:  # doctest: +SKIP
     ...     writer.commit()
 
-    A session younger than a minute counts with what it has grown so far: so the fast playing of
-    a file that fits is not ended by what it would take if it went on for a minute.
+    A session younger than a minute counts with its growth so far: a file that is played fast, and
+    fits on the disk, is not ended by the growth of a whole minute.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Floor:
         self._grown = deque([(clock.monotonic_ns(), session_bytes)])  # a second apart
 
     def reached(self, session_bytes: int) -> str | None:
-        """Whether the session has to end, and why, in one sentence.
+        """Why the session has to end, in one sentence; None if it need not.
 
         Args:
-            session_bytes: bytes of all the session's files by now.
+            session_bytes: bytes of all files of the session.
 
         Raises:
-            OSError: the disk does not even say how full it is.
+            OSError: the free space cannot be read.
         """
         free = self._disk.free_bytes(self._session)
         growth = self._growth(session_bytes)
@@ -89,7 +89,7 @@ def _size(count: int) -> str:
 
 
 class Fuse:
-    """Goes around what must not be done again once it has failed.
+    """Refuses an operation after its first error.
 
     >>> with fuse:  # doctest: +SKIP
     ...     append()  # an error here: StorageError from now on
@@ -125,14 +125,14 @@ def events_of_seal(
     now_mono_ns: int,
     start_mono_ns: int,
 ) -> list[dict[str, Any]]:
-    """The events for a session that is sealed, and for what every stream lost by that.
+    """The events of a session that is sealed: the seal, and the loss of every stream.
 
-    What the writer and the driver's ring held beyond the last commit, and what the sensor gave
-    since, can be counted by nobody: an interval from the last durable sample to now; from the
-    session's start for a stream that has none, whether its driver began or not.
+    Samples after the last commit, in the writer, in the driver's ring and from the sensor, cannot
+    be counted.  The loss is an interval from the last durable sample to now; for a stream without
+    a durable sample, from the session's start.
 
     Args:
-        progress_by_stream: by stream; a loss that the writer cannot count is added to them.
+        progress_by_stream: by stream; the uncounted loss is added to each.
         committed: content of the last commit.
         reason: why it is sealed.
         t_ns: epoch ns of now.
@@ -166,10 +166,10 @@ def events_of_seal(
 def append_events(
     disk: Disk, session: Path, committed: Mapping[str, Any], events: Iterable[dict[str, Any]]
 ) -> None:
-    """Write events behind the event log's committed length, durably.
+    """Write events after the committed length of the event log, durably.
 
-    The log's old descriptor may be the one that failed, so this is done through a new one.  Where
-    that fails too, nothing is said here: the command says it, and recovery goes by the journal.
+    The old descriptor of the log may be the one that failed, so a new one is used.  If that fails
+    too, no error is raised: the command reports the failure, and recovery uses the journal.
     """
     path = layout.private(session, layout.EVENTS)
     with contextlib.suppress(OSError, ValueError):
@@ -184,7 +184,7 @@ def append_events(
 
 
 def ending_of(path: Path) -> Ending | None:
-    """How a session ended whose writer did not live to tell; None where it goes on."""
+    """How a session ended, from its files; None if it is still recorded or cannot be read."""
     try:
         values = layout.read_session_json(path)
         journal = read_journal(layout.private(path, layout.JOURNAL))
@@ -200,7 +200,7 @@ def ending_of(path: Path) -> Ending | None:
 
 
 def came_to(streams: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, int]]:
-    """By stream of a session that is closed, why it ended, and its last ``t_mono``.
+    """By stream of a closed session: the reason of its end, and its last ``t_mono``.
 
     Args:
         streams: its positions, as `ending_of` gives them.
@@ -210,9 +210,10 @@ def came_to(streams: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str
 
 
 def next_of(path: Path) -> Path | None:
-    """The session that continues another; None where none does, or that cannot be told.
+    """The session that continues another; None without one, or if it cannot be read.
 
-    A journal names it before it is there: a writer that died in between has made none.
+    The journal names the next session before that session exists.  A writer that died in between
+    has not made it.
     """
     try:
         name = read_journal(layout.private(path, layout.JOURNAL)).next

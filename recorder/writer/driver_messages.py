@@ -1,4 +1,4 @@
-"""What the writer tells a driver of the sessions that are open."""
+"""Messages from the writer to a driver about the open sessions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from recorder.writer.sequencing import Position
 def hello(
     peer: Peer, current: ActiveSession | None, following: ActiveSession | None, left: str | None
 ) -> Hello:
-    """What a driver is told: the session, the message expected next of each stream, its credit.
+    """The greeting of a driver: its session, the next message of each stream, its credit.
 
     Args:
         peer: the driver.
-        current: the session that it is in; None where none is open.
-        following: the session that it is to cross to; None where it has, or need not.
-        left: key of the session that another continues and that is not closed yet: what the
-            driver holds for it is still owed to it.
+        current: the session of the driver; None if no session is open.
+        following: the session that the driver has to cross to; None if it has crossed, or need not.
+        left: key of a session that another continues and that is not closed yet; the driver may
+            still hold samples of it.
     """
     positions = {}
     for name in peer.specs:
@@ -39,7 +39,7 @@ def hello(
 
 
 def announcement(peer: Peer, opened: ActiveSession) -> AnnouncedSession:
-    """A session as a driver knows it."""
+    """An open session, as it is announced to a driver."""
     last = [opened.last_ns[s] for s in peer.specs if s in opened.last_ns]
     writer = opened.writer
     return AnnouncedSession(
@@ -52,7 +52,7 @@ def announcement(peer: Peer, opened: ActiveSession) -> AnnouncedSession:
 
 
 def acknowledgement(peer: Peer, current: ActiveSession) -> Ack:
-    """How much of each of a driver's streams is durable, and how much was appended."""
+    """The durable and the appended position of each stream of a driver."""
     positions = {}
     for name in peer.specs:
         epoch, appended = current.writer.appended.get(name, (0, 0))

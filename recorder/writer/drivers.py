@@ -1,4 +1,4 @@
-"""The drivers that are connected to the writer, and all that the writer sends to them."""
+"""The connected drivers, and all messages from the writer to them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Drivers:
     Only the receiving thread uses it.
 
     Args:
-        socket: to them.
-        sessions: that are open.
+        socket: to the drivers.
+        sessions: the open sessions.
         buffer_bytes: sum of all drivers' rings.
 
     Attributes:
@@ -36,11 +36,11 @@ class Drivers:
         self._buffer_bytes = buffer_bytes
 
     def join(self, peer: bytes, known: Peer) -> None:
-        """Take a driver in, and tell all drivers what each is granted now.
+        """Add a driver, and send every driver its new share of buffer and window.
 
         Raises:
-            ProtocolError: another driver declares one of its streams, or it declares other ones
-                than before.
+            ProtocolError: another driver declares one of its streams, or the driver declares
+                other streams than before.
         """
         for identity, other in list(self.peers.items()):
             if other.sensor == known.sensor and identity != peer:
@@ -59,7 +59,7 @@ class Drivers:
         self.tell_finish(peer)
 
     def _owes(self, known: Peer, left: ActiveSession) -> bool:
-        """Whether a driver that joins has something for the session that is left."""
+        """Whether a joining driver may still have samples for the previous session."""
         active = self._sessions.active
         began = active is not None and known.since_ns > active.writer.start_mono_ns
         return not (began or left.all_ended(known))
@@ -69,7 +69,7 @@ class Drivers:
         share_out(self.peers.values(), self._buffer_bytes)
 
     def refuse(self, peer: bytes, error: ProtocolError) -> None:
-        """Tell a peer that broke the protocol, and forget it; its process will be restarted."""
+        """Report a protocol error to a peer, and remove it; its process will be restarted."""
         known = self.peers.pop(peer, None)
         if self._sessions.active is not None and known is not None:
             self._sessions.active.writer.event(
@@ -78,7 +78,7 @@ class Drivers:
         self._socket.send(peer, Fault(str(error)).message())
 
     def ask_who(self, peer: bytes, again: bool) -> None:
-        """Have a peer introduce itself; once, unless it has been asked in vain."""
+        """Ask a peer to introduce itself; once only, unless `again`."""
         if peer in self._strangers and not again:
             return
         if len(self._strangers) >= _DROPPED_PEERS:
@@ -87,7 +87,7 @@ class Drivers:
         self._socket.send(peer, Message(Kind.WHO))
 
     def hello(self, peer: bytes) -> None:
-        """Tell a driver where it is, and what is expected of it next."""
+        """Send a driver its session and the next message that is expected of it."""
         known, sessions = self.peers[peer], self._sessions
         following = sessions.active if known.behind else None
         left = None if sessions.previous is None else sessions.previous.writer.key
@@ -100,9 +100,9 @@ class Drivers:
             self.hello(peer)
 
     def answer_ping(self, peer: bytes) -> None:
-        """A driver is owed something and hears nothing: say where we are.
+        """Answer a driver that waits for an acknowledgement.
 
-        Where nothing of it is under way here, what it has sent has vanished: it goes back.
+        If no message of the driver is pending here, its messages were lost: it sends them again.
         """
         current = self._sessions.of(self.peers[peer])
         if current is not None and current.owes_ack(self.peers[peer]):
@@ -111,7 +111,7 @@ class Drivers:
             self.hello(peer)
 
     def acknowledge(self, peer: bytes) -> None:
-        """Tell a driver what is durable."""
+        """Acknowledge the durable messages of a driver."""
         known = self.peers[peer]
         for current in self._sessions:
             current.acknowledged(known)
@@ -123,7 +123,7 @@ class Drivers:
             self.acknowledge(peer)
 
     def acknowledge_due(self) -> None:
-        """Acknowledge all after a commit, else who has used much of its window."""
+        """Acknowledge all drivers after a commit, else those that used much of their window."""
         due: set[bytes] = set()
         committed = False
         for current in self._sessions:
@@ -136,12 +136,12 @@ class Drivers:
             self.acknowledge(peer)
 
     def leave(self, left: ActiveSession) -> None:
-        """Another session continues one: who has something for the one that is left is behind."""
+        """Mark the drivers that still have samples for a session that another continues."""
         for known in self.peers.values():
             known.behind = not left.all_ended(known)
 
     def cross(self, peer: bytes, leaving: ActiveSession) -> None:
-        """A driver's streams may all have ended in the session that is left."""
+        """Move a driver to the next session once all its streams have ended in the previous one."""
         known = self.peers[peer]
         if known.behind and leaving.all_ended(known) and self._sessions.active is not None:
             known.behind = False
@@ -149,17 +149,17 @@ class Drivers:
             self.tell_finish(peer)
 
     def session_over(self) -> None:
-        """A session is closed: tell all."""
+        """Inform all drivers that a session is closed."""
         for peer, known in self.peers.items():
             known.behind = known.behind and self._sessions.previous is not None
             self.hello(peer)
             self.tell_finish(peer)
 
     def tell_finish(self, peer: bytes) -> None:
-        """Tell a driver that its session ends, where it does."""
+        """Inform a driver that its session ends, if it does."""
         known = self.peers[peer]
         current = self._sessions.of(known)
-        # Who is behind is told when it has crossed, if there is anything to cross to.
+        # A driver that is behind is informed after it has crossed, if it can cross.
         crosses = known.behind and self._sessions.active is not None
         if current is not None and current.finishing is not None and not crosses:
             known.finish_sent = True

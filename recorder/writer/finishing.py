@@ -1,4 +1,4 @@
-"""The end of a session that was told to end."""
+"""The request to end a session."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Finishing:
-    """A session that was told to end: who asked, whose drivers live, when patience ends."""
+    """The request to end a session: its sender, the live sensors, the deadline."""
 
-    peer: bytes | None  # nobody: its disk is full, or another session continues it
+    peer: bytes | None  # None: its disk is full, or another session continues it
     request: int
     live: set[str]
     deadline_ns: int
-    at_seam: bool = False  # only who is behind the seam has something for it
+    at_seam: bool = False  # only drivers that are behind still have samples for it

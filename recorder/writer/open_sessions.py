@@ -1,4 +1,4 @@
-"""The sessions that the writer has open: one, or two while a recording goes on in a new part."""
+"""The open sessions of the writer: one, or two while a recording crosses to a new part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OpenSessions:
         notify: wakes the receiving thread; safe in any thread.
 
     Attributes:
-        active: what is recorded now; None where nothing is.
+        active: the session that is recorded now; None without one.
         previous: the session that `active` continues; None once it is closed.
         ended: how the last session ended; None while the first is recorded.
     """
@@ -46,11 +46,11 @@ class OpenSessions:
         self._notify = notify
 
     def __iter__(self) -> Iterator[ActiveSession]:
-        """The earlier one first."""
+        """The previous session first."""
         return iter([s for s in (self.previous, self.active) if s is not None])
 
     def of(self, known: Peer) -> ActiveSession | None:
-        """The session that a driver is in; None where there is none."""
+        """The session of a driver; None without one."""
         return self.previous if known.behind and self.previous is not None else self.active
 
     def begin(self, writer: SessionWriter) -> ActiveSession:
@@ -64,23 +64,23 @@ class OpenSessions:
     def leave(
         self, current: ActiveSession, peer: bytes | None, request: int, live: set[str]
     ) -> None:
-        """From here on a session only takes what drivers still have for it."""
+        """Make a session the previous one: it accepts only what drivers still have for it."""
         self.previous = current
         deadline = self._clock.monotonic_ns() + _SEAM_GRACE_NS
         current.finishing = Finishing(peer, request, live, deadline, at_seam=True)
 
     def remove(self, current: ActiveSession, how: Ending) -> None:
-        """A session is closed, or sealed; `how` says how it ended."""
+        """Remove a session that is closed or sealed; `how` is its ending."""
         if current is self.previous:
             self.previous = None
         else:
             self.active, self.ended = None, how
 
     def resume(self, path: Path) -> None:
-        """Go on with a session; where that cannot be, say how it ended or why not.
+        """Resume a session; if that fails, `ended` holds its ending or the error.
 
-        Where another continues it already, with that one, and with this one's end, too, unless
-        it is closed.
+        If another session continues it already, that session is resumed too.  This session is
+        then resumed only if it is not closed.
         """
         try:
             while (following := next_of(path)) is not None:
@@ -90,8 +90,8 @@ class OpenSessions:
                 path = following
             writer = SessionWriter.resume(self._disk, path, self._clock)
         except (OSError, RecorderError) as error:
-            self.previous = None  # what was left is open still, and has only to be closed
-            why = f"{path}: a new writer cannot go on with it: {what_failed(error)}"
+            self.previous = None  # it is still open and only has to be closed
+            why = f"{path}: a new writer cannot resume it: {what_failed(error)}"
             self.ended = ending_of(path) or Ending(str(path), sealed=why)
         else:
             current = self.begin(writer)

@@ -1,4 +1,4 @@
-"""The drivers that have joined the writer, and what the writer grants to each."""
+"""The drivers that have joined the writer, and their credit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 
 WINDOW_BYTES = 32_000_000
-"""Bytes that may be under way from all drivers together: bounds the writer's memory."""
+"""Unacknowledged bytes of all drivers together: bounds the writer's memory."""
 
 
 @dataclass(slots=True)
@@ -22,10 +22,10 @@ class Peer:
     Attributes:
         sensor: its sensor's name.
         specs: its streams by name.
-        window_bytes, buffer_bytes: its share of credit, and of the rings.
-        finish_sent: it knows that the session ends.
-        behind: it has not crossed the seam to the session that continues another.
-        since_ns: start of its process, CLOCK_MONOTONIC; 0: not known.
+        window_bytes, buffer_bytes: its share of the window and of the rings.
+        finish_sent: the driver was informed that the session ends.
+        behind: the driver has not crossed to the session that continues the previous one.
+        since_ns: start of its process, CLOCK_MONOTONIC; 0: unknown.
     """
 
     sensor: str
@@ -49,12 +49,12 @@ class Peer:
 
 @dataclass(slots=True)
 class Credit:
-    """What one driver has used of its window in a session.
+    """The use of one driver's window in a session.
 
     Attributes:
         appended_bytes: appended to the session.
-        requested_bytes: the same, when an acknowledgement was requested last.
-        acknowledged_bytes: the same, when the driver was acknowledged last.
+        requested_bytes: appended bytes at the last request for an acknowledgement.
+        acknowledged_bytes: appended bytes at the last acknowledgement.
     """
 
     appended_bytes: int = 0

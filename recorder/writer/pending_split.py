@@ -1,17 +1,19 @@
-"""The session that will continue the open one, while it is made.
+"""The next session of a recording, while it is being made.
 
-That takes a dozen syncs, one after the other: seconds on a busy disk, in which the rings of the
-drivers would fill if the receiving thread waited for them.  So a thread of its own waits, and the
-open session is recorded into as if nobody had asked for another.  Meanwhile
+Making it takes a dozen syncs one after the other: seconds on a busy disk.  The drivers' rings
+would fill if the receiving thread waited for them.  So a separate thread makes the session, and
+recording into the open session continues.  Meanwhile
 
-- what would end the open session waits: `stop`, another `split`, its seal, the disk's floor;
-- a driver that starts waits to join: whoever started after the next session did has nothing for
-  the one before, and that must stay so (`Drivers.join`);
-- on disk all goes in the order that a death at any point relies on: a hidden folder, the ``split``
-  record in the open session's journal, the folder's name, the streams, the first commit.
+- everything that would end the open session waits: `stop`, another `split`, its seal, the disk's
+  floor;
+- a driver that starts waits to join: a driver that started after the next session has no samples
+  for the open one (`Drivers.join`);
+- the writes are in the order that recovery from a death at any point relies on: a hidden folder,
+  the ``split`` record in the open session's journal, the folder's name, the streams, the first
+  commit.
 
-When it is made the drivers are told, and the open session becomes the one that is left.  Where it
-cannot be made, the open session goes on; whoever asked is told why.
+When the session is made, the drivers are informed, and the open session becomes the previous one.
+If it cannot be made, the open session continues, and the error is the reply to the request.
 """
 
 from __future__ import annotations
@@ -36,17 +38,17 @@ from recorder.writer.session_writer import SessionWriter
 class PendingSplit:
     """A split whose next part is being made.
 
-    Which thread writes which attribute stands in `ActiveSession`.
+    `ActiveSession` lists the thread that writes each attribute.
 
     Attributes:
         current: the open session.
-        peer, request: who asked, and the question's number.
+        peer, request: sender and number of the request.
         live: names of the sensors whose drivers live.
-        asked_ns: CLOCK_MONOTONIC of the asking: not after the next session's start.
-        waiting: messages that are acted on when it is over, in order, each with its peer.
-        thread: makes it.
-        writer, error: what has come of it; None while `done` is not set.
-        done: it is over.
+        asked_ns: CLOCK_MONOTONIC of the request: not after the next session's start.
+        waiting: messages to handle afterwards, in order, each with its peer.
+        thread: makes the session.
+        writer, error: the result; None while `done` is not set.
+        done: the session is made, or has failed.
     """
 
     current: ActiveSession
@@ -68,11 +70,11 @@ class PendingSplit:
         peers: Sequence[Peer],
         notify: Callable[[], None],
     ) -> None:
-        """Make it, in a thread of its own.
+        """Make the next session in a new thread.
 
         Args:
             disk, plan, clock: as for `create`.
-            peers: whose streams it knows from its first commit on.
+            peers: drivers whose streams are in its first commit.
             notify: called when `done` is set.
         """
         plan.previous = self.current.writer.path.name
@@ -98,7 +100,7 @@ class PendingSplit:
             raise
 
     def abandon(self) -> None:
-        """Wait for its end; what was made stays as it is, for the next writer."""
+        """Wait for the thread; the files stay as they are, for the next writer."""
         if self.thread is not None:
             self.thread.join()
         if self.writer is not None:

@@ -1,8 +1,8 @@
-"""How much of each file of a session is as it was written, by the digests that tell.
+"""How much of each file of a session is as it was written, proven by digests.
 
-What the journal committed is held against its digests; what lies beyond the last commit, against
-those that were written before it was handed to the kernel (`recorder.writer.tail_digests`).  All
-bytes are read past the page cache, since that may show what the device does not hold.
+Committed bytes are compared with the digests of the journal.  Bytes after the last commit are
+compared with the digests that were written before them (`recorder.writer.tail_digests`).  All
+bytes are read past the page cache, which may show bytes that the device does not hold.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _BLOCK = 4 << 20
 
 
 class Proof:
-    """What is proven of a session's files.
+    """The proven lengths of a session's files.
 
-    What lies before a file's latest leaf is taken for granted: `validate` looks at it.  A journal
-    of an earlier version has no digests: of it, just what it committed counts.
+    Bytes before a file's latest leaf are assumed intact: `validate` checks them.  A journal of an
+    earlier version has no digests: its committed lengths count.
 
     Args:
         session: its folder.
-        journal: what its journal says.
-        read: reads a range of a file, as far as the device holds it.
+        journal: its journal.
+        read: reads the bytes of a range that the device holds.
 
     Attributes:
-        lengths: by path of each file that grows, how many bytes from its start are as they were
+        lengths: by path of each growing file, bytes from its start that are as they were
             written.
     """
 
@@ -51,10 +51,10 @@ class Proof:
         self.lengths = {name: file.proven(whole) for name, file in self._files.items()}
 
     def keep(self, lengths: Mapping[str, int]) -> bytes:
-        """Entries that prove what is kept also when all behind it has been cut.
+        """Entries that prove the kept bytes after the rest has been cut.
 
         Args:
-            lengths: by path, what each file will be cut to.
+            lengths: new length of each file by path.
         """
         entries = [f.keep(lengths[n]) for n, f in self._files.items() if n in lengths]
         return encode_entries(self._session, [e for e in entries if e.leaf.end > e.leaf.start])
@@ -78,7 +78,7 @@ class _File:
         self._uncommitted: tuple[Range, ...] = ()  # patchable ranges of what was proven last
 
     def committed(self) -> Leaf | None:
-        """What was committed behind the latest leaf; None where that cannot be read."""
+        """The committed bytes after the latest leaf; None if they cannot be read."""
         try:
             return self._digest(self._leaf.end, self._length)
         except OSError:
@@ -88,7 +88,7 @@ class _File:
         """How far the file is as it was written.
 
         Args:
-            whole: what was committed of all files behind their latest leaves is.
+            whole: the committed bytes of all files after their latest leaves are intact.
         """
         try:
             at = self._follow(self._leaf.start, self._leaf.start)
@@ -102,7 +102,7 @@ class _File:
             return self._leaf.start
 
     def keep(self, length: int) -> Announcement:
-        """An entry for what is kept behind the latest leaf, none of it where that is cut."""
+        """An entry for the kept bytes after the latest leaf; of that leaf if it is cut."""
         start = self._leaf.end if length >= self._leaf.end else self._leaf.start
         leaf = self._digest(start, max(start, length), self._uncommitted)
         return Announcement(self._path, leaf, self._uncommitted)
@@ -119,10 +119,10 @@ class _File:
             start += len(data)
 
     def _follow(self, start: int, at: int) -> int:
-        """The furthest end, beyond `at`, of a range from `start` on that has its digest.
+        """The furthest end after `at` of a range from `start` on whose digest matches.
 
-        A stale entry, of bytes that were cut since, may name other patchable ranges than those of
-        the bytes that are there now: entries count with their own ranges alone.
+        A stale entry, of bytes that were cut since, may name other patchable ranges than the
+        present bytes have: each entry is checked with its own ranges only.
         """
         entries = [entry for entry in self._entries if entry.leaf.start == start]
         for ranges in dict.fromkeys(entry.ranges for entry in entries):
@@ -134,7 +134,7 @@ class _File:
     def _intact_ends(
         self, start: int, leaves: Sequence[Leaf], ranges: Sequence[Range]
     ) -> Iterator[int]:
-        """Ends of leaves from `start` on whose digest the file's bytes have, in order."""
+        """Ends of the leaves from `start` on whose digests match the file's bytes, in order."""
         known = {(leaf.end, leaf.digest) for leaf in leaves}
         ends = sorted({end for end, _ in known})
         running = RunningDigest(start, [*self._patchable, *ranges])

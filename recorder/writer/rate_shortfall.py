@@ -1,12 +1,11 @@
-"""Intervals in which a stream gave less than its floor, in the stream's own time.
+"""Intervals in which a stream was slower than its minimum rate, in the stream's own time.
 
-Judged are the samples' times, so a disk that stalls or a machine that is busy makes no stream
-slow::
+The samples' times are judged, so a stalled disk or a busy machine makes no stream slow::
 
     watch = SlowWatch(floor_hz=50.0, start_ns=start_ns)
     for slow in watch.gave(first_ns, last_ns, count):
         slow.cause, slow.since_ns, slow.until_ns, slow.given
-    watch.lost(t_ns, count)                     # counted elsewhere; None: an interval was
+    watch.lost(t_ns, count)                     # a reported loss; count None: an interval
     watch.finish(end_ns)
 """
 
@@ -19,17 +18,17 @@ from typing import Any
 from recorder.contract.streams import StreamSpec
 
 SILENT, SLOW = "silent", "rate"
-"""Causes of losses: a stream gave nothing; it gave less than its floor."""
+"""Causes of losses: a stream gave no sample, or fewer than its minimum rate."""
 
 WINDOW_NS = 3_000_000_000
-_PERIODS = 3  # of the floor: a slow stream is given longer
-_SHARE = 0.5  # of the expected rate, where no `min_rate` is set
-_LEAST_NS = 1_000_000_000  # of a session, for one sample to be missed
+_PERIODS = 3  # of the minimum rate: slow streams have longer windows
+_SHARE = 0.5  # of the expected rate, if no `min_rate` is set
+_LEAST_NS = 1_000_000_000  # length of a session in which a sample is expected
 
 
 @dataclass(frozen=True, slots=True)
 class RateShortfall:
-    """An interval, CLOCK_MONOTONIC, with the samples that came in it."""
+    """An interval, CLOCK_MONOTONIC, with the number of its samples."""
 
     cause: str
     since_ns: int
@@ -38,13 +37,13 @@ class RateShortfall:
 
 
 def floor_hz(sensor: str, header: Mapping[str, Any], spec: StreamSpec) -> float | None:
-    """The rate that a stream must keep: its sensor's ``min_rate``, or half of what is expected.
+    """The minimum rate of a stream: its sensor's ``min_rate``, or half of the expected rate.
 
-    ``min_rate`` is about the stream that has the sensor's name.
+    ``min_rate`` applies to the stream that has the sensor's name.
 
     Args:
         sensor: the sensor's name.
-        header: what ``session.json`` says of the sensor.
+        header: the sensor's entry of ``session.json``.
         spec: the stream.
     """
     agreed = header.get("min_rate")
@@ -54,7 +53,7 @@ def floor_hz(sensor: str, header: Mapping[str, Any], spec: StreamSpec) -> float 
 
 
 def least_ns(spec: StreamSpec) -> int:
-    """A session that is longer than this has a sample of the stream."""
+    """The length from which on a session should have a sample of the stream, in ns."""
     return max(_LEAST_NS, round(2e9 / spec.rate_hz) if spec.rate_hz else 0)
 
 
@@ -62,7 +61,7 @@ class ShortfallWatch:
     """See the module.
 
     Args:
-        floor_hz: the rate to keep.
+        floor_hz: the minimum rate.
         start_ns: when the stream should have begun.
     """
 
@@ -76,7 +75,7 @@ class ShortfallWatch:
         self._given = 0
 
     def gave(self, first_ns: int, last_ns: int, count: int) -> list[RateShortfall]:
-        """Take in samples; the intervals that have ended by them."""
+        """Count samples; returns the intervals that they end."""
         found: list[RateShortfall] = []
         if first_ns - self._last_ns >= self._window_ns:
             found = [*self._close(), RateShortfall(SILENT, self._last_ns, first_ns)]
@@ -88,7 +87,7 @@ class ShortfallWatch:
         return found
 
     def lost(self, t_ns: int, count: int | None) -> list[RateShortfall]:
-        """Take in a loss that is told by itself: it is no slowness."""
+        """Count a loss that is reported separately: it does not make the stream slow."""
         if count is not None:
             self._count += count
             self._last_ns = max(self._last_ns, t_ns)
@@ -98,10 +97,10 @@ class ShortfallWatch:
         return found
 
     def finish(self, end_ns: int) -> list[RateShortfall]:
-        """The stream has ended: the intervals that last until now.
+        """End the stream; returns the intervals that last until now.
 
         Args:
-            end_ns: until when it should have given something.
+            end_ns: until when samples were expected.
         """
         end_ns = max(end_ns, self._last_ns)
         if end_ns - self._last_ns >= self._window_ns:
@@ -112,7 +111,7 @@ class ShortfallWatch:
         return found + self._close()
 
     def _judge(self, until_ns: int) -> list[RateShortfall]:
-        """A window is full."""
+        """Judge a full window."""
         found: list[RateShortfall] = []
         below = (self._count + 1) * 1e9 < self._floor_hz * (until_ns - self._begin_ns)
         if below:

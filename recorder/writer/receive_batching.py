@@ -1,8 +1,8 @@
 """When the receiving thread may rest between two turns.
 
-What comes in during a rest is taken in one go: waking up with cold caches for every message costs
-several times what the work itself does.  A sender of much, though, has its window used up within
-a rest, and would wait for it to end.
+Messages that arrive during a rest are handled together: waking up with cold caches for every
+message costs several times the work itself.  A driver that sends much would use up its window
+within a rest and then wait for the end of the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LITTLE_BYTES = 2_000_000  # in the time of a rest: 100 MB/s
 
 
 class ReceiveBatching:
-    """Decides after every turn.
+    """Decides after every turn whether to rest.
 
     >>> rest = ReceiveBatching(clock)
     >>> if rest.earned(messages=3, size=70_000):
@@ -30,7 +30,7 @@ class ReceiveBatching:
         self._bytes = 0
 
     def earned(self, messages: int, size: int) -> bool:
-        """Whether a turn that took so many messages and bytes may be followed by a rest."""
+        """Whether a rest may follow a turn with this number of messages and bytes."""
         if not self._busy:
             if size >= _LITTLE_BYTES:
                 self._busy, self._bytes = True, 0

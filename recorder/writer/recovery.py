@@ -1,12 +1,12 @@
-"""Recovery of a session whose writer died: what is whole stays, what is cut is kept aside.
+"""Recovery of a session whose writer died: whole samples stay, the rest is cut and salvaged.
 
-A recovered session is what a resumed writer would make of it, closed at once: the journal's last
-commit says where every file was whole.  Whole samples after it that all channels of a stream hold
-are kept where digests prove that they are as they were written (`recorder.writer.proof`): after a
-power cut, or a write that failed, a tail may be zeros of the right length.
+A recovered session equals one that a resumed writer closed at once: the journal's last commit
+holds the length of every file.  Later samples are kept if all channels of their stream hold them
+and digests prove that they are as they were written (`recorder.writer.proof`): after a power cut,
+or a failed write, a tail may be zeros of the right length.
 
-What is cut goes to ``_recorder/salvage/STREAM/FILE@OFFSET`` before any file is touched; running
-again, also after being killed in the middle, gives the same result.
+Bytes that are cut are first copied to ``_recorder/salvage/STREAM/FILE@OFFSET``, before any file
+is changed.  Recovery that is run again, also after it was killed, gives the same result.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from recorder.writer.tail_accounting import damaged_losses, take_tail
 from recorder.writer.vrs_recovery import INDEX, VrsReport, fit, measure_vrs, read_times, refill
 
 RECOVERY = "recovery"
-"""Type of the event that says a session was recovered."""
+"""Type of the event that reports a recovery."""
 
 
 @dataclass(slots=True)
 class StreamReport:
-    """What recovery makes of one stream.
+    """The recovery of one stream.
 
     Attributes:
         kept: samples that remain.
-        committed: samples that the journal's last commit vouches for.
+        committed: samples of the journal's last commit.
         cut_bytes: bytes moved to ``salvage``, by file.
-        interval_lost: the stream had not ended: what came after its last sample is lost, uncounted.
-        damaged: the files hold less than was committed; None, or what is wrong.
+        interval_lost: the stream had not ended: an uncounted loss follows its last sample.
+        damaged: why the files hold less than was committed; None if they do not.
     """
 
     kept: int = 0
@@ -68,14 +68,14 @@ class StreamReport:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery did to a session, or would do.
+    """What recovery did, or would do, to a session.
 
     Attributes:
         session: its folder.
         action: ``none`` (it was closed), ``recovered``, ``would recover``.
         cause: ``killed`` (same boot), ``power`` (an earlier boot), or ``disk`` (sealed).
         streams: by stream.
-        vrs: ``session.vrs``; None where the session has none.
+        vrs: ``session.vrs``; None if the session has none.
     """
 
     session: Path
@@ -86,7 +86,7 @@ class RecoveryReport:
 
     @property
     def lost(self) -> bool:
-        """Whether anything was lost, as far as can be known."""
+        """Whether any loss is known."""
         return any(s.interval_lost or s.damaged for s in self.streams.values())
 
 
@@ -98,12 +98,12 @@ def recover(
     Args:
         path: the session's folder.
         disk, clock: injectable.
-        dry_run: look only; works on read-only media.
+        dry_run: change nothing; works on read-only media.
         boot: this boot of the machine, as `boot_id` names it; injectable.
 
     Raises:
-        SessionError: not a session, being written, or its journal holds nothing.
-        OSError: the disk refused; nothing is lost by trying again.
+        SessionError: not a session, being recorded, or its journal holds no record.
+        OSError: a disk error; recovery can be run again.
     """
     values = layout.read_session_json(path)
     if dry_run:
@@ -112,7 +112,7 @@ def recover(
         return _Recovery(path, disk, clock, values, boot, read_range).report("would recover")
     with contextlib.ExitStack() as undo:
         undo.callback(os.close, lock_fd := lock_session(path))
-        values = layout.read_session_json(path)  # again: nobody else changes it from here on
+        values = layout.read_session_json(path)  # again: the lock is held now
         recovery = _Recovery(path, disk, clock, values, boot)
         if recovery.closed:
             recovery.seal_journal()
@@ -130,7 +130,7 @@ def recover(
 
 
 class _Recovery:
-    """One session's recovery: first everything is measured, then everything is done."""
+    """The recovery of one session: all files are measured before any is changed."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Recovery:
         self._vrs: VrsReport | None = None
         self._dropped: list[Path] = []
         self._events_missing = 0
-        self._unreported: dict[str, list[dict[str, Any]]] = {}  # losses that no event tells of yet
+        self._unreported: dict[str, list[dict[str, Any]]] = {}  # losses without an event
         self._events: list[dict[str, Any]] = []  # written after the last commit, and kept
         if not self.closed:
             self._proof = Proof(path, self._written, read)
@@ -171,7 +171,7 @@ class _Recovery:
         return RecoveryReport(self._path, action, cause, self._reports, self._vrs)
 
     def seal_journal(self) -> None:
-        """A session that was closed but for the journal's last record gets that record."""
+        """Append the missing last record to the journal of a closed session."""
         path = layout.private(self._path, layout.JOURNAL)
         if self._written.closed is None:
             self._salvage.tail(path, self._written.length)
@@ -209,7 +209,7 @@ class _Recovery:
         for name, report in self._reports.items():
             self._account(name, report)
         for name, position in self._journal.positions.items():
-            if name not in self._reports and position.get("ended") is None:  # it has no sample
+            if name not in self._reports and position.get("ended") is None:  # without a sample
                 self._reports[name] = StreamReport(interval_lost=True)
 
     def _measure_vrs(self) -> None:
@@ -223,24 +223,24 @@ class _Recovery:
         self._journal.files = {n: v for n, v in files.items() if n not in (layout.VRS, INDEX)}
         self._journal.files |= self._vrs.lengths
         if not self._vrs.lengths:
-            self._values["record_format"] = None  # the session goes on without it
+            self._values["record_format"] = None  # the session continues without it
 
     def _folder(self, name: str) -> Path | None:
-        """A stream's folder, also where an earlier recovery that was killed has moved it."""
+        """A stream's folder, also if an earlier recovery that was killed has moved it."""
         for folder in (self._path / name, layout.private(self._path, layout.SALVAGE) / name):
             if (folder / "meta.json").exists():
                 return folder
         return None
 
     def _cut_bytes(self, path: Path, length: int) -> int:
-        """Bytes beyond a length, also where an earlier recovery that was killed has cut them."""
+        """Bytes after a length, also if an earlier recovery that was killed has cut them."""
         salvage = layout.private(self._path, layout.SALVAGE)
         parts = (salvage / path.parent.name).glob(f"{path.name}@*")
         salvaged = sum(p.stat().st_size for p in parts if _offset(p) >= length)
         return max(path.stat().st_size - length, salvaged)
 
     def _account(self, name: str, report: StreamReport) -> None:
-        """What the journal cannot know: samples beyond its last commit, or fewer than committed."""
+        """Account for samples after the last commit, or for fewer samples than committed."""
         if report.kept < report.committed:
             position = self._journal.positions.get(name, {})
             known = {position.get("epoch"), *position.get("past", ())}
@@ -283,12 +283,12 @@ class _Recovery:
         return samples, {file: length for _, files in cuts for file, length in files.items()}
 
     def _proven_samples(self, name: str, extents: Sequence[Extent], whole: int) -> int:
-        """Samples that lie in bytes which are as they were written."""
+        """Samples whose bytes are as they were written."""
 
         def proven(samples: int) -> bool:
             try:
                 lengths = {f: n for extent in extents for f, n in extent.cut(samples)[1].items()}
-            except FormatError:  # what is proven can be walked through
+            except FormatError:  # proven bytes can be walked
                 return False
             return all(n <= self._proven.get(f"{name}/{f}", 0) for f, n in lengths.items())
 
@@ -304,7 +304,7 @@ class _Recovery:
         return path.read_bytes() if path.exists() else b""
 
     def _keep_events(self) -> None:
-        """Whole lines beyond the commit stay where they are proven, like samples."""
+        """Keep whole lines after the commit if they are proven, like samples."""
         key = f"{layout.PRIVATE}/{layout.EVENTS}"
         self._before = self._before[: self._proven.get(key, 0)]
         promised = self._journal.files.get(key, 0)
@@ -312,7 +312,7 @@ class _Recovery:
         self._events_missing = promised - committed
         whole = b""
         for line in self._before[committed:].splitlines(keepends=True):
-            # Of an epoch that no commit has, nothing is sure but what its samples say.
+            # Of an epoch without a commit only the samples are certain.
             if not line.endswith(b"\n") or not all(map(self._is_committed, _lines(line))):
                 break
             whole += line
@@ -327,19 +327,19 @@ class _Recovery:
         self._journal.files[log_key] = min(self._journal.files.get(log_key, 0), size)
 
     def _is_committed(self, event: dict[str, Any]) -> bool:
-        """Whether the journal's last commit knows the epoch that an event is of."""
+        """Whether the journal's last commit has the epoch of an event."""
         position = self._journal.positions.get(event.get("stream") or "", {})
         known = (None, position.get("epoch"), *position.get("past", ()))
         return event.get("epoch") in known
 
     def salvage(self) -> None:
-        """Copy all that will be cut, durably, before anything is cut."""
+        """Copy all bytes that will be cut, durably, before the first cut."""
         kept = self._proof.keep(self._journal.files)
         self._disk.write_file(layout.private(self._path, layout.KEPT_TAIL), kept)
         for file, length in self._journal.files.items():
             if file == layout.VRS:
                 self._set_aside_vrs(length)
-            elif file != INDEX:  # which is made from the other at any time
+            elif file != INDEX:  # it can be made from session.vrs at any time
                 self._salvage.tail(self._path / file, length)
         self._salvage.tail(layout.private(self._path, layout.JOURNAL), self._journal.length)
         for folder in self._dropped:
@@ -347,33 +347,33 @@ class _Recovery:
         if self._vrs is not None and not self._vrs.lengths and (self._path / layout.VRS).exists():
             self._salvage.move(self._path / layout.VRS, layout.VRS)
         for folder in layout.private(self._path).glob("*.tmp"):
-            if folder.is_dir():  # a file is one of ours that was never finished: written again
+            if folder.is_dir():  # a file is an unfinished write of ours and is written again
                 self._salvage.move(folder, folder.name)
 
     def _set_aside_vrs(self, length: int) -> None:
-        """What an earlier recovery, killed while it filled the file up, has written is not kept."""
-        if not self._is_reported():  # else an earlier recovery has come as far as its commit
+        """Salvage the tail, without records that an earlier, killed recovery has added."""
+        if not self._is_reported():  # else an earlier recovery has reached its commit
             self._salvage.marked_tail(self._path / layout.VRS, length)
 
     def reopen(self, lock_fd: int) -> SessionWriter:
-        """Open the session as it will be."""
+        """Open the session with its recovered state."""
         self._written.adopt(self._journal)
         how = self._disk, self._path, self._clock, self._values, lock_fd
         return SessionWriter.reopen(*how, self._journal, self._written)
 
     def close(self, writer: SessionWriter, report: RecoveryReport) -> None:
-        """Say what was lost, finish every format."""
+        """Log the losses and finish every format."""
         if writer.vrs is not None:
             self._refill(writer.vrs)
         reported = self._is_reported()
         end_ns = self._end_ns()
-        if not reported:  # an earlier recovery that was cut short has said it already
+        if not reported:  # else an earlier, interrupted recovery has logged them
             for event in self._losses(end_ns, report):
                 writer.record_event(event)
         writer.close(layout.RECOVERED, end_ns)
 
     def _refill(self, vrs: SessionVrs) -> None:
-        """What is kept beyond the last commit goes into ``session.vrs`` as well."""
+        """Add the samples kept after the last commit to ``session.vrs``."""
         offset_ns = int(self._values["start_ns"]) - int(self._values["start_mono_ns"])
         records = self._vrs.records if self._vrs is not None else None
         for name, report in self._reports.items():
@@ -397,7 +397,7 @@ class _Recovery:
             vrs.event(event)
 
     def _is_reported(self) -> bool:
-        """Whether an earlier recovery that was cut short has said all."""
+        """Whether an earlier, interrupted recovery has logged its events."""
         return any(event["type"] == RECOVERY for event in self._all_events())
 
     def _all_events(self) -> Iterator[dict[str, Any]]:
@@ -429,17 +429,17 @@ class _Recovery:
                 )
         cut = {f"{n}/{f}": b for n, s in report.streams.items() for f, b in s.cut_bytes.items()}
         event = make_event(RECOVERY, end_ns, cause=report.cause, cut_bytes=cut)
-        # The event log itself may hold less than was committed.
+        # The event log may hold less than was committed.
         yield event | ({"events_missing_bytes": n} if (n := self._events_missing) else {})
 
 
 def _offset(part: Path) -> int:
-    """Where a salvaged part was cut from: ``FILE@OFFSET``, perhaps with a number behind."""
+    """The offset of a salvaged part, ``FILE@OFFSET`` or ``FILE@OFFSET.NUMBER``."""
     return int(part.name.rpartition("@")[2].partition(".")[0])
 
 
 def _is_seal_loss(event: dict[str, Any]) -> bool:
-    """Whether the writer told of a loss itself, when the disk failed under it."""
+    """Whether the writer logged the loss itself when the disk failed."""
     return (event.get("type"), event.get("cause")) == ("lost", DISK)
 
 

@@ -1,7 +1,7 @@
 """Records of several streams in order of time, as far as a small window allows.
 
-Sensors' samples arrive some time after they were measured, a lidar's sweep later than an IMU's
-batch.  What has come in is held for a little while and then written in order of time.
+Samples arrive some time after their measurement, a lidar's sweep later than an IMU's batch.
+Records are held for a short time and then written in order of time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.vrs import RecordType, StreamId, VrsWriter
 
 WINDOW_BYTES = 4 << 20
-"""Bytes at which everything that is held is written."""
+"""Held bytes at which all records are written."""
 WINDOW_S = 0.5
-"""Records older than the newest one by this are written: no sensor is later than that."""
+"""Records that are older than the newest by this are written: no sensor is later."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Single:
-    """One record: its data in parts, which are kept as they are until they are written."""
+    """One record: its data in parts, which are kept unchanged until they are written."""
 
     stream: StreamId
     record_type: RecordType
@@ -43,10 +43,10 @@ class Single:
 
 
 class ReorderWindow:
-    """Between those who make records and the file.
+    """Sorts records by time before they are written to the file.
 
-    Records of equal time keep the order in which they came; so do those of one stream, since
-    a stream's times never fall.  A batch goes out in one piece unless another stream's record
+    Records of equal time keep their order of arrival; so do records of one stream, since a
+    stream's times never decrease.  A batch is written in one piece unless another stream's record
     belongs in its middle.
     """
 
@@ -59,10 +59,10 @@ class ReorderWindow:
         self._newest_s = -np.inf
 
     def add(self, records: Batch | Single) -> None:
-        """Take records; writes what is due.
+        """Add records, and write those that are due.
 
         Raises:
-            OSError: the disk refused.
+            OSError: a disk error.
         """
         if isinstance(records, Single):
             first = last = records.timestamp_s
@@ -79,7 +79,7 @@ class ReorderWindow:
             self._write(self._newest_s - WINDOW_S)
 
     def drain(self) -> None:
-        """Write everything that is held."""
+        """Write all held records."""
         self._write(np.inf)
         self._bytes = 0
 
@@ -97,7 +97,7 @@ class ReorderWindow:
             if times[-1] > until_s:
                 count = int(np.searchsorted(times, until_s, "right"))
             if held and times[-1] >= held[0][0]:
-                # Of equal times, the one that came first goes first.
+                # Records of equal time are written in order of arrival.
                 first = number < held[0][1]
                 before = np.searchsorted(times, held[0][0], "right" if first else "left")
                 count = min(count, int(before))

@@ -1,4 +1,4 @@
-"""What is cut from a session's files, kept beside them in ``_recorder/salvage``."""
+"""Bytes that are cut from a session's files, kept in ``_recorder/salvage``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from recorder.formats.disk import Disk
 from recorder.session import layout
 from recorder.session.journal_state import JournalState
 
-_PART_BYTES = 64 << 20  # salvage files are no longer, so that none has to fit into memory
+_PART_BYTES = 64 << 20  # largest salvage file, since one has to fit into memory
 
 
 def keep_tails(disk: Disk, session: Path, journal: JournalState) -> None:
-    """Put aside what all files have beyond what a journal says, itself included."""
+    """Salvage the bytes of all files, and of the journal, after their lengths in the journal."""
     salvage = Salvage(disk, session)
     for name, length in journal.files.items():
         salvage.tail(session / name, length)
@@ -20,23 +20,23 @@ def keep_tails(disk: Disk, session: Path, journal: JournalState) -> None:
 
 
 class Salvage:
-    """Puts bytes aside, durably, before they are cut; an error of the disk passes through."""
+    """Salvages bytes, durably, before they are cut; OSError on a disk error."""
 
     def __init__(self, disk: Disk, session: Path) -> None:
         self._disk = disk
         self._session = session
 
     def tail(self, path: Path, length: int) -> None:
-        """What a file has beyond a length; again, after a kill, with the same result."""
+        """Salvage the bytes of a file after a length; again, after a kill, with the same result."""
         if not path.exists() or path.stat().st_size <= length:
             return
-        # What lies in the session's own folder has none in salvage either.
+        # Files of the session's own folder go directly into salvage.
         folder = self._folder("" if path.parent == self._session else path.parent.name)
         with path.open("rb") as source:
             source.seek(length)
             while part := source.read(_PART_BYTES):
                 target, number = folder / f"{path.name}@{length}", 1
-                # Never over what an earlier recovery has put there, unless it is the same.
+                # Never overwrite the file of an earlier recovery, unless it is the same.
                 while target.exists() and target.read_bytes() != part:
                     target, number = folder / f"{path.name}@{length}.{number}", number + 1
                 if not target.exists():
@@ -44,7 +44,7 @@ class Salvage:
                 length += len(part)
 
     def marked_tail(self, path: Path, length: int) -> None:
-        """The same, with a file in any case, empty or not: where it is, one was put aside."""
+        """The same, always with a file, even an empty one: the file marks that this was done."""
         marker = self._folder() / f"{path.name}@{length}"
         if path.stat().st_size > length + _PART_BYTES:
             self.tail(path, length)
@@ -54,7 +54,7 @@ class Salvage:
                 self._disk.write_file(marker, source.read())
 
     def move(self, path: Path, name: str) -> None:
-        """A whole file or folder."""
+        """Move a whole file or folder into salvage."""
         salvage = self._folder()
         target, number = salvage / name, 1
         while target.exists():

@@ -18,14 +18,14 @@ from recorder.contract.wire_struct import check_json, convert
 _OF_EVENTS = frozenset(
     ("kind", "t_ns", "type", "stream", "first_seq", "last_seq", "count", "epoch", "merged")
 )
-"""What an event of loss says already, so that a driver's own details cannot."""
+"""Keys of a loss event that a driver's own details may not use."""
 
 
 def check_report(message: Message) -> None:
-    """Hold a state, lost or end message against what the session's logs can take.
+    """Check that the session's logs can hold a state, lost or end message.
 
     Raises:
-        ProtocolError: a value that is not JSON, or a key of an event's own.
+        ProtocolError: a value is not JSON, or a key is reserved for events.
     """
     where = f"{message.stream}: {message.kind} message {message.number}"
     values = message.values
@@ -45,21 +45,21 @@ class Verdict(Enum):
     """What to do with a numbered message."""
 
     ACCEPT = "accept"
-    DUPLICATE = "duplicate"  # had it before: ignore
-    HOLE = "hole"  # something before it is missing: tell the driver where to go back to
-    WAITING = "waiting"  # behind a hole that the driver was told of: ignore
+    DUPLICATE = "duplicate"  # received before: ignore
+    HOLE = "hole"  # an earlier message is missing: send the driver its position
+    WAITING = "waiting"  # after a hole that was reported to the driver: ignore
 
 
 @dataclass(slots=True)
 class Position:
-    """How far one stream has come.
+    """The position of one stream.
 
     Attributes:
         epoch: of the driver's latest start; 0 before the first message.
         number: of the message expected next.
         seq: of the sample expected next.
-        ended: reason of the stream's end in this epoch; None while it goes on.
-        past: earlier epochs, whose stragglers are ignored.
+        ended: reason of the stream's end in this epoch; None before it.
+        past: earlier epochs, whose late messages are ignored.
     """
 
     epoch: int = 0
@@ -71,7 +71,7 @@ class Position:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Position:
-        """Where a stream of a session goes on; `state` as `SessionWriter.positions` has it."""
+        """The position from which a stream continues; `state` is from `SessionWriter.positions`."""
         past = set(state["past"])
         return cls(state["epoch"], state["number"], state["seq"], state["ended"], past)
 

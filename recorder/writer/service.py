@@ -1,9 +1,9 @@
 """The writer's receiving thread: messages from drivers, commands from the supervisor.
 
-The receiving thread never waits for the disk; what it accepts goes into a session's inbox, whose
-bytes are bounded by the drivers' credit.  Each session has threads of its own
-(`recorder.writer.active_session`), which wake the receiving thread; only what they have made
-durable is acknowledged.
+The receiving thread never waits for the disk.  It puts accepted messages into a session's inbox,
+whose bytes are bounded by the drivers' credit.  Each session has its own threads
+(`recorder.writer.active_session`), which wake the receiving thread.  Only durable messages are
+acknowledged.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _FULL_GRACE_NS = 10_000_000_000  # for drivers, when the disk's floor ends a ses
 
 
 class WriterService:
-    """One writer process's work.
+    """The work of one writer process.
 
     Args:
         run_folder: the run's folder, where the socket is bound.
         buffer_bytes: sum of all drivers' rings.
         clock, disk: injectable.
-        resume: session that an earlier writer left open.
+        resume: session that an earlier writer left open, to be resumed.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class WriterService:
             self._sessions.resume(resume)
 
     def quit(self) -> None:
-        """End `run`; safe in a signal handler.  An open session stays as the journal has it."""
+        """End `run`; safe in a signal handler.  An open session stays open in its journal."""
         self._quit = True
         self._hurry.set()
         self._waker.wake()
 
     def run(self) -> None:
-        """Serve until told to quit."""
+        """Serve until `quit`."""
         sessions = self._sessions
         while not self._quit:
             self._socket.wait(_POLL_S)
@@ -97,7 +97,7 @@ class WriterService:
             if self._pending_split is None:
                 self._end_what_must()
             self._drivers.acknowledge_due()
-            # One after the other: a session is not over before the one that it continues.
+            # In order: a session does not end before the session that it continues.
             first = sessions.previous or sessions.active
             if first is not None and first.finishing is not None:
                 self._finish(first)
@@ -117,7 +117,7 @@ class WriterService:
         self._socket.close()
 
     def _end_what_must(self) -> None:
-        """Seal what has failed; end the open session where its disk is full."""
+        """Seal sessions that have failed; end the open session if its disk is full."""
         for current in self._sessions:
             if current.must_be_sealed:
                 self._seal(current)
@@ -128,7 +128,7 @@ class WriterService:
     # Drivers
 
     def _handle(self, peer: bytes, message: Message | ProtocolError) -> int:
-        """Act on a message; returns its size in bytes."""
+        """Handle a message; returns its size in bytes."""
         if isinstance(message, ProtocolError):
             self._drivers.refuse(peer, message)
             return 0
@@ -161,7 +161,7 @@ class WriterService:
         known = self._peers[peer]
         current = self._sessions.of(known)
         if current is None or message.session not in ("", current.writer.key) or current.closer:
-            return  # what a driver has sent again for a session that is over
+            return  # a driver repeats messages of a session that is closed
         spec = known.specs.get(message.stream)
         if spec is None:
             raise ProtocolError(f"{message.stream}: a message of a stream that was not declared")
@@ -227,9 +227,9 @@ class WriterService:
         return self._sessions.begin(writer)
 
     def _split(self, peer: bytes, request: int, command: Split) -> None:
-        """Begin the session that continues the open one; drivers cross the seam by and by.
+        """Begin the session that continues the open one; drivers cross to it one by one.
 
-        Asked again, since an earlier writer died over it, it is answered for the seam there is.
+        A request that is repeated, since an earlier writer died, joins the split in progress.
         """
         asked_for = command.session
         left = self._sessions.previous
@@ -254,7 +254,7 @@ class WriterService:
         self._pending_split.start(self._disk, command.plan, self._clock, same, self._waker.wake)
 
     def _go_on(self, made: PendingSplit) -> None:
-        """The next part is there: all cross to it.  Or it cannot be: all goes on as before."""
+        """Begin the next part when it is made; if it failed, continue the open one."""
         self._pending_split, current = None, made.current
         if made.writer is not None:
             self._sessions.leave(current, made.peer, made.request, made.live)
@@ -262,7 +262,7 @@ class WriterService:
             following = self._begin(made.writer)
             for known in self._peers.values():
                 if not current.changed(known):
-                    following.declare(known)  # who has joined since it was asked for
+                    following.declare(known)  # drivers that joined since the request
             following.continue_from(current.ends(), current.last_ns)
             self._drivers.hello_all()
         elif (error := made.error) is not None:
@@ -294,7 +294,7 @@ class WriterService:
     # The end of a session
 
     def _end_full(self, current: ActiveSession, why: str) -> None:
-        """The disk's floor is reached: the session ends as if it had been told to."""
+        """End a session whose disk is nearly full, as if it had been stopped."""
         current.writer.event(DISK, cause="floor", detail=why)
         live = {known.sensor for known in self._peers.values()}
         deadline = self._clock.monotonic_ns() + _FULL_GRACE_NS
@@ -303,7 +303,7 @@ class WriterService:
             self._drivers.tell_finish(identity)
 
     def _finish(self, current: ActiveSession) -> None:
-        """Close it once its drivers have come to its end; the disk is not waited for here."""
+        """Close a session once its drivers have ended it; does not wait for the disk."""
         now_ns = self._clock.monotonic_ns()
         if current.closed and current.failure is None:
             self._drivers.acknowledge_all()
@@ -312,7 +312,7 @@ class WriterService:
             current.begin_close()
 
     def _seal(self, current: ActiveSession) -> None:
-        """The disk failed: nothing more is promised of this session, and it is said so."""
+        """Seal a session whose disk failed, and record the reason in it."""
         current.join_threads()
         assert current.failure is not None
         cause = what_failed(current.failure)
@@ -321,7 +321,7 @@ class WriterService:
         self._over(current, sealed=reason)
 
     def _over(self, current: ActiveSession, sealed: str | None = None) -> None:
-        """The session is closed: tell the drivers, and whoever asked for its end."""
+        """Remove a closed session; inform the drivers and the sender of the request."""
         writer = current.writer
         how = Ending(str(writer.path), writer.positions(), sealed, current.full)
         asked, was_left = current.finishing, current is self._sessions.previous

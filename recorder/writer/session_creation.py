@@ -1,4 +1,4 @@
-"""A new session, in which the streams of the connected drivers are durable from the start."""
+"""A new session, which holds the streams of the connected drivers from the start."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def create(
     peers: Iterable[Peer],
     reported: Callable[[str], None] = lambda _: None,
 ) -> SessionWriter:
-    """Make a session that knows these drivers' streams durably before it has any of them.
+    """Make a session that durably declares the streams of these drivers.
 
-    So a power cut before its first commit is a loss of those streams, and recovery says so.
+    So recovery reports a loss of those streams after a power cut before the first commit.
 
     Args:
         disk, plan, clock: as for `SessionWriter.create`.
-        peers: whose streams.
-        reported: called with its name before it is there under that name.
+        peers: the drivers.
+        reported: called with the session's name before the folder has that name.
 
     Raises:
         StorageError, UsageError: as `SessionWriter.create` does.

@@ -1,7 +1,6 @@
-"""What a session is told besides samples: epochs, losses, ends, states, incidents.
+"""All that a session records besides samples: epochs, losses, ends, states, incidents.
 
-Each goes where it belongs: into the journal, the event log, the log of states, and, as records,
-into ``session.vrs`` where there is one.
+They go into the journal, the event log, the log of states, and as records into ``session.vrs``.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from recorder.writer.stream_progress import StreamProgress, first_time, last_tim
 from recorder.writer.stream_store import StreamStore
 
 HUNG = "hung"
-"""Cause of a fault, and of the loss with it, of a driver that was killed since it hung."""
+"""Cause of the fault, and of the loss, of a driver that was killed because it hung."""
 NORMAL_ENDS = ("eof", "stopped", "duration", "split")
 
 
 class SessionLog:
-    """Writes all that is no sample; its caller holds the session's lock.
+    """Writes everything except samples; its caller holds the session's lock.
 
     Attributes:
-        incoming: events from any thread, on their way into the log.
+        incoming: events from any thread that are not logged yet.
         events, log, journal: the session's own files.
-        vrs: ``session.vrs``; None where none is written.
+        vrs: ``session.vrs``; None if it is not written.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class SessionLog:
         state: JournalState,
         written: JournalState,
     ) -> SessionLog:
-        """The files of a session, cut to what a state says; its journal goes on as `written`."""
+        """The files of a session, cut to a state's lengths; its journal continues `written`."""
 
         def reopened(name: str) -> AppendFile:
             length = state.files.get(f"{layout.PRIVATE}/{name}", 0)
@@ -121,7 +120,7 @@ class SessionLog:
         return cls(values, clock, events, log, journal, vrs)
 
     def open_journal(self, **more: Any) -> None:
-        """Record that a writer begins, or goes on, here."""
+        """Record that a writer begins or resumes."""
         self.journal.append(
             "open",
             boot_id=self._values["boot_id"],
@@ -134,12 +133,12 @@ class SessionLog:
 
     @property
     def files(self) -> list[AppendFile]:
-        """All but the journal's."""
+        """All files except the journal."""
         return [self.events.file, self.log, *(self.vrs.files if self.vrs is not None else ())]
 
     @property
     def tags_at(self) -> list[int] | None:
-        """Offsets of TAGS records in ``session.vrs``; None where there is none."""
+        """Offsets of TAGS records in ``session.vrs``; None without that file."""
         return None if self.vrs is None else self.vrs.tags_at
 
     @property
@@ -153,7 +152,7 @@ class SessionLog:
         return self._clock.monotonic_ns() + self._offset_ns
 
     def take_incoming(self) -> None:
-        """Log what other threads have told of."""
+        """Log the events of other threads."""
         while self.incoming:
             self.event(self.incoming.popleft())
 
@@ -166,32 +165,32 @@ class SessionLog:
         self.events.add(event)
 
     def declare(self, store: StreamStore) -> None:
-        """Put a stream's declaration down, durably."""
+        """Record a stream's declaration, durably."""
         files = {name: digest(data) for name, data in store.metadata().items()}
         self.journal.append("stream", spec=store.spec.to_wire(), files=files)
         self.journal.sync()
 
     def new_epoch(self, progress: StreamProgress, message: Message) -> None:
-        """A driver has started (again): `message` is its first."""
+        """Begin an epoch: a driver has started, and `message` is its first."""
         if progress.epoch:
             progress.past.append(progress.epoch)
-            if progress.ended is None:  # the driver died: what it had not sent, nobody can count
+            if progress.ended is None:  # the driver died: its unsent samples cannot be counted
                 self.lose_interval(progress, first_time(message) or self._clock.monotonic_ns())
         self.begin_epoch(progress, message.epoch)
         if self.vrs is not None:
             self.vrs.begin_epoch(progress.store.spec, message, progress.store.last_ns)
 
     def begin_epoch(self, progress: StreamProgress, epoch: int) -> None:
-        """Put down that an epoch begins with the stream's next sample."""
+        """Record that an epoch begins with the stream's next sample."""
         name, samples = progress.store.spec.name, progress.store.samples
-        if self._slow.get(name) is None:  # it had ended, and goes on
+        if self._slow.get(name) is None:  # it had ended, and continues
             self._slow.pop(name, None)
         progress.epoch, progress.ended = epoch, None
         progress.epochs.append((epoch, samples))
         self.journal.append("epoch", stream=name, epoch=epoch, sample=samples)
 
     def lose_interval(self, progress: StreamProgress, until_ns: int) -> None:
-        """Log a loss that nobody can count, from the stream's last sample to `until_ns`."""
+        """Log an uncounted loss from the stream's last sample to `until_ns`."""
         self.take_incoming()
         if self.until_ns is not None:
             until_ns = min(until_ns, self.until_ns)
@@ -205,16 +204,16 @@ class SessionLog:
         self._lose_uncounted(progress, self.now_ns(), cause, gap_ns, 1)
 
     def lose_absent(self, stream: str, position: dict[str, Any]) -> None:
-        """Log that a stream without a sample, whose driver has not come back, is all lost."""
+        """Log the loss of a whole stream: it has no sample, and its driver has not come back."""
         self.event(self.absent_loss(stream, position, "driver"))
 
     def absent_loss(self, stream: str, position: dict[str, Any], cause: str) -> dict[str, Any]:
-        """The event for that; it is added to the position.
+        """The event of such a loss, which is counted in the position.
 
         Args:
             stream: its name.
-            position: as the journal has it.
-            cause: what to call it.
+            position: the stream's, as the journal has it.
+            cause: of the loss.
         """
         position["unknown_losses"] += 1
         return make_event(
@@ -228,23 +227,23 @@ class SessionLog:
         )
 
     def lose_sensor(self, stream: str, end_ns: int | None) -> None:
-        """Log that a stream is all lost, since its sensor was absent for the whole session.
+        """Log the loss of a whole stream: its sensor was absent for the whole session.
 
         Args:
-            stream: its name, or its sensor's where no driver has declared one.
-            end_ns: epoch ns of the session's end; now where None.
+            stream: its name, or the sensor's name if no driver has declared a stream.
+            end_ns: epoch ns of the session's end; None: now.
         """
         end_ns = self.now_ns() if end_ns is None else end_ns
         gap_ns = max(0, end_ns - self._start_mono_ns - self._offset_ns)
         self.event(make_event("lost", end_ns, stream, ABSENT, duration_ns=gap_ns))
 
     def gave(self, progress: StreamProgress, first_ns: int, last_ns: int, count: int) -> None:
-        """A stream gave samples: the intervals in which it was slow, or silent, are losses."""
+        """Count samples of a stream; intervals in which it was slow or silent are losses."""
         if (watch := self._watch(progress)) is not None:
             self._lose_slow(progress, watch.gave(first_ns, last_ns, count))
 
     def _watch(self, progress: StreamProgress) -> ShortfallWatch | None:
-        """Watches over a stream's rate; None where it has no floor."""
+        """The watch of a stream's rate; None if the stream has no minimum rate."""
         name = progress.store.spec.name
         if name not in self._slow:
             header = self._header(progress)
@@ -257,7 +256,7 @@ class SessionLog:
         return self._slow[name]
 
     def _header(self, progress: StreamProgress) -> dict[str, Any] | None:
-        """What the session was told of the stream's sensor; None of one that says no floor."""
+        """The entry of the stream's sensor in ``session.json``; None if it lacks ``live``."""
         header = self._values["sensors"].get(progress.sensor or progress.store.spec.name)
         return header if header is not None and "live" in header else None
 
@@ -277,7 +276,7 @@ class SessionLog:
         self.event(make_event("lost", t_ns, spec.name, cause, **about, estimate=estimate))
 
     def _end_watch(self, progress: StreamProgress, reason: str) -> None:
-        """A stream has ended: was it slow, or silent, until then, or has it never begun?"""
+        """Log the losses of a stream that has ended: it was slow, silent, or never began."""
         header = self._header(progress)
         if header is None:
             return
@@ -285,7 +284,7 @@ class SessionLog:
         if reason == "duration" and self.until_ns is not None:
             end_ns = self.until_ns
         elif not header["live"] or reason not in NORMAL_ENDS or reason == "eof":
-            end_ns = store.last_ns  # the source had no more to give, or was not asked for it
+            end_ns = store.last_ns  # the source had no more samples, or was not asked for them
         watch = self._watch(progress)
         self._slow[store.spec.name] = None
         found = [] if watch is None else watch.finish(end_ns)
@@ -297,7 +296,7 @@ class SessionLog:
         self._lose_slow(progress, found)
 
     def lose(self, progress: StreamProgress, message: Message) -> None:
-        """A driver tells of a loss."""
+        """Log a loss that a driver reports."""
         if (watch := self._watch(progress)) is not None:
             self._lose_slow(progress, watch.lost(last_time(message), message.count))
         values = dict(message.values)
@@ -314,7 +313,7 @@ class SessionLog:
         self.event(event | known | {"epoch": message.epoch})
 
     def end(self, progress: StreamProgress, message: Message) -> None:
-        """A driver ends its stream."""
+        """Record that a driver ends its stream."""
         progress.ended = str(message.values.get("reason", "ended"))
         self._end_watch(progress, progress.ended)
         self._tell_end(progress, message.seq, progress.ended)
@@ -332,7 +331,7 @@ class SessionLog:
             self.vrs.end_epoch(progress.store.spec, epoch, sent, reason, self.now_ns())
 
     def state(self, progress: StreamProgress, message: Message) -> None:
-        """A driver tells of its state."""
+        """Log a state that a driver reports."""
         t_ns = last_time(message) + self._offset_ns
         line = {"t_ns": t_ns, "stream": message.stream, "state": message.values}
         self.log.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")

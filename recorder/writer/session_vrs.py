@@ -1,9 +1,10 @@
 """``session.vrs`` while a session is written: configuration, state and data records, live.
 
-Configuration and state records of every stream go in, data records of those that the config's
-``record_format.streams`` names.  Timestamps are those of ``ts``: epoch seconds on the session's
-host clock.  Records are put in order of time within a small window (`recorder.writer.reorder`),
-which every commit empties: what is acknowledged is durable here, too.
+The file has configuration and state records of every stream, and data records of the streams
+that ``record_format.streams`` of the config names.  Timestamps are those of ``ts``: epoch seconds
+on the session's host clock.  Records are sorted by time within a small window
+(`recorder.writer.reorder`).  Every commit empties the window: acknowledged samples are durable
+here too.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ from recorder.writer.stream_progress import first_time
 @dataclass(slots=True)
 class _Stream:
     id: StreamId
-    data: DataRecords | None  # None: its data do not go in
+    data: DataRecords | None  # None: without data records
 
 
 class SessionVrs:
     """The file of one session; its caller holds the session's lock.
 
-    Errors are those of the disk (OSError) or of the format (FormatError, StorageError); after
-    one, the session is sealed, as for any of its files.
+    Errors are those of the disk (OSError) or of the format (FormatError, StorageError).  After
+    an error the session is sealed, as for any of its files.
     """
 
     def __init__(self, session: Path, values: Mapping[str, Any], writer: VrsWriter) -> None:
@@ -75,10 +76,10 @@ class SessionVrs:
 
     @classmethod
     def create(cls, disk: Disk, session: Path, values: Mapping[str, Any]) -> SessionVrs:
-        """The file of a new session, durable on return but for the names of its two files.
+        """The file of a new session, durable on return except the names of its two files.
 
         Args:
-            disk: what writes.
+            disk: for writing.
             session: the session's folder.
             values: of its ``session.json``.
         """
@@ -89,7 +90,7 @@ class SessionVrs:
             [session_stream(str(values["name"]))],
             file_tags(values),
             index_path=layout.private(session, layout.VRS_INDEX),
-            # About the time, with low bits that tell copies of a session from others.
+            # The time, roughly; the low bits identify the session.
             creation_id=int(values["start_ns"]) & ~0x3FFFFFFF | zlib.crc32(clock_id) & 0x3FFFFFFF,
         )
         made = cls(session, values, writer)
@@ -108,12 +109,12 @@ class SessionVrs:
         lengths: Mapping[str, int],
         tags_at: Sequence[int] | None = None,
     ) -> SessionVrs:
-        """Go on with the file, cut to its committed length.
+        """Resume the file, cut to its committed length.
 
         Args:
             disk, session, values: as for `create`.
             lengths: committed lengths by path, as the journal has them.
-            tags_at: offsets of all TAGS records; None where they are not known.
+            tags_at: offsets of all TAGS records; None if unknown.
         """
         path = session / layout.VRS
         length = lengths.get(layout.VRS)
@@ -134,26 +135,26 @@ class SessionVrs:
 
     @property
     def files(self) -> list[AppendFile]:
-        """The file and, until it is finished, the one with its index's entries."""
+        """The file and, until it is finished, the file with the entries of its index."""
         return self._writer.files[:1] if self._finished else self._writer.files
 
     @property
     def size(self) -> int:
-        """Bytes of both files, and of the index to come."""
+        """Bytes of both files, and of the index that is appended at the end."""
         file, index = self._writer.files
         return file.length + (0 if self._finished else 2 * index.length)
 
     def wants(self, stream: str) -> bool:
-        """Whether a stream's data go in."""
+        """Whether a stream has data records."""
         return stream in self._with_data
 
     def data(self, spec: StreamSpec, message: Message, t_mono: Times, ts: Stamps) -> None:
-        """A data message's samples, if they are wanted here.
+        """Write a data message's samples, if the stream has data records.
 
         Args:
             spec: its stream.
-            message: as it came.
-            t_mono: int64 [n], times as they are stored.
+            message: as received.
+            t_mono: int64 [n], stored times.
             ts: f8 [n], the same as epoch seconds.
         """
         if spec.name not in self._with_data:
@@ -169,12 +170,12 @@ class SessionVrs:
             self._window.add(Single(stream.id, RecordType.DATA, timestamp_s, parts))
 
     def begin_epoch(self, spec: StreamSpec, message: Message, last_ns: int) -> None:
-        """A driver has started: what is known of its stream.
+        """Write the begin of an epoch: a driver has started.
 
         Args:
             spec: the stream.
             message: the first of the epoch.
-            last_ns: ``t_mono`` of the stream's last sample before; -1 where there is none.
+            last_ns: ``t_mono`` of the stream's last sample before; -1 without one.
         """
         known = spec.name in self._known
         stream = self._stream(spec, message, last_ns)
@@ -187,12 +188,12 @@ class SessionVrs:
     def end_epoch(
         self, spec: StreamSpec, epoch: int, sent: int | None, reason: str, t_ns: int
     ) -> None:
-        """A driver's stream has ended.
+        """Write the end of an epoch.
 
         Args:
             spec: the stream.
-            epoch: which start of the driver.
-            sent: samples that it says it sent; None where it was gone before it could say.
+            epoch: the epoch.
+            sent: samples that the driver reports as sent; None without a report.
             reason: why it ended.
             t_ns: epoch ns.
         """
@@ -201,12 +202,12 @@ class SessionVrs:
             self._tell(stream, t_ns, "epoch_end", epoch, sent or 0, reason, values)
 
     def state(self, spec: StreamSpec, message: Message, t_ns: int) -> None:
-        """A driver's state, at an epoch time in ns."""
+        """Write a driver's state, at an epoch time in ns."""
         stream = self._stream(spec, message).id
         self._tell(stream, t_ns, "state", message.epoch, message.seq, None, message.values)
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """An event of the session's log: into its stream's records, else into the session's."""
+        """Write an event to the records of its stream, else to those of the session."""
         stream = self._known.get(event.get("stream") or "")
         if stream is None:
             stream = self._known[""]
@@ -214,12 +215,12 @@ class SessionVrs:
         self._add(stream, RecordType.STATE, event["t_ns"] - self._offset_ns, record.encode())
 
     def drain(self) -> None:
-        """Hand everything to the files."""
+        """Hand all records to the files."""
         if not self._finished:
             self._window.drain()
 
     def finish(self) -> None:
-        """Write the index, and where it is; the file is then as VRS files are."""
+        """Write the index and its offset: the file is then a complete VRS file."""
         self._window.drain()
         self._writer.finish()
         self._finished = True
@@ -249,7 +250,7 @@ class SessionVrs:
     def _configure(
         self, stream: StreamId, spec: StreamSpec, message: Message, last_ns: int
     ) -> None:
-        """Before the epoch's first sample in time, and not before the last one of another."""
+        """Write a configuration: before the epoch's first sample, after the epoch before."""
         t_mono_ns = last_ns if last_ns >= 0 else min(self._start_mono_ns, first_time(message))
         driver = self._drivers.get(spec.name, "")
         record = configuration(spec, driver, message.epoch, t_mono_ns, self._offset_ns)
@@ -281,7 +282,7 @@ class SessionVrs:
 
 
 def remove_leftovers(disk: Disk, session: Path) -> None:
-    """Remove what a closed session does not need: entries of the index, digests of the tail."""
+    """Remove files that a closed session does not need: index entries, digests of the tail."""
     for name in (layout.VRS_INDEX, *layout.TAILS, *layout.RECOVERY_TAILS):
         path = layout.private(session, name)
         if path.exists():

@@ -1,12 +1,12 @@
 """A session while it is written: streams, events, journal.
 
-One thread appends; another makes durable.  What they share is guarded by `SessionWriter.lock`,
-which the second holds only to take a snapshot::
+One thread appends; another commits.  `SessionWriter.lock` guards their common state.  The second
+thread holds the lock only to take a snapshot::
 
     writer = SessionWriter.create(disk, plan, clock)
     writer.append(message)                    # the append thread
     writer.commit()                           # the sync thread, every sync interval
-    writer.durable["camera"]                  # what may be acknowledged
+    writer.durable["camera"]                  # may be acknowledged
     writer.close("clean")
 """
 
@@ -49,11 +49,11 @@ class SessionWriter:
         key: names the session on the bus.
         start_ns, start_mono_ns: its start on the calendar and on CLOCK_MONOTONIC.
         play_start_mono_ns: start of the first session of those that continue each other.
-        previous: name of the session that it continues; None: of none.
-        sensors: names of those that it was planned with.
-        sync_interval_s, reserve_bytes: as planned: time between commits, space to leave free.
+        previous: name of the session that it continues; None without one.
+        sensors: names of the planned sensors.
+        sync_interval_s, reserve_bytes: time between commits, space to leave free; as planned.
         durable: by stream, (epoch, number): every message before that number is durable.
-        appended: the same for what was handed to the kernel, or is held back for now.
+        appended: the same for messages that are appended or held back.
         lock: held while the session's state changes.
     """
 
@@ -102,8 +102,8 @@ class SessionWriter:
         """Begin a new session; its start is now.
 
         Args:
-            disk, plan, clock: of what, where and when.
-            reported: called with the session's name, when all is durable but that name.
+            disk, plan, clock: where, what and when to record.
+            reported: called with the session's name when everything but that name is durable.
 
         Raises:
             UsageError, StorageError: as `layout.create_session` does.
@@ -135,7 +135,7 @@ class SessionWriter:
 
     @classmethod
     def resume(cls, disk: Disk, path: Path, clock: Clock) -> SessionWriter:
-        """Go on with a session whose writer died, from its journal's last commit.
+        """Resume a session whose writer died, from its journal's last commit.
 
         Raises:
             SessionError: it is closed, in use, of another boot, or shorter than committed.
@@ -147,10 +147,10 @@ class SessionWriter:
             undo.callback(os.close, lock_fd := lock_session(path))
             journal = read_journal(layout.private(path, layout.JOURNAL), page_cache.read_range)
             if journal.closed is not None or values["state"] != layout.RECORDING:
-                raise SessionError(f"{path}: is closed; a writer cannot go on with it")
+                raise SessionError(f"{path}: is closed; a writer cannot resume it")
             check_committed(path, journal)
             if layout.private(path, layout.JOURNAL).stat().st_size > journal.length:
-                # What is torn may be damaged instead: then more was committed than it shows.
+                # A torn tail may be a damaged commit: then more was committed.
                 keep_tails(disk, path, journal)
             writer = cls.reopen(disk, path, clock, values, lock_fd, journal)
             writer._session_log.journal.append("resume")
@@ -175,11 +175,11 @@ class SessionWriter:
             disk, path, clock: as for `resume`.
             values: of ``session.json``.
             lock_fd: from `lock_session`; the writer takes it over, unless this fails.
-            state: to go on from.
-            written: what its journal says, for recovery; None: just that.
+            state: to continue from.
+            written: the state of its journal, for recovery; None: the same.
 
         Raises:
-            SessionError: a file is shorter than the journal says.
+            SessionError: a file is shorter than its length in the journal.
         """
         tails = layout.TAILS if written is None else (layout.NEW_TAIL,)
         writer = cls(disk, path, clock, values, lock_fd, tails)
@@ -190,11 +190,11 @@ class SessionWriter:
         return writer
 
     def declare(self, spec: StreamSpec, sensor: str = "") -> None:
-        """Take a stream's declaration; nothing is on disk before its second sample.
+        """Take a stream's declaration; its folder is made at the second sample.
 
         Args:
             spec: the stream.
-            sensor: whose it is; what a driver of several streams lost when it died shows in all.
+            sensor: its sensor; the death of a driver is a loss in all of its sensor's streams.
 
         Raises:
             ProtocolError: the stream was declared before, in another form.
@@ -207,7 +207,7 @@ class SessionWriter:
         store = StreamStore(self._disk, self.path, spec, self.start_ns - self.start_mono_ns)
         progress = StreamProgress(store, sensor)
         progress.restore(self._restored, spec.name)
-        # The lock may be waiting for the disk: whoever iterates makes itself a list instead.
+        # The lock may be waiting for the disk: readers iterate over a copy instead.
         self._progress[spec.name] = progress
 
     def append(self, message: Message) -> None:
@@ -227,7 +227,7 @@ class SessionWriter:
             self.appended[message.stream] = (message.epoch, message.number + 1)
 
     def commit(self, final: bool = False) -> None:
-        """Make everything appended so far durable; then `durable` says so.
+        """Make everything appended so far durable, and update `durable`.
 
         Args:
             final: nothing follows.
@@ -244,7 +244,7 @@ class SessionWriter:
                 self._session_log.vrs.drain()
             began_ns = self._clock.monotonic_ns()
             files, dirty = self._flush()
-            # Copies: the append thread changes all of it.  First what is not declared again yet.
+            # Copies: the append thread changes the originals.  Undeclared streams come first.
             positions = {name: dict(p) for name, p in self._restored.positions.items()}
             positions |= {name: t.position() for name, t in list(self._progress.items())}
             events = [dict(event) for event in self._session_log.events.pending]
@@ -271,11 +271,11 @@ class SessionWriter:
         self.record_event(make_event(kind, self._session_log.now_ns(), stream, cause, **more))
 
     def record_event(self, event: dict[str, Any]) -> None:
-        """Log an event as it stands; never waits for the disk."""
+        """Log an event unchanged; never waits for the disk."""
         self._session_log.incoming.append(event)
 
     def lose_tail(self, stream: str) -> None:
-        """A driver was gone before it could say how its stream ended: an interval of loss."""
+        """Log the loss of a stream's tail: its driver died before it ended the stream."""
         with self.lock:
             if (progress := self._progress.get(stream)) is not None:
                 self._release(progress)
@@ -284,7 +284,7 @@ class SessionWriter:
                 self._session_log.lose_absent(stream, self._restored.positions[stream])
 
     def tell_next(self, name: str) -> None:
-        """Say durably which session continues this one."""
+        """Record durably which session continues this one."""
         with self.lock:
             self._session_log.journal.append("split", next=name)
         self._session_log.journal.sync()
@@ -293,8 +293,8 @@ class SessionWriter:
         """End the session: formats finished, everything durable, state written.
 
         Args:
-            state: ``clean``, or ``recovered``.
-            end_ns: epoch ns of its end; now unless given.
+            state: ``clean`` or ``recovered``.
+            end_ns: epoch ns of its end; None: now.
         """
         with self.lock:
             for progress in self._progress.values():
@@ -304,7 +304,7 @@ class SessionWriter:
             self._session_log.events.write_due()
             if self._session_log.vrs is not None:
                 self._session_log.vrs.drain()
-            # A writer that goes on after this undoes what finishing appends: a leaf begins there.
+            # A writer that resumes after this cuts what finishing appends: a leaf begins there.
             self._commit_digests.seal(self._named_files())
             for progress in self._progress.values():
                 progress.store.finish()
@@ -317,11 +317,11 @@ class SessionWriter:
         )
         self._session_log.journal.sync()
         self.abandon()
-        with contextlib.suppress(OSError):  # whoever recovers the session will do it
+        with contextlib.suppress(OSError):  # recovery removes them
             remove_leftovers(self._disk, self.path)
 
     def abandon(self) -> None:
-        """Close descriptors and let go of the lock; writes nothing of its own."""
+        """Close descriptors and release the lock; writes nothing."""
         self._close_files()
         self._commit_digests.close()
         os.close(self._lock_fd)
@@ -333,8 +333,8 @@ class SessionWriter:
                 file.close()
 
     def seal(self, reason: str) -> None:
-        """Mark a session whose disk failed, as far as that disk still allows."""
-        # Where even this fails the journal still ends at the last commit: recovery goes by that.
+        """Seal a session whose disk failed, as far as that disk still allows."""
+        # If even this fails, the journal still ends at the last commit, which recovery uses.
         self._close_files()
         now_ns, t_ns = self._clock.monotonic_ns(), self._session_log.now_ns()
         losses = events_of_seal(
@@ -359,19 +359,19 @@ class SessionWriter:
 
     @property
     def vrs(self) -> SessionVrs | None:
-        """``session.vrs``; None where none is written."""
+        """``session.vrs``; None if it is not written."""
         return self._session_log.vrs
 
     @property
     def bytes(self) -> int:
-        """Bytes of all streams and of ``session.vrs``, with what closing that will take."""
+        """Bytes of all streams and of ``session.vrs``, with the index that closing appends."""
         vrs = 0 if self._session_log.vrs is None else self._session_log.vrs.size
         return vrs + sum(progress.store.bytes for _, progress in self._written())
 
     def positions(self) -> dict[str, dict[str, Any]]:
-        """By stream, how far appending has come (with samples, losses, bytes).
+        """The appended position of each stream (with samples, losses, bytes).
 
-        Takes no lock, so that a stalled disk does not hold up whoever asks.
+        Takes no lock, so that a stalled disk does not delay the caller.
         """
         positions = {n: p | {"bytes": 0, "adjusted": 0} for n, p in self._absent().items()}
         for name, progress in list(self._progress.items()):
@@ -405,7 +405,7 @@ class SessionWriter:
             progress.held.append(message)
             return
         if message.epoch != progress.epoch:
-            # Where a driver died before this stream gave anything, it lost that time, too.
+            # If a driver died before this stream's first sample, that time is a loss too.
             lives = cut_short(progress.sensor, self._progress.values(), message.epoch)
             if lives and not progress.epoch:
                 self._session_log.begin_epoch(progress, max(lives))
@@ -426,7 +426,7 @@ class SessionWriter:
         progress.seq = message.next_seq if message.kind in (Kind.DATA, Kind.LOST) else message.seq
 
     def _release(self, progress: StreamProgress) -> None:
-        """Write what was held back until a second sample came, or the end."""
+        """Append the messages that were held back until the second sample or the end."""
         if not progress.held:
             return
         if not progress.store.exists:
@@ -436,7 +436,7 @@ class SessionWriter:
             self._append(progress, message)
 
     def _describe(self, state: str, end_ns: int) -> None:
-        """Write ``session.json`` with all that is known at a session's end."""
+        """Write ``session.json`` at the session's end."""
         for sensor, streams in self._streams_of_sensors().items():
             self._values["sensors"][sensor]["streams"] = streams
         self._values |= {
@@ -458,7 +458,7 @@ class SessionWriter:
         return {self._commit_digests.name(file): file for file in self._files()}
 
     def _flush(self) -> tuple[dict[str, AppendFile], list[AppendFile]]:
-        """Hand everything to the kernel; gives all files by name, and those to be synced."""
+        """Hand all bytes to the kernel; returns all files by name, and the files to sync."""
         files, dirty = self._named_files(), []
         self._commit_digests.announce(files.values())
         for file in files.values():
@@ -485,7 +485,7 @@ class SessionWriter:
                 store.resume(lengths, position["last_ns"])
             else:
                 for folder in (self.path / name, layout.private(self.path, f"{name}.tmp")):
-                    if folder.exists():  # made after the last commit: in the successor's way
+                    if folder.exists():  # made after the last commit: move it out of the way
                         Salvage(self._disk, self.path).move(folder, f"{name}.tmp")
             progress = self._progress[name] = StreamProgress(store)
             progress.restore(journal, name)
@@ -499,6 +499,6 @@ class SessionWriter:
         )
 
     def _end_ns(self) -> int:
-        """Now; later where a source that plays faster than time has come further."""
+        """Now, or the latest sample if a source plays faster than real time."""
         latest = max((t.store.last_ns for t in self._progress.values()), default=0)
         return max(self._session_log.now_ns(), latest + self.start_ns - self.start_mono_ns)

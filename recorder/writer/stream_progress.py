@@ -1,4 +1,4 @@
-"""How far one stream of a session has come, in terms of messages."""
+"""The progress of one stream of a session, in messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POSITION = tuple(_NOTHING)
 
 
 class StreamProgress:
-    """One stream's state in the session: what was appended, in terms of messages."""
+    """One stream's state in the session: the messages that were appended."""
 
     def __init__(self, store: StreamStore, sensor: str = "") -> None:
         self.store = store
@@ -42,17 +42,17 @@ class StreamProgress:
         self.held: list[Message] = []
 
     def position(self) -> dict[str, Any]:
-        """What a commit record says of the stream."""
+        """The stream's position for a commit record."""
         position = {key: copy.copy(getattr(self, key)) for key in _POSITION}
         return position | {"samples": self.store.samples, "last_ns": self.store.last_ns}
 
     def restore(self, journal: JournalState, name: str) -> None:
-        """Go on from the last commit's position, with the epochs that it knows."""
+        """Continue from the last commit's position and epochs."""
         position = journal.positions.get(name, {})
         for key in _POSITION:
             if key in position:
                 setattr(self, key, position[key])
-        # Records from after that commit may tell of what is not in it, and are then told anew.
+        # Later records may be of epochs that the commit lacks; those are recorded again.
         known = {self.epoch, *self.past}
         epochs = dict(journal.epochs.get(name, ()))
         self.epochs = [(epoch, index) for epoch, index in epochs.items() if epoch in known]
@@ -61,7 +61,7 @@ class StreamProgress:
                 self.ends[epoch] = end
 
     def describe_epochs(self) -> list[dict[str, Any]]:
-        """The stream's epochs for ``session.json``; sent is None where the driver never said."""
+        """The stream's epochs for ``session.json``; sent is None without a report."""
         described = []
         for epoch, index in self.epochs:
             sent, reason = self.ends.get(epoch, (None, "gone"))
@@ -71,16 +71,16 @@ class StreamProgress:
 
 
 def absent_position() -> dict[str, Any]:
-    """The position of a stream whose sensor gave the session nothing."""
+    """The position of a stream whose sensor gave no sample."""
     position = {key: copy.copy(value) for key, value in _NOTHING.items()}
     return position | {"samples": 0, "last_ns": -1, "ended": ABSENT, "unknown_losses": 1}
 
 
 def cut_short(sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: int) -> set[int]:
-    """Earlier epochs of a sensor's driver that died before it could say how they ended.
+    """Earlier epochs of a sensor that have no end, since their driver died.
 
     Args:
-        sensor: its name; nothing is known of one without a name.
+        sensor: its name; without a name there are no such epochs.
         progress_by_stream: of all streams.
         epoch: epochs before this one count.
     """
@@ -94,9 +94,9 @@ def cut_short(sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: 
 
 
 def may_begin(held: list[Message]) -> bool:
-    """Whether a stream may have its folder: a second sample is there, or none will come.
+    """Whether a stream's folder may be made: it has a second sample, or has ended.
 
-    Large samples are not held, or the first of every stream would be in memory beside the credit.
+    Large samples are not held: the first ones of all streams would exceed the credit.
     """
     samples = sum(m.count or 0 for m in held if m.kind is Kind.DATA)
     return samples > 1 or held[-1].kind is Kind.END or held[0].nbytes >= _LARGE_BYTES

@@ -18,14 +18,14 @@ from recorder.formats.roverd import ChannelWriter, create_writer, resume_writer
 from recorder.session.layout import private
 
 Stamps = np.ndarray[Any, np.dtype[np.float64]]
-"""Epoch seconds, as ``ts`` has them."""
+"""Epoch seconds, as in ``ts``."""
 
 
 class StreamStore:
     """Appends one stream's samples.
 
-    The folder is made when the second sample is there, since roverd's readers fail on a stream
-    of one; until then messages are held here, unacknowledged.
+    The folder is made at the second sample, since roverd's readers fail on a stream with one
+    sample.  Until then messages are held, unacknowledged.
 
     Attributes:
         spec: as declared.
@@ -56,21 +56,21 @@ class StreamStore:
 
     @property
     def files(self) -> list[AppendFile]:
-        """Every file; `ts`, which says how many samples there are, is handed on last."""
+        """All files; `ts`, which holds the number of samples, comes last."""
         return [*(f for c in self._channels for f in c.files), *self._times.values()]
 
     def metadata(self) -> dict[str, bytes]:
-        """The files of its folder that do not grow, by name."""
+        """The files of the folder that do not grow, by name."""
         meta = {"meta.json": json.dumps(self.spec.meta(), indent=1).encode()}
         return meta | {name: text.encode() for name, text in self.spec.files.items()}
 
     @property
     def bytes(self) -> int:
-        """Bytes of all its files, as far as appended."""
+        """Appended bytes of all files."""
         return sum(file.length for file in self.files)
 
     def create(self, declare: Callable[[], None]) -> None:
-        """Make the folder with every file, under a temporary name; `declare` journals it first."""
+        """Make the folder with all files under a temporary name; `declare` journals it first."""
         declare()
         temporary = private(self._session, f"{self.spec.name}.tmp")
         self._disk.make_folder(temporary)
@@ -90,7 +90,7 @@ class StreamStore:
             file.path = self.folder / file.path.name
 
     def resume(self, lengths: Mapping[str, int], last_ns: int) -> None:
-        """Go on with a folder that an earlier writer left, cut to its committed lengths."""
+        """Resume a folder that an earlier writer left, cut to its committed lengths."""
         self._times = {
             name: self._disk.reopen(self.folder / name, lengths[name])
             for name in self._time_names()
@@ -104,7 +104,7 @@ class StreamStore:
         self._last_ts = self._to_ts(np.array([last_ns]))[0] if self.samples else -np.inf
 
     def append(self, message: Message) -> tuple[TimeArray, Stamps]:
-        """Append a data message's samples; the message was checked when it came in.
+        """Append a data message's samples; the message was checked when it was received.
 
         Returns:
             Their times as stored: ``t_mono`` in ns, and ``ts``.
@@ -131,7 +131,7 @@ class StreamStore:
         return t_mono, ts
 
     def finish(self) -> None:
-        """Give every channel the end that its format wants."""
+        """Finish every channel."""
         for channel in self._channels:
             channel.finish()
 
@@ -146,10 +146,10 @@ class StreamStore:
         return (t_mono + self._offset_ns).astype("<f8") / 1e9
 
     def _increasing(self, message: Message) -> tuple[TimeArray, Stamps]:
-        """The message's times, in ns and as ``ts``, moved where ``ts`` would not increase strictly.
+        """The message's times, in ns and as ``ts``, adjusted so that ``ts`` increases strictly.
 
-        A double holds epoch seconds to about 240 ns; closer samples, or a source whose stamps
-        step back, are moved just behind their predecessor and counted in `adjusted`.
+        A double resolves epoch seconds to about 240 ns.  Closer samples, and samples whose stamps
+        step back, are moved just after their predecessor and counted in `adjusted`.
         """
         times = np.atleast_1d(message.t_mono_ns)
         ts = self._to_ts(times)
@@ -171,7 +171,7 @@ class StreamStore:
 
 
 def check_same(old: StreamSpec, new: StreamSpec) -> None:
-    """A stream that comes back must be what it was.
+    """Check that a stream is declared again in the same form.
 
     Raises:
         ProtocolError: channels, formats, dtypes or shapes have changed; names the first.

@@ -1,7 +1,7 @@
-"""What samples beyond the last commit say of epochs and losses.
+"""Epochs and losses of the samples after the last commit, from their numbers.
 
-Recovery under the same boot keeps them, but what the writer knew of them died with it: where a
-driver had started anew, and why numbers are missing.  Both show in the numbers.
+Recovery under the same boot keeps these samples.  The writer that died had not committed where a
+driver restarted and why numbers are missing; the sample numbers show both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from recorder.session.journal_state import JournalState
 
 UNREPORTED = "untold"
-"""Cause of a loss that the driver counted, but the writer died before it wrote down why."""
+"""Cause of a counted loss whose writer died before it recorded the driver's cause."""
 
 
 def take_tail(
@@ -22,17 +22,17 @@ def take_tail(
     first_sample: int,
     reported: Iterable[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Take the numbers of samples beyond the last commit into a stream's position.
+    """Add the numbers of samples after the last commit to a stream's position.
 
     Args:
-        journal: its position, epochs and ends of the stream are carried on.
+        journal: the stream's position, epochs and ends in it are updated.
         name: the stream.
         seq: numbers of those samples.
         first_sample: index of the first of them.
         reported: ``lost`` events of the stream that were written after the last commit.
 
     Returns:
-        Cause and numbers of the losses that no event tells of, for `make_event`.
+        Cause and numbers of the losses without an event, for `make_event`.
     """
     position = journal.positions.setdefault(name, {})
     epoch, next_seq = int(position.get("epoch", 0)), int(position.get("seq", 0))
@@ -42,7 +42,7 @@ def take_tail(
         for e in reported
         if isinstance(e.get("first_seq"), int) and isinstance(e.get("last_seq"), int)
     ]
-    # An epoch's record may have reached the disk, though no commit followed it.
+    # An epoch's record may be on the disk although no commit followed it.
     recorded = {
         sample: number
         for number, sample in journal.epochs.get(name, ())
@@ -72,12 +72,12 @@ def take_tail(
 def damaged_losses(
     epochs: Sequence[tuple[int, int]], committed: int, kept: int
 ) -> list[dict[str, Any]]:
-    """Committed samples that are gone, as one counted loss per epoch.
+    """Committed samples that are missing, as one counted loss per epoch.
 
     Args:
         epochs: the stream's, (epoch, index of its first sample), in order.
         committed: samples that were committed.
-        kept: how many of them remain.
+        kept: samples that remain.
     """
     losses = []
     stops = [*(index for _, index in epochs[1:]), committed]

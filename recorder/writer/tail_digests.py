@@ -1,13 +1,13 @@
-"""Digests of what is not committed yet, so that recovery can prove it.
+"""Digests of bytes that are not committed yet, so that recovery can prove these bytes.
 
-Before bytes are handed to the kernel, their digest is.  It goes into one of two scratch files,
-which are overwritten in turn at every commit and never synced: what was written before a commit
-began is needed until that commit is durable, and no longer.
+The digest of some bytes is handed to the kernel before the bytes are.  It goes into one of two
+scratch files, which are overwritten in turn at every commit and never synced: the digests from
+before a commit are needed until that commit is durable.
 
 An entry is the CRC-32 of the rest, the number of its bytes, and a msgpack array of the path
 relative to the session, start and end of the range, its digest, and the patchable ranges of the
-file that no commit has yet.  An entry that is stale does no harm: bytes that have its digest are
-bytes that were recorded there.
+file that no commit has yet.  A stale entry does no harm: bytes with its digest were recorded at
+its range.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TailDigests:
         self._failed = False
 
     def write(self, entries: Sequence[Announcement]) -> None:
-        """Hand entries to the kernel; nothing more, once the disk has refused some (OSError)."""
+        """Hand entries to the kernel; does nothing after the first error (OSError)."""
         if self._failed or not entries:
             return
         data = encode_entries(self.session, entries)
@@ -54,7 +54,7 @@ class TailDigests:
         self._end += len(data)
 
     def turn(self) -> None:
-        """A commit begins; the one before it is durable."""
+        """Begin a commit; the one before it is durable."""
         if len(self._files) > 1:
             self._now, self._end = 1 - self._now, 0
 
@@ -93,7 +93,7 @@ def _decode(session: Path, data: bytes) -> Iterator[Announcement]:
             return
         try:
             path, start, stop, digest, ranges = msgpack.unpackb(data[at + _HEAD.size : end])
-        except ValueError:  # zeros have a fitting checksum
+        except ValueError:  # the checksum of zeros is zero
             return
         ranges = tuple((offset, count) for offset, count in ranges)
         yield Announcement(session / path, Leaf(start, stop, digest), ranges)

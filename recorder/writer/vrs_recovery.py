@@ -1,7 +1,7 @@
-"""What recovery makes of ``session.vrs``: cut where its writer had come, and filled up again.
+"""Recovery of ``session.vrs``: the file is cut, and missing records are added again.
 
-The file is cut at its last commit.  What the streams' own files hold beyond that, under the same
-boot, is put into it anew: so it has a record for every sample that was kept, and no other.
+The file is cut at its last commit.  Samples that the streams' own files hold after that commit
+are added: the file has a record of every kept sample, and of no other.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from recorder.session.vrs.files import vrs_streams
 from recorder.writer.session_vrs import SessionVrs
 
 INDEX = f"{layout.PRIVATE}/{layout.VRS_INDEX}"
-_SAMPLES = 16  # of a stream that are read at once: they may be large
+_SAMPLES = 16  # of a stream read at once: samples may be large
 
 
 @dataclass(slots=True)
 class VrsReport:
-    """What recovery makes of the file.
+    """The recovery of the file.
 
     Attributes:
-        lengths: what it is cut to, it and the entries of its index, by path; none where not even
-            its description is whole: the session goes without it.
+        lengths: new lengths of the file and of its index entries, by path; empty if not even the
+            description is whole: the session then continues without the file.
         cut_bytes: moved to ``salvage``.
-        damaged: it holds less than was committed; None, or what is wrong.
-        records: by stream, data records that remain; None where they are those of the commit.
+        damaged: why it holds less than was committed; None if it does not.
+        records: by stream, remaining data records; None: those of the commit.
     """
 
     lengths: dict[str, int] = field(default_factory=dict)
@@ -59,13 +59,13 @@ def measure_vrs(
     proven: int,
     tags_at: Sequence[int] | None = None,
 ) -> VrsReport:
-    """How much of the file can be gone on with, of a session whose writer died.
+    """The length from which the file can be resumed, of a session whose writer died.
 
     Args:
         session: its folder.
         lengths: committed lengths by path, as the journal has them.
         proven: bytes of the file that are as they were written.
-        tags_at: offsets of all TAGS records; None where they are not known.
+        tags_at: offsets of all TAGS records; None if unknown.
     """
     path, index_path = session / layout.VRS, session / INDEX
     try:
@@ -91,10 +91,10 @@ def measure_vrs(
 def fit(report: VrsReport, session: Path, kept: Mapping[str, int]) -> None:
     """Cut the file before the first record of a sample that is not kept, and count what remains.
 
-    For a session whose files hold less than was committed: each may have lost another part.
+    For a session whose files hold less than was committed: each file may lack another part.
 
     Args:
-        report: what `measure_vrs` gave; changed.
+        report: from `measure_vrs`; changed.
         session: its folder.
         kept: by stream, samples that its own files keep.
     """
@@ -122,7 +122,7 @@ def refill(
     epoch: int,
     offset_ns: int,
 ) -> None:
-    """Put samples into the file that a stream's own files have and it has not.
+    """Add samples of a stream's own files that the file lacks.
 
     Args:
         vrs: opened.
@@ -130,7 +130,7 @@ def refill(
         spec: its declaration.
         first, stop: the samples.
         epochs: by index of their first sample, the epochs that begin among them.
-        epoch: that of the sample before.
+        epoch: epoch of the sample before.
         offset_ns: epoch ns minus ``t_mono``.
     """
     last_ns = int(read_times(folder, "t_mono", first - 1, first)[0]) if first else -1
@@ -157,7 +157,7 @@ def refill(
 def _messages(
     folder: Path, spec: StreamSpec, readers: Sequence[ChannelReader], first: int, stop: int
 ) -> Iterator[Message]:
-    """Samples as messages that are all data; of numbers without a hole each."""
+    """Samples as data messages, each with consecutive numbers."""
     seqs = read_times(folder, "seq", first, stop)
     cuts = {first, stop, *range(first, stop, _SAMPLES)}
     cuts |= {first + 1 + int(at) for at in np.flatnonzero(np.diff(seqs) != 1)}
@@ -180,7 +180,7 @@ def _messages(
 
 
 def _encoded(channel: ChannelSpec, reader: ChannelReader, start: int, end: int) -> Sequence[Buffer]:
-    """As a driver sends it."""
+    """Samples of a channel as a driver sends them."""
     if channel.variable:
         return [reader.encoded(at) for at in range(start, end)]
     return CHANNEL_FORMATS[channel.format].encode(reader.read(start, end))

@@ -176,7 +176,7 @@ def test_a_writer_that_cannot_go_on_says_so(root: Path, syscalls: Syscalls, tmp_
     service.quit()
     service.run()
     assert ended["closed"] == str(path)
-    assert "cannot go on" in ended["sealed"] and "Input/output error" in ended["sealed"]
+    assert "cannot resume" in ended["sealed"] and "Input/output error" in ended["sealed"]
     syscalls.reset()
     recover(path, PosixDisk(), SystemClock())
     assert stored(path, "a") == [0, 1, 2, 3]

@@ -84,19 +84,17 @@ def resume_writer(
     rate_hz: float | None,
     lengths: Mapping[str, int],
 ) -> ChannelWriter:
-    """Go on with a channel whose writer was killed, at a committed state.
+    """Resume a channel whose writer was killed, at a committed state.
 
-    What was written after it is cut off; what is appended from here on gives the files that one
-    undisturbed writer would have made.
+    Later bytes are cut.  The result of further appends equals the files of one undisturbed writer.
 
     Args:
         folder, spec, disk, rate_hz: as they were given to `create_writer`.
         lengths: committed length of each of the channel's files, bytes by file name.
 
     Raises:
-        StorageError: a length is missing, does not belong to whole samples, or is more than the
-            file has.
-        FormatError: a file is missing, or is not what its format demands.
+        StorageError: a length is missing, is not one of whole samples, or exceeds the file.
+        FormatError: a file is missing, or does not fit its format.
     """
     storage = CHANNEL_STORAGE[spec.format](folder / spec.name, spec, rate_hz)
     return storage.resume(disk, lengths)
@@ -110,14 +108,14 @@ def known_lengths(spec: ChannelSpec, samples: int) -> dict[str, int]:
 def measure(folder: Path, spec: ChannelSpec, committed: int) -> Extent:
     """Measure how many whole samples a channel's files hold, wherever they end.
 
-    What was committed is trusted; what follows is looked at sample by sample, so that the cost
-    goes by the tail and not by the recording.  A file that is missing, or is not of its format,
-    holds nothing.
+    Committed samples are trusted.  Later samples are checked one by one, so that the cost depends
+    on the tail and not on the recording.  A file that is missing, or not of its format, holds no
+    sample.
 
     Args:
         folder: the stream's folder.
         spec: the channel.
-        committed: samples that the journal vouches for.
+        committed: committed samples.
     """
     path = folder / spec.name
     try:
@@ -140,7 +138,7 @@ def open_channel(
             that is an error.
 
     Raises:
-        FormatError: the entry or the file is not what it should be; names file and fault.
+        FormatError: the entry or the file is not valid; names file and fault.
     """
     path = folder / name
     if "/" in name or name in ("", ".", ".."):

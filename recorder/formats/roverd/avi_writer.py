@@ -1,7 +1,7 @@
 """``mjpg``: an append-only writer of AVI files, its resumption, and the repair of unfinished ones.
 
-The file's bytes are a function of its frames (and of the segment limit) alone: whatever was
-killed and resumed in between, the result is the file that one undisturbed writer would have made.
+The file's bytes depend only on its frames and the segment limit: after any kills and resumptions
+the file equals that of one undisturbed writer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from recorder.formats.roverd.channel import ChannelWriter, ReadFile, reopen
 
 
 class AviWriter(ChannelWriter):
-    """Writes frames as they come; holds the index of the current segment only (8 bytes a frame).
+    """Writes frames in order; holds the index of the current segment only (8 bytes a frame).
 
     >>> writer = AviWriter.create(path, disk, AviLayout.of(1920, 1080, 30.0))  # doctest: +SKIP
     >>> writer.append(jpegs, count=2, sizes=np.array([81920, 79872], np.uint32))  # doctest: +SKIP
@@ -67,7 +67,7 @@ class AviWriter(ChannelWriter):
     def create(
         cls, path: Path, disk: Disk, layout: AviLayout, segment_bytes: int = SEGMENT_BYTES
     ) -> AviWriter:
-        """A new file with its header; FileExistsError where there is one."""
+        """A new file with its header; FileExistsError if it exists."""
         file = disk.create(path)
         _append_header(file, layout)
         return cls(file, layout, segment_bytes)
@@ -81,10 +81,10 @@ class AviWriter(ChannelWriter):
         layout: AviLayout,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> AviWriter:
-        """Go on at a committed length, also one that `finish` left.
+        """Resume at a committed length, also at that of a finished file.
 
-        After a finished length the file becomes shorter than committed, by the indexes at its
-        end; the next commit puts that right, and resuming again before it works as well.
+        A finished file becomes shorter than committed, by the indexes at its end.  The next commit
+        corrects that, and resuming again before it works too.
 
         Raises:
             StorageError: the file is shorter, the length is not one of whole frames, or the file
@@ -97,7 +97,7 @@ class AviWriter(ChannelWriter):
             return cls(file, layout, segment_bytes)
         scan = scan_avi(path, length)
         if scan.layout != layout:
-            raise StorageError(f"{path}: cannot go on as {layout}, it was begun as {scan.layout}")
+            raise StorageError(f"{path}: cannot resume as {layout}, it was begun as {scan.layout}")
         if scan.end < length and scan.finished_length != length:
             raise StorageError(f"{path}: has {scan.end} bytes where {length} were committed")
         if scan.end != scan.frames_end and scan.finished_length != scan.end:
@@ -201,8 +201,8 @@ class AviWriter(ChannelWriter):
 def repair_avi(path: Path, disk: Disk) -> int:
     """Make an unfinished AVI of ours whole: cut it after its last whole frame, index it, sync it.
 
-    The result is what `AviWriter.finish` would have left.  A file that is whole already is not
-    touched.  Closed segments are skipped by their headers, so the cost is that of the last one.
+    The result equals that of `AviWriter.finish`.  A whole file is not changed.  Closed segments are
+    skipped by their headers, so the cost is that of the last segment.
 
     Returns:
         Number of frames.

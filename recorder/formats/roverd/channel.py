@@ -1,4 +1,4 @@
-"""What every channel format offers: a writer that only appends, a reader with random access.
+"""The interface of a channel format: an append-only writer, a reader with random access.
 
 A channel is one file (or, for blobs, one folder) of a sensor's folder; ``meta.json`` beside it
 says its format, type and shape (roverd, ``roverd.channels``).  Everything is little-endian.
@@ -41,7 +41,7 @@ class ChannelWriter(ABC):
             file.sync()
             file.close()
 
-    Errors of the disk pass through as they come (OSError); after one, the writer is done with.
+    Errors of the disk (OSError) pass through; after one, the writer cannot be used any more.
 
     Attributes:
         files: every file it appends to.  Between two calls of `append` each of them holds whole
@@ -60,11 +60,11 @@ class ChannelWriter(ABC):
             sizes: u4 [count], bytes of each sample; needed by variable formats only.
 
         Raises:
-            StorageError: the format cannot hold what is to be appended.
+            StorageError: the format cannot hold the samples.
         """
 
     def finish(self) -> None:  # noqa: B027  (most formats want nothing)
-        """Write what the format wants at a clean end.  Does not sync, does not close."""
+        """Write the end of the format.  Does not sync, does not close."""
 
 
 class ChannelReader(Closing, ABC):
@@ -77,8 +77,8 @@ class ChannelReader(Closing, ABC):
     ...         ...
 
     Arrays are the caller's own: fresh, writable, in native byte order where it is little-endian.
-    Several threads may read at once; of ``lzma``, whose samples are decoded one after another, they
-    take turns.
+    Several threads may read at once; they take turns with ``lzma``, whose samples are decoded one
+    after another.
 
     Attributes:
         name: the channel's name, which is its file's.
@@ -106,7 +106,7 @@ class ChannelReader(Closing, ABC):
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """`read` with bounds that are known to be good."""
+        """`read` with valid bounds."""
 
     @abstractmethod
     def encoded(self, index: int) -> bytes:
@@ -125,7 +125,7 @@ class ChannelReader(Closing, ABC):
         return self[index]
 
     def check_finished(self) -> None:
-        """FormatError where a closed session's file lacks the end that its format wants."""
+        """FormatError if a closed session's file lacks the end of its format."""
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Samples `start` to `stop` (not included).
@@ -147,7 +147,7 @@ class ChannelReader(Closing, ABC):
         return self._read(at, at + 1).reshape(self.shape)
 
     def iterate(self, batch: int | None = None) -> Iterator[npt.NDArray[Any]]:
-        """All samples in blocks [n, *shape], n = `batch` but for the last; about 4 MiB if None."""
+        """All samples in blocks [n, *shape], n = `batch` except the last; about 4 MiB if None."""
         if batch is None:
             batch = max(1, BATCH_BYTES // self.sample_bytes)
         if batch < 1:
@@ -180,7 +180,7 @@ class ChannelReader(Closing, ABC):
 
 
 class FramedReader(ChannelReader):
-    """A channel whose samples are each encoded by themselves; holds one of them at a time.
+    """A channel whose samples are encoded one by one; holds one sample at a time.
 
     Raises:
         FormatError: the layout is not one that the format can have.
@@ -197,7 +197,7 @@ class FramedReader(ChannelReader):
         self._decode = self._codec.decoder()
 
     def _where(self, index: int) -> str:
-        """What messages about a sample start with."""
+        """The start of messages about a sample."""
         return f"{self.path}: sample {index}"
 
     def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -215,7 +215,7 @@ class FramedReader(ChannelReader):
 
 
 class FileReader(ChannelReader):
-    """A channel that is one file; before another base class, if there is one."""
+    """A channel that is one file; must precede `FramedReader` among the base classes."""
 
     def __init__(self, path: Path, layout: Layout, partial: bool = False) -> None:
         super().__init__(path, layout, partial)
@@ -313,16 +313,16 @@ class ReadFile(Closing):
 
 
 def committed_length(lengths: Mapping[str, int], path: Path) -> int:
-    """The file's entry of `lengths`; StorageError where there is none."""
+    """The file's entry of `lengths`; StorageError without one."""
     try:
         return lengths[path.name]
     except KeyError:
-        raise StorageError(f"{path}: cannot go on, no length was committed for it") from None
+        raise StorageError(f"{path}: cannot resume, no length was committed for it") from None
 
 
 def reopen(disk: Disk, path: Path, length: int) -> AppendFile:
-    """Reopen a file cut to `length`; StorageError where it is shorter."""
+    """Reopen a file cut to `length`; StorageError if it is shorter."""
     try:
         return disk.reopen(path, length)
     except ValueError as error:
-        raise StorageError(f"cannot go on: {error}") from None
+        raise StorageError(f"cannot resume: {error}") from None

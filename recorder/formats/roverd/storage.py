@@ -1,4 +1,4 @@
-"""How channels of a format are stored; each format is one row of the registry in this package."""
+"""The storage of a channel format; each format is a row of the registry in this package."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from recorder.formats.roverd.channel import ChannelReader, ChannelWriter
 
 
 class Extent(ABC):
-    """The whole samples of one channel, as its files are.
+    """The whole samples in the files of one channel.
 
     Attributes:
-        samples: how many there are, from the first one on.
+        samples: number of whole samples, from the first one on.
     """
 
     samples: int
 
     @abstractmethod
     def cut(self, samples: int) -> tuple[int, dict[str, int]]:
-        """Where to cut the channel to so many samples.
+        """Where to cut the channel to a number of samples.
 
         Args:
             samples: at most `self.samples`.
 
         Returns:
-            The samples that remain (fewer where the format cannot be cut there), and the length
+            The samples that remain (fewer if the format cannot be cut there), and the length
             of each file by its name.
         """
 
@@ -68,11 +68,11 @@ class ChannelStorage:
         raise NotImplementedError(self.spec.format)
 
     def resume(self, disk: Disk, lengths: Mapping[str, int]) -> ChannelWriter:
-        """Go on at committed lengths, bytes by file name."""
+        """Resume at committed lengths, bytes by file name."""
         raise NotImplementedError(self.spec.format)
 
     def measure(self, committed: int) -> Extent:
-        """The whole samples in the files, of which so many are committed and not checked.
+        """The whole samples in the files; the `committed` ones are not checked.
 
         Raises:
             FormatError, OSError: a file is missing, or is not of the format.

@@ -269,7 +269,7 @@ def _parse_block(text: str, strict: bool) -> Content:
         elif isinstance(block, AudioContent):
             changed = _audio_detail(block, detail, number)
         if changed is None and strict:
-            raise FormatError(f"'{text}': cannot make out {detail!r}")
+            raise FormatError(f"'{text}': unknown detail {detail!r}")
         block = changed or block
     return block
 

@@ -1,4 +1,4 @@
-"""Where a writer goes on: what is read of a file that another writer left."""
+"""Where a writer resumes: reading the file of an earlier writer."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _BLOCK_ENTRIES = 1 << 16
 
 @dataclass
 class ResumePoint:
-    """What a writer must know to go on.
+    """The state that a writer needs to resume.
 
     Attributes:
         end: bytes of the file that hold whole records, without an index.
         count: records among them.
-        last_size: bytes of the last record, the description if there is no other.
+        last_size: bytes of the last record, or of the description.
         streams: with their tags.
-        index_offset: what the header says of it.
-        kept: entries of the index on disk that are right.
-        more: those that follow, in blocks.
+        index_offset: from the header.
+        kept: valid entries of the index on disk.
+        more: the entries after them, in blocks.
         tags_at: offsets of TAGS records.
     """
 
@@ -63,7 +63,7 @@ def find_resume_point(
     with ChunkedFile(path, [path]) as file:
         if file.size < length:
             raise StorageError(
-                f"{path}: cannot go on: has {file.size} bytes where {length} were committed"
+                f"{path}: cannot resume: has {file.size} bytes where {length} were committed"
             )
         header, streams, first, last_size = _beginning(file, length)
         end = _without_index(file, header, length)
@@ -87,11 +87,11 @@ def _beginning(
     header = FileHeader.unpack(file.peek(0, min(FILE_HEADER_BYTES, length)), file.path)
     ours = FileHeader(header.creation_id, header.index_offset)
     if header != ours:
-        raise FormatError(f"{file.path}: cannot go on, another writer made it: {header}")
+        raise FormatError(f"{file.path}: cannot resume, another writer made it: {header}")
     data = file.peek(FILE_HEADER_BYTES, min(RECORD_HEADER_BYTES, length - FILE_HEADER_BYTES))
     record = RecordHeader.unpack(data) if len(data) == RECORD_HEADER_BYTES else None
     if record is None or FILE_HEADER_BYTES + record.size > length:
-        raise StorageError(f"{file.path}: cannot go on at {length}, inside of its description")
+        raise StorageError(f"{file.path}: cannot resume at {length}, inside of its description")
     if record.type_id != DESCRIPTION_TYPE_ID or record.fault():
         raise FormatError(f"{file.path}: has no description record at byte {FILE_HEADER_BYTES}")
     tags = file.read(FILE_HEADER_BYTES + RECORD_HEADER_BYTES, record.size - RECORD_HEADER_BYTES)
@@ -115,9 +115,9 @@ def _take_last_entry(
     tags_at: Sequence[int],
     point: ResumePoint,
 ) -> int | None:
-    """Take an index that names all records, by its last entry; None where that does not fit.
+    """Take an index of all records, by its last entry; None if that does not fit.
 
-    So nothing that is read goes by the length of the recording.
+    So the cost does not depend on the length of the recording.
     """
     with index_path.open("rb") as entries:
         entries.seek(index_length - ENTRY_BYTES)
@@ -129,9 +129,9 @@ def _take_last_entry(
 def _take_entries(
     file: ChunkedFile, index_path: Path, index_length: int, first: int, point: ResumePoint
 ) -> int:
-    """Take what was committed of the index; returns the end of the records that it names.
+    """Take the committed entries of the index; returns the end of their records.
 
-    Nothing is taken where it does not fit the file.
+    Takes nothing if they do not fit the file.
     """
     offset, tags_at = first, list[int]()
     last = np.zeros(1, ENTRY_DTYPE)[0]
@@ -199,7 +199,7 @@ def _walk(file: ChunkedFile, start: int, length: int, point: ResumePoint) -> Non
         end = at + record.size
     if end != point.end:
         raise StorageError(
-            f"{file.path}: cannot go on at {length}, its whole records end at {end}"
+            f"{file.path}: cannot resume at {length}, its whole records end at {end}"
             + (f", before {walk.fault}" if walk.fault else "")
         )
     point.more.append(bytes(rows))
@@ -226,7 +226,7 @@ def description_end(path: Path) -> tuple[int, int]:
     """Where the records of a file begin, and bytes of the description record before them.
 
     Raises:
-        FormatError, StorageError: the file is no VRS file of this writer, or is cut before there.
+        FormatError, StorageError: not a VRS file of this writer, or cut before that offset.
     """
     with ChunkedFile(path, [path]) as file:
         _, _, first, size = _beginning(file, file.size)

@@ -1,9 +1,9 @@
-"""Writing VRS files: append-only, record by record, to be gone on with after a death.
+"""Writing VRS files: append-only, record by record; a file can be resumed after a death.
 
 Bytes are those of the format's own writer for a file with one chunk and its index at the end.
-Beside the file lies a second one, ``NAME.index``, with 19 bytes of every record: it keeps memory
-flat, and tells a writer that goes on where everything is.  It can be deleted after `finish`, and
-is made again from the file where it is missing or wrong.
+A second file, ``NAME.index``, holds 19 bytes of every record: it keeps memory use constant, and a
+writer that resumes finds the records by it.  It can be deleted after `finish`.  If it is missing
+or wrong, it is made again from the file.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class VrsWriter:
     ...     file.sync()
     ...     file.close()
 
-    Errors of the disk pass through as they come (OSError); after one, the writer is done with.
+    Errors of the disk (OSError) pass through; after one, the writer cannot be used any more.
 
     Attributes:
         files: the file, and the one with the index beside it.  Between two calls both hold whole
@@ -254,16 +254,16 @@ class VrsWriter:
         index_path: Path | None = None,
         tags_at: Sequence[int] | None = None,
     ) -> VrsWriter:
-        """Go on at a committed length, also one that `finish` left.
+        """Resume at a committed length, also at that of a finished file.
 
-        Streams and their layouts come from the file.  After a finished length the file becomes
-        shorter than committed, by its index; the next commit puts that right, and resuming again
-        before it works as well.
+        Streams and their layouts come from the file.  A finished file becomes shorter than
+        committed, by its index.  The next commit corrects that, and resuming again before it
+        works too.
 
         Args:
             path: of the file.
             disk: what writes.
-            length: bytes of the file to go on after.
+            length: bytes of the file after which to resume.
             index_length: committed bytes of the file beside it.  With them nothing is read but
                 what the index does not name yet; without, or where they do not fit, the header of
                 every record is.
@@ -434,7 +434,7 @@ def _record_dtype(size: int) -> np.dtype[Any]:
 
 
 def _open_index(path: Path, disk: Disk, length: int) -> AppendFile:
-    """What an earlier writer left beyond the length is of no use to anybody."""
+    """Open the index file; bytes of an earlier writer after the length are cut."""
     return disk.reopen(path, length) if path.exists() else disk.create(path)
 
 

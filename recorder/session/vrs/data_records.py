@@ -1,10 +1,10 @@
-"""What a stream's records in ``session.vrs`` consist of, by its declaration alone.
+"""The content of a stream's records in ``session.vrs``, which follows from its declaration.
 
-A data record begins with a layout: times, number, epoch, and every channel that is small and
-fixed in size, as an array of its own type.  Larger channels follow as blocks, in the order of
-the declaration: JPEG frames as images, raw pictures of one byte or two a pixel as raw images, all
-else as bytes.  Readers know of one block at most where it ends by itself, so every one of them
-has its size in the layout right before it (``next_content_block_size``).
+A data record begins with a layout: times, number, epoch, and every small channel of fixed size, as
+an array of its own type.  Larger channels follow as blocks, in the order of the declaration: JPEG
+frames as images, raw pictures of one or two bytes per pixel as raw images, others as bytes.
+Readers can find the end of one block at most by themselves, so the layout before each block holds
+the block's size (``next_content_block_size``).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _ELEMENTS: Mapping[str, tuple[ElementType, int]] = {
     "i2": (int16, 1),
     "i4": (int32, 1),
     "i8": (int64, 1),
-    "f2": (uint16, 1),  # VRS has no half floats: their bits
+    "f2": (uint16, 1),  # VRS has no half floats: stored as their bits
     "f4": (float32, 1),
     "f8": (float64, 1),
     "c8": (float32, 2),  # real, imaginary
@@ -81,7 +81,7 @@ _SIZE = struct.Struct("<I")
 
 
 class ConfigurationData(DataLayout):
-    """Everything that is known of a stream when an epoch (a driver's start) begins."""
+    """The configuration of a stream at the begin of an epoch (a driver's start)."""
 
     stream = String("stream")
     driver = String("driver")
@@ -97,7 +97,7 @@ class ConfigurationData(DataLayout):
 
 
 class StateData(DataLayout):
-    """A driver's state, a loss, an incident, an epoch's begin or end: `kind` says which."""
+    """A driver's state, a loss, an incident, an epoch's begin or end, by `kind`."""
 
     t_mono_ns = Value(int64, "t_mono_ns", unit="ns")
     epoch = Value(uint64, "epoch")
@@ -109,7 +109,7 @@ class StateData(DataLayout):
 
 
 class BlockSize(DataLayout):
-    """Stands before every block but the first."""
+    """The size of a block, before every block except the first."""
 
     size = Value(uint32, NEXT_CONTENT_BLOCK_SIZE, unit="bytes")
 
@@ -118,7 +118,7 @@ _METADATA = {CONFIGURATION: RecordLayout(ConfigurationData), STATE: RecordLayout
 
 
 def session_stream(session: str) -> VrsStreamSpec:
-    """The stream of what is of no sensor: clock steps, marks, the writer's own incidents."""
+    """The stream of records without a sensor: clock steps, marks, the writer's incidents."""
     tags, serial = {STREAM_TAG: ""}, f"{session}/"
     return VrsStreamSpec(
         RecordableType.EVENT_DATA, "recorder/session", _METADATA, tags, serial=serial
@@ -144,7 +144,7 @@ def with_data(stream: VrsStreamSpec, layout: RecordLayout) -> VrsStreamSpec:
 
 
 def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
-    """The class of a stream: by its formats, and by the channels that roverd's sensors have."""
+    """The class of a stream, by its formats and by the channels of roverd's sensors."""
     names = {channel.name for channel in spec.channels}
     if any(channel.format in PICTURE_FORMATS for channel in spec.channels):
         return RecordableType.RGB_CAMERA, "camera"
@@ -158,11 +158,11 @@ def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
 
 
 class DataRecords:
-    """A stream's data records: how they are declared, and their bytes.
+    """A stream's data records: their declaration and their bytes.
 
     Attributes:
         layout: their declaration.
-        row_bytes: bytes of a record's data where all records have the same, else None.
+        row_bytes: bytes of a record's data if all records have the same size, else None.
     """
 
     def __init__(self, spec: StreamSpec) -> None:
@@ -193,10 +193,10 @@ class DataRecords:
         self.row_bytes = None if self._row is None else self._row.itemsize
 
     def rows(self, message: Message, t_mono: Times) -> Rows:
-        """Data of all records of a message, u1 [n, row_bytes]; only where these have one size."""
+        """Data of all records of a message, u1 [n, row_bytes]; only for records of one size."""
         assert self._row is not None
         frames = _decoded(self._spec, message)
-        if len(t_mono) == 1:  # what most messages hold
+        if len(t_mono) == 1:  # most messages
             data = b"".join((self._head_of(message, t_mono, 0), *frames))
             return np.frombuffer(data, np.uint8)[None]
         rows = np.empty(len(t_mono), self._row)
@@ -269,7 +269,7 @@ def _content(channel: ChannelSpec) -> Content:
 
 
 def _decoded(spec: StreamSpec, message: Message) -> list[Buffer]:
-    """A message's frames; those that hold several samples in one, decompressed."""
+    """A message's frames; frames of several samples are decompressed."""
     frames = list(message.frames)
     for at, channel in enumerate(spec.channels):
         if channel.framing is Framing.JOINT:

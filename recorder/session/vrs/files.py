@@ -1,4 +1,4 @@
-"""``session.vrs`` of a session on disk: which of its streams is which, and whether it is whole."""
+"""``session.vrs`` of a session on disk: its streams, and its check."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from recorder.session.reader import Session
 from recorder.session.validation_report import Report
 
 STREAM_TAG = "recorder_stream"
-"""Tag of a VRS stream: name of the session's stream; empty for what is of the session itself."""
+"""Tag of a VRS stream: name of the session's stream; empty for the session's own records."""
 
 
 def vrs_streams(tags: Mapping[StreamId, Mapping[str, str]]) -> dict[str, StreamId]:
-    """The streams of a file by their names in the session; `tags` are the free ones of each."""
+    """The streams of a file by their names in the session; `tags` are each stream's free tags."""
     return {own[STREAM_TAG]: stream for stream, own in tags.items() if STREAM_TAG in own}
 
 
 def open_vrs(session: Path) -> VrsReader:
-    """The session's ``session.vrs``; FormatError where there is none."""
+    """The session's ``session.vrs``; FormatError without one."""
     path = session / VRS
     try:
         return VrsReader(path)
@@ -31,14 +31,14 @@ def open_vrs(session: Path) -> VrsReader:
 
 
 def describe_vrs(session: Session) -> dict[str, Any] | None:
-    """What ``session.vrs`` holds, for ``recorder info``; None where the session has none.
+    """The content of ``session.vrs``, for ``recorder info``; None if the session has none.
 
     Returns:
         ``{bytes, records, indexed, streams: {NAME: {id, flavor, configuration, state, data}}}``,
         the last three being numbers of records.
 
     Raises:
-        FormatError: it is missing or no VRS file.
+        FormatError: it is missing or not a VRS file.
     """
     if not _expected(session):
         return None
@@ -60,9 +60,9 @@ def describe_vrs(session: Session) -> dict[str, Any] | None:
 
 
 def check_vrs(session: Session, report: Report, deep: bool) -> None:
-    """``session.vrs``: whole records to its end, an index, a data record for every sample.
+    """Check ``session.vrs``: whole records to its end, an index, a data record for every sample.
 
-    Of a session that is open only what is whole is looked at.  `deep` decodes every record.
+    In an open session only the whole records are checked.  `deep` decodes every record.
     """
     if not _expected(session):
         return
@@ -95,8 +95,8 @@ def _check_closed(session: Session, vrs: VrsReader, report: Report) -> None:
         try:
             samples = len(stream)
         except FormatError:
-            continue  # told by the stream's own rules
-        # Where the stream's own files lost what they had promised, this file has it still.
+            continue  # reported by the stream's own rules
+        # If the stream's own files lost committed samples, this file may still have them.
         if count < samples or (count > samples and name not in damaged):
             text = f"{vrs.path}: {count} data records of stream {name}, which has {samples} samples"
             report.error(text, name)

@@ -1,6 +1,6 @@
-"""What records of configuration and state say, and the tags of a file that holds a session.
+"""Records of configuration and state, and the tags of a file that holds a session.
 
-``session.vrs`` has them live; an archive of a session that has none makes them of
+``session.vrs`` has live records.  An archive of a session without them makes them from
 ``session.json`` and the events.
 """
 
@@ -26,7 +26,7 @@ TIME_DOMAIN = (
 def configuration(
     spec: StreamSpec, driver: str, epoch: int, t_mono_ns: int, offset_ns: int
 ) -> ConfigurationData:
-    """What is known of a stream when an epoch begins."""
+    """The configuration of a stream at the begin of an epoch."""
     wire = spec.to_wire()
     files, settings = wire.pop("files"), wire.pop("settings")
     return ConfigurationData(
@@ -45,7 +45,7 @@ def configuration(
 def session_configuration(
     session: Path, values: Mapping[str, Any], t_mono_ns: int, offset_ns: int
 ) -> ConfigurationData:
-    """What is known of a session: ``session.json`` as it was at the start, and its files."""
+    """The configuration of a session: ``session.json`` at the start, and its files."""
     files = {}
     for name in ("config.yaml", "calibration.yaml"):
         if (session / name).is_file():
@@ -124,16 +124,16 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     found = {}
     for key, value in values.items():
         if isinstance(value, (int, float)):
-            with contextlib.suppress(OverflowError):  # an int may be of any size
+            with contextlib.suppress(OverflowError):  # an int may exceed a float
                 found[as_text(str(key))] = float(value)
     return found
 
 
 def as_json(value: Any) -> str:
-    """Compact JSON; what JSON has no form for as text."""
+    """Compact JSON; values that JSON cannot hold become text."""
     return json.dumps(value, separators=(",", ":"), default=str)
 
 
 def as_text(text: str) -> str:
-    """What UTF-8 can hold of it."""
+    """The text with characters that UTF-8 cannot encode replaced."""
     return text.encode("utf-8", "replace").decode()
