@@ -1,4 +1,4 @@
-"""The bytes of a VRS file, which may lie in several: ``a.vrs``, ``a.vrs_1``, ``a.vrs_2``, ...
+"""The bytes of a VRS file, which may consist of chunks: ``a.vrs``, ``a.vrs_1``, ``a.vrs_2``, ...
 
 (VRS, RecordFileReader.cpp vrsFilePathToFileSpec; a first chunk ``a_0`` is followed by ``a_1``.)
 """
@@ -15,7 +15,7 @@ from recorder.contract.errors import FormatError
 
 
 def chunk_paths(path: Path) -> list[Path]:
-    """The files that a VRS file consists of, in order; those missing in between end it."""
+    """The chunks of a VRS file, in order, up to the first missing one."""
     root = path.name[:-1] if path.name.endswith("_0") else f"{path.name}_"
     paths = [path]
     while (following := path.with_name(f"{root}{len(paths)}")).is_file():
@@ -24,7 +24,7 @@ def chunk_paths(path: Path) -> list[Path]:
 
 
 class ChunkedFile(Closing):
-    """Read-only bytes by position over all chunks; every fault is a FormatError that names one.
+    """Read-only bytes by position over all chunks; every fault is a FormatError with the path.
 
     Attributes:
         path: of the first chunk.
@@ -59,7 +59,7 @@ class ChunkedFile(Closing):
             number = bisect_right(self._ends, offset)
             start = self._ends[number - 1] if number else 0
             part = os.pread(self._fds[number], length, offset - start)
-            if not part:  # it became shorter since it was opened
+            if not part:  # the file was cut since it was opened
                 break
             parts.append(part)
             offset += len(part)

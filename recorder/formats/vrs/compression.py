@@ -10,7 +10,7 @@ import zstandard
 from recorder.contract.errors import FormatError
 
 MIN_BYTES = 250
-"""Data below this are not worth it, says the format's own writer, and so do we."""
+"""Smaller data are not compressed, as by the format's own writer."""
 _MAX_ZSTD_RATIO = 100_000
 _MAX_LZ4_RATIO = 256
 
@@ -31,7 +31,7 @@ class Compressor:
         self._zstd = zstandard.ZstdCompressor() if kind == Compression.ZSTD else None
 
     def compress(self, data: bytes) -> bytes | None:
-        """One frame with its content size; None where it would not be smaller."""
+        """One frame with its content size; None if it would not be smaller."""
         if len(data) < MIN_BYTES or self.kind == Compression.NONE:
             return None
         if self._zstd is not None:
@@ -45,8 +45,8 @@ def decompress(kind: int, data: bytes, size: int) -> bytes:
     """The `size` bytes of a record's data.
 
     Raises:
-        FormatError: unknown compression, data that do not decompress, or another size; never
-            takes more memory than the data could mean.
+        FormatError: unknown compression, data that do not decompress, or another size.  Memory is
+            bounded by the largest compression ratio.
     """
     if kind == Compression.LZ4:
         return _checked(_lz4(data, size), size)
@@ -75,9 +75,9 @@ def _zstd(data: bytes, size: int) -> bytes:
     if size > len(data) * _MAX_ZSTD_RATIO:
         raise FormatError(f"{len(data)} bytes of zstd cannot hold {size}")
     try:
-        said = zstandard.frame_content_size(data)
-        if said not in (-1, size):
-            raise FormatError(f"a zstd frame of {said} bytes, not of {size}")
+        declared = zstandard.frame_content_size(data)
+        if declared not in (-1, size):
+            raise FormatError(f"a zstd frame of {declared} bytes, not of {size}")
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
     except zstandard.ZstdError as error:
         raise FormatError(f"is no zstd frame: {error}") from None

@@ -1,6 +1,4 @@
-"""From a record's data to its blocks: where each ends, and what is in it (VRS,
-ContentBlockReader.cpp).
-"""
+"""Splitting a record's data into blocks, and decoding them (VRS, ContentBlockReader.cpp)."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ class LayoutBlock:
     Attributes:
         spec: its pieces.
         values: one per piece, in their order.
-        size: bytes that it took.
+        size: its bytes.
     """
 
     spec: LayoutSpec
@@ -54,7 +52,7 @@ class LayoutBlock:
     size: int
 
     def __getitem__(self, label: str) -> Any:
-        """The value of the (first) piece of that name; KeyError where there is none."""
+        """The value of the (first) piece of that name; KeyError without one."""
         return self._labels[label]
 
     @cached_property
@@ -76,9 +74,9 @@ class DataBlock:
     """An image, audio, or custom block.
 
     Attributes:
-        content: what it is, completed by what layouts say; its size is that of `data`.
-        data: its bytes, as they are stored.
-        known: False: nobody can tell where it ends, and `data` are all bytes that are left.
+        content: its description, completed from layouts; its size is that of `data`.
+        data: its stored bytes.
+        known: whether its end is known; if not, `data` are all remaining bytes.
     """
 
     content: Content
@@ -93,7 +91,7 @@ class DataBlock:
             format's name; u1, u2, f4 or f8.  Audio: [samples, channels].
 
         Raises:
-            FormatError: it is compressed, packed, in several planes, or not known well enough.
+            FormatError: it is compressed, packed, in several planes, or not fully described.
         """
         if isinstance(self.content, ImageContent):
             return _pixels(self.content, self.data)
@@ -140,10 +138,10 @@ def read_blocks(
     """The blocks of a record.
 
     Args:
-        layout: what its stream's tags say of it.
-        data: all of the record, uncompressed.
-        configuration: gives the blocks of the stream's last configuration record; asked only for
-            what the record does not say itself.
+        layout: its declaration in the stream's tags.
+        data: the whole record, uncompressed.
+        configuration: gives the blocks of the stream's last configuration record; called only if
+            the record does not describe itself.
 
     Raises:
         FormatError: the data end too early for their layouts, or a layout is not declared.
@@ -174,7 +172,7 @@ def read_blocks(
 
 
 def _size(layout: RecordLayout, blocks: list[Block], number: int, left: int) -> int | None:
-    """Bytes of a block: as the layout right before it says, or by the format."""
+    """Bytes of a block, from the layout right before it or from the format."""
     content = layout.format.blocks[number]
     sized = isinstance(content, CustomContent) or (
         isinstance(content, ImageContent) and content.format == "raw"
@@ -183,9 +181,9 @@ def _size(layout: RecordLayout, blocks: list[Block], number: int, left: int) -> 
         return content.block_size
     before = blocks[-1] if blocks and number else None
     if isinstance(before, LayoutBlock) and layout.layouts[number - 1] is before.spec:
-        said = next_size(before.spec, before.values)
-        if said is not None:
-            return said
+        declared = next_size(before.spec, before.values)
+        if declared is not None:
+            return declared
     return layout.format.size_of(number, left)
 
 
@@ -195,7 +193,7 @@ def _complete(
     blocks: list[Block],
     configuration: Callable[[], Sequence[Block]],
 ) -> Content:
-    """With its size, and with what layouts tell about it; size None where that is not enough."""
+    """A block's content with its size and its description in layouts; size None if unknown."""
     if isinstance(content, AudioContent):
         audio = _audio(content, size, _layouts(blocks, configuration))
         return _audio_size(audio, size, blocks[-1:])
@@ -213,7 +211,7 @@ def _complete(
 def _layouts(
     blocks: list[Block], configuration: Callable[[], Sequence[Block]]
 ) -> Iterator[LayoutBlock]:
-    """Where a block may be described, nearest first."""
+    """The layouts that may describe a block, nearest first."""
     yield from (b for b in reversed(blocks) if isinstance(b, LayoutBlock))
     yield from (b for b in reversed(configuration()) if isinstance(b, LayoutBlock))
 
@@ -256,7 +254,7 @@ def _audio(content: AudioContent, size: int | None, layouts: Iterator[LayoutBloc
 
 
 def _audio_size(content: AudioContent, size: int | None, before: Sequence[Block]) -> AudioContent:
-    """With the size and the number of samples; size None where they contradict each other."""
+    """Audio with size and number of samples; size None if they contradict each other."""
     if content.format != "pcm":
         return replace(content, size=None if content.format == "undefined" else size)
     stride = content.frame_stride

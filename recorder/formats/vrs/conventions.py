@@ -32,7 +32,7 @@ class CodecSpec(ImageSpec):
 
 
 class OldImageSpec(CodecSpec):
-    """What readers look for: also what stood in the place of pixel formats once."""
+    """The same with the older keys that readers accept instead of pixel formats."""
 
     bytes_per_pixel = Value(uint32, "image_bytes_per_pixel")
     bytes_per_pixel_8 = Value(uint8, "image_bytes_per_pixel")

@@ -22,10 +22,10 @@ class ElementType:
     """The T of ``DataPieceValue<T>``.
 
     Attributes:
-        name: as files spell it, ``uint32_t`` or ``Point3Df``.
-        dtype: dtype of one number of it, little-endian.
+        name: as in files, ``uint32_t`` or ``Point3Df``.
+        dtype: dtype of one of its numbers, little-endian.
         shape: () for numbers, (n,) for points, (n, n) for matrices.
-        code: of `struct`, for numbers; "" for all else.
+        code: of `struct`, for numbers; else "".
     """
 
     name: str
@@ -39,16 +39,16 @@ class ElementType:
         return prod(self.shape) * self.dtype.itemsize
 
     def zero(self) -> Any:
-        """What a value is that nobody has set."""
+        """The value if none is set."""
         if self.shape:
             return np.zeros(self.shape, self.dtype)
         return self.dtype.type(0).item()
 
     def pack(self, values: Any, count: int | None) -> bytes:
-        """Bytes of `count` values, or of any number of them if None.
+        """Bytes of `count` values; None: of any number.
 
         Raises:
-            FormatError: another number of them, another shape, or numbers that do not fit.
+            FormatError: another count, another shape, or numbers that do not fit.
         """
         array = self._convert(values)
         expected = (count,) if count is not None else (len(array) if array.ndim else 0,)
@@ -61,7 +61,7 @@ class ElementType:
         return array.tobytes()
 
     def pack_one(self, value: Any) -> bytes:
-        """Bytes of one value; FormatError where it does not fit."""
+        """Bytes of one value; FormatError if it does not fit."""
         array = self._convert(value)
         if array.shape != self.shape:
             raise FormatError(f"wants one {self.name}, shape {self.shape}, got {array.shape}")
@@ -140,14 +140,14 @@ POD_TYPES: tuple[ElementType, ...] = (
     *(Matrix2Dd, Matrix2Df, Matrix2Di, Matrix3Dd, Matrix3Df, Matrix3Di),
     *(Matrix4Dd, Matrix4Df, Matrix4Di),
 )
-"""Every type that all of Value, Array, Vector and StringMap take."""
+"""The types that Value, Array, Vector and StringMap all accept."""
 
 ELEMENT_TYPES: dict[str, ElementType] = {t.name: t for t in (*POD_TYPES, string)}
 """By the name in files."""
 
 
 def encode_text(text: str) -> bytes:
-    """UTF-8; bytes that were none when read come out again as they were."""
+    """UTF-8; bytes that were not UTF-8 when read are restored."""
     if not isinstance(text, str):
         raise FormatError(f"wants a string, got {type(text).__name__}")
     try:

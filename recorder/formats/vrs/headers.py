@@ -16,7 +16,7 @@ FILE_HEADER = struct.Struct("<4s4sQIIqqqQQQ4s4s")
 RECORD_HEADER = struct.Struct("<IIiIdHBBI")
 FILE_HEADER_BYTES, RECORD_HEADER_BYTES = FILE_HEADER.size, RECORD_HEADER.size
 INDEX_OFFSET_AT = 24
-"""Where in a file the offset of its index stands, i8; 0: it has none."""
+"""Where a file holds the offset of its index, i8; 0: no index."""
 MAX_HEADER_GROWTH = 200
 MAX_RECORD_BYTES = (1 << 32) - 1
 INDEX_TYPE_ID, DESCRIPTION_TYPE_ID = 1, 2
@@ -72,7 +72,7 @@ class FileHeader(NamedTuple):
     Attributes:
         creation_id: about the ns since 1970, with random low bits.
         header_bytes, record_header_bytes: lengths of the headers in this file.
-        index_offset: 0 where there is no index.
+        index_offset: 0 without an index.
         description_offset: of the description record.
         first_record_offset: 0: right after the description.
         version: b"VRS1"; b"VRS2" where the index lies before the records.
@@ -102,7 +102,7 @@ class FileHeader(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes, where: object) -> Self:
-        """From the first 80 bytes; FormatError (starting with `where`) for what is no VRS file."""
+        """From the first 80 bytes; FormatError (starting with `where`) if it is not a VRS file."""
         if len(data) < FILE_HEADER_BYTES:
             raise FormatError(f"{where}: {len(data)} bytes are no VRS file, whose header is 80")
         fields = FILE_HEADER.unpack(data[:FILE_HEADER_BYTES])
@@ -123,7 +123,7 @@ class FileHeader(NamedTuple):
 
 
 class RecordHeader(NamedTuple):
-    """What stands before every record.
+    """The header of every record.
 
     Attributes:
         size: bytes of the record, this header included.
@@ -133,7 +133,7 @@ class RecordHeader(NamedTuple):
         timestamp_s: on the clock of the file.
         record_type: a `RecordType`.
         compression: 0 none, 1 LZ4, 2 zstd.
-        uncompressed_size: bytes of the data, uncompressed; 0 where they are not compressed.
+        uncompressed_size: bytes of the data, uncompressed; 0 if they are not compressed.
     """
 
     size: int
@@ -151,7 +151,7 @@ class RecordHeader(NamedTuple):
         return StreamId.stored(self.type_id, self.instance)
 
     def fault(self) -> str | None:
-        """Why this can be no record's header; None if it can."""
+        """Why this is not a record's header; None if it can be one."""
         if self.size < RECORD_HEADER_BYTES:
             return f"size {self.size}"
         if 0 < self.previous_size < RECORD_HEADER_BYTES:

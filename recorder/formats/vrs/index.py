@@ -1,4 +1,4 @@
-"""The index of a file: its records in the order in which they lie (VRS, IndexRecord.h and .cpp).
+"""The index of a file: its records in file order (VRS, IndexRecord.h and .cpp).
 
 An index record's data are the streams (u32 count; i32 type and u16 instance of each), the number of
 records (u32), and 19 bytes of every record, either as they are or as one zstd frame.
@@ -38,13 +38,13 @@ ENTRY_DTYPE = np.dtype(
         ("instance", "<u2"),
     ]
 )
-"""An entry as it is stored."""
+"""A stored entry."""
 ENTRY_BYTES = ENTRY_DTYPE.itemsize
 ENTRY = struct.Struct("<dIBiH")
 RECORD_DTYPE = np.dtype(
     [*((n, ENTRY_DTYPE[n]) for n in ENTRY_DTYPE.names or ()), ("offset", "<i8")]
 )
-"""An entry with the place of its record."""
+"""An entry with the offset of its record."""
 MAX_RECORDS = 500_000_000
 _STREAM = struct.Struct("<iH")
 _U32 = struct.Struct("<I")
@@ -55,7 +55,7 @@ Entries = npt.NDArray[np.void]
 
 
 def index_prelude(streams: Iterable[StreamId], count: int) -> bytes:
-    """What stands before the entries."""
+    """The bytes before the entries."""
     ids = sorted(streams)
     stored = b"".join(_STREAM.pack(*stream) for stream in ids)
     return _U32.pack(len(ids)) + stored + _U32.pack(count)
@@ -70,11 +70,11 @@ def read_index(file: ChunkedFile, header: FileHeader, first_record: int) -> tupl
         first_record: offset of the first record, for an index of the usual kind.
 
     Returns:
-        Entries [k] of `RECORD_DTYPE`, and whether the index is complete: of one kind, files that
-        nobody closed have the beginning.
+        Entries [k] of `RECORD_DTYPE`, and whether the index is complete: a split index of an
+        unclosed file is not.
 
     Raises:
-        FormatError: there is none, or what is there is none.
+        FormatError: there is no index, or it is not valid.
     """
     if header.index_offset <= 0:
         raise FormatError(f"{file.path}: has no index")
@@ -133,7 +133,7 @@ def _read_split(
 
 
 def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
-    """The frames up to the first that is not whole, and whether all are."""
+    """The content of the frames up to the first incomplete one, and whether all are whole."""
     parts: list[bytes] = []
     while data:
         one = zstandard.ZstdDecompressor().decompressobj()
@@ -149,7 +149,7 @@ def _zstd_frames(data: bytes) -> tuple[bytes, bool]:
 
 
 def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> Entries:
-    """With offsets; without what would lie beyond the file's end."""
+    """Entries with offsets, without records beyond the file's end."""
     if first_record > file.size:
         raise FormatError(f"{file.path}: its records begin at {first_record} of {file.size}")
     sizes = stored["size"].astype(np.int64)
@@ -166,7 +166,7 @@ def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> E
 
 
 def collected(records: Iterator[tuple[int, RecordHeader]]) -> Entries:
-    """Entries of records that a walk found; records of the format itself are left out."""
+    """Entries of the records of a walk, without index and description records."""
     rows = bytearray()
     for offset, h in records:
         if h.type_id not in (INDEX_TYPE_ID, DESCRIPTION_TYPE_ID):

@@ -1,4 +1,4 @@
-"""Layouts as Python classes, declared the way that the format's own examples are.
+"""Layouts as Python classes, declared like the format's own examples.
 
 >>> class Mode(IntEnum):
 ...     MANUAL, AUTO = 0, 1
@@ -12,8 +12,8 @@
 >>> CameraData.decode(payload).exposure_s
 0.01
 
-What was stored with another version of the class is read through `map`: piece by piece, by kind,
-label and element type; what the file does not have reads as its default and stands in `missing`.
+Records of another version of the class are read through `map`, piece by piece, by kind, label and
+element type.  A piece that the file lacks has its default, and its name is in `missing`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recorder.formats.vrs.pieces import ARRAY, STRING_MAP, TEXT, VALUE, VECTOR, 
 
 
 class _Member:
-    """What stands in the body of a `DataLayout`; an instance keeps the value under its name."""
+    """A member of a `DataLayout`; an instance holds the value under the member's name."""
 
     name = ""
 
@@ -81,7 +81,7 @@ class _Leaf:
 
 
 def named(kind: type[enum.Enum], value: Any) -> Any:
-    """The member with that value; the plain value where a newer file has one that is unknown."""
+    """The member with that value; the plain value if it is unknown, as in a newer file."""
     try:
         return kind(value)
     except ValueError:
@@ -117,7 +117,7 @@ class _PieceMember(_Member):
         )
         self._label = label
         self.piece = self._make(label)
-        value = self.piece.unset()  # a default that does not fit is said where it stands
+        value = self.piece.unset()  # raises for a default that does not fit
         self._first = value if enum_type is None else named(enum_type, value)
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -195,11 +195,11 @@ class Struct(_Member):
 
 
 class Optional(_Member):
-    """Pieces that a file has or has not, for all its records alike.
+    """Pieces that either all records of a file have, or none.
 
-    Without them the value is None: `DataLayout.having` makes the class that has them.  On reading
-    they are an instance where the file has at least one of them.  They stand directly in the
-    layout that is written and read, not in a struct of it.
+    Without them the value is None; `DataLayout.having` makes the class with them.  On reading the
+    value is an instance if the file has at least one of them.  They must be direct members of the
+    layout that is written and read, not of a struct in it.
     """
 
     def __init__(self, layout: type[DataLayout], *, present: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The pieces of a DataLayout as files declare and store them (VRS, DataLayout.cpp).
 
-A piece is known by its kind, element type, label and, for arrays, size: whoever looks for it in a
-file looks for all of these, and for nothing else.
+A piece is identified by its kind, element type, label and, for arrays, size: readers look for a
+piece by these only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recorder.formats.vrs.elements import (
 
 VALUE, ARRAY, VECTOR, TEXT, STRING_MAP = "Value", "Array", "Vector", "String", "StringMap"
 MAX_ARRAY = 1 << 28
-"""Elements of one array that are believed; the format's own reader ends at 1 GiB a layout."""
+"""Most elements of an array; the format's own reader accepts 1 GiB per layout."""
 _U32 = struct.Struct("<I")
 
 
@@ -39,10 +39,10 @@ class Piece:
         element: type of its values; `string` for String.
         label: its full name, ``left/focal_length`` inside of a struct.
         count: number of values, for Array.
-        default: what reads where a file has no such piece; None: zeros, or empty.
+        default: the value if a file has no such piece; None: zeros, or empty.
         tags: free texts about it, such as ``unit`` and ``description``.
         properties: numbers of the element type about it, such as ``min`` and ``max``.
-        required: a reader that looks for it refuses a layout without it.
+        required: readers refuse a layout without it.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Piece:
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What identifies it."""
+        """The piece's identity."""
         return (self.kind, self.element.name, self.label, self.count)
 
     @property
@@ -76,7 +76,7 @@ class Piece:
         return self.element.size * (self.count if self.kind == ARRAY else 1)
 
     def unset(self) -> Any:
-        """The value where nobody has set one, or a file has none: its own copy."""
+        """A new copy of the value for a piece that is not set, or not in a file."""
         if self.default is not None:
             return self.from_json(self.default)
         if self.kind == VALUE:
@@ -110,7 +110,7 @@ class Piece:
         return self.element.unpack_one(self.element.pack_one(value))
 
     def pack(self, value: Any) -> bytes:
-        """Bytes of a value as they stand in a record; FormatError names the piece."""
+        """Bytes of a value in a record; FormatError names the piece."""
         try:
             return self._pack(value)
         except FormatError as error:
@@ -218,7 +218,7 @@ class Piece:
         try:
             piece.to_json(0)
         except (FormatError, TypeError, ValueError, AttributeError):
-            # A default or property of another type is none, as for the format's own reader.
+            # A default or property of another type is ignored, as by the format's own reader.
             return cls(kind, element, label, count, None, tags, {}, required)
         return piece
 

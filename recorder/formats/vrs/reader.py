@@ -51,14 +51,14 @@ _CONFIGURATIONS_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class VrsRecord:
-    """A record of a file; its data are read when they are asked for.
+    """A record of a file; its data are read on demand.
 
     Attributes:
-        stream: whose it is.
+        stream: of the record.
         record_type: configuration, state or data.
         timestamp_s: on the clock of the file.
         number: its place in time order, `VrsReader[number]`.
-        offset, size: where it lies in the file, with its header.
+        offset, size: in the file, with its header.
     """
 
     stream: StreamId
@@ -70,7 +70,7 @@ class VrsRecord:
     reader: VrsReader
 
     def header(self) -> RecordHeader:
-        """Its header; FormatError where it is not what the index says of it."""
+        """Its header; FormatError if it does not match the index."""
         return self.reader.read(self)[0]
 
     def payload(self) -> bytes:
@@ -78,10 +78,10 @@ class VrsRecord:
         return self.reader.read(self)[1]
 
     def blocks(self) -> list[Block]:
-        """Its blocks; none where its stream does not declare what its records are.
+        """Its blocks; empty if its stream does not declare its records.
 
         Raises:
-            FormatError: the data are not what is declared; names file, stream and offset.
+            FormatError: the data do not fit the declaration; names file, stream and offset.
         """
         return self.reader.blocks(self)
 
@@ -105,18 +105,18 @@ class VrsReader(Closing):
     """A VRS file, and the chunks beside it.
 
     It is a sequence of its records in time order: by timestamp, then stream, then place.  Arrays
-    and texts are the caller's own.  One reader serves one thread at a time; in memory it holds 31
-    bytes a record and what its tags say.
+    and texts are the caller's own.  One thread at a time may use a reader.  It holds 31 bytes per
+    record and the tags in memory.
 
     Attributes:
         path: of the (first) file.
         header: of the file.
         tags: of the file.
         streams: those that the tags or the records name.
-        indexed: whether the file had a complete index; where it had none, one was made by walking
-            from record to record.
-        tail: None for a file without faults; else what follows, or is said to follow, the last
-            whole record.
+        indexed: whether the file had a complete index; otherwise the reader has walked from record
+            to record.
+        tail: None for a file without faults; else a description of the bytes after the last whole
+            record.
         end: where the last whole record ends.
     """
 
@@ -124,7 +124,7 @@ class VrsReader(Closing):
         """Open a file.
 
         Raises:
-            FormatError: it is no VRS file, or not even its description is whole.
+            FormatError: it is not a VRS file, or its description is not whole.
         """
         self.path = path
         self._file = ChunkedFile(path)
@@ -169,7 +169,7 @@ class VrsReader(Closing):
         return streams, tags, first + record.size if first == at else first
 
     def _rebuild(self, known: Entries) -> Entries:
-        """By walking; what an incomplete index named already is not walked again."""
+        """Records by walking, after those of an incomplete index."""
         self.indexed = False
         header = self.header
         start, previous = header.header_bytes, 0
@@ -198,7 +198,7 @@ class VrsReader(Closing):
             (records["offset"], records["instance"], records["type_id"], records["timestamp_s"])
         )
         self._records = records[order]
-        # As an array of its own: searching a column of a packed one copies it every time.
+        # A separate array: searching a column of a packed array copies it every time.
         self._times = np.ascontiguousarray(self._records["timestamp_s"])
         self._numbers: dict[tuple[StreamId, int], npt.NDArray[np.int64]] = {}
 
@@ -245,7 +245,7 @@ class VrsReader(Closing):
         *,
         file_order: bool = False,
     ) -> Iterator[VrsRecord]:
-        """Records in time order, or in the order in which they lie.
+        """Records in time order, or in file order.
 
         Args:
             stream: only this one's, ``214-1``.
@@ -289,8 +289,8 @@ class VrsReader(Closing):
         return self._times[self.numbers(stream, types)]
 
     def counts(self) -> Mapping[tuple[StreamId, RecordType], int]:
-        """Number of records of every stream and type that has some."""
-        # As one number each: numpy takes long to sort what consists of several.
+        """Number of records by stream and type."""
+        # One number per record: numpy is slow at sorting structured values.
         keys = self._records["type_id"].astype(np.int64) << 24
         keys |= self._records["instance"].astype(np.int64) << 8
         keys |= self._records["record_type"]
@@ -301,7 +301,7 @@ class VrsReader(Closing):
         }
 
     def stream(self, stream: StreamId | str) -> VrsStream:
-        """A stream by its id; FormatError where the file has none such."""
+        """A stream by its id; FormatError if the file has no such stream."""
         wanted = StreamId.parse(stream) if isinstance(stream, str) else stream
         if wanted not in self.streams:
             there = ", ".join(str(s) for s in self.streams)
@@ -311,7 +311,7 @@ class VrsReader(Closing):
     def find(
         self, stream: StreamId | str, time_s: float, record_type: RecordType = RecordType.DATA
     ) -> VrsRecord | None:
-        """A stream's first record of a type that is not before a time; None after the last."""
+        """A stream's first record of a type at or after a time; None after the last."""
         numbers = self._of(self.stream(stream).id, record_type)
         at = int(np.searchsorted(self._times[numbers], time_s))
         return self[int(numbers[at])] if at < len(numbers) else None

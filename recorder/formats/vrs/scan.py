@@ -1,6 +1,4 @@
-"""Walking a file from record to record, as a reader without an index does (VRS, IndexRecord.cpp,
-rebuildIndex).
-"""
+"""Walking a file from record to record, without an index (VRS, IndexRecord.cpp, rebuildIndex)."""
 
 from __future__ import annotations
 
@@ -20,12 +18,12 @@ _AHEAD_BYTES = 64 * 1024
 class RecordWalk:
     """Iterates over (offset, header) of the whole records from an offset on.
 
-    After the last one it says why it ended:
+    After the last record `fault` holds the reason of the end.
 
     Attributes:
         end: where the last whole record ends.
         last_size: bytes of it.
-        fault: None at the end of the file; else what follows `end`.
+        fault: None at the end of the file; else a description of the bytes after `end`.
     """
 
     def __init__(
@@ -44,7 +42,7 @@ class RecordWalk:
             offset: where a record begins.
             previous_size: bytes of the record before it; 0 for the first.
             header_bytes: of a record, in this file.
-            stop: where the file is taken to end; None: where it does.
+            stop: offset at which to stop; None: the file's end.
         """
         self._file = file
         self._header_bytes = header_bytes
@@ -71,7 +69,7 @@ class RecordWalk:
             if fault is not None:
                 self.fault = f"what is no record ({fault})"
                 if apart and held is not None:
-                    # Nobody can tell which of the two is wrong: the one before goes too.
+                    # Either of the two may be wrong: the one before is dropped too.
                     self.end, self.last_size = held[0], held[1].previous_size
                     held = None
                 break

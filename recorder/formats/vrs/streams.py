@@ -1,4 +1,4 @@
-"""What a stream's records consist of: declared by whoever writes, read from tags by all others."""
+"""The content of a stream's records: declared by the writer, read from tags by readers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RecordLayout:
     """
 
     def __init__(self, *blocks: type[DataLayout] | LayoutSpec | Content) -> None:
-        """Layouts and other blocks in their order; FormatError where they could not be read."""
+        """Layouts and other blocks in their order; FormatError if readers could not read them."""
         contents: list[Content] = []
         layouts: list[LayoutSpec | None] = []
         for block in blocks:
@@ -60,7 +60,7 @@ class RecordLayout:
 
     @classmethod
     def of_tags(cls, format_: RecordFormat, layouts: Sequence[LayoutSpec | None]) -> RecordLayout:
-        """As tags have it; nothing is checked."""
+        """From tags, without checks."""
         made = cls.__new__(cls)
         made.format = format_
         made.layouts = tuple(layouts)
@@ -86,7 +86,7 @@ class StreamSpec:
         records: its record types, each with its version (from 1).
         tags: free texts about it.
         name: of the recordable; "" for the type's own.
-        serial: unique to the stream; "" leaves it to the readers to make one up.
+        serial: unique to the stream; "": readers make one.
         instance: 0: the next free one of its type.
     """
 
@@ -99,7 +99,7 @@ class StreamSpec:
     instance: int = 0
 
     def stream_tags(self) -> StreamTags:
-        """The tags that stand in the file."""
+        """The tags in the file."""
         own = {NAME_TAG: self.name or recordable_name(self.type_id), FLAVOR_TAG: self.flavor}
         if self.serial:
             own[SERIAL_TAG] = self.serial
@@ -114,8 +114,8 @@ Records = dict[tuple[int, int], RecordLayout]
 def records_in(tags: Mapping[str, str]) -> Records:
     """The record types and versions that a stream's own tags declare.
 
-    What cannot be made out is left out, so that the rest can be read: an undeclared layout, and
-    one with pieces of unknown types, is None.
+    An undeclared layout, and one with pieces of unknown types, is None, so that the rest can be
+    read.
     """
     records: Records = {}
     types = {kind.tag: kind for kind in RecordType}
@@ -171,7 +171,7 @@ class VrsStream:
 
 
 def next_size(spec: LayoutSpec | None, values: Iterable[Any]) -> int | None:
-    """What a layout says of the size of the block after it."""
+    """The size of the next block, from a layout; None if it does not have it."""
     place = spec.place(_NEXT_SIZE) if spec is not None else None
     if place is None:
         return None
