@@ -1,4 +1,4 @@
-"""Arrays: what ``.zarray`` says of them, and their chunks (zarr specification v2, "Arrays")."""
+"""Arrays: their ``.zarray`` metadata and their chunks (zarr specification v2, "Arrays")."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DEFAULT_COMPRESSOR = Blosc()
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """How an array that is given as a whole is stored.
+    """The storage of an array that is written as a whole.
 
     Attributes:
-        chunks: shape of a chunk; None is one chunk for all.
-        compressor: None stores the chunks as they are.
-        fill_value: what absent and padded elements are; None says that it does not matter.
+        chunks: shape of a chunk; None: one chunk.
+        compressor: None: chunks are stored uncompressed.
+        fill_value: value of absent and padded elements; None: undefined.
         order: of the elements within a chunk.
     """
 
@@ -48,7 +48,7 @@ PLAIN = ArraySpec(compressor=None)
 
 @dataclass(frozen=True)
 class RowsSpec:
-    """How an array that grows along its first axis is stored.
+    """The storage of an array that grows along its first axis.
 
     Attributes:
         dtype: of an element; may be structured, with arrays as fields.
@@ -66,13 +66,13 @@ class RowsSpec:
 
 @dataclass(frozen=True)
 class EncodedArray:
-    """An array that is encoded already: made once, stored as often as one likes.
+    """An encoded array: encoded once, stored any number of times.
 
     Attributes:
-        values: what it holds; must not be changed.
+        values: its values; must not be changed.
         metadata: ``.zarray``.
         chunks: key and bytes of each chunk.
-        constant: it is stored often; a store may keep its bytes once.
+        constant: it is stored often; a store may hold its bytes once.
     """
 
     values: npt.NDArray[Any]
@@ -84,7 +84,7 @@ class EncodedArray:
     def encode(
         cls, values: npt.ArrayLike, spec: ArraySpec = ArraySpec(), *, constant: bool = False
     ) -> EncodedArray:
-        """Encode values; FormatError for a dtype that zarr has no form for."""
+        """Encode values; FormatError for a dtype that zarr cannot store."""
         array = np.asarray(values)
         metadata = array_metadata(array.dtype, array.shape, spec)
         return cls(array, metadata, tuple(encode_chunks(array, spec)), constant)

@@ -1,6 +1,6 @@
-"""CBOR (RFC 8949) as far as indexes and consolidated metadata need it, both ways.
+"""Encoding and decoding of CBOR (RFC 8949) for indexes and consolidated metadata.
 
-cbor2 encodes and decodes documents: what JSON can hold, and byte strings.  Arrays and `LazyRows`
+cbor2 encodes and decodes documents: values of JSON, and byte strings.  Arrays and `LazyRows`
 are encoded in parts, as in `jsontext`.  cbor2 is imported only when it is needed.
 """
 
@@ -33,14 +33,14 @@ def head(major: int, argument: int) -> bytes:
 
 
 def dump_cbor(value: object) -> bytes:
-    """A document in one piece; FormatError for a type that is not in it."""
+    """A document in one piece; FormatError for other types."""
     import cbor2
 
     return cbor2.dumps(value, encoders=_ENCODERS)
 
 
 def cbor_parts(value: object) -> Iterator[bytes]:
-    """A document, in parts; FormatError for a type that is not in it."""
+    """A document, in parts; FormatError for other types."""
     if isinstance(value, Mapping):
         yield head(MAP, len(value))
         for key, item in value.items():
@@ -59,7 +59,7 @@ def cbor_parts(value: object) -> Iterator[bytes]:
 
 
 class _Encoders(dict[type, "EncoderHook"]):
-    """What encodes a type and its subclasses; cbor2 encodes more types than a document may hold."""
+    """Encoders by type, also for subclasses; cbor2 encodes more types than a document may hold."""
 
     def __missing__(self, kind: type) -> EncoderHook:
         from cbor2 import CBOREncoder
@@ -126,7 +126,7 @@ def _rows(array: npt.NDArray[Any]) -> bytes:
 
 
 def load_cbor(data: bytes) -> Any:
-    """The one document in some bytes; FormatError where they are no such document."""
+    """The document in some bytes; FormatError if they are not exactly one."""
     import cbor2
 
     file = io.BytesIO(data)

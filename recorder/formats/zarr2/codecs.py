@@ -14,14 +14,14 @@ from recorder.contract.errors import FormatError, UsageError
 BYTE_SHUFFLE = 1
 BIT_SHUFFLE = 2
 MAX_CHUNK_BYTES = 2**31 - 1 - 16
-"""What Blosc takes in one piece (BLOSC_MAX_BUFFERSIZE)."""
+"""Largest input of Blosc (BLOSC_MAX_BUFFERSIZE)."""
 
 
 class Compressor(Protocol):
-    """Makes the bytes of a chunk of its values; equal ones encode alike."""
+    """Encodes chunks; equal compressors encode alike."""
 
     def config(self) -> dict[str, Any]:
-        """What ``.zarray`` has under ``compressor``."""
+        """The value of ``compressor`` in ``.zarray``."""
 
     def encode(self, chunk: npt.NDArray[Any]) -> bytes:
         """A chunk, contiguous, in the order of the array."""
@@ -32,7 +32,7 @@ class Blosc:
     """Blosc: shuffles bytes or bits of the numbers, then compresses them.
 
     Attributes:
-        cname: the compressor within.
+        cname: the inner compressor.
         clevel: its level, 0 to 9.
         shuffle: `BYTE_SHUFFLE` or `BIT_SHUFFLE` (or 0, none).
         blocksize: in bytes; 0 leaves it to Blosc.
@@ -62,13 +62,13 @@ class Blosc:
 @functools.lru_cache(maxsize=16)
 def _blosc(spec: Blosc) -> Any:
     numcodecs = require_numcodecs()
-    # What threads of Blosc's own make of a chunk differs from time to time; ours are enough.
+    # The output of Blosc's own threads varies; the caller's threads are enough.
     numcodecs.blosc.use_threads = False
     return numcodecs.get_codec(spec.config())
 
 
 def require_numcodecs() -> Any:
-    """The package numcodecs; UsageError, naming the extra, where it or cbor2 is missing."""
+    """The package numcodecs; UsageError, which names the extra, if it or cbor2 is missing."""
     try:
         importlib.import_module("cbor2")  # of the same extra; indexes and metadata need it
         return importlib.import_module("numcodecs")

@@ -1,4 +1,4 @@
-"""MD5 of stores, as NCore takes it of a file or, name by name, of a folder."""
+"""MD5 of stores as in NCore: of a file, or of a folder's names and contents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _READ_BYTES = 1 << 20
 
 
 def md5_of(path: Path) -> str:
-    """Hexadecimal MD5 of a file, or of a folder's names and contents; OSError as it comes."""
+    """Hexadecimal MD5 of a file, or of a folder's names and contents; OSError passes through."""
     digest = hashlib.md5(usedforsecurity=False)
     (_add_folder if path.is_dir() else _add_file)(str(path), digest)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""The end of a ``with`` block for what is finished, or else removed."""
+"""The end of a ``with`` block: the output is finished, or removed after an error."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Self
 
 
 class Finishing:
-    """Finishes at the end of a ``with`` block; discards what it wrote where that, or the block,
-    fails.
-    """
+    """Finishes at the end of a ``with`` block; discards its output if the block or that fails."""
 
     @abstractmethod
     def finish(self) -> object:
-        """Complete what was written."""
+        """Complete the output."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the output."""
 
     def __enter__(self) -> Self:
         return self

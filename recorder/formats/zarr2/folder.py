@@ -1,7 +1,7 @@
-"""The folder store: a file per key, written behind the back of whoever puts.
+"""The folder store: a file per key, written by a background thread.
 
-To make a file takes the kernel longer than to fill it, and it needs nothing of Python: a thread
-does it, while the caller compresses what comes next.
+Creating a file takes the kernel longer than filling it, and needs no GIL: a thread does it while
+the caller compresses the next chunk.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _NO_LINK = {errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EN
 class FolderStore:
     """One file per key.
 
-    What `put_again` puts more than once is one file with several names (hard links), where the
-    file system has them: a name costs a tenth of what a file does, and no block of the disk.
+    Equal bytes of `put_again` are one file with several names (hard links), if the file system has
+    them: a name costs a tenth of a file, and no block of the disk.
 
-    Files are written in their order by a thread, at most 8 MB behind.  What goes wrong there is
-    raised by the next call, at the latest by `close`.
+    A thread writes the files in order, at most 8 MB behind.  The next call, at the latest `close`,
+    raises the thread's errors.
     """
 
     def __init__(self, path: Path, *, digest: bool = False) -> None:
-        """Make the folder; StorageError where something is there already.
+        """Make the folder; StorageError if the path exists.
 
         Args:
             path: of the new folder.
@@ -84,7 +84,7 @@ class FolderStore:
 
 
 class _Behind:
-    """A thread that does what it is told, in order, and is never far behind."""
+    """A thread that runs calls in order, with a bounded queue."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -92,12 +92,12 @@ class _Behind:
         self._bytes = 0
         self._busy = self._ended = False
         self._error: OSError | None = None
-        # A daemon: a store that nobody finished must not keep the process from ending.
+        # A daemon: an unfinished store must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="folder store", daemon=True)
         self._thread.start()
 
     def do(self, size: int, call: Callable[..., object], *arguments: object) -> None:
-        """Let it do something with so many bytes; raises what went wrong before."""
+        """Queue a call for `size` bytes; raises an earlier error."""
         with self._changed:
             if self._is_full():
                 self._changed.wait_for(lambda: not self._is_full())
@@ -115,18 +115,18 @@ class _Behind:
             raise self._error
 
     def wait(self) -> None:
-        """Until all is done; raises what went wrong."""
+        """Wait for all calls; raises an earlier error."""
         with self._changed:
             self._changed.wait_for(lambda: not self._todo and not self._busy)
             self._raise()
 
     def end(self) -> None:
-        """Do all, then stop; raises what went wrong."""
+        """Finish all calls and stop; raises an earlier error."""
         self._stop()
         self._raise()
 
     def abandon(self) -> None:
-        """Stop, whatever there is to do."""
+        """Stop without the remaining calls."""
         with self._changed:
             self._todo.clear()
         self._stop()
@@ -153,7 +153,7 @@ class _Behind:
             with self._changed:
                 self._bytes -= size
                 self._busy = False
-                if error is not None:  # nothing behind it is done
+                if error is not None:  # the calls after it are dropped
                     self._error = self._error or error
                     self._bytes = 0
                     self._todo.clear()
@@ -161,7 +161,7 @@ class _Behind:
 
 
 class _Files:
-    """Keys as files below a folder; of one thread at a time."""
+    """Keys as files below a folder; for one thread at a time."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -173,11 +173,11 @@ class _Files:
         self._write(self._name(key), (data,))
 
     def write_parts(self, key: str, parts: Iterable[Buffer]) -> int:
-        """Returns how many bytes they were."""
+        """Returns the number of bytes."""
         return self._write(self._name(key), parts)
 
     def write_again(self, key: str, data: bytes) -> None:
-        """What may be there already gets another name."""
+        """Write a file, or give an existing one with the same bytes another name."""
         name = self._name(key)
         if not self._links:
             self._write(name, (data,))
@@ -191,7 +191,7 @@ class _Files:
         self.names[data] = name
 
     def _name(self, key: str) -> str:
-        """The file of a key; its folder is there afterwards."""
+        """The file of a key; makes its folder."""
         name = f"{self._root}/{key}"
         folder = name.rpartition("/")[0]
         if folder != self._last_folder:
@@ -213,19 +213,19 @@ class _Files:
         return written
 
     def _link(self, known: str, name: str) -> bool:
-        """Give a file another name; False where it cannot have one (more)."""
+        """Give a file another name; False if it cannot have one (more)."""
         try:
             os.link(known, name)
         except OSError as error:
             if error.errno not in _NO_LINK:
                 raise
-            self._links = error.errno == errno.EMLINK  # that file has all it can have
+            self._links = error.errno == errno.EMLINK  # this file has the most names possible
             return False
         return True
 
 
 def _make_folder(folder: str) -> None:
-    """Like os.makedirs, but it does not look before it tries: most lack nothing above."""
+    """Like os.makedirs, but tries first: the parents mostly exist."""
     try:
         os.mkdir(folder, FOLDER_MODE)  # noqa: PTH102
     except FileNotFoundError:

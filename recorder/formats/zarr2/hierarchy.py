@@ -36,15 +36,15 @@ _NAME = re.compile(r"[^/\0]+\Z")
 _METADATA_PRESET = 1
 _GATHER_BYTES = 1 << 16
 _GROUP = {"zarr_format": 2}
-_BULKY = 4096  # bytes of a shape of metadata beyond which nothing is kept of it
+_BULKY = 4096  # bytes from which on metadata are not cached
 
 
 class Hierarchy(Finishing):
     """A hierarchy being written.
 
     Args:
-        store: where it goes.
-        consolidation: all metadata in one key, too: ``cbor.xz`` is NCore's
+        store: to write to.
+        consolidation: also write all metadata under one key: ``cbor.xz`` is NCore's
             ``.zmetadata.cbor.xz``, ``json`` zarr's own ``.zmetadata``.
         attributes: of the root group.
     """
@@ -68,7 +68,7 @@ class Hierarchy(Finishing):
         try:
             text = dump_json(document)
         except FormatError:
-            if not is_lazy(document):  # which few are, so that it is asked last
+            if not is_lazy(document):  # rare, so checked last
                 raise
             self._put_lazy(key, document)
             return
@@ -95,7 +95,7 @@ class Hierarchy(Finishing):
         self.store.close()
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the store."""
         if self._consolidated is not None:
             self._consolidated.discard()
         self.store.discard()
@@ -130,7 +130,7 @@ class _Metadata:
 
 
 class _CborMetadata(_Metadata):
-    """Consolidated metadata as NCore has it, compressed while it comes."""
+    """Consolidated metadata of NCore, compressed as they are added."""
 
     key = ".zmetadata.cbor.xz"
 
@@ -166,7 +166,7 @@ class _CborMetadata(_Metadata):
 
 
 class _JsonMetadata(_Metadata):
-    """Consolidated metadata as zarr itself has it."""
+    """Consolidated metadata of zarr itself."""
 
     key = ".zmetadata"
     _separator = b'{"zarr_consolidated_format":1,"metadata":{'
@@ -186,9 +186,9 @@ class _JsonMetadata(_Metadata):
 
 
 class Group:
-    """A group.  Its children's names must differ; FormatError where they do not.
+    """A group.  Its children's names must differ; FormatError if they do not.
 
-    With `distinct` the caller vouches for that, and nothing is kept of them: for groups with a
+    With `distinct` the caller guarantees that, and the names are not stored: for groups with a
     child per frame.
     """
 
@@ -214,9 +214,9 @@ class Group:
         return self._prefix.rstrip("/")
 
     def set_attributes(self, attributes: Attributes) -> None:
-        """Write the attributes, all at once and once only.
+        """Write all attributes; may be called once.
 
-        Values are what JSON takes, and arrays and `LazyRows` where a list is long.
+        Values are those of JSON, and arrays and `LazyRows` for long lists.
         """
         if self._attributed:
             raise FormatError(f"group {self.path or '/'} has its attributes already")
@@ -236,7 +236,7 @@ class Group:
         spec: ArraySpec = ArraySpec(),  # noqa: B008
         attributes: Attributes | None = None,
     ) -> None:
-        """A new array with these values; one encoded already takes no `spec`."""
+        """A new array with these values; an `EncodedArray` takes no `spec`."""
         if isinstance(values, EncodedArray):
             self._array(self._child(name), values, attributes)
             return
@@ -263,7 +263,7 @@ class Group:
     def text(self, name: str, data: Buffer, attributes: Attributes | None = None) -> None:
         """A new 0-d array ``|S`` that holds these bytes, unchanged.
 
-        Readers drop zero bytes at its end, for so numpy defines the type.
+        Readers drop zero bytes at its end, as numpy defines the type.
         """
         size = len(memoryview(data).cast("B"))
         if not size:
@@ -287,9 +287,9 @@ class Group:
 
 
 class RowsWriter:
-    """An array that grows along its first axis; at most one chunk of it is in memory.
+    """An array that grows along its first axis; holds at most one chunk in memory.
 
-    It must be closed, even if it stays empty.
+    It must be closed, even if it is empty.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class RowsWriter:
         """Rows appended so far."""
         chunks = (spec.chunk_rows, *spec.row_shape)
         self._array = ArraySpec(chunks, spec.compressor, spec.fill_value)
-        array_metadata(spec.dtype, (0, *spec.row_shape), self._array)  # bad ones fail here
+        array_metadata(spec.dtype, (0, *spec.row_shape), self._array)  # raises for a bad spec
         self._pending: npt.NDArray[Any] = np.empty(chunks, spec.dtype)
         if attributes:
             hierarchy.put_metadata(f"{path}/.zattrs", attributes)
@@ -336,7 +336,7 @@ class RowsWriter:
         self._hierarchy.store.put(f"{self._path}/{key}", data)
 
     def close(self) -> None:
-        """Write what is left, and how long the array has become."""
+        """Write the last rows and the array's metadata."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,8 @@
-"""Indexed tar files (``.itar``), as NCore has them.
+"""Indexed tar files (``.itar``) of NCore.
 
-A plain tar file of the keys, then an index that a plain tar program does not see: an xz stream of
-CBOR ``{items, offset_datas, sizes}``, sorted by offset, padded to a block, and a last block that
-tells where the index is.
+A plain tar file of the keys, then an index that plain tar programs ignore: an xz stream of CBOR
+``{items, offset_datas, sizes}``, sorted by offset, padded to a block, and a last block with the
+offset of the index.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BLANK_SUM = sum(_ORDINARY) - sum(_ORDINARY[124:136]) - sum(_ORDINARY[148:156]) 
 def member_header(key: str, size: int) -> bytes:
     """The blocks before a member's bytes (POSIX pax interchange format).
 
-    Nearly all members differ in name and size only, and are made from one template.
+    Nearly all members differ in name and size only: they are made from one template.
     """
     name, prefix = key.encode(), b""
     if len(name) > 100:
@@ -70,10 +70,10 @@ def member_header(key: str, size: int) -> bytes:
 
 
 class ItarStore:
-    """An ``.itar`` file, written as a stream: what is kept in memory does not grow with it."""
+    """An ``.itar`` file, written as a stream: memory use does not grow with the file."""
 
     def __init__(self, path: Path, *, digest: bool = False, disk: Disk | None = None) -> None:
-        """Create the file; StorageError where there is one already.
+        """Create the file; StorageError if it exists.
 
         Args:
             path: of the new file.
@@ -162,14 +162,14 @@ class ItarStore:
             self._hash.abandon()
         if not self._closed:
             self._closed = True
-            with contextlib.suppress(OSError):  # what it could not write is not wanted
+            with contextlib.suppress(OSError):  # unwritten bytes are not needed
                 self._file.close()
         with storage_errors(self.path):
             remove(self.path)
 
 
 class _Index:
-    """Collects the index in three spools, since it is written key by key and read list by list."""
+    """Collects the index in three spools: it is written by keys and read by lists."""
 
     def __init__(self, folder: Path) -> None:
         self._count = 0
@@ -196,9 +196,9 @@ class _Index:
 
 
 class _FollowingMd5:
-    """MD5 of a file that grows, in a thread that reads it behind its writer.
+    """MD5 of a growing file, in a thread that reads the written bytes.
 
-    It may fall behind without bound: nothing is held for it but what the system caches.
+    The thread may fall behind without bound: it holds no bytes besides the page cache.
     """
 
     def __init__(self, path: Path) -> None:
@@ -207,12 +207,12 @@ class _FollowingMd5:
         self._length = 0
         self._ended = False
         self._result: Future[str] = Future()
-        # A daemon: a store that nobody finished must not keep the process from ending.
+        # A daemon: an unfinished store must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="md5", daemon=True)
         self._thread.start()
 
     def grown(self, length: int) -> None:
-        """Tell how long the file is by now."""
+        """Set the present length of the file."""
         with self._changed:
             self._length = length
             self._changed.notify()
@@ -224,7 +224,7 @@ class _FollowingMd5:
             self._result.set_exception(error)
 
     def _follow(self) -> str:
-        with contextlib.suppress(OSError):  # the writer goes first where processors are few
+        with contextlib.suppress(OSError):  # lower priority than the writer
             nice = os.getpriority(os.PRIO_PROCESS, 0)
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice + 5)
         digest = hashlib.md5(usedforsecurity=False)
@@ -240,13 +240,13 @@ class _FollowingMd5:
         return digest.hexdigest()
 
     def _wait(self, done: int) -> int:
-        """The file's length, once there is more of it, or no more to come."""
+        """The file's length, once it is larger than `done` or final."""
         with self._changed:
             self._changed.wait_for(lambda: self._length > done or self._ended)
             return self._length
 
     def finish(self) -> str:
-        """The digest of everything."""
+        """The digest of the whole file."""
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -255,7 +255,7 @@ class _FollowingMd5:
             return self._result.result()
 
     def abandon(self) -> None:
-        """Stop without one."""
+        """Stop without a digest."""
         with self._changed:
             self._length, self._ended = 0, True
             self._changed.notify()

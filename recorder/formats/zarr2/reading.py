@@ -1,4 +1,4 @@
-"""Stores read back: for extending one, and for holding one against what went in."""
+"""Reading stores: to extend a store, and to compare one with its input."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class StoreReader(Protocol):
     def __contains__(self, key: object) -> bool: ...
 
     def __getitem__(self, key: str) -> bytes:
-        """The bytes of a key; KeyError where there is none."""
+        """The bytes of a key; KeyError without them."""
 
 
 def open_store(path: Path) -> StoreReader:
-    """A folder store or an ``.itar``; FormatError or StorageError where it is neither."""
+    """Open a folder store or an ``.itar``; FormatError or StorageError if it is neither."""
     return _FolderReader(path) if path.is_dir() else _ItarReader(path)
 
 
@@ -105,7 +105,7 @@ def load_cbor_xz(data: bytes, where: str) -> Any:
 
 
 def read_metadata(store: StoreReader) -> dict[str, Any]:
-    """The parsed metadata of a store by key, from its consolidated form where it has one."""
+    """The parsed metadata of a store by key, from its consolidated form if there is one."""
     if METADATA_KEY in store:
         document = load_cbor_xz(store[METADATA_KEY], f"{store.path}: {METADATA_KEY}")
         metadata: dict[str, Any] = document["metadata"]
@@ -115,7 +115,7 @@ def read_metadata(store: StoreReader) -> dict[str, Any]:
 
 
 def read_array(store: StoreReader, path: str) -> npt.NDArray[Any]:
-    """An array as a whole; KeyError where there is none."""
+    """A whole array; KeyError if there is none."""
     metadata = json.loads(store[f"{path}/.zarray"])
     dtype = decode_dtype(metadata["dtype"])
     shape, chunks = tuple(metadata["shape"]), tuple(metadata["chunks"])

@@ -1,4 +1,4 @@
-"""Bytes that wait for the end of a store: in memory as long as they are few, else in a file."""
+"""Bytes that are collected for the end of a store: in memory, or in a file if they are many."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _GATHER_BYTES = 1 << 16
 
 
 class Spool:
-    """Written first, then read.  The file has no name; it goes with the process.
+    """Written first, then read.  The file has no name and vanishes with the process.
 
     Args:
-        folder: where the file is made.  StorageError, naming it, where the disk refuses.
+        folder: of the file.  A disk error is a StorageError that names it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +42,7 @@ class Spool:
         self._pending.clear()
 
     def parts(self) -> Iterator[bytes]:
-        """Everything, from the first byte on, a megabyte at a time."""
+        """All bytes, in parts of a megabyte."""
         self._flush()
         left, at = self.size, 0
         while left:
@@ -56,7 +56,7 @@ class Spool:
             yield part
 
     def lines(self) -> Iterator[bytes]:
-        """Everything as lines, without their ends."""
+        """All lines, without their ends."""
         rest = b""
         for part in self.parts():
             *lines, rest = (rest + part).split(b"\n")
@@ -65,5 +65,5 @@ class Spool:
             yield rest
 
     def close(self) -> None:
-        """Forget it."""
+        """Discard the bytes."""
         self._file.close()

@@ -1,7 +1,7 @@
-"""Where a hierarchy goes: the interface of a store.
+"""The interface of a store, which a hierarchy is written to.
 
-A key (``cameras/front/.zgroup``) is put once.  Whoever writes gives each key once only: a folder
-store notices a second time, a tar file cannot without remembering every key.
+A key (``cameras/front/.zgroup``) may be put once only.  A folder store detects a second time; a tar
+file does not, since it would have to remember every key.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ class Store(Protocol):
 
     Attributes:
         path: the file or folder that holds it.
-        md5: hexadecimal MD5 of the closed store, where it was asked for.
+        md5: hexadecimal MD5 of the closed store, if requested.
     """
 
     path: Path
     md5: str | None
 
     def put(self, key: str, data: Buffer) -> None:
-        """Add a key; the bytes must not be changed afterwards.  StorageError: the disk refused."""
+        """Add a key; the bytes must not be changed afterwards.  StorageError on a disk error."""
 
     def put_again(self, key: str, data: bytes) -> None:
-        """Add a key whose bytes stand under others, too: a store may keep them once."""
+        """Add a key whose bytes other keys have too: a store may hold them once."""
 
     def put_parts(self, key: str, size: int, parts: Iterable[Buffer]) -> None:
-        """Add a key with parts that are `size` bytes together."""
+        """Add a key with parts of `size` bytes in total."""
 
     def close(self) -> None:
         """Finish the store; it is durable on return."""
 
     def discard(self) -> None:
-        """Stop writing and remove what is there."""
+        """Stop writing and remove the store."""
 
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """An OSError as a StorageError that names the store."""
+    """Turn an OSError into a StorageError that names the store."""
     try:
         yield
     except OSError as error:
@@ -66,7 +66,6 @@ def remove(path: Path) -> None:
 def sync_tree(path: Path) -> None:
     """Make everything below a folder durable.
 
-    With as many files as there are keys, one syncfs(2) takes a second where an fsync of each would
-    take an hour.
+    With a file per key, one syncfs(2) takes a second; an fsync of each file would take an hour.
     """
     sync_file_system(path)
