@@ -104,7 +104,7 @@ def test_a_snapshot_that_cannot_be_unpacked_is_refused_with_one_message(
     path = session / COMMITS
     link = read_journal(path).link
     path.write_bytes(path.read_bytes() + encode_frame("snapshot", packed, link))
-    with pytest.raises(SessionError, match="none of this version"):
+    with pytest.raises(SessionError, match="not of this version"):
         read_journal(path)
     assert not validate(session).sound
 
