@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import socket
@@ -108,10 +109,12 @@ class UdpReceiver(Closing):
         timeout_s: how long `receive` waits for a first datagram.
         packet_bytes: length of the longest useful datagram; longer datagrams are cut.
         batch: largest number of datagrams per call.
-        interface: IPv4 address of this machine for joining a group; "": the route decides.
+        interface: address of this machine on the link where the socket joins a group: IPv4, or IPv6
+            with its link (``fe80::1%eth0``); "": the route decides.
         force: exceed ``net.core.rmem_max`` where this process may (CAP_NET_ADMIN).
 
     Attributes:
+        address: as given.
         port: the bound port.
         asked_bytes, granted_bytes: requested and granted size of the socket's buffer.
         overflow: number of datagrams that the kernel has dropped because the buffer was full.  It
@@ -133,6 +136,7 @@ class UdpReceiver(Closing):
         force: bool = True,
         interface: str = "",
     ) -> None:
+        self.address = address
         self._socket = _bound(address, port, interface)
         self._fd = self._socket.fileno()
         try:
@@ -260,7 +264,7 @@ def _bound(address: str, port: int, interface: str) -> socket.socket:
             if _is_multicast(family, str(where[0])):
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 made.bind(where)
-                _join(made, family, str(where[0]), interface)
+                _join(made, family, where, interface)
             else:
                 made.bind(where)
         except BaseException:
@@ -268,6 +272,8 @@ def _bound(address: str, port: int, interface: str) -> socket.socket:
             raise
     except OSError as error:
         reason = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            reason += " by another sensor or program; each sensor needs ports of its own"
         raise DeviceError(f"UDP {address or '*'}:{port}: cannot be bound: {reason}") from None
     return made
 
@@ -277,13 +283,15 @@ def _is_multicast(family: int, address: str) -> bool:
     return raw[0] == 0xFF if family == socket.AF_INET6 else raw[0] >> 4 == 0xE
 
 
-def _join(made: socket.socket, family: int, address: str, interface: str) -> None:
-    group = socket.inet_pton(family, address.partition("%")[0])
+def _join(made: socket.socket, family: int, where: Any, interface: str) -> None:
+    group = socket.inet_pton(family, str(where[0]).partition("%")[0])
     if family == socket.AF_INET:
         here = socket.inet_aton(interface) if interface.count(".") == 3 else bytes(4)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group + here)
     else:
-        request = group + struct.pack("@I", 0)
+        link = interface.partition("%")[2]
+        scope = where[3] or (socket.if_nametoindex(link) if link else 0)
+        request = group + struct.pack("@I", scope)
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
 
 

@@ -158,6 +158,8 @@ class Driver(ABC):
         vrs_kind: kind of stream that the driver plays from ``vrs:``, see `drivers._kit.vrs_source`;
             "": the driver does not support ``vrs:``.
         stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
+        receives: addresses and UDP ports of this machine at which no other driver may receive, once
+            the source is open; the address "" means all.
     """
 
     options: ClassVar[OptionTable] = {}
@@ -168,6 +170,7 @@ class Driver(ABC):
 
     def __init__(self, sensor: SensorConfig) -> None:
         self.sensor = sensor
+        self.receives: Sequence[tuple[str, int]] = ()
         self._origin_ns: int | None = None
 
     @property

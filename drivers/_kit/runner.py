@@ -68,9 +68,9 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
         driver = make_driver(driver_class, json.load(sys.stdin))
         name = driver.sensor.name
         if args.verb == "check":
-            with_streams = {"streams": [s.to_wire() for s in driver.open()]}
+            streams = [s.to_wire() for s in driver.open()]
             driver.close()
-            json.dump(with_streams, sys.stdout)
+            json.dump({"streams": streams, "receives": driver.receives}, sys.stdout)
             return 0
         die_with_parent(args.parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides

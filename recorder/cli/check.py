@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.errors import ConfigError
     from recorder.contract.redaction import mask_passwords
     from recorder.daemon.control.sockets import socket_warning
-    from recorder.daemon.driver_registry import check_sources, load, streams_twice
+    from recorder.daemon.driver_registry import check_sources, load, ports_twice, streams_twice
     from recorder.daemon.host.clocks import clock_state, summary
     from recorder.daemon.preflight import (
         check_root,
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     problems += [
         Problem(f"sensors.{sensor}", message, ConfigError.exit_code)
-        for sensor, message in streams_twice(results)
+        for sensor, message in (*streams_twice(results), *ports_twice(results))
     ]
     problems += [
         Problem(f"sensors.{entry.name}.{key}", message, 1)

@@ -121,6 +121,7 @@ class CheckResult:
         problem: what is wrong, one line; None if nothing is.
         exit_code: 0; 2 if the source or its options are wrong; 1 else.
         seconds: time that it took.
+        receives: addresses and UDP ports at which it alone may receive; the address "" means all.
     """
 
     sensor: str
@@ -128,6 +129,7 @@ class CheckResult:
     problem: str | None = None
     exit_code: int = 0
     seconds: float = 0.0
+    receives: tuple[tuple[str, int], ...] = ()
 
 
 def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> CheckResult:
@@ -146,12 +148,14 @@ def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> Chec
     if result.code != 0:
         return problem(result.problem, SourceError.exit_code if result.code == 2 else 1)
     try:
-        streams = tuple(map(StreamSpec.from_wire, _answer(result.stdout)["streams"]))
+        answer = _answer(result.stdout)
+        streams = tuple(map(StreamSpec.from_wire, answer["streams"]))
+        receives = tuple((str(address), int(port)) for address, port in answer.get("receives", ()))
     except (ValueError, KeyError, TypeError, RecursionError, ProtocolError) as error:
         return problem(f"driver {entry.driver!r} answered with no list of streams: {error!r:.200}")
     if not streams:
         return problem(f"driver {entry.driver!r} declares no stream")
-    return CheckResult(entry.name, streams, seconds=seconds)
+    return CheckResult(entry.name, streams, seconds=seconds, receives=receives)
 
 
 def check_sources(entries: Sequence[SensorEntry]) -> list[CheckResult]:
@@ -247,4 +251,18 @@ def streams_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
             if owner != result.sensor:
                 text = f"its stream {spec.name!r} is also one of the sensor {owner!r}"
                 clashes.append((result.sensor, text))
+    return clashes
+
+
+def ports_twice(results: Iterable[CheckResult]) -> list[tuple[str, str]]:
+    """UDP ports at which two sensors' drivers would receive: (later sensor, what is wrong)."""
+    owners: dict[int, list[tuple[str, str]]] = {}
+    clashes = []
+    for result in results:
+        for address, port in result.receives:
+            for owner, taken in owners.setdefault(port, []):
+                if owner != result.sensor and (address == taken or {"", "::"} & {address, taken}):
+                    text = f"it receives at UDP port {port}, as does the sensor {owner!r}"
+                    clashes.append((result.sensor, f"{text}; give one of them other ports"))
+            owners[port].append((result.sensor, address))
     return clashes

@@ -42,7 +42,8 @@ GOOD = """
             sys.exit(print('{"streams": []}'))
         if entry["address"] == "odd":
             sys.exit(print('{"streams": [{"name": "x"}]}'))
-        name = entry["address"] or entry["name"]
+        ports = [["10.0.0.1", 7502], ["", 7503]] if entry["address"] == "ports" else []
+        name = entry["name"] if ports else entry["address"] or entry["name"]
         channels = [
             {"name": "rng", "format": "lzmaf", "dtype": "u2", "shape": [128, 1024]},
             {"name": "temperature", "format": "raw", "dtype": "f4", "shape": []},
@@ -50,7 +51,7 @@ GOOD = """
         streams = [{"name": name, "channels": channels, "rate_hz": entry["options"]["fps"],
                     "bytes_per_sample": 50_000}]
         print("a library says hello")
-        print(json.dumps({"streams": streams}))
+        print(json.dumps({"streams": streams, "receives": ports}))
 """
 
 OTHERS = {

@@ -99,6 +99,18 @@ def test_every_problem_is_told(
     assert "does not open" in captured.out and "all is well" not in captured.out
 
 
+def test_two_sensors_at_one_port(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, path = check(tmp_path, CONFIG.replace('"sim:"', '"sim:ports"'))
+    assert code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"recorder check: {path}:6: sensors.cam: it receives at UDP port {port}, as does the "
+        "sensor 'lidar'; give one of them other ports"
+        for port in (7502, 7503)
+    ]
+
+
 @pytest.mark.parametrize(("address", "expected"), [("code=1", 1), ("code=2", 2), ("crash", 1)])
 def test_exit_codes(fakes: Path, tmp_path: Path, address: str, expected: int) -> None:
     code, _ = check(tmp_path, CONFIG.replace('"sim:"}\n', f'"sim:{address}"}}\n'))

@@ -21,6 +21,7 @@ from recorder.daemon.driver_registry import (
     check_sources,
     driver_command,
     driver_schema,
+    ports_twice,
     prefetch,
     streams_twice,
 )
@@ -171,3 +172,29 @@ def test_two_sensors_with_one_stream(fakes: Path) -> None:
         ("b", "its stream 'a' is also one of the sensor 'a'")
     ]
     assert streams_twice([first]) == []
+
+
+def test_two_sensors_at_one_port(fakes: Path) -> None:
+    first, second = check_sources([entry("ports", "a"), entry("ports", "b")])
+    assert first.receives == (("10.0.0.1", 7502), ("", 7503))
+    assert ports_twice([first, CheckResult("x"), second]) == [
+        ("b", f"it receives at UDP port {port}, as does the sensor 'a'; give one of them other "
+         "ports")
+        for port in (7502, 7503)
+    ]  # fmt: skip
+    assert ports_twice([first]) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clash"),
+    [
+        (("10.0.0.1", 7502), ("10.0.0.2", 7502), False),
+        (("10.0.0.1", 7502), ("10.0.0.1", 7503), False),
+        (("10.0.0.1", 7502), ("", 7502), True),
+        (("::", 7502), ("10.0.0.1", 7502), True),
+        (("fe80::1%eth0", 7502), ("fe80::1%eth1", 7502), False),
+    ],
+)
+def test_ports_that_clash(one: tuple[str, int], other: tuple[str, int], clash: bool) -> None:
+    results = [CheckResult("a", receives=(one,)), CheckResult("b", receives=(other,))]
+    assert bool(ports_twice(results)) is clash
