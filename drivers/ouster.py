@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from drivers._devices.ouster import Wanted
 from drivers._kit.driver import Driver, EndOfSource, Item, SensorConfig
 from drivers._kit.runner import main
-from drivers._ouster.live import LiveSource, wanted_settings
+from drivers._ouster.live import LiveSource, setup_of
 from drivers._ouster.played import OsfSource, PcapSource
 from drivers._ouster.simulated import SimSource
 from drivers.sim.lidar import START_NS
@@ -49,6 +48,7 @@ class OusterDriver(Driver):
     differ.  ``udp:`` only receives packets.  With both, `t_ns` is the kernel's stamp of the
     packets' arrival, and a missing sweep is `Lost`, cause ``network``.  A `State` reports the
     settings, the metadata's SHA-256, ``time_sync`` (the clock's source and locks, at every change),
+    ``ptp_offset_from_master_ns``, ``settings_refused``, ``settings_stored`` (with `persist`),
     ``alert_flags`` and ``alerts``, ``device_clock_step_ns``, a sweep's duplicate packets
     (``packets_repeated``), its damaged packets (``packets_corrupt``; needs firmware that sends a
     checksum), the packets that the kernel dropped (``packets_dropped_by_kernel``) and, after a
@@ -131,6 +131,12 @@ class OusterDriver(Driver):
         "settings": Option(
             "map", {}, "ouster: further sensor settings, by Ouster's names (azimuth_window)"
         ),
+        "persist": Option(
+            "bool",
+            False,
+            "ouster: store the settings in the sensor whenever they are changed, so that a power "
+            "cycle keeps them",
+        ),
         "socket_buffer_mb": Option(
             "float", 32.0, "ouster, udp: receive buffer of each socket [MB]", minimum=0.1
         ),
@@ -166,7 +172,7 @@ class OusterDriver(Driver):
         super().__init__(sensor)
         self._source: _Source | None = None
         self._items: Iterator[Item | None] = iter(())
-        self._wanted = wanted_settings(sensor) if not self.played else Wanted({})
+        self._setup = setup_of(sensor)
         # The simulated world's start is not the end of a sweep.
         self._origin_ns = START_NS if sensor.scheme == "sim" else None
 
@@ -186,10 +192,11 @@ class OusterDriver(Driver):
             self.close()
             raise
         self._items = source.items()
+        self.receives = source.receives if isinstance(source, LiveSource) else ()
         return specs
 
     def _live(self, sensor: SensorConfig) -> LiveSource:
-        return LiveSource(sensor, self._wanted)
+        return LiveSource(sensor, self._setup)
 
     def read(self) -> Item | None:
         try:

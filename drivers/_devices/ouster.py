@@ -9,75 +9,109 @@ client also sleeps and retries without any report.  The API is documented (HTTP 
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import queue
 import re
+import socket
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from recorder.contract.errors import DeviceError, SourceError
 
 _ANSWER_LIMIT: Final = 1 << 24  # bytes
 _STAGING_VERSION: Final = (3, 1)  # from this firmware on, settings are set with /sensor/config
-_STARTING: Final = ("INITIALIZING", "WARMUP", "UPDATING", "RESTARTING")
-_POLL_S: Final = 0.2
-_CLOCK_S: Final = 10.0
+_CONNECT_S: Final = 4.0
+_ANSWER_S: Final = 40.0  # ouster-sdk's limit: a sensor that stores or applies settings takes long
+_ATTEMPTS: Final = 3  # while the sensor answers 5xx, as ouster-sdk
+_RETRY_S: Final = 0.5
+_KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 3))
+_AUTO: Final = "@auto"
+_POLL_S: Final = 10.0
 
 
 class OusterHttp:
     """Requests to one sensor, each on its own connection.
 
+    A request may take 45 s: it belongs into a thread of its own.  A sensor that vanishes during a
+    request is noticed after about 10 s.
+
     Args:
-        host: name or address, with ``:PORT`` where the port is not 80.
-        timeout_s: of a request.
+        host: name or address, with ``:PORT`` where the port is not 80; an IPv6 address in brackets,
+            a link-local one with its link (``[fe80::1%eth0]``).
+        timeout_s: of an answer.
 
     Attributes:
-        local_address: this machine's address in the sensor's network; "" before the first request.
-        until_s: time.monotonic() that limits all requests; None: no limit.
+        local_address: this machine's address in the sensor's network, with its link if it is
+            link-local; "" before the first request.
+        version: the firmware's, see `firmware_version`; known after `sensor_info`.
 
     Raises:
-        DeviceError: any request: no answer, or an unreadable answer.
-        SourceError: the sensor rejects the request (HTTP 400 and similar).
+        DeviceError: any request: no answer, an unreadable answer, or a rejection.
+        SourceError: the host is not a host.
     """
 
-    def __init__(self, host: str, timeout_s: float = 2.0) -> None:
+    def __init__(self, host: str, timeout_s: float = _ANSWER_S) -> None:
         self._host, self._timeout_s = host, timeout_s
         self.local_address = ""
-        self.until_s: float | None = None
+        self.version: tuple[int, ...] = (0, 0)
 
     def sensor_info(self) -> dict[str, Any]:
         """Return serial number, firmware, status, initialization id."""
-        return self._mapping("sensor/metadata/sensor_info")
+        info = self._mapping("sensor/metadata/sensor_info")
+        self.version = firmware_version(info)
+        return info
 
     def metadata(self) -> str:
         """Return the sensor's metadata as JSON."""
         return self._ask("GET", "sensor/metadata")
 
-    def settings(self, version: tuple[int, ...]) -> dict[str, Any]:
-        """Return the active settings."""
-        if version >= _STAGING_VERSION:
-            return self._mapping("sensor/config")
-        return self._mapping("sensor/cmd/get_config_param?args=active")
+    def settings(self, staged: bool = False) -> dict[str, Any]:
+        """Return the active settings, or those of the next reinitialization."""
+        if self.version >= _STAGING_VERSION:
+            return self._mapping("sensor/config" + ("?staging=true" if staged else ""))
+        kind = "staged" if staged else "active"
+        return self._mapping(f"sensor/cmd/get_config_param?args={kind}")
 
-    def configure(self, settings: Mapping[str, Any], version: tuple[int, ...]) -> None:
-        """Set all settings and reinitialize the sensor to activate them."""
-        text = json.dumps(settings)
-        if version >= _STAGING_VERSION:
-            self._ask("POST", "sensor/config?staging=true&reinit=false&persist=false", text)
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Set all settings and request a reinitialization to activate them.
+
+        The sensor inserts its own view of this machine's address for ``@auto``.
+        """
+        values = dict(settings)
+        if values.get("udp_dest") == _AUTO:
+            self._stage({"udp_dest": _AUTO})
+            found = self.settings(staged=True).get("udp_dest")
+            values = {name: found if value == _AUTO else value for name, value in values.items()}
+        self._stage(values)
+        if self.version >= _STAGING_VERSION:
             self._ask("POST", "sensor/config?staging=true&reinit=true&persist=false", "{}")
-            return
-        quoted = urllib.parse.quote(text, safe="")
-        self._ask("GET", f"sensor/cmd/set_config_param?args=.+{quoted}")
-        self._ask("GET", "sensor/cmd/reinitialize")
+        else:
+            self._ask("GET", "sensor/cmd/reinitialize")
+
+    def _stage(self, values: Mapping[str, Any]) -> None:
+        text = json.dumps(values)
+        if self.version >= _STAGING_VERSION:
+            self._ask("POST", "sensor/config?staging=true&reinit=false&persist=false", text)
+        elif values == {"udp_dest": _AUTO}:
+            self._ask("GET", "sensor/cmd/set_udp_dest_auto")
+        else:
+            quoted = urllib.parse.quote(text, safe="")
+            self._ask("GET", f"sensor/cmd/set_config_param?args=.+{quoted}")
+
+    def save(self) -> None:
+        """Store the active settings, so that the sensor has them after a power cycle."""
+        if self.version >= _STAGING_VERSION:
+            self._ask("POST", "sensor/config?persist=true&reinit=false", "{}")
+        else:
+            self._ask("GET", "sensor/cmd/save_config_params")
 
     def clock(self) -> dict[str, Any]:
-        """Return the clock's synchronization, without values that change all the time."""
-        return clock_state(self._mapping("time"))
+        """Return the state of the sensor's clocks; see `clock_state`, `clock_offset`."""
+        return self._mapping("time")
 
     def alerts(self) -> list[Any]:
         """Return the active alerts."""
@@ -95,33 +129,50 @@ class OusterHttp:
         return value
 
     def _ask(self, method: str, path: str, body: str | None = None) -> str:
-        name, timeout_s = path.partition("?")[0], self._timeout_s
-        if self.until_s is not None:
-            timeout_s = min(timeout_s, max(0.05, self.until_s - time.monotonic()))
+        for attempt in range(_ATTEMPTS):
+            status, text = self._request(method, path, body)
+            if 200 <= status < 300:
+                return text
+            if status < 500 or attempt == _ATTEMPTS - 1:
+                break
+            time.sleep(_RETRY_S)
+        # 404: not available while the sensor starts; 5xx: temporarily not possible.
+        reason = " ".join(text.split())[:200]
+        raise DeviceError(f"HTTP API, {path.partition('?')[0]}: {status} {reason}")
+
+    def _request(self, method: str, path: str, body: str | None) -> tuple[int, str]:
+        name = path.partition("?")[0]
+        limit_s = min(_CONNECT_S, self._timeout_s)
         try:
-            connection = http.client.HTTPConnection(self._host, timeout=timeout_s)
+            connection = http.client.HTTPConnection(self._host, timeout=limit_s)
         except http.client.InvalidURL as error:
             raise SourceError(f"{self._host!r} is not a host: {error}") from None
         try:
             connection.connect()
-            self.local_address = str(connection.sock.getsockname()[0])
+            self.local_address = _own_address(connection.sock.getsockname())
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEP_ALIVE:
+                connection.sock.setsockopt(socket.IPPROTO_TCP, option, value)
+            limit_s = self._timeout_s
+            connection.sock.settimeout(limit_s)
             headers = {"Content-Type": "application/json"} if body is not None else {}
             connection.request(method, "/api/v1/" + path, body, headers)
             with connection.getresponse() as answer:  # holds the socket once it is to be closed
-                data = _read(answer, timeout_s)
+                data = _read(answer, limit_s)
         except TimeoutError:
-            raise DeviceError(f"HTTP API, {name}: no answer in {timeout_s:.1f} s") from None
+            raise DeviceError(f"HTTP API, {name}: no answer in {limit_s:.1f} s") from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise DeviceError(f"HTTP API, {name}: {reason}") from None
         finally:
             connection.close()
-        text = data.decode("utf-8", "replace")
-        if 200 <= answer.status < 300:
-            return text
-        reported = f"HTTP API, {name}: {answer.status} {' '.join(text.split())[:200]}"
-        # 404: not available while the sensor starts; 5xx: temporarily not possible.
-        raise (SourceError if answer.status in (400, 403, 405, 422) else DeviceError)(reported)
+        return answer.status, data.decode("utf-8", "replace")
+
+
+def _own_address(name: tuple[Any, ...]) -> str:
+    """Return the address in a socket's name, with the link where it is valid on one link only."""
+    address, scope = str(name[0]), name[3] if len(name) == 4 else 0
+    return f"{address}%{socket.if_indextoname(scope)}" if scope else address
 
 
 def _read(answer: http.client.HTTPResponse, timeout_s: float) -> bytes:
@@ -143,118 +194,46 @@ def firmware_version(info: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def clock_state(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the clock's source and its locks from the answer of ``/api/v1/time``."""
+    """Return the clock's source, locks and scale from the answer of ``/api/v1/time``.
 
-    def at(*keys: str) -> Any:
-        value: Any = answer
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
-
+    ``nmea`` is a part of ``multipurpose_io``; some firmware has it beside that.
+    """
+    nmea = _at(answer, "sensor", "multipurpose_io", "nmea") or _at(answer, "sensor", "nmea")
+    scale = _at(answer, "ptp", "time_properties_data_set")
     found = {
-        "timestamp_mode": at("sensor", "timestamp", "mode"),
-        "sync_pulse_in_locked": at("sensor", "sync_pulse_in", "locked"),
-        "multipurpose_io_mode": at("sensor", "multipurpose_io", "mode"),
-        "nmea_locked": at("sensor", "nmea", "locked"),
-        "ptp_port_state": at("ptp", "port_data_set", "port_state"),
-        "ptp_grandmaster": at("ptp", "parent_data_set", "grandmaster_identity"),
+        "timestamp_mode": _at(answer, "sensor", "timestamp", "mode"),
+        "sync_pulse_in_locked": _at(answer, "sensor", "sync_pulse_in", "locked"),
+        "multipurpose_io_mode": _at(answer, "sensor", "multipurpose_io", "mode"),
+        "nmea_locked": _at(nmea, "locked"),
+        "nmea_leap_seconds": _at(nmea, "leap_seconds"),
+        "ptp_port_state": _at(answer, "ptp", "port_data_set", "port_state"),
+        "ptp_grandmaster": _at(answer, "ptp", "parent_data_set", "grandmaster_identity"),
+        "ptp_timescale": _at(scale, "ptp_timescale"),
+        "ptp_utc_offset_s": _at(scale, "current_utc_offset"),
+        "ptp_utc_offset_valid": _at(scale, "current_utc_offset_valid"),
     }
     return {name: value for name, value in found.items() if isinstance(value, str | int | bool)}
 
 
-@dataclass(slots=True)
-class Wanted:
-    """The wanted settings of a sensor.
-
-    Attributes:
-        settings: by Ouster's names; other settings are not changed.
-        udp_dest: destination of the packets; None: this machine, unless the present destination is
-            a multicast group.
-        refused: settings that the sensor did not accept, with the sensor's own values.
-    """
-
-    settings: Mapping[str, Any]
-    udp_dest: str | None = None
-    refused: dict[str, Any] = field(default_factory=dict)
-
-    def changes(self, active: Mapping[str, Any], here: str) -> dict[str, Any]:
-        """Return the settings to change; `here` is this machine's address."""
-        wanted = dict(self.settings)
-        destination = str(active.get("udp_dest") or "")
-        if self.udp_dest is not None:
-            wanted["udp_dest"] = self.udp_dest
-        elif destination != here and not is_multicast(destination):
-            wanted["udp_dest"] = here
-        if "operating_mode" in active:
-            wanted.setdefault("operating_mode", "NORMAL")
-        if "auto_start_flag" in active:
-            wanted.setdefault("auto_start_flag", 1)
-        if "udp_ip" in active and "udp_dest" in wanted:  # the name in older firmware
-            wanted["udp_ip"] = wanted["udp_dest"]
-        if active.get("udp_dest_zm") and "udp_dest" in wanted:
-            wanted.setdefault("udp_dest_zm", wanted["udp_dest"])
-        return {name: value for name, value in wanted.items() if active.get(name) != value}
+def clock_offset(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return PTP's ``ptp_offset_from_master_ns`` from the answer of ``/api/v1/time``, or {}."""
+    offset_ns = _at(answer, "ptp", "current_data_set", "offset_from_master")
+    known = isinstance(offset_ns, int | float) and not isinstance(offset_ns, bool)
+    return {"ptp_offset_from_master_ns": offset_ns} if known else {}
 
 
-def is_multicast(address: str) -> bool:
-    """Whether an address is a multicast group."""
-    try:
-        return ipaddress.ip_address(address).is_multicast
-    except ValueError:
-        return False
-
-
-def bring_up(
-    sensor: OusterHttp, wanted: Wanted, deadline_s: float
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Configure the sensor and wait until it runs; return its settings and sensor_info.
-
-    The sensor is reinitialized only where its settings differ.  A setting that it does not accept
-    is stored in ``wanted.refused`` and not set again.
-
-    Args:
-        deadline_s: time.monotonic() until which to wait for the sensor to run.
-
-    Raises:
-        DeviceError: the sensor does not answer or is not running yet; it continues to start.
-        SourceError: the sensor rejects the settings.
-    """
-    info = _running(sensor, deadline_s, ("STANDBY", "UNCONFIGURED"))
-    version = firmware_version(info)
-    active = sensor.settings(version)
-    changes = wanted.changes(active, sensor.local_address)
-    changes = {n: v for n, v in changes.items() if wanted.refused.get(n, _NEVER) != active.get(n)}
-    if changes:
-        sensor.configure({**active, **changes}, version)
-        info = _running(sensor, deadline_s, ())
-        active = sensor.settings(version)
-        left = wanted.changes(active, sensor.local_address)
-        wanted.refused.update({name: active.get(name) for name in left if name in changes})
-    if info.get("status") != "RUNNING":
-        raise DeviceError(f"the sensor reports the status {info.get('status')!r}")
-    return active, info
-
-
-_NEVER: Final = object()
-
-
-def _running(sensor: OusterHttp, deadline_s: float, others: tuple[str, ...]) -> dict[str, Any]:
-    """Return sensor_info once the sensor runs or has one of the statuses `others`."""
-    while True:
-        info = sensor.sensor_info()
-        status = str(info.get("status"))
-        if status == "RUNNING" or status in others:
-            return info
-        if status not in _STARTING:
-            raise DeviceError(f"the sensor reports the status {status!r}")
-        if time.monotonic() + _POLL_S > deadline_s:
-            raise DeviceError(f"the sensor is starting ({status})")
-        time.sleep(_POLL_S)
+def _at(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An answer for the `Watch`: `kind` is ``metadata`` (a str), ``clock`` or ``alerts``."""
+    """An answer for the `Watch`.
+
+    `kind` is ``metadata`` (a str), ``clock``, ``clock_offset``, ``settings`` or ``alerts``.
+    """
 
     kind: str
     value: Any
@@ -263,16 +242,21 @@ class News:
 class Watch:
     """Sends requests to the sensor in its own thread, so that no packet waits for an answer.
 
-    >>> watch = Watch(sensor)
+    >>> watch = Watch(sensor, settings)
     >>> watch.ask("metadata")                # repeated until there is an answer
     >>> for news in watch.news(): ...        # the answers since the last call
     >>> watch.close()
 
-    The clock's state is requested every ten seconds and reported when it has changed.
+    The clock's state and the settings are requested every ten seconds and reported when they have
+    changed.
+
+    Args:
+        settings: the known settings; None: they are not requested.
     """
 
-    def __init__(self, sensor: OusterHttp) -> None:
+    def __init__(self, sensor: OusterHttp, settings: dict[str, Any] | None = None) -> None:
         self._sensor = sensor
+        self._known: dict[str, Any] = {} if settings is None else {"settings": settings}
         self._asked: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self._stop = threading.Event()
@@ -299,29 +283,37 @@ class Watch:
         self._thread.join(0.1)
 
     def _run(self) -> None:
-        clock: Any = None
         questions = {"metadata": self._metadata, "alerts": self._sensor.alerts}
         open_questions: dict[str, Callable[[], Any]] = {}
-        next_clock_s = 0.0
+        next_poll_s = 0.0
         while not self._stop.is_set():
             while not self._asked.empty():
                 kind = self._asked.get()
                 open_questions[kind] = questions[kind]
-            if time.monotonic() >= next_clock_s:
-                next_clock_s = time.monotonic() + _CLOCK_S
-                state = self._try(self._sensor.clock)
-                if state and state != clock:
-                    clock = state
-                    self._news.put(News("clock", state))
+            if time.monotonic() >= next_poll_s:
+                next_poll_s = time.monotonic() + _POLL_S
+                self._poll()
             for kind in tuple(open_questions):
                 value = self._try(open_questions[kind])
                 if value is not None:
                     self._news.put(News(kind, value))
                 if value is not None or kind != "metadata":
                     del open_questions[kind]
-            wait_s = 0.5 if open_questions else max(0.0, next_clock_s - time.monotonic())
+            wait_s = 0.5 if open_questions else max(0.0, next_poll_s - time.monotonic())
             self._wake.wait(wait_s)
             self._wake.clear()
+
+    def _poll(self) -> None:
+        answer = self._try(self._sensor.clock) or {}
+        self._compare("clock", clock_state(answer))
+        self._compare("clock_offset", clock_offset(answer))
+        if "settings" in self._known:
+            self._compare("settings", self._try(self._sensor.settings))
+
+    def _compare(self, kind: str, value: Any) -> None:
+        if value and value != self._known.get(kind):
+            self._known[kind] = value
+            self._news.put(News(kind, value))
 
     def _metadata(self) -> str | None:
         status = self._sensor.sensor_info().get("status")

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from drivers._devices.ouster import News, OusterHttp, Wanted, Watch, bring_up, is_multicast
+from drivers._devices.ouster import News, Watch
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
+from drivers._devices.ouster_setup import Setup, Wanted, is_multicast, same_address
 from drivers._devices.udp import UdpReceiver, cap_warning
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._ouster.sensor import Sensor, last_ns
@@ -23,8 +24,7 @@ from drivers._protocols.ouster_packets import Checksums, Sorter
 from recorder.contract.errors import DeviceError, SourceError
 from recorder.contract.streams import StreamSpec
 
-_OPEN_S: Final = 2.5  # longest wait for the sensor to start
-_HTTP_S: Final = 3.5  # limit of all requests together
+_HTTP_S: Final = 3.5  # longest wait for answers; other sensors wait for this one to open or fail
 _FIRST_PACKET_S: Final = 1.5
 _READ_S: Final = 0.1
 _GATHER_S: Final = 0.01
@@ -41,11 +41,15 @@ _SETTINGS: Final = {
 """The driver's options and their names in the sensor's settings."""
 
 
-def wanted_settings(config: SensorConfig) -> Wanted:
-    """Return the sensor settings that a config asks for."""
+def setup_of(config: SensorConfig) -> Setup | None:
+    """Return the setup that a config asks for; None for a sensor that is only listened to."""
     options = config.options
+    if config.scheme != "ouster":
+        return None
     chosen = {to: options[name] for name, to in _SETTINGS.items() if options[name] is not None}
-    return Wanted({**options["settings"], **chosen}, options["udp_dest"])
+    settings = {**options["settings"], **chosen}
+    wanted = Wanted(settings, options["udp_dest"], options["persist"])
+    return Setup(config.address.removeprefix("//").rstrip("/"), wanted)
 
 
 def ports_of(settings: Mapping[str, Any]) -> tuple[int, int]:
@@ -69,11 +73,11 @@ class LiveSource:
 
     Args:
         config: the sensor's entry, of scheme ``ouster`` or ``udp``.
-        wanted: the wanted settings; kept from one `open` to the next.
+        setup: the sensor's, kept from one `open` to the next; None for ``udp``.
     """
 
-    def __init__(self, config: SensorConfig, wanted: Wanted) -> None:
-        self._config, self._wanted = config, wanted
+    def __init__(self, config: SensorConfig, setup: Setup | None) -> None:
+        self._config, self._setup = config, setup
         self._place = f"{config.name}: {config.scheme}:{config.address}"
         self._receivers: list[UdpReceiver] = []
         self._watch: Watch | None = None
@@ -111,15 +115,15 @@ class LiveSource:
 
     def _connect(self) -> tuple[Any, str]:
         """Bind the sockets; return the sensor's SensorInfo and metadata."""
-        options, host = self._config.options, self._config.address.removeprefix("//").rstrip("/")
+        options, setup = self._config.options, self._setup
         self._queue: list[tuple[int, Any]] = []
         self._held: list[tuple[int, Any]] = []
         self._last_ns = self._overflow = 0
         self._misfit = 0  # size of the last packet that does not fit the metadata
         self._misfit_reported = False
         self._opening: dict[str, Any] = {}
-        if self._config.scheme == "udp":
-            bind, port = _address_and_port(host)
+        if setup is None:
+            bind, port = _address_and_port(self._config.address.removeprefix("//").rstrip("/"))
             if not options["metadata"]:
                 raise SourceError("needs the sensor's metadata (option `metadata`)")
             info, text = load_info(self._core, Path(options["metadata"]))
@@ -127,28 +131,34 @@ class LiveSource:
             self._bind(bind, ports)
             self._know(info, ports, bind)
             return info, text
-        http = OusterHttp(host)
-        http.until_s = time.monotonic() + _HTTP_S
-        active, sensor = bring_up(http, self._wanted, time.monotonic() + _OPEN_S)
-        self._opening |= {"settings": active, "init_id": sensor.get("initialization_id")}
-        if self._wanted.refused:
-            self._opening["settings_refused"] = sorted(self._wanted.refused)
-            names = ", ".join(f"{n} (has {v!r})" for n, v in self._wanted.refused.items())
+        deadline_s = time.monotonic() + _HTTP_S
+        active, sensor = setup.bring_up(_HTTP_S)
+        init_id = sensor.get("initialization_id")
+        self._opening |= {"settings": active, "init_id": init_id}
+        if setup.wanted.refused:
+            self._opening["settings_refused"] = sorted(setup.wanted.refused)
+            names = ", ".join(f"{n} (has {v!r})" for n, v in setup.wanted.refused.items())
             _warn(f"{self._place}: the sensor does not accept the settings {names}")
-        destination = str(active.get("udp_dest") or "")
-        direct = destination == http.local_address or is_multicast(destination)
-        ports = ports_of(active)
-        address = destination if direct else ""
-        self._bind(address, ports, http.local_address)
-        text = http.metadata()
+        if setup.wanted.persist:
+            self._opening["settings_stored"] = not setup.wanted.unsaved
+        ports, here = ports_of(active), setup.http.local_address
+        address = _bind_address(str(active.get("udp_dest") or ""), here)
+        self._bind(address, ports, here)
+        text = setup.metadata(max(0.0, deadline_s - time.monotonic()))
         try:
             info = self._core.SensorInfo(text)
         except SDK_ERRORS as error:
             raise DeviceError(f"unusable metadata: {one_line(error)}") from None
+        if info.init_id and init_id is not None and info.init_id != init_id:
+            raise DeviceError("the sensor has been reinitialized meanwhile")
         self._know(info, ports, address)
-        http.until_s = None
-        self._watch = Watch(http)
+        self._watch = Watch(setup.http, active)
         return info, text
+
+    @property
+    def receives(self) -> list[tuple[str, int]]:
+        """Addresses and UDP ports at which no other program can receive; "": all addresses."""
+        return [(r.address, r.port) for r in self._receivers if not is_multicast(r.address)]
 
     def _know(self, info: Any, ports: tuple[int, int], address: str) -> None:
         self._info = info
@@ -285,8 +295,13 @@ class LiveSource:
 
     def _report(self, news: News) -> Iterator[Item]:
         values: dict[str, Any] = {news.kind: news.value}
+        lasting = True
         if news.kind == "clock":
             values = {"time_sync": news.value}
+        elif news.kind == "clock_offset":
+            values, lasting = news.value, False
+        elif news.kind == "settings":
+            values |= self._checked(news.value)
         elif news.kind == "metadata":
             try:
                 info = self._core.SensorInfo(news.value)
@@ -297,7 +312,17 @@ class LiveSource:
                 yield from self._sensor.finish()
                 raise DeviceError(f"{self._place}: the sensor's settings have changed")
             values |= {"metadata_sha256": _digest(news.value), "init_id": int(info.init_id)}
-        yield from self._hold(State(self._config.name, self._last_ns, values, lasting=True))
+        yield from self._hold(State(self._config.name, self._last_ns, values, lasting=lasting))
+
+    def _checked(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return what is refused of changed settings; DeviceError if they must be set again."""
+        assert self._setup is not None
+        wanted = self._setup.wanted
+        if lost := wanted.changes(settings, self._setup.http.local_address):
+            names = ", ".join(sorted(lost))
+            raise DeviceError(f"{self._place}: the sensor has lost its settings {names}")
+        refused = sorted(n for n, value in wanted.refused.items() if settings.get(n) == value)
+        return {"settings_refused": refused} if wanted.refused else {}
 
     def _nothing(self) -> str:
         """Return the reason why no packet arrives."""
@@ -332,6 +357,15 @@ def _form(info: Any) -> tuple[Any, ...]:
         layout.imu_measurements_per_packet, layout.imu_packets_per_frame,
         layout.zone_monitoring_enabled, info.sn,
     )  # fmt: skip
+
+
+def _bind_address(destination: str, here: str) -> str:
+    """Return the address at which this machine receives what is sent to a destination."""
+    if same_address(destination, here):
+        return here
+    if is_multicast(destination):
+        return destination
+    return "::" if ":" in destination else ""
 
 
 def _address_and_port(text: str) -> tuple[str, int]:

@@ -24,7 +24,12 @@ config.udp_dest = None if AUTO else "127.0.0.1"
 config.udp_port_lidar = port
 config.timestamp_mode = core.TimestampMode.TIME_FROM_PTP_1588
 sensor.set_config(host, config, udp_dest_auto=AUTO)
-info = sensor._Sensor(host, config).fetch_metadata(timeout=20)
+info = None
+while info is None or info.config.udp_port_lidar != port:  # the old ones until it reinitializes
+    try:
+        info = sensor._Sensor(host, config).fetch_metadata(timeout=20)
+    except RuntimeError:
+        pass
 print("set", info.config.udp_port_lidar == port, info.config.timestamp_mode)
 layout, batcher = core.PacketFormat(info), core.FrameBatcher(info)
 frame, whole = core.LidarFrame(info), 0

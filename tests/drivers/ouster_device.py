@@ -16,6 +16,8 @@ from drivers.sim.emulators.ouster import OusterEmulator
 from drivers.sim.lidar import START_NS
 from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
+from recorder.contract.errors import DeviceError
+from recorder.contract.streams import StreamSpec
 
 PATIENCE_S = 20.0  # after which a test has failed
 
@@ -59,6 +61,17 @@ def running(emulator: OusterEmulator, speed: int = 1) -> Iterator[str]:
 def live_driver(address: str, scheme: str = "ouster", **options: Any) -> OusterDriver:
     checked = check_options(OusterDriver.options, options)
     return OusterDriver(SensorConfig("lidar", scheme, address, checked))
+
+
+def open_device(driver: OusterDriver) -> Sequence[StreamSpec]:
+    """Open the driver as its process does: again and again until the sensor is there."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return driver.open()
+        except DeviceError as error:
+            assert time.monotonic() < deadline, f"never open: {error}"
+            time.sleep(0.05)
 
 
 def read_until(driver: OusterDriver, enough: Callable[[list[Item]], bool]) -> list[Item]:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from drivers._devices.http_camera import HttpCamera, Url
-from drivers._devices.ouster import OusterHttp, Wanted, bring_up, clock_state
+from drivers._devices.ouster import OusterHttp, clock_offset, clock_state
+from drivers._devices.ouster_setup import Wanted, bring_up
 from drivers._devices.pictures import Shot
 from drivers._ouster.live import ports_of
 from drivers.sim.emulators.camera import CameraEmulator
@@ -147,8 +148,16 @@ def test_what_a_lidar_says_is_what_it_is_not() -> None:
         "udp_dest_zm": "", "udp_ip": "",
     }  # fmt: skip
     clock = {
-        "sensor": {"timestamp": {"mode": "X"}, "nmea": {"locked": 1}, "sync_pulse_in": {}},
-        "ptp": {"port_data_set": {"port_state": "SLAVE"}, "parent_data_set": {}},
+        "sensor": {
+            "timestamp": {"mode": "X"},
+            "multipurpose_io": {"mode": "OFF", "nmea": {"locked": 1, "leap_seconds": 0}},
+            "sync_pulse_in": {},
+        },
+        "ptp": {
+            "port_data_set": {"port_state": "SLAVE"},
+            "current_data_set": {"offset_from_master": 7},
+            "time_properties_data_set": {"current_utc_offset": 37},
+        },
     }
     right = {"sensor/config": settings, "sensor/metadata/sensor_info": info, "time": clock}
     right |= {"sensor/alerts": {"active": []}, "sensor/cmd/get_config_param": settings}
@@ -176,7 +185,8 @@ def test_what_a_lidar_says_is_what_it_is_not() -> None:
         except (DeviceError, SourceError):
             pass
         with contextlib.suppress(DeviceError, SourceError):
-            json.dumps(clock_state(sensor._mapping("time")))
+            answer = sensor.clock()
+            json.dumps(clock_state(answer) | clock_offset(answer))
             sensor.alerts()
     assert brought > 1000
 

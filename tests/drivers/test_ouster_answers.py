@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from drivers._devices.ouster import OusterHttp, Wanted, Watch, clock_state, firmware_version
+from drivers._devices.ouster import (
+    OusterHttp,
+    Watch,
+    _own_address,
+    clock_offset,
+    clock_state,
+    firmware_version,
+)
+from drivers._devices.ouster_setup import Wanted
 from drivers._protocols.ouster_frames import channel_specs
 from recorder.contract.errors import DeviceError
 
@@ -34,28 +42,57 @@ def test_firmware_versions(info: dict[str, str], version: tuple[int, ...]) -> No
     assert firmware_version(info) == version
 
 
-def test_each_part_of_the_clocks_state_is_where_the_sensor_says_it() -> None:
-    answer = {
-        "sensor": {
-            "timestamp": {"mode": "TIME_FROM_PTP_1588", "time": 57178.44},
-            "sync_pulse_in": {"locked": 1, "diagnostics": {"count": 2}},
-            "multipurpose_io": {"mode": "INPUT_NMEA_UART"},
-            "nmea": {"locked": 0, "baud_rate": "BAUD_9600"},
+# ``/api/v1/time/sensor`` of a sensor with a GPS receiver, as its users have published it.
+SENSOR_TIME = {
+    "multipurpose_io": {
+        "nmea": {
+            "leap_seconds": 0,
+            "diagnostics": {
+                "decoding": {"utc_decoded_count": 14410, "not_valid_count": 0},
+                "io_checks": {"bit_count": 8497393, "start_char_count": 25159},
+            },
+            "baud_rate": "BAUD_9600",
+            "ignore_valid_char": 0,
+            "locked": 1,
+            "polarity": "ACTIVE_LOW",
         },
-        "ptp": {
-            "port_data_set": {"port_state": "SLAVE", "port_identity": "bc0fa7.fffe.c48254-1"},
-            "parent_data_set": {"grandmaster_identity": "001747.fffe.700038"},
-        },
-        "system": {"monotonic": 57191.8, "realtime": 1_700_000_000.5},
-    }
+        "sync_pulse_out": {"polarity": "ACTIVE_HIGH", "frequency_hz": 1},
+        "mode": "INPUT_NMEA_UART",
+    },
+    "sync_pulse_in": {"polarity": "ACTIVE_HIGH", "diagnostics": {"count": 30920}, "locked": 1},
+    "timestamp": {
+        "time_options": {"ptp_1588": 1143485, "internal_osc": 1143477, "sync_pulse_in": 1677462633},
+        "mode": "TIME_FROM_SYNC_PULSE_IN",
+        "time": 1677462634.3781691,
+    },
+}
+PTP = {
+    "current_data_set": {"mean_path_delay": 30110, "offset_from_master": 224159},
+    "parent_data_set": {"grandmaster_identity": "001747.fffe.700038"},
+    "port_data_set": {"port_state": "SLAVE", "port_identity": "bc0fa7.fffe.c48254-1"},
+    "time_properties_data_set": {
+        "current_utc_offset": 37,
+        "current_utc_offset_valid": 1,
+        "ptp_timescale": 1,
+    },
+}
+
+
+def test_each_part_of_the_clocks_state_is_where_the_sensor_reports_it() -> None:
+    answer = {"sensor": SENSOR_TIME, "ptp": PTP, "system": {"realtime": 1_700_000_000.5}}
     assert clock_state(answer) == {
-        "timestamp_mode": "TIME_FROM_PTP_1588",
+        "timestamp_mode": "TIME_FROM_SYNC_PULSE_IN",
         "sync_pulse_in_locked": 1,
         "multipurpose_io_mode": "INPUT_NMEA_UART",
-        "nmea_locked": 0,
+        "nmea_locked": 1,
+        "nmea_leap_seconds": 0,
         "ptp_port_state": "SLAVE",
         "ptp_grandmaster": "001747.fffe.700038",
+        "ptp_timescale": 1,
+        "ptp_utc_offset_s": 37,
+        "ptp_utc_offset_valid": 1,
     }
+    assert clock_offset(answer) == {"ptp_offset_from_master_ns": 224159}
 
 
 @pytest.mark.parametrize(
@@ -64,13 +101,15 @@ def test_each_part_of_the_clocks_state_is_where_the_sensor_says_it() -> None:
         ({}, {}),
         ({"sensor": 5, "ptp": None}, {}),
         ({"sensor": {"nmea": {"locked": 1}}}, {"nmea_locked": 1}),
-        ({"sensor": {"timestamp": {"mode": {"a": 1}}, "nmea": [1]}}, {}),
+        ({"sensor": {"timestamp": {"mode": {"a": 1}}, "multipurpose_io": {"nmea": [1]}}}, {}),
+        ({"ptp": {"current_data_set": {"offset_from_master": True}}}, {}),
     ],
 )
 def test_a_clocks_state_in_part_or_of_another_shape(
     answer: dict[str, Any], state: dict[str, Any]
 ) -> None:
     assert clock_state(answer) == state
+    assert clock_offset(answer) == {}
 
 
 @pytest.mark.parametrize(
@@ -181,13 +220,22 @@ def test_an_answer_without_end_is_given_up() -> None:
 
 
 class Sensor(OusterHttp):
-    """Answers at once."""
+    """Answers at once; its clock drifts, its settings change once."""
 
     def __init__(self) -> None:
         super().__init__(HERE)
+        self.asked = 0
 
     def clock(self) -> dict[str, Any]:
-        return {"timestamp_mode": "TIME_FROM_INTERNAL_OSC"}
+        self.asked += 1
+        offset = {"offset_from_master": self.asked}
+        return {
+            "sensor": {"timestamp": {"mode": "TIME_FROM_INTERNAL_OSC"}},
+            "ptp": {"current_data_set": offset},
+        }
+
+    def settings(self, staged: bool = False) -> dict[str, Any]:
+        return {"phase_lock_enable": self.asked > 1}
 
     def alerts(self) -> list[Any]:
         return [{"id": "0x01"}]
@@ -206,12 +254,40 @@ def news_of(watch: Watch, patience_s: float) -> list[str]:
 def test_a_question_does_not_wait_until_the_clock_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("drivers._devices.ouster._CLOCK_S", 3600.0)
+    monkeypatch.setattr("drivers._devices.ouster._POLL_S", 3600.0)
     watch = Watch(Sensor())
     try:
-        assert news_of(watch, 20.0) == ["clock"]
+        found: list[str] = []
+        while len(found) < 2:
+            found += news_of(watch, 20.0)
+        assert found == ["clock", "clock_offset"]
         time.sleep(0.1)  # it waits by now
         watch.ask("alerts")
         assert news_of(watch, 20.0) == ["alerts"]
     finally:
         watch.close()
+
+
+def test_changes_of_clock_and_settings_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivers._devices.ouster._POLL_S", 0.01)
+    watch = Watch(Sensor(), {"phase_lock_enable": False})
+    found: list[str] = []
+    try:
+        while len(found) < 5:
+            found += news_of(watch, 20.0)
+    finally:
+        watch.close()
+    assert found.count("clock") == found.count("settings") == 1
+    assert found[0] == "clock" and found[:3].count("clock_offset") == 2 - (found[2] == "settings")
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        (("10.0.0.1", 80), "10.0.0.1"),
+        (("fd00::2", 80, 0, 0), "fd00::2"),
+        (("fe80::fc:1", 80, 0, 1), "fe80::fc:1%lo"),
+    ],
+)
+def test_a_link_local_address_keeps_its_link(name: tuple[Any, ...], address: str) -> None:
+    assert _own_address(name) == address

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from ouster.sdk import core
 
-from drivers._devices.ouster import OusterHttp, Wanted, bring_up
+from drivers._devices.ouster import OusterHttp
+from drivers._devices.ouster_setup import Wanted, bring_up
 from drivers._kit.driver import Sample
 from drivers._ouster.live import LiveSource
 from drivers._protocols.ouster_packets import Sorter, crc64
@@ -167,7 +168,8 @@ def damaged_answers(count: int, seed: int) -> Iterator[bytes]:
 
 
 @pytest.fixture
-def server() -> Iterator[socket.socket]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    monkeypatch.setattr("drivers._devices.ouster._ATTEMPTS", 1)  # one answer for each request
     with socket.create_server(("127.0.0.1", 0)) as made:
         yield made
 

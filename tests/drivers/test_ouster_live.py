@@ -21,6 +21,7 @@ from tests.drivers.ouster_device import (
     emulator_for,
     imu_missing,
     live_driver,
+    open_device,
     packets_missing,
     read_until,
     reported,
@@ -52,7 +53,7 @@ OS0 = ("OS-0-32-U1_v2.2.0_1024x10.pcap", "OS-0-32-U1_v2.2.0_1024x10.json")
 def record(emulator: OusterEmulator, enough: Any, speed: int = FAST, **options: Any) -> list[Item]:
     with running(emulator, speed) as address:
         driver = live_driver(address, **options)
-        specs = driver.open()
+        specs = open_device(driver)
         try:
             items = read_until(driver, enough)
         finally:
@@ -179,7 +180,7 @@ def test_a_stalled_sensor_misses_what_it_did_not_send(tmp_path: Path) -> None:
 def test_a_rebooted_sensor_is_noticed_and_its_metadata_recorded(tmp_path: Path) -> None:
     metadata = write_metadata(tmp_path, make_info())
     emulator = emulator_for("sim", "", [Fault("reboot", 0.3, 0.2)], metadata=metadata)
-    items = record(emulator, reported("metadata"), speed=1)
+    items = record(emulator, reported("metadata"), speed=1, persist=True)
     states = [i.values for i in items if isinstance(i, State)]
     first = next(s["init_id"] for s in states if "settings" in s)
     (restart,) = (s for s in states if s.get("sensor_restarted"))
@@ -196,7 +197,7 @@ def test_a_sensor_that_is_pulled_off_and_comes_back(tmp_path: Path) -> None:
     emulator = emulator_for("sim", "", [Fault("unplug", 0.2, 1e6)], metadata=metadata)
     with running(emulator) as address:
         driver = live_driver(address, timeout_s=0.5)
-        driver.open()
+        open_device(driver)
         with pytest.raises(DeviceError, match=r"lidar: ouster:.*no packets of the sensor"):
             read_until(driver, lambda _: False)
         driver.close()
@@ -209,12 +210,7 @@ def test_a_sensor_that_is_pulled_off_and_comes_back(tmp_path: Path) -> None:
         assert isinstance(driver.sensor.options, dict)
         driver.sensor.options["timeout_s"] = 30.0
         emulator._back_ns = 0  # it is plugged in again
-        while time.monotonic() < deadline:
-            try:
-                driver.open()
-                break
-            except DeviceError:
-                time.sleep(0.05)
+        open_device(driver)
         items = read_until(driver, sweeps(2))
         driver.close()
     assert not [i for i in items if isinstance(i, Lost)]
@@ -226,7 +222,7 @@ def test_a_clock_that_jumps_is_told(tmp_path: Path) -> None:
     emulator = emulator_for("sim", "", [Fault("clock_jump", 0.25, value=2.5)], metadata=metadata)
     with running(emulator) as address:
         driver = live_driver(address)
-        driver.open()
+        open_device(driver)
         items = read_until(driver, lambda items: any(abs(step) > 10**9 for step in steps(items)))
         items += read_until(driver, sweeps(1))
         driver.close()
@@ -249,15 +245,15 @@ def test_settings_are_set_and_recorded() -> None:
     }
     with running(emulator) as address:
         driver = live_driver(address, **options)
-        specs = driver.open()
-        items = read_until(driver, reported("time_sync"))
+        specs = open_device(driver)
+        items = read_until(driver, reported("ptp_offset_from_master_ns"))
         items += read_until(driver, sweeps(1))
         driver.close()
         again = live_driver(address, **options)
-        again.open()  # nothing differs: it is not reinitialized once more
+        open_device(again)  # nothing differs: it is not reinitialized once more
         other = read_until(again, reported("settings"))
         again.close()
-        with pytest.raises(SourceError, match=r"400 .*unknown setting colour"):
+        with pytest.raises(DeviceError, match=r"400 .*unknown setting colour"):
             live_driver(address, settings={"colour": 1}).open()
     assert specs[0].channels[0].shape == (32, 512) and specs[0].rate_hz == 20.0
     assert "rng2" in samples(items)[0].data
@@ -267,7 +263,7 @@ def test_settings_are_set_and_recorded() -> None:
     assert settings[0]["settings"]["timestamp_mode"] == "TIME_FROM_PTP_1588"
     assert settings[0]["settings"]["phase_lock_enable"] is True
     sync = next(s["time_sync"] for s in states if "time_sync" in s)
-    assert sync["ptp_port_state"] == "SLAVE"
+    assert sync["ptp_port_state"] == "SLAVE" and sync["ptp_utc_offset_s"] == 37
 
 
 def test_alerts_are_told_and_named(tmp_path: Path) -> None:
@@ -275,7 +271,7 @@ def test_alerts_are_told_and_named(tmp_path: Path) -> None:
     emulator = emulator_for("sim", "", metadata=write_metadata(tmp_path, info))
     with running(emulator) as address:
         driver = live_driver(address)
-        driver.open()
+        open_device(driver)
         assert emulator._api is not None
         emulator._api.alerts.append({"id": "0x01000015", "msg": "too warm"})
         items = read_until(driver, reported("alerts"))

@@ -25,6 +25,7 @@ from recorder.contract.errors import ConfigError, FormatError, SourceError
 
 _FIRMWARE: Final = "ousteros-image-prod-aries-v3.1.0+emulated"
 _START_NS: Final = 300_000_000  # from a reinitialization to the first packets
+_LINGER_NS: Final = 200_000_000  # from its request to its start
 _GRAIN_NS: Final = 2_000_000  # shortest interval between sends; each sends all due packets
 _IDLE_NS: Final = 10_000_000
 _FIXED: Final = (
@@ -59,7 +60,11 @@ class OusterEmulator(Emulator):
     The sensor sends no packet before its destination is set, like a factory-new sensor.  The
     simulated sensor (``sim:``) turns with the world's time, which begins with the first step.  Its
     clock shows that time, also after a reinitialization, while its frame ids restart at 0.  A
-    capture (``pcap:``) begins when the metadata are fetched, and keeps its own stamps and ids.
+    capture (``pcap:``) begins when the metadata are fetched, and keeps its own stamps and ids; only
+    before the first reinitialization, the emulator's API names another initialization id.
+
+    After the request to reinitialize, the sensor answers and sends as before for `linger_ns`, as a
+    real sensor.  The fault ``reboot`` is a power cycle: settings that are not stored are lost.
 
     The faults' time begins with the first packet after the metadata were fetched, because a
     receiver exists from then on.  The faults ``loss``, ``stall`` and ``unplug`` are counted in
@@ -84,6 +89,9 @@ class OusterEmulator(Emulator):
         self._first_ns: int | None = None  # of the first packet with a receiver
         self._ready_ns: int | None = None  # end of the present start
         self._back_ns: int | None = None  # when an absent device comes back
+        self._begin_ns: int | None = None  # of the reinitialization that was requested
+        self._reinitialized = False  # since the emulator's start
+        self.linger_ns = _LINGER_NS
         self._init_id = 1000 + seed
         self._served = 0
         self._running = False
@@ -125,32 +133,41 @@ class OusterEmulator(Emulator):
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
         self._layout = core.PacketFormat(feed.info)
         kept = {n: self.sensor.options[n] for n in _KEPT_OPTIONS if n in self.sensor.options}
+        kept["persist"] = True  # so that it comes back from a reboot with its settings
         return EmulatedSource(f"ouster://127.0.0.1:{self._api.port}", kept)
 
     def step(self, now_ns: int) -> int:
-        api, feed = self._api, self._feed
-        assert api is not None and feed is not None
+        api = self._api
+        assert api is not None
         if self._start_ns is None:
             self._start_ns, self._ready_ns = now_ns, now_ns
         self._break_down(now_ns)
         if self._back_ns is not None and now_ns >= self._back_ns:
             self._back_ns = None
             api.start()
-        with api.lock:
-            settings, api.reinitialize = api.reinitialize, None
-            if settings is not None:
-                api.settings = settings
-        if settings is not None:
-            self._running, self._ready_ns = False, now_ns + _START_NS
-            self._change(settings)
-            feed = self._feed
-            assert feed is not None
+        if self._requested(now_ns):
+            with api.lock:
+                assert api.reinitialize is not None
+                api.settings, api.reinitialize = api.reinitialize, None
+                api.status = "INITIALIZING"
+            self._running, self._ready_ns, self._reinitialized = False, now_ns + _START_NS, True
+            self._change(api.settings)
         if self._ready_ns is not None and now_ns >= self._ready_ns:
             self._ready_ns, self._running = None, True
             self._init_id += self.sensor.scheme == "sim"
-            feed.begin(now_ns - self._start_ns, self._init_id)
+            assert self._feed is not None
+            self._feed.begin(now_ns - self._start_ns, self._init_id)
             api.run(self._identity(), self._metadata())
         return self._send(now_ns)
+
+    def _requested(self, now_ns: int) -> bool:
+        """Whether a reinitialization was requested long enough ago to start."""
+        assert self._api is not None
+        if self._api.reinitialize is None:
+            self._begin_ns = None
+        elif self._begin_ns is None:
+            self._begin_ns = now_ns + self.linger_ns
+        return self._begin_ns is not None and now_ns >= self._begin_ns
 
     def stop(self) -> None:
         if self._api is not None:
@@ -241,14 +258,14 @@ class OusterEmulator(Emulator):
             if fault.kind == "reboot":
                 self.injected[fault.kind] += 1
                 self._running, self._ready_ns = False, end_ns + _START_NS
-                with api.lock:
-                    api.status = "INITIALIZING"
+                api.power_cycle()
+                self._change(api.settings)
 
     def _identity(self) -> int:
         if self.sensor.scheme == "sim":
             return self._init_id
         assert self._feed is not None
-        return int(self._feed.info.init_id)
+        return int(self._feed.info.init_id) + (not self._reinitialized)
 
     def _metadata(self) -> dict[str, Any]:
         """Return the feed's metadata, completed with a real device's own values."""

@@ -1,13 +1,16 @@
 """The HTTP API of an emulated Ouster: the requests of ouster-sdk 1.0 and of the driver.
 
 Source: Ouster's HTTP API Reference Guide (``/api/v1``).  Settings are staged, and active after a
-reinitialization, which the emulator's next step carries out.
+reinitialization, which the emulator carries out: until it starts, the sensor answers as before.
+Stored settings are those after a power cycle.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -42,6 +45,9 @@ class OusterApi:
     Attributes:
         lock: held while any other attribute is read or changed.
         metadata, settings: the present ones.
+        stored: the settings after a power cycle; at first the initial ones.
+        delay_s: how long each answer takes.
+        failures: HTTP codes that the next requests are answered with.
         status: of the sensor, such as ``RUNNING``.
         reinitialize: the staged settings once a reinitialization is requested; None before.
         served: how often the metadata have been fetched.
@@ -57,6 +63,8 @@ class OusterApi:
     ) -> None:
         self.lock = threading.RLock()
         self.metadata, self.settings = dict(metadata), dict(settings)
+        self.stored = dict(settings)
+        self.delay_s, self.failures = 0.0, deque[int]()
         self.status = "INITIALIZING"
         self.reinitialize: dict[str, Any] | None = None
         self.served = 0
@@ -97,12 +105,20 @@ class OusterApi:
             self.metadata["config_params"] = dict(self.settings)
             self.status = "RUNNING"
 
+    def power_cycle(self) -> None:
+        """Lose all settings that are not stored, and a requested reinitialization."""
+        with self.lock:
+            self.settings, self._staged = dict(self.stored), dict(self.stored)
+            self.reinitialize, self.status = None, "INITIALIZING"
+
     def answer(self, method: str, path: str, body: str, client: str) -> Any:
         """Answer a request: a JSON value, or a str that is sent unchanged."""
         parts = urlsplit(path)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         place = parts.path.removeprefix("/api/v1/").strip("/")
         with self.lock:
+            if self.failures:
+                raise _Refusal(self.failures.popleft(), "temporarily not possible")
             if place == "sensor/config":
                 return self._config(method, query, body, client)
             if method != "GET":
@@ -138,14 +154,23 @@ class OusterApi:
     def _time(self) -> dict[str, Any]:
         mode = self.settings.get("timestamp_mode")
         slave = mode == "TIME_FROM_PTP_1588"
+        nmea = {"locked": 0, "leap_seconds": self.settings.get("nmea_leap_seconds", 0)}
+        io_mode = self.settings.get("multipurpose_io_mode")
         return {
             "sensor": {
                 "timestamp": {"mode": mode, "time": 0},
-                "multipurpose_io": {"mode": self.settings.get("multipurpose_io_mode")},
+                "multipurpose_io": {"mode": io_mode, "nmea": nmea},
                 "sync_pulse_in": {"locked": 0},
-                "nmea": {"locked": 0},
             },
-            "ptp": {"port_data_set": {"port_state": "SLAVE" if slave else "LISTENING"}},
+            "ptp": {
+                "current_data_set": {"offset_from_master": 224 if slave else 0},
+                "port_data_set": {"port_state": "SLAVE" if slave else "LISTENING"},
+                "time_properties_data_set": {
+                    "current_utc_offset": 37,
+                    "current_utc_offset_valid": int(slave),
+                    "ptp_timescale": 1,
+                },
+            },
             "system": {"monotonic": 0, "realtime": 0},
         }
 
@@ -163,7 +188,9 @@ class OusterApi:
             raise _Refusal(400, "the body is no object")
         self._stage(values, client)
         if query.get("reinit", "true").lower() == "true":
-            self._begin()
+            self.reinitialize = dict(self._staged)
+        if query.get("persist", "false").lower() == "true":
+            self.stored = dict(self.settings)
         return {}
 
     def _command(self, command: str, query: str, client: str) -> Any:
@@ -185,9 +212,9 @@ class OusterApi:
             case "set_udp_dest_auto":
                 self._stage({"udp_dest": "@auto"}, client)
             case "reinitialize":
-                self._begin()
+                self.reinitialize = dict(self._staged)
             case "save_config_params":
-                pass
+                self.stored = dict(self.settings)
             case _:
                 raise _Refusal(404, "no such command")
         return {}
@@ -202,9 +229,6 @@ class OusterApi:
             raise _Refusal(400, fault)
         self._staged = staged
 
-    def _begin(self) -> None:
-        self.reinitialize, self.status = dict(self._staged), "INITIALIZING"
-
 
 class _Handler(BaseHTTPRequestHandler):
     api: OusterApi
@@ -218,6 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not 0 <= size <= _BODY_LIMIT:
                 raise _Refusal(413, "too long")
             body = self.rfile.read(size).decode("utf-8", "replace")
+            time.sleep(self.api.delay_s)
             value = self.api.answer(self.command, self.path, body, str(self.client_address[0]))
         except _Refusal as refusal:
             code, value = refusal.code, {"error": str(refusal)}
