@@ -22,6 +22,7 @@ _STARTING: Final = ("INITIALIZING", "WARMUP", "UPDATING", "RESTARTING")
 _POLL_S: Final = 0.2
 _POLLING_S: Final = 2.5  # longest time that one call of `bring_up` polls a starting sensor
 _RESTART_S: Final = 60.0  # a reinitialization takes half a minute
+_LINGER_S: Final = 10.0  # longer than from its request to its start
 _SETTLE_S: Final = 3.0  # after a restart, answers may be old for this time
 _TRIES: Final = 2  # reinitializations with a setting until the setting counts as refused
 _AUTO: Final = "@auto"
@@ -40,16 +41,17 @@ class Wanted:
         persist: store the settings in the sensor after they were changed.
         refused: settings that the sensor did not accept since its last restart, with the sensor's
             own values.
-        unsaved: changed settings are not stored yet.
+        stored: whether changed settings are stored in the sensor; None: nothing was changed.
     """
 
     settings: Mapping[str, Any]
     udp_dest: str | None = None
     persist: bool = False
     refused: dict[str, Any] = field(default_factory=dict)
-    unsaved: bool = False
+    stored: bool | None = None
     _init_id: Any = None
     _asked_id: Any = None  # initialization id at the last request to reinitialize
+    _asked_s: float = 0.0
     _until_s: float | None = None  # end of the wait for that request's effect; None: no request
     _restarted: bool = False  # since that request
     _tries: int = 0
@@ -101,7 +103,8 @@ class Wanted:
         if self._until_s is not None:
             if init_id != self._asked_id and not self._restarted:
                 self._restarted, self._until_s = True, now_s + _SETTLE_S
-            in_effect = not left and (self._restarted or init_id is None)
+            known = self._restarted or init_id is None or now_s >= self._asked_s + _LINGER_S
+            in_effect = not left and known
             if not in_effect and now_s < self._until_s:
                 return None
             self._until_s = None
@@ -114,9 +117,10 @@ class Wanted:
 
     def requested(self, now_s: float) -> None:
         """Note that the sensor accepted the request to reinitialize with the changes."""
-        self._asked_id, self._until_s, self._restarted = self._init_id, now_s + _RESTART_S, False
+        self._asked_id, self._asked_s, self._restarted = self._init_id, now_s, False
+        self._until_s = now_s + _RESTART_S
         self._tries += 1
-        self.unsaved = True
+        self.stored = False
 
 
 def _equal(name: str, value: Any, has: Any) -> bool:
@@ -174,10 +178,10 @@ def bring_up(
         _wait(deadline_s, "the sensor has not restarted with its new settings yet")
     if info.get("status") != "RUNNING":
         raise DeviceError(f"the sensor reports the status {info.get('status')!r}")
-    if wanted.persist and wanted.unsaved:
+    if wanted.persist and wanted.stored is False:
         try:
             sensor.save()
-            wanted.unsaved = False
+            wanted.stored = True
         except DeviceError as error:  # the sensor runs: record; the next call tries again
             text = f"the sensor's settings are not stored, a power cycle loses them: {error}"
             print(text, file=sys.stderr, flush=True)

@@ -139,8 +139,8 @@ class LiveSource:
             self._opening["settings_refused"] = sorted(setup.wanted.refused)
             names = ", ".join(f"{n} (has {v!r})" for n, v in setup.wanted.refused.items())
             _warn(f"{self._place}: the sensor does not accept the settings {names}")
-        if setup.wanted.persist:
-            self._opening["settings_stored"] = not setup.wanted.unsaved
+        if setup.wanted.persist and setup.wanted.stored is not None:
+            self._opening["settings_stored"] = setup.wanted.stored
         ports, here = ports_of(active), setup.http.local_address
         address = _bind_address(str(active.get("udp_dest") or ""), here)
         self._bind(address, ports, here)

@@ -177,6 +177,9 @@ def test_only_a_restart_decides() -> None:
     assert wanted.next_changes(8, FACTORY, HERE, 30.0) is None  # an old answer after the restart
     assert wanted.next_changes(8, right, HERE, 31.0) == {}
     assert wanted.next_changes(8, FACTORY, HERE, 99.0) == GOAL | {"udp_dest": HERE}
+    wanted.requested(100.0)
+    assert wanted.next_changes(8, FACTORY, HERE, 159.0) is None
+    assert wanted.next_changes(8, right, HERE, 159.0) == {}  # its id is the same after a restart
 
 
 @pytest.mark.parametrize("version", ["v2.3.0", "v3.1.0"])
@@ -235,9 +238,9 @@ def test_settings_that_cannot_be_stored_do_not_keep_a_sensor_from_recording(
     sensor.save = save  # type: ignore[method-assign]
     opened(sensor, wanted)
     assert "a power cycle loses them: HTTP API, sensor/config: 500 full" in capsys.readouterr().err
-    assert wanted.unsaved
+    assert wanted.stored is False
     opened(sensor, wanted)
-    assert sensor.stored == sensor.active and not wanted.unsaved
+    assert sensor.stored == sensor.active and wanted.stored
 
 
 FAULTS = ["", "late", "lost", "busy", "reject", "garbage", "old"]
