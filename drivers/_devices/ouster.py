@@ -36,8 +36,8 @@ _POLL_S: Final = 10.0
 class OusterHttp:
     """Requests to one sensor, each on its own connection.
 
-    A request may take 45 s: it belongs into a thread of its own.  A sensor that vanishes during a
-    request is noticed after about 10 s.
+    A request may take more than 40 s: it belongs into a thread of its own.  A sensor that vanishes
+    during a request is noticed after about 10 s.
 
     Args:
         host: name or address, with ``:PORT`` where the port is not 80; an IPv6 address in brackets,

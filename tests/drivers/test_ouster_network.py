@@ -16,10 +16,14 @@ from drivers._devices.ouster import OusterHttp
 from drivers._devices.udp import UdpReceiver
 from drivers._kit.driver import State
 from drivers._ouster.live import _address_and_port, _bind_address
+from drivers.ouster import OusterDriver
 from drivers.sim.emulators.faults import Fault
 from drivers.sim.emulators.ouster import OusterEmulator
 from drivers.sim.emulators.ouster_http import OusterApi
+from recorder.contract.config.options import check_options
+from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import DeviceError
+from recorder.daemon.driver_registry import check_source
 from tests.drivers.ouster_device import (
     emulator_for,
     live_driver,
@@ -148,6 +152,9 @@ def test_two_sensors_on_the_same_ports(emulator: OusterEmulator, tmp_path: Path)
                 if "cannot be bound" in str(caught.value):
                     raise caught.value
         driver.close()
+        options = check_options(OusterDriver.options, {})
+        checked = check_source(SensorEntry("lidar", "ouster", "ouster", address, options))
+        assert checked.problem is None and checked.receives == tuple(driver.receives)
 
 
 def link_local() -> Iterator[str]:
