@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from drivers.sim.annotate import annotate
@@ -22,7 +21,6 @@ from recorder.daemon.recording.state_machine import DesiredState
 from recorder.daemon.root_lock import RootLock
 from recorder.finalizer import Step, collect, finalize
 from recorder.formats.disk import PosixDisk
-from recorder.formats.roverd import export_blobs
 from recorder.formats.vrs.rewrite import rewrite_vrs
 from recorder.session.checksums import write_checksums
 from recorder.session.layout import SessionPlan
@@ -51,13 +49,6 @@ def rename(root: Path) -> Iterator[None]:
         disk.make_folder(root / folder)
     disk.write_file(root / "a/c/file", b"x")
     disk.rename(root / "a/c", root / "b/d")
-
-
-def blobs(root: Path) -> Iterator[None]:
-    yield
-    arrays = [np.zeros((4, 4, 3), np.uint8)] * 3
-    export_blobs(root, "image", "jpg", arrays)
-    export_blobs(root, "occ", "npz", arrays)
 
 
 def desired_state(root: Path) -> Iterator[None]:
@@ -162,7 +153,6 @@ def vrs_copied(root: Path) -> Iterator[None]:
 PUBLISHERS = (
     write_file,
     rename,
-    blobs,
     desired_state,
     daemon_root,
     kept,

@@ -16,7 +16,8 @@ import pytest
 
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import PosixDisk
-from recorder.formats.roverd import create_writer, export_blobs, open_channel
+from recorder.formats.roverd import create_writer, open_channel
+from tests.formats.blob_kit import write_blobs
 
 channels = pytest.importorskip(
     "roverd.channels", reason="needs roverd (red-rover's format package), which is not installed"
@@ -130,7 +131,7 @@ def test_we_read_roverds_video(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compress", [False, True])
 def test_npz_both_ways(tmp_path: Path, compress: bool) -> None:
     values = RNG.normal(size=(5, 3, 4)).astype(np.float32)
-    meta = export_blobs(tmp_path, "ours", "npz", list(values), compress=compress)
+    meta = write_blobs(tmp_path, "ours", "npz", list(values), compress=compress)
     channel = channels.from_config(path=str(tmp_path / "ours"), **meta)
     np.testing.assert_array_equal(channel.read(), values)
     np.testing.assert_array_equal(np.stack(list(channel.stream())), values)
@@ -144,7 +145,7 @@ def test_npz_both_ways(tmp_path: Path, compress: bool) -> None:
 def test_jpg_both_ways(tmp_path: Path) -> None:
     values = pictures(5)
     jpegs = [cv2.imencode(".jpg", v[..., ::-1])[1].tobytes() for v in values]
-    meta = export_blobs(tmp_path, "ours", "jpg", jpegs)
+    meta = write_blobs(tmp_path, "ours", "jpg", jpegs)
     channel = channels.from_config(path=str(tmp_path / "ours"), **meta)
     with open_channel(tmp_path, "ours", meta) as ours:
         np.testing.assert_array_equal(channel.read(), ours.read(0, 5))

@@ -19,10 +19,11 @@ from drivers._kit.session_source import SessionSource
 from drivers._kit.timeline import Timeline
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import ChannelSpec
-from recorder.formats.roverd import export_blobs, open_channel
+from recorder.formats.roverd import open_channel
 from recorder.session.loss_accounts import Gap, gaps
 from recorder.session.playback import Chunk, Hole, play, recorded_spec
 from recorder.session.reader import Session
+from tests.formats.blob_kit import write_blobs
 from tests.session.build import (
     START_NS,
     Builder,
@@ -180,8 +181,8 @@ def test_blob_channels_become_recorded_ones(tmp_path: Path) -> None:
     masks = [np.full((4, 4), i, np.uint8) for i in range(5)]
     meta = {
         "ts": {"format": "raw", "type": "f8", "shape": [], "desc": ""},
-        "image": export_blobs(folder, "image", "jpg", images),
-        "mask": export_blobs(folder, "mask", "npz", masks),
+        "image": write_blobs(folder, "image", "jpg", images),
+        "mask": write_blobs(folder, "mask", "npz", masks),
     }
     (folder / "meta.json").write_text(json.dumps(meta))
     (np.arange(5, dtype="<f8") / 10 + 1.7e9).tofile(folder / "ts")

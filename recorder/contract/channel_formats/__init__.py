@@ -308,11 +308,10 @@ def payload(
     return frames, tuple(sizes)
 
 
-def pack_npz(value: npt.NDArray[Any], compress: bool = False) -> bytes:
-    """An array as a file; deflated where asked for."""
+def pack_npz(value: npt.NDArray[Any]) -> bytes:
+    """An array as a file."""
     file = io.BytesIO()
-    save = np.savez_compressed if compress else np.savez
-    save(file, data=value)
+    np.savez(file, data=value)
     return file.getvalue()
 
 

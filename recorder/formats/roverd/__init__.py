@@ -7,8 +7,8 @@ format     on disk                                         recorded    random ac
 ``lzma``   concatenated xz streams of such arrays          yes         the streams' own indexes
 ``lzmaf``  an xz stream a sample, ``NAME_i`` for offsets   yes         ``NAME_i``
 ``mjpg``   AVI (OpenDML) of JPEG frames                    yes         the AVI's indexes
-``npz``    a folder, an array file a sample                exported    file name
-``jpg``    a folder, a JPEG a sample                       exported    file name
+``npz``    a folder, an array file a sample                no          file name
+``jpg``    a folder, a JPEG a sample                       no          file name
 =========  ==============================================  ==========  ==========================
 
 A new format is a row of `CHANNEL_STORAGE`, and one of `recorder.contract.channel_formats`.
@@ -24,7 +24,7 @@ from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
 from recorder.formats.roverd.avi_writer import repair_avi
-from recorder.formats.roverd.blobs import BlobStorage, export_blobs
+from recorder.formats.roverd.blobs import BlobStorage
 from recorder.formats.roverd.channel import ChannelReader, ChannelWriter, Layout
 from recorder.formats.roverd.lzmaf import LzmafStorage
 from recorder.formats.roverd.mjpg import AviStorage
@@ -41,7 +41,6 @@ __all__ = [
     "PlainExtent",
     "PlainWriter",
     "create_writer",
-    "export_blobs",
     "known_lengths",
     "measure",
     "open_channel",

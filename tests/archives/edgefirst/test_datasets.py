@@ -18,7 +18,6 @@ from recorder.archives.edgefirst.pipeline import AHEAD, WINDOW
 from recorder.archives.edgefirst.samples import nearest_all
 from recorder.contract.errors import ConfigError, FormatError, UsageError
 from recorder.finalizer import Step, collect, prepare
-from recorder.formats.roverd.blobs import export_blobs
 from recorder.session.reader import lidar_range_mm
 from tests.archives.edgefirst.rig import (
     BASE,
@@ -29,6 +28,7 @@ from tests.archives.edgefirst.rig import (
 from tests.archives.ncore.packer_rig import (
     lidar,
 )
+from tests.formats.blob_kit import write_blobs
 from tests.session.build import (
     HEIGHT,
     START_NS,
@@ -122,7 +122,7 @@ def test_pictures_in_a_folder(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "s")
     made = builder.add(camera_spec(), 0.1)
     folder = builder.path / "camera"
-    export_blobs(folder, "image", "jpg", list(made.data["video.avi"]))
+    write_blobs(folder, "image", "jpg", list(made.data["video.avi"]))
     (folder / "video.avi").unlink()
     meta = json.loads((folder / "meta.json").read_text())
     meta["image"] = meta.pop("video.avi") | {"format": "jpg"}
