@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd.avi import AviLayout
+from recorder.formats.roverd.avi_scan import scan_avi
 from recorder.formats.roverd.avi_writer import AviWriter
 
 WIDTH, HEIGHT = 96, 64
@@ -50,6 +51,20 @@ def write(
 def append(writer: AviWriter, frames: list[bytes]) -> None:
     for frame in frames:
         writer.append(frame, 1, np.array([len(frame)], np.uint32))
+
+
+def repair_avi(path: Path) -> int:
+    """Cut an unfinished file after its last whole frame, and finish it; returns the frames."""
+    scan = scan_avi(path)
+    if not scan.finished:
+        length = scan.segments[-1].frames_end
+        if scan.end < length:  # the last frame's padding is cut off
+            with path.open("ab") as file:
+                file.write(bytes(1))
+        writer = AviWriter.resume(path, DISK, length, scan.layout)
+        writer.finish()
+        writer.files[0].close()
+    return scan.total
 
 
 def packets(path: Path) -> list[bytes]:

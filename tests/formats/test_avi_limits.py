@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from recorder.contract.errors import StorageError
-from recorder.formats.roverd import open_channel, repair_avi
+from recorder.formats.roverd import open_channel
 from recorder.formats.roverd.avi import MAX_FRAME_BYTES, AviLayout
 from recorder.formats.roverd.avi_scan import scan_avi
 from recorder.formats.roverd.avi_writer import AviWriter
@@ -25,6 +25,7 @@ from tests.formats.avi_kit import (
     append,
     decode,
     packets,
+    repair_avi,
     same_picture,
 )
 
@@ -139,7 +140,7 @@ def test_opencv_seeks_in_more_than_4_gib(tmp_path: Path) -> None:
     # And unfinished: everything in order, then repaired, which reads only the last segment.
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 100_000_000)
-    whole = repair_avi(path, DISK)
+    whole = repair_avi(path)
     assert whole < count
     video = cv2.VideoCapture(str(path))
     assert video.get(cv2.CAP_PROP_FRAME_COUNT) == whole

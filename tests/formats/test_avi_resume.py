@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError, StorageError
-from recorder.formats.roverd import open_channel, repair_avi
+from recorder.formats.roverd import open_channel
 from recorder.formats.roverd.avi import INDX_ENTRIES, AviLayout
 from recorder.formats.roverd.avi_scan import scan_avi
 from recorder.formats.roverd.avi_writer import AviWriter
@@ -27,6 +27,7 @@ from tests.formats.avi_kit import (
     append,
     decode,
     packets,
+    repair_avi,
     same_picture,
     write,
 )
@@ -95,13 +96,13 @@ def test_cut_anywhere_then_repaired(
     ends = [unfinished.find(b"00dc" + struct.pack("<I", len(f)) + f) + 8 + len(f) for f in frames]
     assert whole == sum(end <= cut for end in ends)
 
-    assert repair_avi(path, DISK) == whole
+    assert repair_avi(path) == whole
     (tmp_path / "other.avi").unlink(missing_ok=True)
     write(tmp_path / "other.avi", frames[:whole], True, limit, layout)
     repaired = path.read_bytes()
     assert repaired == (tmp_path / "other.avi").read_bytes()
     inode = path.stat()
-    assert repair_avi(path, DISK) == whole
+    assert repair_avi(path) == whole
     assert path.stat().st_mtime_ns == inode.st_mtime_ns
     assert path.read_bytes() == repaired
     with open_channel(tmp_path, "v.avi", META) as channel:
@@ -113,7 +114,7 @@ def test_repaired_file_seeks_in_opencv(tmp_path: Path) -> None:
     size = write(path, JPEGS, finish=False)
     os.truncate(path, size - 10)
     assert cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FRAME_COUNT) == 0
-    assert repair_avi(path, DISK) == 39
+    assert repair_avi(path) == 39
     video = cv2.VideoCapture(str(path))
     assert video.get(cv2.CAP_PROP_FRAME_COUNT) == 39
     for index in (38, 0, 20):
@@ -142,7 +143,7 @@ def test_header_patches_lost_or_early(tmp_path: Path, undo: list[int], early: bo
         end = scan.segments[-1].frames_end - 10
     path.write_bytes(stale[:end])
     whole = 30 - early
-    assert repair_avi(path, DISK) == whole
+    assert repair_avi(path) == whole
     (tmp_path / "other.avi").unlink(missing_ok=True)
     write(tmp_path / "other.avi", JPEGS[:whole])
     assert path.read_bytes() == (tmp_path / "other.avi").read_bytes()
@@ -159,7 +160,7 @@ def test_damage_in_a_closed_segment_is_not_believed_to_be_frames(tmp_path: Path)
         file.seek(path.read_bytes().rfind(b"00dc", 0, at + 20))
         file.write(bytes(300))
     whole = sum(s.count for s in scan.segments[:4]) - 1
-    assert repair_avi(path, DISK) == whole
+    assert repair_avi(path) == whole
     assert packets(path) == JPEGS[:whole]
 
 
@@ -169,7 +170,7 @@ def test_zeros_after_a_power_cut_are_no_frames(tmp_path: Path) -> None:
     os.truncate(path, size + 5000)
     with pytest.raises(FormatError, match=r"v\.avi: 5000 bytes after"):
         open_channel(tmp_path, "v.avi", META)
-    assert repair_avi(path, DISK) == 9
+    assert repair_avi(path) == 9
 
 
 @pytest.mark.parametrize("cut", [0, 3, 11, 12, 100, LAYOUT.header_bytes - 1])
@@ -179,7 +180,7 @@ def test_repair_refuses_what_has_no_header(tmp_path: Path, cut: int) -> None:
     os.truncate(path, cut)
     before = path.read_bytes()
     with pytest.raises(FormatError, match=r"v\.avi"):
-        repair_avi(path, DISK)
+        repair_avi(path)
     assert path.read_bytes() == before
 
 
@@ -190,7 +191,7 @@ def test_repair_refuses_foreign_files(tmp_path: Path) -> None:
     video.release()
     before = path.read_bytes()
     with pytest.raises(FormatError, match="not an AVI of this recorder"):
-        repair_avi(path, DISK)
+        repair_avi(path)
     assert path.read_bytes() == before
 
 

@@ -23,7 +23,6 @@ from typing import Any
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
-from recorder.formats.roverd.avi_writer import repair_avi
 from recorder.formats.roverd.blobs import BlobStorage
 from recorder.formats.roverd.channel import ChannelReader, ChannelWriter, Layout
 from recorder.formats.roverd.lzmaf import LzmafStorage
@@ -44,7 +43,6 @@ __all__ = [
     "known_lengths",
     "measure",
     "open_channel",
-    "repair_avi",
     "resume_writer",
 ]
 

@@ -1,4 +1,4 @@
-"""``mjpg``: an append-only writer of AVI files, its resumption, and the repair of unfinished ones.
+"""``mjpg``: an append-only writer of AVI files, and its resumption.
 
 The file's bytes depend only on its frames and the segment limit: after any kills and resumptions
 the file equals that of one undisturbed writer.
@@ -196,30 +196,6 @@ class AviWriter(ChannelWriter):
         for offset, data in self._layout.count_patches(self._total, self._in_first):
             self._file.patch(offset, data)
         self._finished = True
-
-
-def repair_avi(path: Path, disk: Disk) -> int:
-    """Make an unfinished AVI of ours whole: cut it after its last whole frame, index it, sync it.
-
-    The result equals that of `AviWriter.finish`.  A whole file is not changed.  Closed segments are
-    skipped by their headers, so the cost is that of the last segment.
-
-    Returns:
-        Number of frames.
-
-    Raises:
-        FormatError: the file is not an AVI of ours, or not even its header is whole.
-    """
-    scan = scan_avi(path)
-    if scan.finished:
-        return scan.total
-    writer = AviWriter._go_on(scan, disk, SEGMENT_BYTES)
-    try:
-        writer.finish()
-        writer.files[0].sync()
-    finally:
-        writer.files[0].close()
-    return scan.total
 
 
 def _append_header(file: AppendFile, layout: AviLayout) -> None:
