@@ -1,8 +1,8 @@
 """A camera without hardware: pictures of the simulated world, identical for the same seed.
 
 Each picture contains its own number twice: in digits for people, with its time below, and as a
-strip of 32 dark and bright blocks that survives JPEG.  A recording can be checked with it for
-missing or repeated frames (`read_frame_number`).
+strip of 32 dark and bright blocks that survives JPEG from a width of 160 on, where a block is four
+pixels wide.  A recording can be checked with it for missing or repeated frames.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ class SimulatedCamera:
 
     >>> camera = SimulatedCamera(World("drive", seed=0), Lens.default(320, 240))
     >>> image = camera.frame(17)        # uint8 [240, 320, 3], BGR; the caller may keep it
-    >>> read_frame_number(image)
-    17
 
     Args:
         world: the world.
@@ -157,17 +155,6 @@ class SimulatedCamera:
 def strip_block_px(width: int) -> int:
     """Return the side of one block of the number strip, in pixels."""
     return max(1, width // 40)
-
-
-def read_frame_number(image: Image) -> int:
-    """Read the number (modulo 2^32) in a picture's strip, uint8 [height, width, 3].
-
-    The strip survives JPEG from a width of 160 on, where a block is four pixels wide.
-    """
-    block = strip_block_px(image.shape[1])
-    strip = image[:block, : _STRIP_BITS * block].mean(axis=(0, 2))
-    levels = strip.reshape(_STRIP_BITS, block).mean(axis=1)
-    return int(sum(1 << bit for bit in np.flatnonzero(levels > 128).tolist()))
 
 
 def _noise(seed: int, scale: float, values: int) -> npt.NDArray[np.uint8]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 import yaml
 
-from drivers.sim.camera import SimulatedCamera, read_frame_number
+from drivers.sim.camera import SimulatedCamera
 from drivers.sim.lens import Lens
 from drivers.sim.world import World
 from recorder.session.reader import Session
@@ -25,6 +25,7 @@ from tests.acceptance.command import (
     relative_ns,
     write_config,
 )
+from tests.sim.numbers import read_frame_number
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,9 +14,9 @@ import pytest
 
 from drivers._devices.pictures import Missing, Shot
 from drivers._devices.rtsp_camera import RtspCamera
-from drivers.sim.camera import read_frame_number
 from recorder.contract.errors import DeviceError
 from tests.drivers.http_rig import small_camera
+from tests.sim.numbers import read_frame_number
 
 av = pytest.importorskip("av", reason="needs av, which is not installed")
 server = pytest.importorskip(

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from drivers._kit.driver import Item, Lost, Sample
-from drivers.sim.camera import read_frame_number
 from recorder.contract.errors import SourceError
 from tests.drivers.camera_rig import (
     driver,
@@ -22,6 +21,7 @@ from tests.drivers.camera_rig import (
     write_avi,
     write_video,
 )
+from tests.sim.numbers import read_frame_number
 
 # Files that are not
 

@@ -21,7 +21,6 @@ from drivers._devices.video_file import VideoFile
 from drivers._kit.driver import Lost, Sample, SensorConfig
 from drivers._protocols.jpeg import parse_jpeg
 from drivers.camera import CameraDriver
-from drivers.sim.camera import read_frame_number
 from drivers.sim.emulators.base import EmulatedSource
 from drivers.sim.emulators.camera import CameraEmulator
 from drivers.sim.emulators.faults import Fault
@@ -29,6 +28,7 @@ from recorder.contract.config.options import check_options
 from recorder.contract.errors import DeviceError, SourceError
 from tests.drivers.camera_rig import driver, jpeg, write_avi, write_video
 from tests.drivers.http_rig import SMALL, Bench, entry, jpegs, lost, notes, small_jpeg
+from tests.sim.numbers import read_frame_number
 
 Benches = Callable[..., Bench]
 

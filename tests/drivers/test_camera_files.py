@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from drivers._devices.video_file import FrameClock
 from drivers._kit.driver import Sample
 from drivers.camera import CameraDriver
-from drivers.sim.camera import read_frame_number
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, SourceError
 from tests.drivers.camera_rig import (
@@ -32,6 +31,7 @@ from tests.drivers.camera_rig import (
     write_avi,
     write_video,
 )
+from tests.sim.numbers import read_frame_number
 
 # Files that are as they should be
 

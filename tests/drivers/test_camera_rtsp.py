@@ -17,11 +17,11 @@ from drivers._devices import rtsp_camera
 from drivers._devices.pictures import Missing, Note, Shot
 from drivers._devices.rtsp_camera import RtspCamera
 from drivers._kit.driver import Sample
-from drivers.sim.camera import read_frame_number
 from drivers.sim.emulators.camera import CameraEmulator
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 from tests.drivers.camera_rig import Image, driver, jpeg
 from tests.drivers.http_rig import SMALL, entry, lost, small_jpeg
+from tests.sim.numbers import read_frame_number
 
 IMAGES = [np.full((48, 64, 3), k, np.uint8) for k in range(40)]
 JPEGS = [jpeg(k, (64, 48)) for k in range(8)]

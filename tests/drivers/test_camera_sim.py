@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from drivers._kit.driver import Sample
 from drivers._kit.encode import Encoder
 from drivers.camera import CameraDriver
-from drivers.sim.camera import SimulatedCamera, read_frame_number
+from drivers.sim.camera import SimulatedCamera
 from drivers.sim.lens import Lens
 from drivers.sim.rig import simulated_camera
 from drivers.sim.world import World
@@ -28,6 +28,7 @@ from tests.drivers.camera_rig import (
     stamps,
     take,
 )
+from tests.sim.numbers import read_frame_number
 
 # The simulated camera
 
