@@ -38,12 +38,13 @@ def write_blobs(
             file.write_bytes(sample)
         elif format_ == "jpg":
             image = np.ascontiguousarray(sample[..., ::-1])
-            file.write_bytes(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 100])[1])
+            cv2.imwrite(str(file), image, [cv2.IMWRITE_JPEG_QUALITY, 100])
         else:
             (np.savez_compressed if compress else np.savez)(file, data=sample)
-    value = samples[0]
-    if isinstance(value, bytes):
+    first = samples[0]
+    value: Any = first
+    if isinstance(first, bytes):
         flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-        value = cv2.imdecode(np.frombuffer(value, np.uint8), flags)
+        value = cv2.imdecode(np.frombuffer(first, np.uint8), flags)
     entry = {"format": format_, "type": value.dtype.str[1:], "shape": list(value.shape)}
     return entry | {"desc": description}
