@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -65,28 +64,14 @@ class MetadataRecord:
     data: bytes
 
 
-class MetadataRecords(Protocol):
-    """All metadata records of a session.
+class MetadataFile(Closing):
+    """All metadata records of a ``session.vrs``; an index is not needed.
 
     Attributes:
         streams: the streams with the tags that declare these records.
         names: the streams by their names in the session; "" is the session's own stream.
         tags: tags of the file.
     """
-
-    streams: dict[StreamId, StreamTags]
-    names: dict[str, StreamId]
-    tags: dict[str, str]
-
-    def records(self) -> Iterator[MetadataRecord]:
-        """The records in order of time; records of one time in the order of their recording."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-class MetadataFile(Closing):
-    """`MetadataRecords` of a ``session.vrs``; an index is not needed."""
 
     def __init__(self, path: Path) -> None:
         """Read through the file; FormatError where it is not a VRS file of one chunk."""
@@ -127,6 +112,7 @@ class MetadataFile(Closing):
         return data
 
     def records(self) -> Iterator[MetadataRecord]:
+        """The records in order of time; records of one time in the order of their recording."""
         order = np.argsort(np.frombuffer(self._times, np.float64), kind="stable")
         for number in order.tolist():
             offset = self._offsets[number]
@@ -145,7 +131,7 @@ class MetadataFile(Closing):
 
 @dataclass
 class ReconstructedMetadata:
-    """`MetadataRecords` of a session without ``session.vrs``, from its other files.
+    """The same of a session without ``session.vrs``, from its other files.
 
     The drivers' states are in no other file; events, losses and epochs are.
     """
@@ -221,6 +207,9 @@ class ReconstructedMetadata:
 
     def close(self) -> None:
         """Do nothing: no file is open."""
+
+
+MetadataRecords = MetadataFile | ReconstructedMetadata
 
 
 def clock_offset_ns(session: Session) -> int:

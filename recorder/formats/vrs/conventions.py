@@ -7,7 +7,7 @@ them inside of a layout class as they are.
 
 from __future__ import annotations
 
-from recorder.formats.vrs.elements import float64, uint8, uint32
+from recorder.formats.vrs.elements import uint8, uint32
 from recorder.formats.vrs.layout import DataLayout, Enum, String, Value
 from recorder.formats.vrs.media import AudioSampleFormat, PixelFormat
 
@@ -36,13 +36,6 @@ class OldImageSpec(CodecSpec):
 
     bytes_per_pixel = Value(uint32, "image_bytes_per_pixel")
     bytes_per_pixel_8 = Value(uint8, "image_bytes_per_pixel")
-
-
-class VideoFrameSpec(DataLayout):
-    """Which frame of a video an image is, in the layout right before it."""
-
-    key_frame_timestamp_s = Value(float64, "image_key_frame_timestamp", unit="s")
-    key_frame_index = Value(uint32, "image_key_frame_index")
 
 
 class AudioSpec(DataLayout):

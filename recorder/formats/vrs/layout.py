@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -105,32 +105,21 @@ class _PieceMember(_Member):
         if isinstance(default, enum.Enum):
             default = default.value
         self._enum = enum_type
-        self._make = partial(
-            Piece,
-            kind,
-            element,
-            count=count,
-            default=default,
-            tags=tags,
-            properties=properties or {},
-            required=required,
-        )
-        self._label = label
-        self.piece = self._make(label)
+        about = tags, properties or {}, required
+        self.piece = Piece(kind, element, label, count, default, *about)
         value = self.piece.unset()  # raises for a default that does not fit
         self._first = value if enum_type is None else named(enum_type, value)
 
     def __set_name__(self, owner: type, name: str) -> None:
         super().__set_name__(owner, name)
-        self._label = self._label or name
-        self.piece = self._make(self._label)
+        self.piece = replace(self.piece, label=self.piece.label or name)
 
     def fresh(self) -> Any:
         first = self._first
         return first.copy() if isinstance(first, (np.ndarray, dict, list)) else first
 
     def leaves(self, prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
-        piece = self._make(prefix + self._label) if prefix else self.piece
+        piece = replace(self.piece, label=prefix + self.piece.label)
         yield _Leaf(piece, (*path, self.name), self._enum)
 
 

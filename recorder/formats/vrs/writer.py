@@ -35,6 +35,7 @@ from recorder.formats.vrs.headers import (
     RECORD_HEADER_BYTES,
     TAGS_VERSION,
     FileHeader,
+    RecordHeader,
     RecordType,
     StreamId,
 )
@@ -45,17 +46,7 @@ from recorder.formats.vrs.streams import RecordLayout, Records, StreamSpec, reco
 from recorder.formats.vrs.tags import StreamTags, TagsRecord, pack_description
 
 INDEX_SUFFIX = ".index"
-_HEADER_FIELDS = [
-    ("size", "<u4"),
-    ("previous_size", "<u4"),
-    ("type_id", "<i4"),
-    ("version", "<u4"),
-    ("timestamp_s", "<f8"),
-    ("instance", "<u2"),
-    ("record_type", "u1"),
-    ("compression", "u1"),
-    ("uncompressed_size", "<u4"),
-]
+_HEADER_TYPES = ("<u4", "<u4", "<i4", "<u4", "<f8", "<u2", "u1", "u1", "<u4")
 _SPILL_BYTES = 1 << 20
 _SMALL_BYTES = 2048
 
@@ -430,7 +421,8 @@ class VrsWriter:
 @functools.lru_cache(64)
 def _record_dtype(size: int) -> np.dtype[Any]:
     """A record with `size` bytes of data."""
-    return np.dtype([*_HEADER_FIELDS, ("data", f"V{size}")])
+    header = zip(RecordHeader._fields, _HEADER_TYPES, strict=True)
+    return np.dtype([*header, ("data", f"V{size}")])
 
 
 def _open_index(path: Path, disk: Disk, length: int) -> AppendFile:

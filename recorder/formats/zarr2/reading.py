@@ -8,7 +8,7 @@ import lzma
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +20,6 @@ from recorder.formats.zarr2.itar import BLOCK, END_FORMAT, END_MAGIC, END_TYPE_C
 from recorder.formats.zarr2.stores import storage_errors
 
 METADATA_KEY = ".zmetadata.cbor.xz"
-
-
-class StoreReader(Protocol):
-    """A store's keys and their bytes."""
-
-    path: Path
-
-    def __iter__(self) -> Iterator[str]: ...
-
-    def __contains__(self, key: object) -> bool: ...
-
-    def __getitem__(self, key: str) -> bytes:
-        """The bytes of a key; KeyError without them."""
 
 
 def open_store(path: Path) -> StoreReader:
@@ -94,6 +81,10 @@ class _ItarReader:
         if len(data) != size:
             raise FormatError(f"{self.path}: {key} reaches beyond its end")
         return data
+
+
+StoreReader = _FolderReader | _ItarReader
+"""A store's keys and their bytes; KeyError for a key that is not there."""
 
 
 def load_cbor_xz(data: bytes, where: str) -> Any:
