@@ -19,15 +19,17 @@ from recorder.session import layout
 from recorder.session.journal_frames import FIRST, MAX_BODY, Frame
 from recorder.session.merkle import MerkleTree, leaf_digest
 
-_EPOCH = ("epoch", "number", "seq", "ended", "past", "lost", "unknown_losses")
-_PLAIN = (
-    *("commits", "boot_id", "start_mono_ns", "start_ns", "files", "positions"),
-    *("events", "closed", "next", "digest", "tags_at", "digested", "took", "longest_us"),
+_SNAPSHOT = (
+    *("commits", "boot_id", "start_mono_ns", "start_ns", "specs", "epochs", "ends", "files"),
+    *("positions", "events", "closed", "next", "leaves", "patchable", "digest", "tags_at"),
+    *("took", "longest_us", "tree", "known", "uncommitted", "digested"),
 )
+_CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree"))
+_PRIVATE = frozenset(("known", "uncommitted"))
 _OF_EPOCH, _OF_END = ("sample",), ("sent", "reason")
 _ONCE = ("patchable", "patched", "tags_at")
-_POSITION = (*_EPOCH, "samples", "last_ns")
-_DEFAULTS: Mapping[str, Any] = {"ended": None, "past": [], "lost": {}, "unknown_losses": 0}
+EPOCH_DEFAULTS: Mapping[str, Any] = {"ended": None, "past": [], "lost": {}, "unknown_losses": 0}
+_POSITION = ("epoch", "number", "seq", *EPOCH_DEFAULTS, "samples", "last_ns")
 
 NO_LEAF = Leaf(0, 0, digest(b""))
 """The leaf of a file without a committed one."""
@@ -252,7 +254,7 @@ class JournalState:
             if tuple(position) != _POSITION or (position["samples"] and name not in self.specs):
                 streams.append([number(name), position])
                 continue
-            more = {k: position[k] for k, v in _DEFAULTS.items() if position[k] != v}
+            more = {k: position[k] for k, v in EPOCH_DEFAULTS.items() if position[k] != v}
             if "past" in more:
                 more["past"] = [number(epoch) for epoch in more["past"]]
             last_ns, samples, seq = position["last_ns"], position["samples"], position["seq"]
@@ -302,7 +304,7 @@ class JournalState:
             name, epoch, samples, seq, number, last_ns, *changed = row
             if samples and known[name] not in self.specs:
                 raise LookupError(f"{known[name]} is declared in a record that is lost")
-            values = dict(_DEFAULTS) | (changed[0] if changed else {})
+            values = dict(EPOCH_DEFAULTS) | (changed[0] if changed else {})
             values |= {"past": [known[e] for e in values["past"]], "lost": dict(values["lost"])}
             positions[known[name]] = {
                 "epoch": known[epoch],
@@ -346,35 +348,11 @@ class JournalState:
 
     def snapshot(self) -> bytes:
         """The state for a snapshot record; `take` is the inverse."""
-        return zlib.compress(
-            msgpack.packb(
-                {
-                    "commits": self.commits,
-                    "boot_id": self.boot_id,
-                    "start_mono_ns": self.start_mono_ns,
-                    "start_ns": self.start_ns,
-                    "specs": [spec.to_wire() for spec in self.specs.values()],
-                    "epochs": self.epochs,
-                    "ends": self.ends,
-                    "files": self.files,
-                    "positions": self.positions,
-                    "events": self.events,
-                    "closed": self.closed,
-                    "next": self.next,
-                    "leaves": {p: [v.start, v.end, v.digest] for p, v in self.leaves.items()},
-                    "patchable": self.patchable,
-                    "digest": self.digest,
-                    "tags_at": self.tags_at,
-                    "took": self.took,
-                    "longest_us": self.longest_us,
-                    "tree": [self.tree.size, self.tree.peaks],
-                    "known": self._known,
-                    "uncommitted": self._uncommitted,
-                    "digested": self.digested,
-                }
-            ),
-            1,
-        )
+        values = {key: getattr(self, f"_{key}" if key in _PRIVATE else key) for key in _SNAPSHOT}
+        values["specs"] = [spec.to_wire() for spec in self.specs.values()]
+        values["leaves"] = {p: [v.start, v.end, v.digest] for p, v in self.leaves.items()}
+        values["tree"] = [self.tree.size, self.tree.peaks]
+        return zlib.compress(msgpack.packb(values), 1)
 
     def _restore(self, packed: bytes) -> None:
         values = msgpack.unpackb(_inflated(packed), strict_map_key=False)
@@ -389,12 +367,10 @@ class JournalState:
         self.leaves = {path: Leaf(*leaf) for path, leaf in values["leaves"].items()}
         self.patchable = {p: [tuple(r) for r in rs] for p, rs in values["patchable"].items()}
         self.tree = MerkleTree(values["tree"][0], list(values["tree"][1]))
-        self._known = values["known"]
+        for key in (key for key in _SNAPSHOT if key not in _CONVERTED):
+            setattr(self, f"_{key}" if key in _PRIVATE else key, values[key])
         self._numbers = {value: number for number, value in enumerate(self._known)}
-        self._uncommitted = values["uncommitted"]
         self.unsure = False
-        for key in _PLAIN:
-            setattr(self, key, values[key])
 
 
 def _inflated(packed: bytes) -> bytes:

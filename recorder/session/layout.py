@@ -37,6 +37,11 @@ RECOVERY_TAILS = KEPT_TAIL, NEW_TAIL = ("tail.kept", "tail.new")
 VRS_INDEX = "session.vrs.index"
 """Entries of the index of ``session.vrs``, in ``_recorder`` until it is closed."""
 
+_PLANNED = (
+    *("metadata", "sync_interval_ms", "min_free_gb", "duration_s", "sensors", "previous"),
+    "play_start_mono_ns",
+)
+
 RECORDING, CLEAN, SEALED, RECOVERED = "recording", "clean", "sealed", "recovered"
 
 
@@ -75,13 +80,7 @@ def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str,
         "boot_id": boot_id,
         "hostname": platform.node(),
         "recorder_version": recorder.__version__,
-        "metadata": plan.metadata,
-        "sync_interval_ms": plan.sync_interval_ms,
-        "min_free_gb": plan.min_free_gb,
-        "duration_s": plan.duration_s,
-        "sensors": plan.sensors,
-        "previous": plan.previous,
-        "play_start_mono_ns": plan.play_start_mono_ns,
+        **{key: getattr(plan, key) for key in _PLANNED},
         "record_format": (
             None if plan.record_format is None else {"streams": list(plan.record_format)}
         ),

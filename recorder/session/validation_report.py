@@ -67,13 +67,6 @@ class Report:
 
     def to_wire(self) -> dict[str, Any]:
         """A plain mapping for JSON."""
-        return {
-            "path": str(self.path),
-            "name": self.name,
-            "state": self.state,
-            "deep": self.deep,
-            "sound": self.sound,
-            "checked": list(self.checked),
-            "accounts": [account.to_wire() for account in self.accounts],
-            "problems": [problem.to_wire() for problem in self.problems],
-        }
+        plain = {key: getattr(self, key) for key in ("name", "state", "deep", "sound", "checked")}
+        found = {key: [e.to_wire() for e in getattr(self, key)] for key in ("accounts", "problems")}
+        return {"path": str(self.path), **plain, **found}

@@ -8,19 +8,11 @@ from typing import Any
 
 from recorder.contract.wire import Kind, Message
 from recorder.session.absence import ABSENT
-from recorder.session.journal_state import JournalState
+from recorder.session.journal_state import EPOCH_DEFAULTS, JournalState
 from recorder.writer.stream_store import StreamStore
 
 _LARGE_BYTES = 8_000_000
-_NOTHING: dict[str, Any] = {
-    "epoch": 0,
-    "number": 0,
-    "seq": 0,
-    "ended": None,
-    "past": [],
-    "lost": {},
-    "unknown_losses": 0,
-}
+_NOTHING: dict[str, Any] = {"epoch": 0, "number": 0, "seq": 0, **EPOCH_DEFAULTS}
 _POSITION = tuple(_NOTHING)
 
 
