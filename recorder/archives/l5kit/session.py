@@ -136,14 +136,14 @@ class SessionPacker:
     def _note_labels(self, agents: CuboidAgents) -> None:
         counts, subject = agents.counts, agents.place
         note = self._job.notes.add
-        if counts.alone:
-            note(f"{counts.alone} boxes belong to no frame: left out", subject)
-        if counts.elsewhere:
-            note(f"{counts.elsewhere} boxes are relative to no known sensor: left out", subject)
-        if counts.repeated:
-            note(f"{counts.repeated} boxes of a track that has one then: left out", subject)
-        if counts.without_velocity:
-            note(f"{counts.without_velocity} agents have no known velocity: 0", subject)
+        for count, text in (
+            (counts.alone, "boxes belong to no frame: left out"),
+            (counts.elsewhere, "boxes are relative to no known sensor: left out"),
+            (counts.repeated, "boxes of a track that has one then: left out"),
+            (counts.without_velocity, "agents have no known velocity: 0"),
+        ):
+            if count:
+                note(f"{count} {text}", subject)
         if counts.unknown_classes:
             words = sorted(counts.unknown_classes)
             listed = ", ".join(words[:_CLASSES_LISTED])

@@ -29,22 +29,14 @@ from recorder.formats.vrs.headers import (
     StreamId,
 )
 
-ENTRY_DTYPE = np.dtype(
-    [
-        ("timestamp_s", "<f8"),
-        ("size", "<u4"),
-        ("record_type", "u1"),
-        ("type_id", "<i4"),
-        ("instance", "<u2"),
-    ]
-)
+_FIELDS = ("timestamp_s", "size", "record_type", "type_id", "instance", "offset")
+_TYPES = ("<f8", "<u4", "u1", "<i4", "<u2", "<i8")
+RECORD_DTYPE = np.dtype(list(zip(_FIELDS, _TYPES, strict=True)))
+"""An entry with the offset of its record."""
+ENTRY_DTYPE = np.dtype(list(zip(_FIELDS[:-1], _TYPES, strict=False)))
 """A stored entry."""
 ENTRY_BYTES = ENTRY_DTYPE.itemsize
 ENTRY = struct.Struct("<dIBiH")
-RECORD_DTYPE = np.dtype(
-    [*((n, ENTRY_DTYPE[n]) for n in ENTRY_DTYPE.names or ()), ("offset", "<i8")]
-)
-"""An entry with the offset of its record."""
 MAX_RECORDS = 500_000_000
 _STREAM = struct.Struct("<iH")
 _U32 = struct.Struct("<I")
@@ -160,7 +152,7 @@ def _placed(file: ChunkedFile, stored: npt.NDArray[Any], first_record: int) -> E
         raise FormatError(f"{file.path}: its index has no record at entry {number}")
     ends = first_record + np.cumsum(sizes)
     placed = np.empty(len(stored), RECORD_DTYPE)
-    placed[list(ENTRY_DTYPE.names or ())] = stored
+    placed[list(_FIELDS[:-1])] = stored
     placed["offset"] = ends - sizes
     return placed[: int(np.searchsorted(ends, file.size, side="right"))]
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
+from recorder.formats.zarr2.behind import Behind
 from recorder.formats.zarr2.digests import md5_of
 from recorder.formats.zarr2.stores import remove, storage_errors, sync_tree
 
 _KEPT_NAMES = 512  # of different bytes that may be put again
-_BEHIND_BYTES = 8 << 20
 _BEHIND_KEYS = 256
 _NO_LINK = {errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV}
 
@@ -49,7 +47,7 @@ class FolderStore:
         with storage_errors(path):
             path.mkdir(mode=FOLDER_MODE)
         self._files = _Files(str(path))
-        self._behind = _Behind()
+        self._behind = Behind("folder store", _BEHIND_KEYS)
 
     def put(self, key: str, data: Buffer) -> None:
         with storage_errors(self.path):
@@ -81,83 +79,6 @@ class FolderStore:
         self._behind.abandon()
         with storage_errors(self.path):
             remove(self.path)
-
-
-class _Behind:
-    """A thread that runs calls in order, with a bounded queue."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._todo: deque[tuple[int, Callable[..., object], tuple[object, ...]]] = deque()
-        self._bytes = 0
-        self._busy = self._ended = False
-        self._error: OSError | None = None
-        # A daemon: an unfinished store must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="folder store", daemon=True)
-        self._thread.start()
-
-    def do(self, size: int, call: Callable[..., object], *arguments: object) -> None:
-        """Queue a call for `size` bytes; raises an earlier error."""
-        with self._changed:
-            if self._is_full():
-                self._changed.wait_for(lambda: not self._is_full())
-            self._raise()
-            self._todo.append((size, call, arguments))
-            self._bytes += size
-            if len(self._todo) == 1:
-                self._changed.notify_all()
-
-    def _is_full(self) -> bool:
-        return self._bytes > _BEHIND_BYTES or len(self._todo) > _BEHIND_KEYS
-
-    def _raise(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def wait(self) -> None:
-        """Wait for all calls; raises an earlier error."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._todo and not self._busy)
-            self._raise()
-
-    def end(self) -> None:
-        """Finish all calls and stop; raises an earlier error."""
-        self._stop()
-        self._raise()
-
-    def abandon(self) -> None:
-        """Stop without the remaining calls."""
-        with self._changed:
-            self._todo.clear()
-        self._stop()
-
-    def _stop(self) -> None:
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._todo or self._ended)
-                if not self._todo:
-                    return
-                size, call, arguments = self._todo.popleft()
-                self._busy = True
-            error = None
-            try:
-                call(*arguments)
-            except OSError as caught:
-                error = caught
-            with self._changed:
-                self._bytes -= size
-                self._busy = False
-                if error is not None:  # the calls after it are dropped
-                    self._error = self._error or error
-                    self._bytes = 0
-                    self._todo.clear()
-                self._changed.notify_all()
 
 
 class _Files:

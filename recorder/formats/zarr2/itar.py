@@ -16,13 +16,13 @@ import struct
 import tarfile
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.formats.zarr2 import cbor
+from recorder.formats.zarr2.behind import Behind
 from recorder.formats.zarr2.spool import Spool
 from recorder.formats.zarr2.stores import COPY_BYTES, remove, storage_errors
 
@@ -131,8 +131,8 @@ class ItarStore:
             for part in parts:
                 self._file.append(part)
             self._file.flush()
-        if self._hash is not None:
-            self._hash.grown(self._length)
+            if self._hash is not None:
+                self._hash.grown(self._length)
 
     def close(self) -> None:
         end = 2 * BLOCK
@@ -203,60 +203,38 @@ class _FollowingMd5:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._changed = threading.Condition()
-        self._length = 0
-        self._ended = False
-        self._result: Future[str] = Future()
-        # A daemon: an unfinished store must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="md5", daemon=True)
-        self._thread.start()
+        self._digest = hashlib.md5(usedforsecurity=False)
+        self._done = 0
+        self._behind = Behind("md5")
+        self._behind.do(0, _be_nice)
 
     def grown(self, length: int) -> None:
-        """Set the present length of the file."""
-        with self._changed:
-            self._length = length
-            self._changed.notify()
+        """Set the present length of the file; raises an earlier error."""
+        self._behind.do(0, self._follow, length)
 
-    def _run(self) -> None:
-        try:
-            self._result.set_result(self._follow())
-        except OSError as error:
-            self._result.set_exception(error)
-
-    def _follow(self) -> str:
-        with contextlib.suppress(OSError):  # lower priority than the writer
-            nice = os.getpriority(os.PRIO_PROCESS, 0)
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice + 5)
-        digest = hashlib.md5(usedforsecurity=False)
-        done = 0
+    def _follow(self, length: int) -> None:
         with self._path.open("rb", buffering=0) as file:
-            while (length := self._wait(done)) > done:
-                while done < length:
-                    part = file.read(min(length - done, COPY_BYTES))
-                    if not part:
-                        raise OSError(errno.EIO, "is shorter than what was written", self._path)
-                    digest.update(part)
-                    done += len(part)
-        return digest.hexdigest()
-
-    def _wait(self, done: int) -> int:
-        """The file's length, once it is larger than `done` or final."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._length > done or self._ended)
-            return self._length
+            file.seek(self._done)
+            while self._done < length:
+                part = file.read(min(length - self._done, COPY_BYTES))
+                if not part:
+                    raise OSError(errno.EIO, "is shorter than what was written", self._path)
+                self._digest.update(part)
+                self._done += len(part)
 
     def finish(self) -> str:
         """The digest of the whole file."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
-        self._thread.join()
         with storage_errors(self._path):
-            return self._result.result()
+            self._behind.end()
+        return self._digest.hexdigest()
 
     def abandon(self) -> None:
         """Stop without a digest."""
-        with self._changed:
-            self._length, self._ended = 0, True
-            self._changed.notify()
-        self._thread.join()
+        self._behind.abandon()
+
+
+def _be_nice() -> None:
+    """Lower the thread's priority below the writer's."""
+    with contextlib.suppress(OSError):
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice + 5)
