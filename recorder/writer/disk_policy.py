@@ -23,7 +23,7 @@ from recorder.formats.disk import Disk
 from recorder.session import layout
 from recorder.session.events import make_event
 from recorder.session.journal import read_journal
-from recorder.writer.stream_progress import StreamProgress
+from recorder.writer.stream_progress import StreamProgress, uncounted_loss
 
 DISK = "disk"
 """Type of this module's events, and cause of the losses by a disk that failed."""
@@ -145,21 +145,11 @@ def events_of_seal(
         begun_anew = position.get("epoch", 0) != progress.epoch
         if position.get("ended") and not (begun_anew or progress.held):
             continue
-        progress.unknown_losses += 1
-        last_ns, rate_hz = position.get("last_ns", -1), progress.store.spec.rate_hz
-        gap = max(0, now_mono_ns - (last_ns if last_ns >= 0 else start_mono_ns))
-        events.append(
-            make_event(
-                "lost",
-                t_ns,
-                name,
-                DISK,
-                duration_ns=gap,
-                first_seq=0 if begun_anew else position.get("seq", 0),
-                epoch=progress.epoch or None,
-                estimate=round(gap * rate_hz / 1e9) if rate_hz else None,
-            )
-        )
+        last_ns = position.get("last_ns", -1)
+        gap_ns = max(0, now_mono_ns - (last_ns if last_ns >= 0 else start_mono_ns))
+        first_seq = 0 if begun_anew else position.get("seq", 0)
+        where: dict[str, Any] = {"first_seq": first_seq, "epoch": progress.epoch or None}
+        events.append(uncounted_loss(progress, t_ns, DISK, gap_ns, **where))
     return events
 
 

@@ -378,21 +378,10 @@ class _Recovery:
         records = self._vrs.records if self._vrs is not None else None
         for name, report in self._reports.items():
             first = report.committed if records is None else records.get(name, 0)
-            if not vrs.wants(name) or report.kept <= first:
-                continue
-            runs = self._journal.epochs.get(name, ())
-            new = {index: epoch for epoch, index in runs if index >= first}
-            before = [epoch for epoch, index in runs if index < first]
-            refill(
-                vrs,
-                self._path / name,
-                self._journal.specs[name],
-                first,
-                report.kept,
-                new,
-                before[-1] if before else 0,
-                offset_ns,
-            )
+            if vrs.wants(name) and report.kept > first:
+                spec, runs = self._journal.specs[name], self._journal.epochs.get(name, ())
+                samples = range(first, report.kept)
+                refill(vrs, self._path / name, spec, samples, runs, offset_ns)
         for event in self._events:
             vrs.event(event)
 
@@ -418,15 +407,8 @@ class _Recovery:
                 yield make_event("lost", end_ns, name, **loss)
             if stream.interval_lost and name not in reported:
                 estimate = round((spec.rate_hz or 0) * interval_s) if spec is not None else None
-                yield make_event(
-                    "lost",
-                    end_ns,
-                    name,
-                    report.cause,
-                    epoch=position.get("epoch"),
-                    first_seq=position.get("seq"),
-                    estimate=estimate,
-                )
+                where = {"epoch": position.get("epoch"), "first_seq": position.get("seq")}
+                yield make_event("lost", end_ns, name, report.cause, **where, estimate=estimate)
         cut = {f"{n}/{f}": b for n, s in report.streams.items() for f, b in s.cut_bytes.items()}
         event = make_event(RECOVERY, end_ns, cause=report.cause, cut_bytes=cut)
         # The event log may hold less than was committed.

@@ -22,7 +22,12 @@ from recorder.session.journal import JournalWriter
 from recorder.session.journal_state import JournalState
 from recorder.writer.rate_shortfall import SILENT, RateShortfall, ShortfallWatch, floor_hz, least_ns
 from recorder.writer.session_vrs import SessionVrs
-from recorder.writer.stream_progress import StreamProgress, first_time, last_time
+from recorder.writer.stream_progress import (
+    StreamProgress,
+    first_time,
+    last_time,
+    uncounted_loss,
+)
 from recorder.writer.stream_store import StreamStore
 
 HUNG = "hung"
@@ -121,14 +126,8 @@ class SessionLog:
 
     def open_journal(self, **more: Any) -> None:
         """Record that a writer begins or resumes."""
-        self.journal.append(
-            "open",
-            boot_id=self._values["boot_id"],
-            start_mono_ns=self._start_mono_ns,
-            start_ns=self._values["start_ns"],
-            t_ns=self._clock.monotonic_ns(),
-            **more,
-        )
+        start = {key: self._values[key] for key in ("boot_id", "start_mono_ns", "start_ns")}
+        self.journal.append("open", **start, t_ns=self._clock.monotonic_ns(), **more)
         self.journal.sync()
 
     @property
@@ -201,7 +200,7 @@ class SessionLog:
         if progress.epoch:
             self._tell_end(progress, None, "gone")
         cause = HUNG if self._hung.get(progress.sensor, -1) > since else "driver"
-        self._lose_uncounted(progress, self.now_ns(), cause, gap_ns, 1)
+        self.event(uncounted_loss(progress, self.now_ns(), cause, gap_ns, 1))
 
     def lose_absent(self, stream: str, position: dict[str, Any]) -> None:
         """Log the loss of a whole stream: it has no sample, and its driver has not come back."""
@@ -216,15 +215,9 @@ class SessionLog:
             cause: of the loss.
         """
         position["unknown_losses"] += 1
-        return make_event(
-            "lost",
-            self.now_ns(),
-            stream,
-            cause,
-            duration_ns=self._clock.monotonic_ns() - self._start_mono_ns,
-            first_seq=position["seq"],
-            epoch=position["epoch"] or None,
-        )
+        gap_ns = self._clock.monotonic_ns() - self._start_mono_ns
+        where = {"first_seq": position["seq"], "epoch": position["epoch"] or None}
+        return make_event("lost", self.now_ns(), stream, cause, duration_ns=gap_ns, **where)
 
     def lose_sensor(self, stream: str, end_ns: int | None) -> None:
         """Log the loss of a whole stream: its sensor was absent for the whole session.
@@ -263,17 +256,7 @@ class SessionLog:
     def _lose_slow(self, progress: StreamProgress, intervals: list[RateShortfall]) -> None:
         for slow in intervals:
             gap_ns, t_ns = slow.until_ns - slow.since_ns, slow.until_ns + self._offset_ns
-            self._lose_uncounted(progress, t_ns, slow.cause, gap_ns, slow.given)
-
-    def _lose_uncounted(
-        self, progress: StreamProgress, t_ns: int, cause: str, gap_ns: int, given: int
-    ) -> None:
-        """Log an interval in which a stream gave only so many samples."""
-        spec = progress.store.spec
-        estimate = max(0, round(gap_ns * spec.rate_hz / 1e9) - given) if spec.rate_hz else None
-        progress.unknown_losses += 1
-        about = {"duration_ns": gap_ns, "first_seq": progress.seq, "epoch": progress.epoch}
-        self.event(make_event("lost", t_ns, spec.name, cause, **about, estimate=estimate))
+            self.event(uncounted_loss(progress, t_ns, slow.cause, gap_ns, slow.given))
 
     def _end_watch(self, progress: StreamProgress, reason: str) -> None:
         """Log the losses of a stream that has ended: it was slow, silent, or never began."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,6 @@ from recorder.writer.reorder import Batch, ReorderWindow, Single
 from recorder.writer.stream_progress import first_time
 
 
-@dataclass(slots=True)
-class _Stream:
-    id: StreamId
-    data: DataRecords | None  # None: without data records
-
-
 class SessionVrs:
     """The file of one session; its caller holds the session's lock.
 
@@ -69,7 +62,7 @@ class SessionVrs:
         self._offset_ns = int(values["start_ns"]) - self._start_mono_ns
         self._with_data = frozenset(values["record_format"]["streams"])
         self._drivers = drivers_of(values.get("sensors") or {})
-        self._streams: dict[str, _Stream] = {}
+        self._records: dict[str, DataRecords] = {}
         self._known = vrs_streams({s: w.tags.user for s, w in writer.streams.items()})
         if not writer.count:
             self._configure_session(session, values)
@@ -159,15 +152,13 @@ class SessionVrs:
         """
         if spec.name not in self._with_data:
             return
-        stream = self._stream(spec, message)
-        records = stream.data
-        assert records is not None
+        stream, records = self._stream(spec, message), self._records_of(spec)
         if records.row_bytes is not None:
             rows = records.rows(message, t_mono)
-            self._window.add(Batch(stream.id, RecordType.DATA, ts, rows))
+            self._window.add(Batch(stream, RecordType.DATA, ts, rows))
             return
         for timestamp_s, parts in zip(ts.tolist(), records.records(message, t_mono), strict=True):
-            self._window.add(Single(stream.id, RecordType.DATA, timestamp_s, parts))
+            self._window.add(Single(stream, RecordType.DATA, timestamp_s, parts))
 
     def begin_epoch(self, spec: StreamSpec, message: Message, last_ns: int) -> None:
         """Write the begin of an epoch: a driver has started.
@@ -180,10 +171,10 @@ class SessionVrs:
         known = spec.name in self._known
         stream = self._stream(spec, message, last_ns)
         if known:
-            self._configure(stream.id, spec, message, last_ns)
+            self._configure(stream, spec, message, last_ns)
         t_ns = first_time(message) + self._offset_ns
         values = {"first_seq": message.seq}
-        self._tell(stream.id, t_ns, "epoch_begin", message.epoch, message.seq, None, values)
+        self._tell(stream, t_ns, "epoch_begin", message.epoch, message.seq, None, values)
 
     def end_epoch(
         self, spec: StreamSpec, epoch: int, sent: int | None, reason: str, t_ns: int
@@ -203,7 +194,7 @@ class SessionVrs:
 
     def state(self, spec: StreamSpec, message: Message, t_ns: int) -> None:
         """Write a driver's state, at an epoch time in ns."""
-        stream = self._stream(spec, message).id
+        stream = self._stream(spec, message)
         self._tell(stream, t_ns, "state", message.epoch, message.seq, None, message.values)
 
     def event(self, event: Mapping[str, Any]) -> None:
@@ -231,21 +222,22 @@ class SessionVrs:
         for file in self.files:
             file.close()
 
-    def _stream(self, spec: StreamSpec, message: Message, last_ns: int = -1) -> _Stream:
-        stream = self._streams.get(spec.name)
-        if stream is not None:
-            return stream
-        data = DataRecords(spec) if spec.name in self._with_data else None
-        known = self._known.get(spec.name)
-        if known is None:
+    def _stream(self, spec: StreamSpec, message: Message, last_ns: int = -1) -> StreamId:
+        stream = self._known.get(spec.name)
+        if stream is None:
             driver = self._drivers.get(spec.name, "")
             declared = metadata_only(spec.name, driver, spec, self._name)
-            if data is not None:
-                declared = with_data(declared, data.layout)
-            self._known[spec.name] = self._writer.add_stream(declared).id
-            self._configure(self._known[spec.name], spec, message, last_ns)
-        stream = self._streams[spec.name] = _Stream(self._known[spec.name], data)
+            if self.wants(spec.name):
+                declared = with_data(declared, self._records_of(spec).layout)
+            stream = self._known[spec.name] = self._writer.add_stream(declared).id
+            self._configure(stream, spec, message, last_ns)
         return stream
+
+    def _records_of(self, spec: StreamSpec) -> DataRecords:
+        records = self._records.get(spec.name)
+        if records is None:
+            records = self._records[spec.name] = DataRecords(spec)
+        return records
 
     def _configure(
         self, stream: StreamId, spec: StreamSpec, message: Message, last_ns: int

@@ -8,6 +8,7 @@ from typing import Any
 
 from recorder.contract.wire import Kind, Message
 from recorder.session.absence import ABSENT
+from recorder.session.events import make_event
 from recorder.session.journal_state import EPOCH_DEFAULTS, JournalState
 from recorder.writer.stream_store import StreamStore
 
@@ -83,6 +84,26 @@ def cut_short(sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: 
         for life in (other.epoch, *other.past)
         if 0 < life < epoch and other.ends.get(life, (None, ""))[0] is None
     }
+
+
+def uncounted_loss(
+    progress: StreamProgress, t_ns: int, cause: str, gap_ns: int, given: int = 0, **where: Any
+) -> dict[str, Any]:
+    """Count an interval in which a stream gave only so many samples; returns its event.
+
+    Args:
+        progress: of the stream.
+        t_ns: epoch ns of the event.
+        cause: of the loss.
+        gap_ns: length of the interval.
+        given: samples in the interval.
+        where: ``first_seq`` and ``epoch``; by default those of `progress`.
+    """
+    spec = progress.store.spec
+    estimate = max(0, round(gap_ns * spec.rate_hz / 1e9) - given) if spec.rate_hz else None
+    progress.unknown_losses += 1
+    about = {"duration_ns": gap_ns, "first_seq": progress.seq, "epoch": progress.epoch}
+    return make_event("lost", t_ns, spec.name, cause, **about | where, estimate=estimate)
 
 
 def may_begin(held: list[Message]) -> bool:

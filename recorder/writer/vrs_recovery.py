@@ -116,10 +116,8 @@ def refill(
     vrs: SessionVrs,
     folder: Path,
     spec: StreamSpec,
-    first: int,
-    stop: int,
-    epochs: Mapping[int, int],
-    epoch: int,
+    samples: range,
+    runs: Sequence[tuple[int, int]],
     offset_ns: int,
 ) -> None:
     """Add samples of a stream's own files that the file lacks.
@@ -128,11 +126,13 @@ def refill(
         vrs: opened.
         folder: the stream's.
         spec: its declaration.
-        first, stop: the samples.
-        epochs: by index of their first sample, the epochs that begin among them.
-        epoch: epoch of the sample before.
+        samples: their indices.
+        runs: the stream's epochs, (epoch, index of its first sample).
         offset_ns: epoch ns minus ``t_mono``.
     """
+    first, stop = samples.start, samples.stop
+    epochs = {index: epoch for epoch, index in runs if index >= first}
+    epoch = next((epoch for epoch, index in reversed(runs) if index < first), 0)
     last_ns = int(read_times(folder, "t_mono", first - 1, first)[0]) if first else -1
     edges = sorted({first, *(at for at in epochs if first < at < stop), stop})
     with contextlib.ExitStack() as opened:

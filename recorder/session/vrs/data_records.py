@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -171,17 +172,13 @@ class DataRecords:
         self._small = [_is_small(channel) for channel in spec.channels]
         small = [c for c in spec.channels if _is_small(c)]
         blocks = [c for c in spec.channels if not _is_small(c)]
-        pieces = [Piece(VALUE, int64, "t_mono_ns", tags={"unit": "ns"})]
-        code, fields = "<q", [("t_mono", "<i8")]
-        if spec.device_clock:
-            pieces.append(Piece(VALUE, int64, "t_dev_ns", tags={"unit": "ns"}))
-            code, fields = code + "q", [*fields, ("t_dev", "<i8")]
-        pieces += [Piece(VALUE, uint64, "seq"), Piece(VALUE, uint64, "epoch")]
-        fields += [("seq", "<u8"), ("epoch", "<u8")]
-        self._head = struct.Struct(code + "QQ")
-        for number, channel in enumerate(small):
-            pieces.append(_piece(channel))
-            fields.append((f"c{number}", f"V{channel.sample_bytes}"))
+        times = ("t_mono_ns", "t_dev_ns") if spec.device_clock else ("t_mono_ns",)
+        head = [Piece(VALUE, int64, name, tags={"unit": "ns"}) for name in times]
+        head += [Piece(VALUE, uint64, "seq"), Piece(VALUE, uint64, "epoch")]
+        self._head = struct.Struct("<" + "".join(piece.element.code for piece in head))
+        pieces = [*head, *map(_piece, small)]
+        fields: list[tuple[str, Any]] = [(piece.label, piece.element.dtype) for piece in head]
+        fields += [(f"c{n}", f"V{channel.sample_bytes}") for n, channel in enumerate(small)]
         if blocks:
             pieces.append(Piece(VALUE, uint32, NEXT_CONTENT_BLOCK_SIZE, tags={"unit": "bytes"}))
         parts: list[LayoutSpec | Content] = [LayoutSpec(pieces)]
@@ -200,9 +197,9 @@ class DataRecords:
             data = b"".join((self._head_of(message, t_mono, 0), *frames))
             return np.frombuffer(data, np.uint8)[None]
         rows = np.empty(len(t_mono), self._row)
-        rows["t_mono"] = t_mono
+        rows["t_mono_ns"] = t_mono
         if message.t_dev_ns is not None:
-            rows["t_dev"] = message.t_dev_ns
+            rows["t_dev_ns"] = message.t_dev_ns
         rows["seq"] = np.arange(message.seq, message.seq + len(t_mono), dtype=np.uint64)
         rows["epoch"] = message.epoch
         for number, frame in enumerate(frames):
