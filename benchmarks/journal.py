@@ -23,7 +23,6 @@ from unittest import mock
 
 import numpy as np
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats import digests
@@ -31,6 +30,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.session import journal_state, merkle
 from recorder.session.layout import JOURNAL, SessionPlan, private
 from recorder.writer.session_writer import SessionWriter
+from tests.manual_clock import ManualClock
 
 _SWEEP = ("rng", "rng_far", "rfl", "nir")
 CAMERA = StreamSpec("camera", (ChannelSpec("video.avi", "mjpg", "u1", (1080, 1920, 3)),), 30.0)

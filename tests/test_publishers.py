@@ -12,7 +12,6 @@ import pytest
 from drivers.sim.annotate import annotate
 from recorder.archives.ncore import SequenceWriter
 from recorder.archives.ncore.sequence import StoreKind
-from recorder.contract.clock import ManualClock
 from recorder.contract.curve import make_keys
 from recorder.daemon.control.server import ControlServer
 from recorder.daemon.postprocessing.retention import keep
@@ -30,6 +29,7 @@ from tests.archives.edgefirst.rig import FULL_CALIBRATION
 from tests.archives.ncore import build
 from tests.archives.ncore.packer_rig import rig
 from tests.faults.numbers import message, stream
+from tests.manual_clock import ManualClock
 from tests.rights import Rights
 from tests.session.build import START_NS, Builder, camera_spec
 from tests.sim.test_annotate import make_session

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from drivers._kit.outbox import Outbox
-from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
 from recorder.formats.digests import DigestedFile
@@ -18,6 +17,7 @@ from recorder.session.layout import SessionPlan
 from recorder.writer.recovery import RecoveryReport, recover
 from recorder.writer.sequencing import Position, Verdict
 from recorder.writer.session_writer import SessionWriter
+from tests.manual_clock import ManualClock
 
 NAME = "radar"
 SPEC = StreamSpec(NAME, (ChannelSpec("id", "raw", "u8", (8,), "which sample"),), rate_hz=100.0)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from recorder.cli import main
-from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
@@ -23,6 +22,7 @@ from recorder.session.validation import validate
 from recorder.writer.disk_policy import ending_of
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
+from tests.manual_clock import ManualClock
 
 IMU = StreamSpec("imu", (ChannelSpec("value", "raw", "f4", (1,)),), rate_hz=10.0)
 SENSORS: dict[str, Any] = {

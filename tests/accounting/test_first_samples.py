@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import SessionPlan
@@ -14,6 +13,7 @@ from recorder.session.reader import Session
 from recorder.session.validation import validate
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stream
+from tests.manual_clock import ManualClock
 
 FAST, SLOW = stream("rig", 100.0, ("raw",)), stream("rig_slow", 10.0, ("raw",))
 

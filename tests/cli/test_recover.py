@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from recorder.cli import main
-from recorder.contract.clock import ManualClock, SystemClock
+from recorder.contract.clock import SystemClock
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import read_journal
 from recorder.session.journal_frames import MARKER
@@ -24,6 +24,7 @@ from recorder.writer.session_writer import SessionWriter
 from tests.acceptance.command import PROJECT, namespace
 from tests.faults.hour import COMMITS, SAMPLES, TAIL, hour_long
 from tests.faults.numbers import message, stored, stream
+from tests.manual_clock import ManualClock
 
 A = stream("a", 100.0, ("raw", "lzmaf"))
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.wire import Kind
 from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
@@ -16,6 +15,7 @@ from recorder.formats.vrs import RecordType, VrsReader
 from recorder.session.reader import Session
 from recorder.session.vrs.files import open_vrs, vrs_streams
 from recorder.writer.recovery import recover
+from tests.manual_clock import ManualClock
 from tests.writer.vrs_session import SPECS, Recording, stream_of
 
 pytestmark = pytest.mark.conformance

@@ -26,7 +26,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from recorder.contract.clock import ManualClock
 from recorder.session.layout import LOCK
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
@@ -34,6 +33,7 @@ from tests.crash.model import Model
 from tests.crash.oracle import CrashError, Found, Oracle
 from tests.crash.scenario import SESSION, Mark, Recording, record, small_videos
 from tests.crash.simdisk import Op, SimulatedDisk, Tree
+from tests.manual_clock import ManualClock
 
 AGAIN_EVERY = 25
 """Of so many states one is crashed again in the middle of its recovery."""

@@ -22,7 +22,6 @@ from unittest import mock
 
 import numpy as np
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import Disk
@@ -33,6 +32,7 @@ from recorder.session.layout import SessionPlan
 from recorder.writer import session_writer
 from recorder.writer.session_writer import SessionWriter
 from tests.crash.simdisk import KilledError, Op, SimulatedDisk, Tree
+from tests.manual_clock import ManualClock
 
 SESSION = "data/sessions/drive"
 SEGMENT_BYTES = 3000

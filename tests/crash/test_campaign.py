@@ -11,7 +11,6 @@ from unittest import mock
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.formats.disk import AppendFile
 from recorder.session import journal_frames
 from recorder.session.journal import JournalWriter
@@ -26,6 +25,7 @@ from tests.crash.model import Model
 from tests.crash.oracle import CrashError
 from tests.crash.scenario import SESSION, record, small_videos
 from tests.crash.simdisk import Op, SimulatedDisk
+from tests.manual_clock import ManualClock
 
 SEEDS = range(12)
 """Scenarios among which a broken version must be found out."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.config.loading import Config
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
@@ -24,6 +23,7 @@ from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.supervisor import WRITER, Supervisor
 from recorder.daemon.recording.desired_state import DesiredStateFile
 from tests.contract.configs import load
+from tests.manual_clock import ManualClock
 
 CONFIG = """
 version: 1

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import binary, integers, lists
 
-from recorder.contract.clock import ManualClock
 from recorder.daemon.logs import Log
 from recorder.daemon.processes.child_output import BURST, LAST, LONGEST, PER_S, ChildOutput, clean
 from recorder.daemon.processes.children import Child, Event
 from recorder.daemon.processes.losses import PAUSE_NS, LossWatch
 from tests.daemon.fakes import Vehicle, vehicle
+from tests.manual_clock import ManualClock
 
 S = 1_000_000_000
 

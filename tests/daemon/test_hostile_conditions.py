@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.errors import StorageError, UsageError
 from recorder.daemon import preflight
 from recorder.daemon.control.requests import OPS, parse_request
@@ -33,6 +32,7 @@ from recorder.daemon.recording.state_machine import DesiredState
 from recorder.formats.disk import PosixDisk
 from tests.daemon.fakes import CONFIG, FakeChore, Said, Vehicle, make_session, vehicle
 from tests.daemon.test_retention_of_strange_folders import JSON, session
+from tests.manual_clock import ManualClock
 
 # Chores that hang, or cannot be begun.
 

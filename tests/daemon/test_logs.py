@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.daemon.logs import Log, under_journald
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.clock import ManualClock, SignalEvent
+from recorder.contract.clock import SignalEvent
 from recorder.contract.config.settings import RetentionSettings
 from recorder.contract.errors import SessionError, StorageError, UsageError
 from recorder.daemon.postprocessing.finalizing import Chore, Finalizing
@@ -22,6 +22,7 @@ from recorder.daemon.root_lock import RootLock
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG as DAEMON
 from tests.daemon.fakes import FakeChore, Said, make_session
+from tests.manual_clock import ManualClock
 
 NCORE = frozenset({"ncore"})
 DAY_NS = 86_400 * 10**9

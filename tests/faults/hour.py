@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import SessionPlan
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import jpeg, packed, stream
+from tests.manual_clock import ManualClock
 
 LIDAR = stream("lidar", 10.0, ("lzmaf",))
 CAMERA = stream("camera", 30.0, ("mjpg",))

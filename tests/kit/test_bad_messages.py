@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.errors import ProtocolError
 from recorder.contract.messages import Ack, AskStatus, Finish, Hello, Join, command_of, reply_of
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -18,6 +17,7 @@ from recorder.daemon.processes.writer_client import WriterClient
 from tests.kit.sim_driver import CAMERA
 from tests.kit.simulation import Plane
 from tests.kit.test_dataplane import assert_nothing_lost, begin
+from tests.manual_clock import ManualClock
 
 PLAN = {"root": "root", "name": "s", "exact_name": True, "config_text": ""}
 WIRE = StreamSpec("imu", (ChannelSpec("x", "raw", "u1"),)).to_wire()

@@ -17,10 +17,10 @@ import pytest
 from drivers._kit.link import Link
 from drivers._kit.session_announcement import Session
 from recorder.contract.bus import TapSubscriber, WriterSocket, tap_address
-from recorder.contract.clock import ManualClock
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
+from tests.manual_clock import ManualClock
 
 PATIENCE_S = 10.0
 SPEC = StreamSpec("imu", (ChannelSpec("x", "raw", "u1", (10_000,)),))

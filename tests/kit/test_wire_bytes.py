@@ -21,7 +21,6 @@ from drivers._kit.link import Link
 from drivers._kit.outbox import Outbox
 from drivers._kit.session_announcement import Session, interval_of_loss
 from recorder.contract import bus as bus_module
-from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message, decode, encode
 from recorder.daemon.processes.supervisor import Supervisor
@@ -32,6 +31,7 @@ from recorder.writer import session_writer as session_writer_module
 from recorder.writer.service import WriterService
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG, FakeChild
+from tests.manual_clock import ManualClock
 
 GOLDEN = Path(__file__).with_name("wire_bytes.txt")
 PATIENCE_S = 20.0

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.errors import SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message, check_data, decode, encode
 from recorder.session.reader import Session
 from recorder.session.replay import Replay
+from tests.manual_clock import ManualClock
 from tests.session.build import (
     Builder,
     full_session,

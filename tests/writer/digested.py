@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.wire import Kind, Message
 from recorder.formats.digests import DigestedFile
 from recorder.formats.disk import Disk, PosixDisk
 from recorder.session.layout import SessionPlan
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stream
+from tests.manual_clock import ManualClock
 
 LIDAR = stream("lidar", 10.0, ("raw", "lzmaf"))
 CAMERA = stream("camera", 30.0, ("mjpg",))

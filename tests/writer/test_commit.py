@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import SYNC_THREADS, PosixDisk
 from recorder.session.layout import JOURNAL, TAILS, SessionPlan, read_session_json
@@ -21,6 +20,7 @@ from recorder.writer.commit_times import CommitTimes
 from recorder.writer.disk_policy import Fuse
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stream
+from tests.manual_clock import ManualClock
 from tests.writer.digested import SPECS, Drive
 
 STREAMS = 12  # of at least three files each, far more than are synced at a time

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.errors import SessionError
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import read_journal, walk_journal
@@ -19,6 +18,7 @@ from recorder.session.validation import validate
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stored, stream
+from tests.manual_clock import ManualClock
 
 A = stream("a", 100.0, ("raw", "lzmaf"))
 B = stream("b", 30.0, ("mjpg",))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.errors import SessionError
 from recorder.formats.disk import PosixDisk
 from recorder.session.journal import read_journal, walk_journal
@@ -17,6 +16,7 @@ from recorder.session.journal_frames import Frame, encode_frame
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
+from tests.manual_clock import ManualClock
 from tests.writer.digested import Drive
 from tests.writer.test_digested_session import COMMITS, counts, flip, killed
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.errors import SessionError
 from recorder.formats.digests import Announcement, Leaf
 from recorder.formats.disk import PosixDisk, Scratch
@@ -22,6 +21,7 @@ from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.tail_digests import encode_entries
 from tests.faults.numbers import stored
+from tests.manual_clock import ManualClock
 from tests.session.text_journal import as_text
 from tests.writer.digested import SPECS, Drive
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.formats import page_cache
 from recorder.formats.disk import PosixDisk
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
+from tests.manual_clock import ManualClock
 from tests.writer.digested import Drive
 from tests.writer.test_digested_session import counts, killed
 

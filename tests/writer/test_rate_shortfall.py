@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
@@ -20,6 +19,7 @@ from recorder.session.reader import Session
 from recorder.session.summary import summarize
 from recorder.writer.rate_shortfall import RateShortfall, ShortfallWatch
 from recorder.writer.session_writer import SessionWriter
+from tests.manual_clock import ManualClock
 
 S = 1_000_000_000
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.formats.disk import PosixDisk
 from recorder.session import layout
 from recorder.session.journal import read_journal
 from recorder.session.validation import validate
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
+from tests.manual_clock import ManualClock
 from tests.writer.digested import SPECS, Drive
 from tests.writer.test_digested_session import counts
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import SessionPlan
@@ -17,6 +16,7 @@ from recorder.writer.active_session import ActiveSession
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stream
+from tests.manual_clock import ManualClock
 
 A, B = stream("a"), stream("b")
 OTHER_BOOT = "after the machine was started again"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recorder.contract.clock import ManualClock, SystemClock
+from recorder.contract.clock import SystemClock
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import CLEAN, read_session_json
 from recorder.session.validation import validate
@@ -20,6 +20,7 @@ from recorder.writer.service import WriterService
 from tests.faults.numbers import stored, stream
 from tests.faults.rig import rig, wait_until
 from tests.faults.syscalls import FAULTS, Fails, Syscalls
+from tests.manual_clock import ManualClock
 
 A = stream("a", 100.0, ("raw", "lzmaf"))
 B = stream("b", 30.0, ("mjpg",))

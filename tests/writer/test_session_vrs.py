@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec
 from recorder.contract.wire import Kind
 from recorder.formats.disk import PosixDisk
@@ -26,6 +25,7 @@ from recorder.session.vrs.files import describe_vrs, open_vrs
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.vrs_recovery import measure_vrs
+from tests.manual_clock import ManualClock
 from tests.writer.vrs_session import EPOCH, SPECS, Recording, data_of, stream_of
 
 

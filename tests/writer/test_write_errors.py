@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
@@ -21,6 +20,7 @@ from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stored, stream
 from tests.faults.syscalls import FAULTS, Fails, Syscalls
+from tests.manual_clock import ManualClock
 
 A = stream("a", 100.0, ("raw", "lzmaf"))
 B = stream("b", 30.0, ("mjpg",))

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from recorder.contract.clock import ManualClock
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import Disk, PosixDisk
@@ -17,6 +16,7 @@ from recorder.session.layout import SessionPlan
 from recorder.session.vrs.files import open_vrs, vrs_streams
 from recorder.writer.session_writer import SessionWriter
 from tests.crash.scenario import jpeg
+from tests.manual_clock import ManualClock
 
 CAMERA = StreamSpec("camera", (ChannelSpec("video.avi", "mjpg", "u1", (8, 16, 3)),), 30.0)
 IMU = StreamSpec(
