@@ -54,17 +54,42 @@ class RayWriter(FrameWriter):
         """Encode an array per return [R, N, ...] of one frame, ahead of `frame`."""
         return EncodedArray.encode(values, _return_spec(values.shape))
 
-    def _store_frame(
+    def frame(
         self,
-        frame_ns: tuple[int, int],
+        t_start_ns: int,
+        t_end_ns: int,
+        *,
         direction: Values,
         t_ns: npt.NDArray[np.int64],
-        model_element: Values | None,
-        returns: Mapping[str, Values],
-        data: Arrays | None,
-        metadata: Metadata | None,
+        distance_m: Values,
+        intensity: Values | None = None,
+        model_element: Values | None = None,
+        returns: Mapping[str, Values] | None = None,
+        data: Arrays | None = None,
+        metadata: Metadata | None = None,
     ) -> None:
-        """Check and store a frame."""
+        """Store a frame of N rays with R returns each: a lidar's sweep, or a radar's detections.
+
+        Args:
+            t_start_ns: time of the first ray or chirp; strictly increasing from frame to frame.
+            t_end_ns: time of the last one; strictly increasing; names the frame.
+            direction: f4 [N, 3], unit vectors in the sensor's frame, as measured (no motion
+                compensation).  Rays begin in the sensor's origin.  N may be 0.
+            t_ns: i8 [N], measurement time of each ray.
+            distance_m: f4 [R, N], from the origin; NaN where there is no return.
+            intensity: f4 [R, N] in 0 to 1; NaN where there is no return.  A lidar needs it, a
+                radar has none.
+            model_element: u2 [N, 2], row and column of each ray in the lidar model.
+            returns: further values per return, f4 [R, N, ...], such as ``radial_velocity_m_s``
+                and ``power_db``; NaN exactly where `distance_m` is NaN.
+            data, metadata: generic data and metadata of the frame.
+
+        Raises:
+            ArchiveError: a value is invalid; the message names value and frame.
+        """
+        frame_ns = (t_start_ns, t_end_ns)
+        given = {"distance_m": distance_m} | ({} if intensity is None else {"intensity": intensity})
+        given |= returns or {}
         times = self._frame_times(*frame_ns)
         t_us = times[1]
         length = self._check_directions(direction, t_us)
@@ -73,9 +98,11 @@ class RayWriter(FrameWriter):
         if model_element is not None:
             self._check_array("model_element", _values(model_element), "u2", (length, 2), t_us)
             rays["model_element"] = model_element
-        absent = self._check_returns(returns, length, t_us)
+        if (intensity is None) == ("intensity" in self.LIMITS):
+            self._refuse("a lidar's frame needs an intensity, a radar's has none", t_us)
+        absent = self._check_returns(given, length, t_us)
         for name, high in self.LIMITS.items():
-            self._check_range(name, returns[name], absent, high, t_us)
+            self._check_range(name, given[name], absent, high, t_us)
         self._check_metadata(metadata, t_us)
         generic = self._encode_generic(data, t_us)
         per_ray = {name: self._encode(name, values, t_us) for name, values in rays.items()}
@@ -83,7 +110,7 @@ class RayWriter(FrameWriter):
             check_name(name, f"return data of {self.full_name}"): self._encode(
                 name, values, t_us, _return_spec(_values(values).shape)
             )
-            for name, values in returns.items()
+            for name, values in given.items()
         }
         valid = self._encode("valid mask", np.packbits(~absent), t_us)
 
@@ -191,74 +218,8 @@ class LidarWriter(RayWriter):
     COMPONENT = "lidars"
     LIMITS = {**RayWriter.LIMITS, "intensity": 1.0}
 
-    def frame(
-        self,
-        t_start_ns: int,
-        t_end_ns: int,
-        *,
-        direction: Values,
-        t_ns: npt.NDArray[np.int64],
-        distance_m: Values,
-        intensity: Values,
-        model_element: Values | None = None,
-        returns: Mapping[str, Values] | None = None,
-        data: Arrays | None = None,
-        metadata: Metadata | None = None,
-    ) -> None:
-        """Store a sweep of N rays with R returns each.
-
-        Args:
-            t_start_ns: time of the first ray; strictly increasing from sweep to sweep.
-            t_end_ns: time of the last ray; strictly increasing; names the frame.
-            direction: f4 [N, 3], unit vectors in the sensor's frame, as measured (no motion
-                compensation).  Rays begin in the sensor's origin.
-            t_ns: i8 [N], measurement time of each ray.
-            distance_m: f4 [R, N], from the origin; NaN where there is no return.
-            intensity: f4 [R, N] in 0 to 1; NaN where there is no return.
-            model_element: u2 [N, 2], row and column of each ray in the lidar model.
-            returns: further values per return, f4 [R, N, ...].
-            data, metadata: generic data and metadata of the frame.
-
-        Raises:
-            ArchiveError: a value is invalid; the message names value and frame.
-        """
-        frame_ns = (t_start_ns, t_end_ns)
-        values = {"distance_m": distance_m, "intensity": intensity, **(returns or {})}
-        self._store_frame(frame_ns, direction, t_ns, model_element, values, data, metadata)
-
 
 class RadarWriter(RayWriter):
     """A radar's detections (component ``radars``)."""
 
     COMPONENT = "radars"
-
-    def frame(
-        self,
-        t_start_ns: int,
-        t_end_ns: int,
-        *,
-        direction: Values,
-        t_ns: npt.NDArray[np.int64],
-        distance_m: Values,
-        returns: Mapping[str, Values] | None = None,
-        data: Arrays | None = None,
-        metadata: Metadata | None = None,
-    ) -> None:
-        """Store the N detections of a frame; N may be 0.
-
-        Args:
-            t_start_ns: time of the first chirp; strictly increasing from frame to frame.
-            t_end_ns: time of the last chirp; strictly increasing; names the frame.
-            direction: f4 [N, 3], unit vectors in the sensor's frame.
-            t_ns: i8 [N], measurement time of each detection.
-            distance_m: f4 [R, N]; NaN where there is no return.
-            returns: further values per return, f4 [R, N, ...], such as ``radial_velocity_m_s``
-                and ``power_db``; NaN exactly where `distance_m` is NaN.
-            data, metadata: generic data and metadata of the frame.
-
-        Raises:
-            ArchiveError: a value is invalid; the message names value and frame.
-        """
-        frame_ns = (t_start_ns, t_end_ns)
-        values = {"distance_m": distance_m, **(returns or {})}
-        self._store_frame(frame_ns, direction, t_ns, None, values, data, metadata)

@@ -165,6 +165,16 @@ def test_a_return_is_missing_as_a_whole(sequence: SequenceWriter) -> None:
     radar.frame(**frame | {"returns": {"velocity": velocity}})
 
 
+def test_a_lidar_needs_an_intensity_and_a_radar_has_none(sequence: SequenceWriter) -> None:
+    detections = build.detection(np.random.default_rng(1), 0, 3)
+    with pytest.raises(ArchiveError, match="a radar's has none"):
+        sequence.radar("bumper").frame(**detections | {"intensity": detections["distance_m"]})
+    sweep = good_sweep()
+    del sweep["intensity"]
+    with pytest.raises(ArchiveError, match="a lidar's frame needs an intensity"):
+        sequence.lidar("top").frame(**sweep)
+
+
 def test_constants_are_checked_at_their_first_use(sequence: SequenceWriter) -> None:
     lidar = sequence.lidar("top")
     sweep = good_sweep()
