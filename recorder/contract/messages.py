@@ -20,12 +20,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.contract.wire_struct import WireStruct, check_json, convert
+from recorder.contract.wire_struct import Count, WireStruct, check_json, convert
 
 Positions = dict[str, tuple[int, int, int]]
 """By stream: epoch, and two message numbers of it."""
 
-_Count = Annotated[int, Meta(ge=0)]
 _Number = Annotated[int, Meta(ge=0, le=10**9)] | Annotated[float, Meta(ge=0, le=1e9)]
 _Text = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
 
@@ -134,8 +133,8 @@ class Hello(Values):
     next: AnnouncedSession | None
     crossing: str | None
     positions: Positions
-    buffer_bytes: _Count
-    window_bytes: _Count
+    buffer_bytes: Count
+    window_bytes: Count
 
 
 class Ack(Values):

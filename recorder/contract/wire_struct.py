@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Meta, Struct
 
 from recorder.contract.errors import ProtocolError
 
+Count = Annotated[int, Meta(ge=0)]
 _T = TypeVar("_T")
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `([^`]*)`")
@@ -31,10 +32,11 @@ def convert(values: Any, kind: type[_T], what: str) -> _T:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise ProtocolError(f"{what}: {_problem(str(error))}") from None
+        raise ProtocolError(f"{what}: {problem_of(str(error))}") from None
 
 
-def _problem(text: str) -> str:
+def problem_of(text: str) -> str:
+    """The sentence of a msgspec error that begins with the place."""
     place = _PLACE.search(text)
     where = "" if place is None else place[1]
     if place is not None:
