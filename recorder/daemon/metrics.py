@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from recorder.contract.closing import Closing
@@ -18,7 +18,45 @@ _HOST = "127.0.0.1"
 _MOST_CLIENTS = 16
 
 Labels = Mapping[str, str]
-Sample = tuple[Labels, float]
+Samples = list[tuple[Labels, Mapping[str, Any]]]
+_METRICS = (
+    ("version", "version", "info", "Version."),
+    ("daemon", "uptime_s", "uptime_seconds", "Age of the daemon."),
+    ("state", "is", "state", "1 for the state that the daemon is in."),
+    ("daemon", "healthy", "healthy", "1 if there is no fault."),
+    ("daemon", "faults", "faults", "Faults at present."),
+    ("sensor", "up", "sensor_up", "1 if a sensor's driver is armed."),
+    ("sensor", "starts", "driver_starts_total", "Starts of a sensor's driver."),
+    (
+        "sensor",
+        "ring_held_bytes",
+        "ring_held_bytes",
+        "What a driver holds that is not durable yet.",
+    ),
+    ("sensor", "ring_size_bytes", "ring_size_bytes", "What a driver may hold."),
+    ("stream", "rate_hz", "stream_rate_hertz", "Samples a second, lately."),
+    ("stream", "expected_hz", "stream_expected_rate_hertz", "As declared."),
+    ("stream", "samples", "stream_samples_total", "Samples of the session."),
+    ("stream", "bytes", "stream_bytes_total", "Bytes of the session."),
+    (
+        "stream",
+        "unknown_losses",
+        "stream_uncounted_losses_total",
+        "Intervals of loss that nobody can count.",
+    ),
+    ("loss", "count", "stream_lost_total", "Samples lost in the session, by cause."),
+    ("writer", "restarts", "writer_restarts_total", "Writers started after the first."),
+    ("writer", "oldest_uncommitted_s", "uncommitted_seconds", "Age of what is not durable."),
+    ("writer", "commits", "commits_total", "Commits of the session."),
+    ("writer", "commit_s", "commit_seconds_total", "Time that they took."),
+    ("writer", "commit_last_s", "commit_last_seconds", "Time that the last one took."),
+    ("writer", "commit_max_s", "commit_max_seconds", "Time that the slowest one took."),
+    ("disk", "free_bytes", "disk_free_bytes", "Free where sessions are made."),
+    ("disk", "floor_bytes", "disk_floor_bytes", "At which a session ends."),
+    ("session", "elapsed_s", "session_seconds", "Age of the session."),
+    ("session", "bytes", "session_bytes", "Size of the session."),
+)
+"""By what a metric is about: (kind of thing, key of its values, name, help)."""
 
 
 def render(status: Mapping[str, Any]) -> str:
@@ -27,87 +65,38 @@ def render(status: Mapping[str, Any]) -> str:
     Names end in their unit; counters within a session end in ``_total`` and start at zero
     with each session, as Prometheus expects of counters.
     """
-    lines: list[str] = []
-
-    def metric(name: str, kind: str, text: str, samples: Iterable[Sample]) -> None:
-        known = list(samples)
-        if not known:
-            return
-        lines.append(f"# HELP recorder_{name} {text}")
-        lines.append(f"# TYPE recorder_{name} {kind}")
-        lines.extend(f"recorder_{name}{_labels(labels)} {_number(v)}" for labels, v in known)
-
-    streams = [
-        ({"sensor": sensor, "stream": name}, stream)
-        for sensor, values in status["sensors"].items()
-        for name, stream in values["streams"].items()
+    sensors: Samples = [
+        ({"sensor": n}, v | {"up": v["state"] == "armed"}) for n, v in status["sensors"].items()
     ]
-    metric("info", "gauge", "Version.", [({"version": status["version"]}, 1)])
-    metric("uptime_seconds", "gauge", "Age of the daemon.", [({}, status["uptime_s"])])
-    metric(
-        "state",
-        "gauge",
-        "1 for the state that the daemon is in.",
-        [({"state": state}, state == status["state"]) for state in STATES],
-    )
-    metric("healthy", "gauge", "1 if there is no fault.", [({}, status["healthy"])])
-    metric("faults", "gauge", "Faults at present.", [({}, len(status["faults"]))])
-    metric(
-        "sensor_up",
-        "gauge",
-        "1 if a sensor's driver is armed.",
-        [({"sensor": n}, v["state"] == "armed") for n, v in status["sensors"].items()],
-    )
-    for key, name, kind, text in (
-        ("starts", "driver_starts_total", "counter", "Starts of a sensor's driver."),
-        (
-            "ring_held_bytes",
-            "ring_held_bytes",
-            "gauge",
-            "What a driver holds that is not durable yet.",
-        ),
-        ("ring_size_bytes", "ring_size_bytes", "gauge", "What a driver may hold."),
-    ):
-        metric(name, kind, text, [({"sensor": n}, v[key]) for n, v in status["sensors"].items()])
-    for key, name, kind, text in (
-        ("rate_hz", "stream_rate_hertz", "gauge", "Samples a second, lately."),
-        ("expected_hz", "stream_expected_rate_hertz", "gauge", "As declared."),
-        ("samples", "stream_samples_total", "counter", "Samples of the session."),
-        ("bytes", "stream_bytes_total", "counter", "Bytes of the session."),
-        (
-            "unknown_losses",
-            "stream_uncounted_losses_total",
-            "counter",
-            "Intervals of loss that nobody can count.",
-        ),
-    ):
-        metric(name, kind, text, [(at, s[key]) for at, s in streams if s.get(key) is not None])
-    metric(
-        "stream_lost_total",
-        "counter",
-        "Samples lost in the session, by cause.",
-        [
-            ({**at, "cause": cause}, count)
+    streams: Samples = [
+        ({**at, "stream": name}, stream)
+        for at, sensor in sensors
+        for name, stream in sensor["streams"].items()
+    ]
+    groups: dict[str, Samples] = {
+        "version": [({"version": status["version"]}, {"version": 1})],
+        "daemon": [({}, {**status, "faults": len(status["faults"])})],
+        "state": [({"state": state}, {"is": state == status["state"]}) for state in STATES],
+        "sensor": sensors,
+        "stream": streams,
+        "loss": [
+            ({**at, "cause": cause}, {"count": count})
             for at, stream in streams
             for cause, count in sorted((stream.get("lost") or {}).items())
         ],
-    )
-    values = status["writer"] | status["disk"]
-    for key, name, kind, text in (
-        ("restarts", "writer_restarts_total", "counter", "Writers started after the first."),
-        ("oldest_uncommitted_s", "uncommitted_seconds", "gauge", "Age of what is not durable."),
-        ("commits", "commits_total", "counter", "Commits of the session."),
-        ("commit_s", "commit_seconds_total", "counter", "Time that they took."),
-        ("commit_last_s", "commit_last_seconds", "gauge", "Time that the last one took."),
-        ("commit_max_s", "commit_max_seconds", "gauge", "Time that the slowest one took."),
-        ("free_bytes", "disk_free_bytes", "gauge", "Free where sessions are made."),
-        ("floor_bytes", "disk_floor_bytes", "gauge", "At which a session ends."),
-    ):
-        if values.get(key) is not None:
-            metric(name, kind, text, [({}, values[key])])
-    if (session := status["session"]) is not None:
-        metric("session_seconds", "gauge", "Age of the session.", [({}, session["elapsed_s"])])
-        metric("session_bytes", "gauge", "Size of the session.", [({}, session["bytes"])])
+        "writer": [({}, status["writer"])],
+        "disk": [({}, status["disk"])],
+        "session": [({}, status["session"] or {})],
+    }
+    lines: list[str] = []
+    for group, key, name, text in _METRICS:
+        known = [
+            (labels, values[key]) for labels, values in groups[group] if values.get(key) is not None
+        ]
+        if known:
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP recorder_{name} {text}", f"# TYPE recorder_{name} {kind}"]
+            lines += [f"recorder_{name}{_labels(labels)} {float(v):.12g}" for labels, v in known]
     return "\n".join(lines) + "\n"
 
 
@@ -119,10 +108,6 @@ def _labels(labels: Labels) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float | bool) -> str:
-    return f"{float(value):.12g}"
 
 
 class MetricsServer(Closing):
