@@ -69,10 +69,10 @@ def test_an_unknown_driver_is_answered_with_those_there_are(
     ("name", "message"),
     [
         ("garbage", "printed 'I am no JSON\\n' for a schema, which is not JSON"),
-        ("wrong", "not a driver's schema: TypeError"),
+        ("wrong", "not a driver's schema: Expected `object`, got `array`"),
         ("repeating", "an odd option"),
         ("mistyped", "option 'a': its type needs to be one of int, float"),
-        ("extra", "not a driver's schema: TypeError"),
+        ("extra", "not a driver's schema: options[...].b: there is no such field"),
         ("failing", "no licence"),
         ("crashing", "RuntimeError: bad import"),
         ("killed", "was ended by SIGKILL"),

@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from recorder.contract.config.options import (
     Option,
     check_options,
     suggest,
-    table_from_wire,
     table_to_wire,
 )
 from recorder.contract.errors import ConfigError
@@ -125,13 +125,13 @@ def test_suggestions_are_of_near_words_only() -> None:
 
 def test_a_bound_of_zero_survives_the_wire() -> None:
     option = Option("float", None, minimum=0, maximum=0.0)
-    again = Option.from_wire(json.loads(json.dumps(option.to_wire())))
+    again = msgspec.convert(json.loads(json.dumps(option.to_wire())), Option)
     assert (again.minimum, again.maximum) == (0, 0)
 
 
 def test_a_table_survives_json() -> None:
     wire = json.loads(json.dumps(table_to_wire(TABLE)))
-    assert table_from_wire(wire) == TABLE
+    assert msgspec.convert(wire, dict[str, Option]) == TABLE
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -15,7 +16,7 @@ from drivers._protocols.chirp import ChirpConfig
 from drivers.mmwave import SIM_CHIRP, MmwaveDriver
 from drivers.sim.dca1000_packets import FramePackets
 from drivers.sim.radar import SimulatedRadar
-from recorder.contract.config.options import check_options, table_from_wire, table_to_wire
+from recorder.contract.config.options import Option, check_options, table_to_wire
 from recorder.contract.errors import ConfigError, SourceError
 from recorder.contract.streams import StreamSpec
 
@@ -253,7 +254,9 @@ def test_red_rovers_keys_are_all_known() -> None:
         "socket_buffer": 16777216,
         "delay": 60.0,
     }
-    table = table_from_wire(json.loads(json.dumps(table_to_wire(MmwaveDriver.options))))
+    table = msgspec.convert(
+        json.loads(json.dumps(table_to_wire(MmwaveDriver.options))), dict[str, Option]
+    )
     checked = check_options(table, {"radar": radar, "capture": capture})
     assert checked["radar"] == radar
     assert checked["capture"] == capture

@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+import msgspec
+
 from recorder.contract.config.options import (
     TYPES,
     Option,
     OptionTable,
-    table_from_wire,
     table_to_wire,
 )
 from recorder.contract.errors import ProtocolError
+from recorder.contract.wire_struct import convert
 
 SESSION_SCHEME = "session"
 """The scheme that replays a recorded sensor; the kit does it for every driver."""
@@ -83,35 +85,15 @@ class DriverSchema:
 
     def to_wire(self) -> dict[str, Any]:
         """A plain mapping for JSON."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "options": table_to_wire(self.options),
-            "schemes": dict(self.schemes),
-            "live_schemes": sorted(self.live_schemes),
-            "stream_suffixes": list(self.stream_suffixes),
-        }
+        schemes, live = dict(self.schemes), sorted(self.live_schemes)
+        own = {"options": table_to_wire(self.options), "schemes": schemes, "live_schemes": live}
+        wire: dict[str, Any] = msgspec.to_builtins(self)
+        return wire | own
 
     @classmethod
     def from_wire(cls, wire: Any) -> DriverSchema:
         """The inverse of `to_wire`; ProtocolError if it is not one of its kind."""
-        try:
-            return cls(
-                name=_text(wire["name"]),
-                description=_text(wire.get("description", "")),
-                options=table_from_wire(wire.get("options", {})),
-                schemes={_text(k): _text(v) for k, v in wire["schemes"].items()},
-                live_schemes=frozenset(map(_text, wire.get("live_schemes", ()))),
-                stream_suffixes=tuple(map(_text, wire.get("stream_suffixes", ()))),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"not a driver's schema: {error!r}") from None
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is not a text")
-    return value
+        return convert(wire, cls, "not a driver's schema")
 
 
 def _check_table(table: OptionTable, where: str) -> None:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from recorder.contract.errors import ConfigError
 
@@ -24,8 +26,7 @@ Fail = Callable[[str, str], Exception]
 """Makes the exception to raise from (key path, message)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One key.
 
     Attributes:
@@ -52,25 +53,10 @@ class Option:
     def to_wire(self) -> dict[str, Any]:
         """A plain mapping for JSON, without what is at its default."""
         wire: dict[str, Any] = {"type": self.type, "default": self.default}
-        for name in ("description", "minimum", "maximum", "required", "items"):
-            value = getattr(self, name)
-            if value is not None and value is not False and value != "":  # 0 is a bound
-                wire[name] = value
-        if self.choices:
-            wire["choices"] = list(self.choices)
+        wire |= msgspec.to_builtins(self)
         if self.keys is not None:
             wire["keys"] = table_to_wire(self.keys)
         return wire
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Option:
-        """The inverse of `to_wire`."""
-        fields = dict(wire)
-        if "choices" in fields:
-            fields["choices"] = tuple(fields["choices"])
-        if "keys" in fields:
-            fields["keys"] = table_from_wire(fields["keys"])
-        return cls(**fields)
 
 
 OptionTable = Mapping[str, Option]
@@ -79,11 +65,6 @@ OptionTable = Mapping[str, Option]
 def table_to_wire(table: OptionTable) -> dict[str, Any]:
     """A table as a plain mapping for JSON."""
     return {name: option.to_wire() for name, option in table.items()}
-
-
-def table_from_wire(wire: Mapping[str, Any]) -> dict[str, Option]:
-    """The inverse of `table_to_wire`."""
-    return {name: Option.from_wire(option) for name, option in wire.items()}
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -7,10 +7,12 @@ is a new field here.  `recorder.contract.config.loading` makes the values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from msgspec.structs import replace
 
 from recorder.contract.config.options import Option, OptionTable
 
