@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct, field
 
 from recorder.archives import ArchiveError
 from recorder.archives.ncore.times import Interval
@@ -16,7 +18,7 @@ from recorder.formats.zarr2.digests import md5_of
 from recorder.formats.zarr2.jsontext import dump_json
 from recorder.formats.zarr2.stores import storage_errors
 
-VERSION = "v4"
+VERSION: Final = "v4"
 ROOT_KEYS = (
     "sequence_id",
     "sequence_timestamp_interval_us",
@@ -27,8 +29,7 @@ ROOT_KEYS = (
 Components = dict[str, dict[str, dict[str, Any]]]
 
 
-@dataclass
-class StoreEntry:
+class StoreEntry(Struct):
     """One store.
 
     Attributes:
@@ -39,33 +40,23 @@ class StoreEntry:
 
     path: str
     md5: str
-    components: Components = field(default_factory=dict)
+    components: Components
 
 
-@dataclass
-class Manifest:
+class Manifest(Struct):
     """A sequence, as its JSON file describes it."""
 
     sequence_id: str
-    interval: Interval
-    metadata: dict[str, Any]
-    stores: list[StoreEntry] = field(default_factory=list)
+    interval: Interval = field(name="sequence_timestamp_interval_us")
+    metadata: dict[str, Any] = field(name="generic_meta_data")
+    version: Literal["v4"] = VERSION
+    stores: list[StoreEntry] = field(name="component_stores", default_factory=list)
 
     def document(self) -> dict[str, Any]:
         """The content of the JSON file."""
-        return {
-            "sequence_id": self.sequence_id,
-            "sequence_timestamp_interval_us": {
-                "start": self.interval.start_us,
-                "stop": self.interval.stop_us,
-            },
-            "generic_meta_data": self.metadata,
-            "version": VERSION,
-            "component_stores": [
-                {"path": entry.path, "md5": entry.md5, "components": entry.components}
-                for entry in self.stores
-            ],
-        }
+        dump_json(self.metadata)  # FormatError for values that JSON cannot represent
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
 
     def root_attributes(self, group: str) -> dict[str, Any]:
         """The attributes of the root of a store."""
@@ -75,7 +66,6 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Write the JSON file atomically; it replaces an older one."""
-        dump_json(self.document())  # FormatError for values that JSON cannot represent
         text = json.dumps(self.document(), indent=2)
         with storage_errors(path):
             PosixDisk().write_file(path, text.encode())
@@ -86,24 +76,9 @@ def read_manifest(path: Path) -> Manifest:
     with storage_errors(path):
         text = path.read_bytes()
     try:
-        document = json.loads(text)
-        if document["version"] != VERSION:
-            raise FormatError(f"{path}: version {document['version']!r} is not {VERSION}")
-        interval = document["sequence_timestamp_interval_us"]
-        stores = [
-            StoreEntry(entry["path"], entry["md5"], entry["components"])
-            for entry in document["component_stores"]
-        ]
-        return Manifest(
-            document["sequence_id"],
-            Interval(interval["start"], interval["stop"]),
-            document["generic_meta_data"],
-            stores,
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            f"{path}: is not an NCore sequence ({type(error).__name__}: {error})"
-        ) from None
+        return msgspec.convert(json.loads(text), Manifest)
+    except ValueError as error:
+        raise FormatError(f"{path}: is not an NCore sequence ({error})") from None
 
 
 def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
@@ -121,13 +96,11 @@ def describe_store(path: Path, md5: str | None = None) -> tuple[Manifest, str]:
                 "version": attributes["component_version"],
                 "generic_meta_data": attributes["generic_meta_data"],
             }
-    interval = root["sequence_timestamp_interval_us"]
-    manifest = Manifest(
-        root["sequence_id"],
-        Interval(interval["start"], interval["stop"]),
-        root["generic_meta_data"],
-        [StoreEntry(path.name, md5 or store_md5(path), components)],
-    )
+    try:
+        manifest = msgspec.convert(root, Manifest)
+    except ValueError as error:
+        raise FormatError(f"{path}: is not an NCore {VERSION} store ({error})") from None
+    manifest.stores = [StoreEntry(path.name, md5 or store_md5(path), components)]
     return manifest, root["component_group_name"]
 
 

@@ -36,7 +36,6 @@ from recorder.formats.zarr2 import (
     require_numcodecs,
 )
 from recorder.formats.zarr2.finishing import Finishing
-from recorder.formats.zarr2.jsontext import dump_json
 from recorder.formats.zarr2.stores import remove, storage_errors
 
 StoreKind = Literal["itar", "folder"]
@@ -125,13 +124,9 @@ class SequenceWriter(Finishing):
         """
         require_numcodecs()
         start_ns, stop_ns = interval_ns
-        manifest = Manifest(
-            sequence_id or name,
-            Interval.of_ns(start_ns, stop_ns),
-            dict(metadata or {}),
-            list(beside),
-        )
-        dump_json(manifest.document())
+        interval, document = Interval.of_ns(start_ns, stop_ns), dict(metadata or {})
+        manifest = Manifest(sequence_id or name, interval, document, stores=list(beside))
+        manifest.document()  # raises for metadata that JSON cannot represent
         self._setup(folder, name, manifest, store)
         self._extends = False
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from recorder.archives import ArchiveError
 
@@ -14,8 +14,7 @@ NS_PER_US = 1000
 TimesUs = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(Struct, frozen=True, rename={"start_us": "start", "stop_us": "stop"}):
     """A sequence's half-open interval of whole microseconds."""
 
     start_us: int
