@@ -75,11 +75,16 @@ class Waker:
         os.close(self._fd)
 
 
-class _Socket(Closing):
+class ZmqSocket(Closing):
     """A socket with a poller that also watches a waker."""
 
-    def __init__(self, kind: int, waker: Waker | None) -> None:
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
+    def __init__(
+        self,
+        kind: int,
+        waker: Waker | None = None,
+        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+    ) -> None:
+        self._socket: zmq.Socket[bytes] = (context or zmq.Context.instance()).socket(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._waker = waker
         self._poller = zmq.Poller()
@@ -91,12 +96,12 @@ class _Socket(Closing):
         if address.startswith("ipc://"):
             path = address.removeprefix("ipc://")
             if len(os.fsencode(path)) > _MAX_ADDRESS:
-                self._socket.close()
+                self.close()
                 raise StorageError(f"{path}: too long for a socket ({_MAX_ADDRESS} bytes)")
         try:
             self._socket.bind(address)
         except zmq.ZMQError as error:
-            self._socket.close()
+            self.close()
             raise StorageError(f"{address}: cannot be bound: {error}") from None
 
     def wait(self, seconds: float, *, until_writable: bool = False) -> None:
@@ -117,7 +122,7 @@ class _Socket(Closing):
         self._socket.close()
 
 
-class DriverSocket(_Socket):
+class DriverSocket(ZmqSocket):
     """A driver's (or the supervisor's) end of the data plane."""
 
     def __init__(self, run_folder: Path, waker: Waker | None = None) -> None:
@@ -145,7 +150,7 @@ class DriverSocket(_Socket):
         return decode(self._socket.recv_multipart(_LAST)) if self._waiting() else None
 
 
-class WriterSocket(_Socket):
+class WriterSocket(ZmqSocket):
     """The writer's end of the data plane.
 
     Args:
@@ -191,14 +196,14 @@ class WriterSocket(_Socket):
             return peer, error
 
 
-class TapPublisher(_Socket):
+class TapPublisher(ZmqSocket):
     """Publishes messages for live views; drops what a slow subscriber does not take.
 
     A message without a subscriber to its stream costs nothing: ask `wanted` before encoding.
     """
 
     def __init__(self, address: str) -> None:
-        super().__init__(zmq.XPUB, None)
+        super().__init__(zmq.XPUB)
         self._socket.setsockopt(zmq.SNDHWM, _TAP_MARK)
         self._socket.setsockopt(zmq.XPUB_MANUAL, 1)  # a subscriber is known before its first sample
         self._bind(address)
@@ -246,11 +251,11 @@ class TapPublisher(_Socket):
                 self._topics += Counter()  # drops topics without subscribers
 
 
-class TapSubscriber(_Socket):
+class TapSubscriber(ZmqSocket):
     """Receives live messages from one or more taps; see the module's example."""
 
     def __init__(self, addresses: Sequence[str], streams: Sequence[str] = ("",)) -> None:
-        super().__init__(zmq.SUB, None)
+        super().__init__(zmq.SUB)
         self._socket.setsockopt(zmq.RCVHWM, _TAP_MARK)
         for stream in streams:
             self._socket.setsockopt(zmq.SUBSCRIBE, stream.encode())

@@ -20,8 +20,7 @@ import zmq
 import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 
-from recorder.contract.bus import Waker
-from recorder.contract.closing import Closing
+from recorder.contract.bus import Waker, ZmqSocket
 from recorder.contract.errors import DeviceError, StorageError, UsageError
 
 SERVER, CLIENT, CLIENTS = "server", "client", "clients"
@@ -63,7 +62,7 @@ def check_keys(keys: Path) -> None:
         raise UsageError(f"{keys / CLIENTS}: holds no client's key; nobody could connect")
 
 
-class CurveServer(Closing):
+class CurveServer(ZmqSocket):
     """Takes requests from known clients.
 
     Args:
@@ -85,7 +84,7 @@ class CurveServer(Closing):
         self._auth = ThreadAuthenticator(self._context)
         self._auth.start()
         self._auth.configure_curve(domain="*", location=str(clients))
-        self._socket = self._context.socket(zmq.ROUTER)
+        super().__init__(zmq.ROUTER, waker, self._context)
         self._socket.setsockopt(zmq.LINGER, 500)
         self._socket.setsockopt(zmq.MAXMSGSIZE, most_bytes)
         self._socket.setsockopt(zmq.SNDHWM, _MARK)
@@ -94,22 +93,8 @@ class CurveServer(Closing):
         self._socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
         self._socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
         self._socket.setsockopt(zmq.CURVE_SERVER, 1)
-        try:
-            self._socket.bind(address)
-        except zmq.ZMQError as error:
-            self.close()
-            raise StorageError(f"{address}: cannot be bound: {error}") from None
+        self._bind(address)
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-        self._waker = waker
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
-        self._poller.register(waker.fileno(), zmq.POLLIN)
-
-    def wait(self, seconds: float) -> None:
-        """Return when there is a request, the waker was woken, or time is up."""
-        for ready, _ in self._poller.poll(round(seconds * 1000)):
-            if ready is not self._socket:
-                self._waker.clear()
 
     def receive(self) -> tuple[bytes, bytes] | None:
         """The next request with its peer's identity; None if there is none."""
@@ -127,12 +112,12 @@ class CurveServer(Closing):
             self._socket.send_multipart([peer, reply], zmq.NOBLOCK)
 
     def close(self) -> None:
-        self._socket.close()
+        super().close()
         self._auth.stop()
         self._context.term()
 
 
-class CurveClient(Closing):
+class CurveClient(ZmqSocket):
     """Asks a `CurveServer`.
 
     Args:
@@ -148,8 +133,7 @@ class CurveClient(Closing):
         public, secret = _load(keys, CLIENT)
         server, _ = _certificate(keys / f"{SERVER}.key")
         self._address = address
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
+        super().__init__(zmq.DEALER)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.RCVTIMEO, round(timeout_s * 1000))
         self._socket.setsockopt(zmq.SNDTIMEO, round(min(timeout_s, 5.0) * 1000))
@@ -176,9 +160,6 @@ class CurveClient(Closing):
                 f"{self._address}: no answer: no daemon is there, or it does not know this key"
             ) from None
         return reply
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def _load(keys: Path, name: str) -> tuple[bytes, bytes]:
