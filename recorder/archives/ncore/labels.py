@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -102,11 +102,7 @@ class LabelDescriptor:
         raw = isinstance(encoding, Raw)
         return {
             "camera_id": check_name(self.camera, "a camera"),
-            "label_type": {
-                "category": label.category,
-                "qualifier": label.qualifier,
-                "unit": label.unit,
-            },
+            "label_type": asdict(label),
             "label_schema": {
                 "dtype": _dtype(encoding.dtype, "biufc"),
                 "shape_suffix": list(encoding.shape),

@@ -195,14 +195,12 @@ def _timesyncd(run: Run) -> dict[str, Any] | None:
 def _ptp_offset(device: Path) -> dict[str, Any]:
     try:
         fd = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            before = time.clock_gettime_ns(time.CLOCK_REALTIME)
+            there = time.clock_gettime_ns((~fd << 3) | _CLOCKFD)
+            after = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        finally:
+            os.close(fd)
     except OSError as error:
         return {"offset_ns": None, "bound_ns": None, "problem": error.strerror}
-    try:
-        before = time.clock_gettime_ns(time.CLOCK_REALTIME)
-        there = time.clock_gettime_ns((~fd << 3) | _CLOCKFD)
-        after = time.clock_gettime_ns(time.CLOCK_REALTIME)
-    except OSError as error:
-        return {"offset_ns": None, "bound_ns": None, "problem": error.strerror}
-    finally:
-        os.close(fd)
     return {"offset_ns": there - (before + after) // 2, "bound_ns": (after - before + 1) // 2}
