@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 PAUSE_NS = 10_000_000_000
@@ -19,21 +18,15 @@ PAUSE_NS = 10_000_000_000
 _UNCOUNTED = ""
 
 
-@dataclass(slots=True)
-class _Account:
-    reported: dict[str, int] = field(default_factory=dict)
-    reported_ns: int | None = None
-
-
 class LossWatch:
     """Compares the writer's accounts of losses with the losses already reported."""
 
     def __init__(self) -> None:
-        self._accounts: dict[str, _Account] = {}
+        self._reported: dict[str, tuple[dict[str, int], int]] = {}  # losses, and when
 
     def reset(self) -> None:
         """Forget all accounts: a session begins or ends."""
-        self._accounts.clear()
+        self._reported.clear()
 
     def update(
         self, now_ns: int, streams: Mapping[str, Mapping[str, Any]]
@@ -47,17 +40,16 @@ class LossWatch:
         """
         reported = []
         for name, stream in streams.items():
-            account = self._accounts.setdefault(name, _Account())
+            before, before_ns = self._reported.get(name, ({}, now_ns - PAUSE_NS))
             lost = dict(stream.get("lost") or {})
             if intervals := stream.get("unknown_losses"):
                 lost[_UNCOUNTED] = intervals
-            news = {cause: n - account.reported.get(cause, 0) for cause, n in lost.items()}
-            if any(n < 0 for n in news.values()) or account.reported.keys() - lost.keys():
+            news = {cause: n - before.get(cause, 0) for cause, n in lost.items()}
+            if any(n < 0 for n in news.values()) or before.keys() - lost.keys():
                 news = lost  # a new part: its account starts at zero
-            recent = account.reported_ns is not None and now_ns - account.reported_ns < PAUSE_NS
-            if recent or not any(news.values()):
+            if now_ns - before_ns < PAUSE_NS or not any(news.values()):
                 continue
-            account.reported, account.reported_ns = lost, now_ns
+            self._reported[name] = lost, now_ns
             reported.append((name, _sentence({cause: n for cause, n in news.items() if n})))
         return reported
 
