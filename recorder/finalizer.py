@@ -40,11 +40,14 @@ from recorder.contract.session_names import check_name
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.session.layout import LOCK, RECORDING, SEALED, private
+from recorder.session.part import WHOLE, Part, SessionPart
 from recorder.session.reader import Session, outside
 from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
 
 ARCHIVES = "_archives"
+PARTS = "parts"
+"""Folder in `ARCHIVES` with a folder for each part of a session that was packed."""
 
 Progress = Callable[[str, float, float], None]
 """Is told the archive, the work done and all the work, from time to time."""
@@ -118,6 +121,13 @@ class _Held:
     path: Path
     odd: Sequence[str]
     calibration: Calibration
+    part: Part
+
+    def open(self) -> Session:
+        """The session, or the part of it that is packed; SessionError for an empty part."""
+        if self.part.is_whole:
+            return Session(self.path, virtual=True)
+        return SessionPart(self.path, self.part)
 
 
 def finalize(
@@ -126,16 +136,20 @@ def finalize(
     *,
     out: Path | None = None,
     calibration: Path | None = None,
+    part: Part = WHOLE,
     progress: Progress = lambda *_: None,
     failed: Failed | None = None,
 ) -> Iterator[Finalized]:
     """Pack a session's archives, one after the other, each under the session's name.
+
+    Archives of a part are in ``_archives/parts/PART``: they never replace those of the session.
 
     Args:
         path: the session's folder.
         steps: which archives.
         out: folder for them instead of the session's ``_archives``.
         calibration: a calibration file instead of the session's own.
+        part: the part of the session to pack.
         progress: see `Progress`.
         failed: is told of archives that cannot be packed, and the others are; None: that is
             raised.
@@ -152,8 +166,11 @@ def finalize(
     """
     prepared = prepare(steps)
     with _hold(path):
-        held = _Held(path, verify(path), _calibration(path, calibration))
-        root = path / ARCHIVES if out is None else out
+        held = _Held(path, verify(path), _calibration(path, calibration), part)
+        if out is not None:
+            root = out
+        else:
+            root = path / ARCHIVES if part.is_whole else path / ARCHIVES / PARTS / part.folder
         for step in prepared:
             name = _archive_name(path)
             try:
@@ -172,6 +189,7 @@ def collect(
     out: Path,
     *,
     calibration: Path | None = None,
+    part: Part = WHOLE,
     progress: Progress = lambda *_: None,
     refused: Refused | None = None,
 ) -> Iterator[Finalized]:
@@ -185,6 +203,7 @@ def collect(
         steps: which archives; all must collect.
         out: the folder; made where there is none.
         calibration: a calibration file instead of the sessions' own.
+        part: the part of each session to pack.
         progress: see `Progress`.
         refused: is told of sessions that cannot be packed, and the others are; None, or none but
             such sessions: that is raised.
@@ -208,7 +227,9 @@ def collect(
         for number, path in enumerate(paths, start=1):
             try:
                 stack.enter_context(_hold(path))
-                held.append(_Held(path, verify(path), _calibration(path, calibration)))
+                odd = verify(path)
+                held.append(_Held(path, odd, _calibration(path, calibration), part))
+                held[-1].open().close()
             except UsageError:
                 raise
             except RecorderError as error:
@@ -331,7 +352,7 @@ def _pack(
     """
     started = time.monotonic()
     with staging(place, name) as folder, contextlib.ExitStack() as stack:
-        jobs = [_job(h, stack.enter_context(Session(h.path, virtual=True)), step) for h in held]
+        jobs = [_job(h, stack.enter_context(h.open()), step) for h in held]
         for job in jobs:
             job.folder = folder
         # Not before the place is ours: another process may have been making it.
@@ -374,7 +395,12 @@ def _pack(
 
 
 def _job(held: _Held, session: Session, step: Prepared) -> Job:
-    return Job(session, Path(), step.options, held.calibration, Notes(list(held.odd)))
+    notes = Notes(list(held.odd))
+    if isinstance(session, SessionPart):
+        notes.add(f"packed in part: {session.part}", "session")
+        for name in session.empty:
+            notes.add("has no sample in the packed part", name)
+    return Job(session, Path(), step.options, held.calibration, notes)
 
 
 def _count_progress(jobs: Sequence[Job], packer: Packer, progress: Progress) -> None:

@@ -149,7 +149,6 @@ class Job:
             ArchiveError: replaces any error of a file or format.
             StorageError: errors of the disk keep their type.
         """
-        where = stream if sample is None else f"{stream}, sample {sample}"
         try:
             with self.fault_scope():
                 yield
@@ -157,14 +156,21 @@ class Job:
             raise  # the inner place is more precise
         except OSError as error:
             place = f"{error.filename}: " if error.filename is not None else ""
-            message = f"{where}: {place}{error.strerror or error}"
+            message = f"{self._where(stream, sample)}: {place}{error.strerror or error}"
             raise _PlacedStorageError(message) from error
         except StorageError as error:
-            raise _PlacedStorageError(f"{where}: {error}") from error
+            raise _PlacedStorageError(f"{self._where(stream, sample)}: {error}") from error
         except UsageError:
             raise
         except RecorderError as error:
-            raise _PlacedArchiveError(f"{where}: {error}") from error
+            raise _PlacedArchiveError(f"{self._where(stream, sample)}: {error}") from error
+
+    def _where(self, stream: str, sample: int | None) -> str:
+        """A place in the recording; samples of a part have numbers of their own."""
+        if sample is None:
+            return stream
+        known = self.session.streams.get(stream)
+        return f"{stream}, sample {sample + (0 if known is None else known.first)}"
 
 
 class _PlacedArchiveError(ArchiveError):

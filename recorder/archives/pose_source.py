@@ -36,7 +36,7 @@ def choose_poses(job: Job, lidars: Iterator[tuple[Stream, OusterOptics]]) -> Pos
         SessionError: the session does not have the source.
     """
     if job.options["poses"] != ODOMETRY:
-        return find_poses(job.session, job.calibration, job.options["poses"])
+        return find_poses(job.session.whole, job.calibration, job.options["poses"])
     lidar = next(lidars, None)
     if lidar is None:
         raise SessionError(f"{job.session.path}: has no lidar for odometry")

@@ -29,6 +29,7 @@ from recorder.cli.signals import handled
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
     from recorder.finalizer import Finalized, Step
+    from recorder.session.part import Part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME.KEY=V",
         help="set an option of an archive, as in ncore.store=folder; may be repeated",
     )
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        metavar="T",
+        help="pack from this time on: seconds since the start of the session (12.5), or UTC "
+        "(2026-01-01T12:00:30Z)",
+    )
+    parser.add_argument("--until", metavar="T", help="pack up to, and without, this time")
+    parser.add_argument("--streams", metavar="A,B", help="pack only these streams")
     add_format(parser)
 
 
@@ -75,9 +85,12 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.syscalls import be_idle
     from recorder.finalizer import dataset_name, prepare
 
+    part = _part(args)
     if args.pending is not None:
         if args.sessions or args.to is not None:
             raise UsageError("--pending: takes neither sessions nor --to; the config names them")
+        if not part.is_whole:
+            raise UsageError("--pending: packs whole sessions, without --from, --until, --streams")
         return _pending(args)
     if not args.sessions or args.to is None:
         raise UsageError("needs sessions and --to, or --pending")
@@ -103,11 +116,31 @@ def run(args: argparse.Namespace) -> int:
     lacking = False
     with handled(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
         if apart:
-            lacking = _pack_apart(args, apart, results, failed)
+            lacking = _pack_apart(args, part, apart, results, failed)
         if together:
-            _pack_together(args, together, results, failed)
+            _pack_together(args, part, together, results, failed)
     emit({"archives": [_entry(result) for result in results]}, args, lambda _: _text(results))
     return 1 if failed or lacking else 0
+
+
+def _part(args: argparse.Namespace) -> Part:
+    """The part of each session to pack, from ``--from``, ``--until`` and ``--streams``."""
+    from recorder.contract.errors import UsageError
+    from recorder.session.part import Moment, Part
+
+    moments = []
+    for option, text in (("--from", args.begin), ("--until", args.until)):
+        try:
+            moments.append(None if text is None else Moment.parse(text))
+        except UsageError as error:
+            raise UsageError(f"{option}: {error}") from None
+    begin, end = moments
+    if begin and end and begin.since_epoch == end.since_epoch and begin.ns >= end.ns:
+        raise UsageError(f"--until {end.text}: needs a time after --from {begin.text}")
+    names = None if args.streams is None else tuple(dict.fromkeys(args.streams.split(",")))
+    if names is not None and "" in names:
+        raise UsageError(f"--streams: {args.streams!r} has an empty name")
+    return Part(begin, end, names)
 
 
 def _as_typed(message: str, options: list[str]) -> str:
@@ -132,7 +165,11 @@ def _name(path: Path) -> str:
 
 
 def _pack_apart(
-    args: argparse.Namespace, steps: list[Step], results: list[Finalized], failed: set[Path]
+    args: argparse.Namespace,
+    part: Part,
+    steps: list[Step],
+    results: list[Finalized],
+    failed: set[Path],
 ) -> bool:
     """Each session as archives of its own; what cannot be packed is told of and left out.
 
@@ -158,6 +195,7 @@ def _pack_apart(
                     steps,
                     out=args.out,
                     calibration=args.calibration,
+                    part=part,
                     progress=show,
                     failed=None if only else tell,
                 ):
@@ -173,7 +211,11 @@ def _pack_apart(
 
 
 def _pack_together(
-    args: argparse.Namespace, steps: list[Step], results: list[Finalized], failed: set[Path]
+    args: argparse.Namespace,
+    part: Part,
+    steps: list[Step],
+    results: list[Finalized],
+    failed: set[Path],
 ) -> None:
     """All sessions that have not failed as one dataset for each archive."""
     from recorder.contract.errors import RecorderError, UsageError
@@ -193,6 +235,7 @@ def _pack_together(
                 steps,
                 args.out,
                 calibration=args.calibration,
+                part=part,
                 progress=show,
                 refused=refused if len(paths) > 1 else None,
             ):
@@ -266,7 +309,7 @@ def _interrupt(_: int) -> None:
 @contextmanager
 def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], None]]:
     """A bar for all archives of a session; each is an equal part of it."""
-    with progress(f"packing {path.name}", total=1.0) as advance:
+    with progress(f"verifying {path.name}", total=1.0) as advance:
         shown = 0.0
         begun: list[str] = []
 
@@ -274,6 +317,7 @@ def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], No
             nonlocal shown
             if archive not in begun:
                 begun.append(archive)
+                advance(0.0, f"packing {path.name}: {archive}")
             share = min(1.0, done / total) if total else 1.0
             at = (len(begun) - 1 + share) / archives
             if at - shown >= 0.002:

@@ -24,13 +24,20 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from recorder.contract.redaction import mask_passwords
 
 T = TypeVar("T")
 
 FORMATS = ("text", "json")
+
+
+class Advance(Protocol):
+    """Moves a progress bar on."""
+
+    def __call__(self, amount: float, now: str | None = None, /) -> None:
+        """Add finished work; `now` is a new description of the work."""
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -213,8 +220,10 @@ def human_time(t_ns: int | None) -> str:
 
 
 @contextmanager
-def progress(description: str, total: float) -> Iterator[Callable[[float], None]]:
+def progress(description: str, total: float) -> Iterator[Advance]:
     """A progress bar on stderr for long work; nothing where stderr is no terminal.
+
+    The bar takes another description where `advance` is given one.
 
     Usage::
 
@@ -224,11 +233,15 @@ def progress(description: str, total: float) -> Iterator[Callable[[float], None]
                 advance(1)
     """
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda *_: None
         return
     from rich.console import Console  # rich takes 50 ms to import
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total)
-        yield lambda amount: bar.advance(task, amount)
+
+        def advance(amount: float, now: str | None = None) -> None:
+            bar.update(task, advance=amount, description=now)
+
+        yield advance

@@ -128,6 +128,11 @@ class Session(Closing):
         return self.recorded and lock_is_held(layout.private(self.path, layout.LOCK))
 
     @property
+    def whole(self) -> Session:
+        """The session itself; the recorded session of a part (`recorder.session.part`)."""
+        return self
+
+    @property
     def start_ns(self) -> int | None:
         """Start in epoch ns; of a plain trace its first sample, None without samples."""
         if self.header is not None:

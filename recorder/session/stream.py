@@ -60,6 +60,8 @@ class Stream:
         offset_ns: epoch ns minus ``t_mono``; None if times come from ``ts``.
         channels: a reader per channel, opened at its first use.
         epochs: starts of the driver, ``[{epoch, first_sample, ...}]``; None until closed.
+        whole: the stream itself; the recorded stream of a part (`recorder.session.part`).
+        first: index of the first sample in `whole`.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class Stream:
         self.meta = read_meta(path)
         self.channels = _Channels(path, self.meta, partial)
         self.offset_ns = offset_ns
+        self.whole: Stream = self
+        self.first = 0
         self._length: int | None = None
         self._times: npt.NDArray[np.int64] | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,7 +146,7 @@ def test_linked_files_count_once(tmp_path: Path) -> None:
 def test_errors_get_the_innermost_place(
     error: Exception, kind: type[RecorderError], at_fault: bool
 ) -> None:
-    session: Any = None
+    session: Any = SimpleNamespace(streams={})
     job = Job(session, Path(), {}, Calibration())
     with pytest.raises(kind, match=r"^imu, sample 3: bad$"), job.at("outer"), job.at("imu", 3):
         raise error

@@ -88,16 +88,19 @@ class Boxes:
                     "lines must be in order"
                 )
             else:
-                self._next, self._last = (frame, where, label), frame
+                self._last = frame
+                frame -= self._stream.first
+                if 0 <= frame < len(self._stream):
+                    self._next = frame, where, label
         return True
 
     def _frame(self, label: Mapping[str, Any]) -> int | None:
-        """Index of a label's picture; None where the picture is missing."""
-        frame = label.get("frame")
+        """Index of a label's picture in the recording; None where the picture is missing."""
+        stream, frame = self._stream.whole, label.get("frame")
         if type(frame) is int:
-            return frame if 0 <= frame < len(self._stream) else None
-        frame = self._stream.at(label["t_ns"])
-        off_ns = abs(int(self._stream.t_ns[frame]) - label["t_ns"])
+            return frame if 0 <= frame < len(stream) else None
+        frame = stream.at(label["t_ns"])
+        off_ns = abs(int(stream.t_ns[frame]) - label["t_ns"])
         return frame if off_ns <= _FARTHEST_NS else None
 
     def _annotation(self, where: str, label: dict[str, Any]) -> Annotation:

@@ -159,7 +159,8 @@ class Pipeline:
         """Start making the samples of pictures: int64 [n, (index, stamp)]."""
         index, t_ns = pictures.T
         lidar_t_ns = np.full(len(index), NONE)
-        names = [f"{self._sequence}/{self._sequence}_{i:03d}" for i in index.tolist()]
+        frames = (index + self._camera.stream.first).tolist()
+        names = [f"{self._sequence}/{self._sequence}_{frame:03d}" for frame in frames]
         places = self._places_at(t_ns)
         about = zip(index.tolist(), t_ns.tolist(), places, names, strict=True)
         files = [[self._picture(*one)] for one in about]

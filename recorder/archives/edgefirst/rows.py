@@ -101,7 +101,7 @@ class RowMaker:
                 place = places[n]
                 sample = Sample(
                     self._sequence,
-                    frame,
+                    frame + self._camera.stream.first,
                     groups[n],
                     self._camera.size,
                     None if place is None else place[:2],

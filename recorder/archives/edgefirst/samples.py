@@ -35,7 +35,7 @@ def choose_pictures(
     for start, times in time_windows(stream):
         for index, t_ns in enumerate(times.tolist(), start):
             gap_ns, before_ns = t_ns - before_ns, t_ns
-            if index % every:
+            if (index + stream.first) % every:
                 continue
             if period_ns:
                 if due is not None and t_ns < due - min(gap_ns / 2, _SLACK * period_ns):

@@ -56,7 +56,9 @@ class SessionPacker:
         """
         job = self._job
         cameras = self._find_streams()
-        self._places = find_places(job.streams)
+        self._places = find_places(
+            [s for s in job.session.whole.streams.values() if not s.name.startswith("_")]
+        )
         for camera in cameras:
             several = f"{self._entry.base}_{camera.name}"
             self._entry.sequences[camera.name] = several if len(cameras) > 1 else self._entry.base
@@ -133,7 +135,7 @@ class SessionPacker:
     def _pack_camera(self, camera: CameraFiles, pool: ThreadPoolExecutor) -> int:
         job = self._job
         sequence = self._entry.sequences[camera.name]
-        source = find_poses(job.session, job.calibration, job.options["poses"])
+        source = find_poses(job.session.whole, job.calibration, job.options["poses"])
         walk = None if isinstance(source, Identity) else PoseWalk(source)
         description = source.describe()
         self._entry.facts["poses"] = description["source"]
@@ -142,7 +144,7 @@ class SessionPacker:
         elif not description["measured"]:
             job.notes.add(description.get("note", description["source"]), "poses")
         rows = RowMaker(job, camera, sequence, self._entry.base, walk, self._tolerance_ns)
-        start_ns = job.session.start_ns or 0
+        start_ns = job.session.whole.start_ns or 0
         sensors = [files for files in (self._lidar, self._radar) if files is not None]
         pipeline = Pipeline(job, camera, sequence, sensors, self._places, pool)
         count, last_index = 0, -1

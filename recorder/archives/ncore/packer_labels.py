@@ -150,7 +150,8 @@ def pack_segments(
         with job.at(virtual.name, index):
             at = index
             if virtual.has_times:
-                at = camera.at(int(virtual.times(index, index + 1)[0]))
+                t_ns = int(virtual.times(index, index + 1)[0])
+                at = camera.whole.at(t_ns) - camera.first
             end_ns = times(at)
             if end_ns is None or at <= last:
                 left_out += 1
@@ -161,7 +162,8 @@ def pack_segments(
                     descriptor, metadata={"description": entry.get("desc", "")}
                 )
             image = virtual.sample(index, [SEGMENT])[SEGMENT]
-            labels.label(end_ns, encode_png(image), metadata={"sample": index})
+            sample = {"sample": index + virtual.first}
+            labels.label(end_ns, encode_png(image), metadata=sample)
             count += 1
     if left_out:
         job.notes.add(f"{left_out} labels belong to no packed picture: left out", virtual.name)

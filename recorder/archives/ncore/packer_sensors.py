@@ -135,7 +135,8 @@ class Sensor:
 
     def frame_metadata(self, index: int) -> dict[str, Any]:
         """Metadata of one frame: its place in the session."""
-        return {"sample": index} if self.seq is None else {"sample": index, "seq": self.seq}
+        known = {"sample": index + self.stream.first}
+        return known if self.seq is None else known | {"seq": self.seq}
 
 
 @dataclass
@@ -219,7 +220,8 @@ class BoxReader:
         for where, label in boxes.lines():
             frame = label.get("frame")
             if not isinstance(frame, int):
-                frame = self._stream.at(label["t_ns"])
+                frame = self._stream.whole.at(label["t_ns"])
+            frame -= self._stream.first
             kept = {key: value for key, value in label.items() if key not in ("t_ns", "frame")}
             if not isinstance(kept.get("class"), str):
                 raise FormatError(f"{where}: class: needs a text")

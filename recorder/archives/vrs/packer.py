@@ -17,6 +17,7 @@ import recorder
 from recorder.archives.base import Job, Packed, Packer
 from recorder.archives.vrs.metadata_records import (
     MetadataFile,
+    MetadataRecord,
     MetadataRecords,
     ReconstructedMetadata,
 )
@@ -37,6 +38,7 @@ from recorder.formats.vrs import (
 from recorder.formats.vrs.tags import StreamTags
 from recorder.formats.vrs.writer import free_id
 from recorder.session.layout import VRS
+from recorder.session.part import SessionPart
 from recorder.session.playback import SMALL_BYTES
 from recorder.session.stream import Stream
 from recorder.session.vrs.data_records import DATA, metadata_only
@@ -81,6 +83,8 @@ class _SessionPacker:
         self._specs: dict[str, StreamSpec] = {}
         self._first_s: dict[StreamId, float] = {}
         self._names: dict[StreamId, str] = {}
+        self._streams: Mapping[StreamId, StreamTags] = {}
+        self._part = job.session if isinstance(job.session, SessionPart) else None
         kind = _KINDS[job.options["compression"]]
         self._compressor = Compressor(kind) if kind is not Compression.NONE else None
 
@@ -89,7 +93,7 @@ class _SessionPacker:
         self._find_streams()
         metadata = self._metadata_records()
         try:
-            streams = self._declare(metadata)
+            streams = self._streams = self._declare(metadata)
             path = job.folder / f"{job.session.name}.vrs"
             count = self._write(path, metadata, streams, self._tags(metadata))
         finally:
@@ -139,6 +143,9 @@ class _SessionPacker:
         drivers = drivers_of((session.header or {}).get("sensors") or {})
         streams = dict(metadata.streams)
         names = dict(metadata.names)
+        if self._part is not None:
+            for name in [n for n in names if n and not self._part.chooses(n)]:
+                del streams[names.pop(name)]
         for name, samples in self._samples.items():
             if name not in names:
                 spec = metadata_only(name, drivers.get(name, ""), self._specs[name], session.name)
@@ -152,8 +159,23 @@ class _SessionPacker:
         self._names = {stream: name for name, stream in names.items()}
         return streams
 
+    def _inside(self, record: MetadataRecord) -> bool:
+        """Whether a record is packed: not one of a stream that is left out, or after the part.
+
+        Configurations before the part are valid in it.
+        """
+        if self._part is None:
+            return True
+        begin_ns, end_ns = self._part.interval_ns
+        if record.stream not in self._streams or (end_ns and record.timestamp_s >= end_ns / 1e9):
+            return False
+        configuration = record.record_type is RecordType.CONFIGURATION
+        return configuration or not begin_ns or record.timestamp_s >= begin_ns / 1e9
+
     def _tags(self, metadata: MetadataRecords) -> dict[str, str]:
         tags = dict(metadata.tags) | {"packed_by": f"recorder {recorder.__version__}"}
+        if self._part is not None:
+            tags["part"] = str(self._part.part)
         calibration = self._job.calibration
         if calibration.path is not None:
             tags["calibration"] = as_text(Path(calibration.path).read_text("utf-8", "replace"))
@@ -206,6 +228,8 @@ class _SessionPacker:
                 record = next(records, None)
             if record is None:
                 return
+            if not self._inside(record):
+                continue
             stamp, stream = record.timestamp_s, record.stream
             rank = _BEFORE if stamp <= self._first_s.get(stream, stamp) else _AFTER
             yield stamp, stream, rank, record.record_type, record.version, -1, [record.data]
