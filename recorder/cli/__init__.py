@@ -36,7 +36,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Look at sessions": (
         ("list", "recorder.cli.list_", "list the sessions in a folder"),
         ("info", "recorder.cli.info", "show what a session holds"),
-        ("validate", "recorder.cli.validate", "check a session"),
+        ("validate", "recorder.cli.validate", "check a session, or packed archives"),
         ("replay", "recorder.cli.replay", "publish the streams of a session as live views"),
     ),
     "Repair, pack and keep sessions": (

@@ -1,28 +1,53 @@
-"""``recorder validate SESSION``: check a session."""
+"""``recorder validate SESSION_OR_ARCHIVE``: check a session, or packed archives."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, clean, emit, progress
 
 if TYPE_CHECKING:
+    from recorder.archives.validation import ArchiveReport
     from recorder.session.validation_report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session and how deep to look."""
-    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    """Declare the session or archive and how deep to look."""
     parser.add_argument(
-        "--deep", action="store_true", help="decode every sample instead of a few per channel"
+        "session",
+        type=Path,
+        metavar="SESSION_OR_ARCHIVE",
+        help="the session's folder; or an archive, or a folder with archives: these are read "
+        "completely, with the format's own software if it is installed",
+    )
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="decode every sample of a session instead of a few per channel",
     )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report; 0 for a sound session (warnings or none), 1 where there is an error."""
+    """Print the report; 0 for what is sound (warnings or none), 1 where there is an error."""
+    from recorder.contract.errors import SessionError
+
+    try:
+        report = _validate_session(args)
+    except SessionError:
+        from recorder.archives.validation import find_archives
+
+        archives = find_archives(args.session)
+        if not archives:
+            raise
+        return _validate_archives(args, archives)
+    emit(report.to_wire(), args, lambda _: _text(report))
+    return 0 if report.sound else 1
+
+
+def _validate_session(args: argparse.Namespace) -> Report:
     from recorder.session.validation import validate
 
     with progress("validating", total=1.0) as advance:
@@ -34,9 +59,39 @@ def run(args: argparse.Namespace) -> int:
                 advance(done / total - shown)
                 shown = done / total
 
-        report = validate(args.session, deep=args.deep, progress=show)
-    emit(report.to_wire(), args, lambda _: _text(report))
-    return 0 if report.sound else 1
+        return validate(args.session, deep=args.deep, progress=show)
+
+
+def _validate_archives(args: argparse.Namespace, archives: list[Path]) -> int:
+    """Check archives one after the other, and print what was checked and what was not."""
+    from recorder.archives.validation import validate_archive
+
+    reports = []
+    for path in archives:
+        with progress(f"validating {path.name}", total=1.0) as advance:
+            shown = 0.0
+
+            def show(by: str, share: float, path: Path = path, advance: Any = advance) -> None:
+                nonlocal shown
+                if share - shown >= 0.002:
+                    advance(share - shown, f"validating {path.name}: {by}")
+                    shown = share
+
+            reports.append(validate_archive(path, show))
+    sound = all(report.sound for report in reports)
+    result = {"path": args.session, "sound": sound, "archives": [r.to_wire() for r in reports]}
+    emit(result, args, lambda _: "\n".join(map(_archive_text, reports)))
+    return 0 if sound else 1
+
+
+def _archive_text(report: ArchiveReport) -> str:
+    lines = [f"checked      {item}" for item in report.checked]
+    lines += [f"not checked  {item}" for item in report.unchecked]
+    lines += [f"error        {problem}" for problem in report.problems]
+    verdict = "sound" if report.sound else "not sound"
+    if report.sound and report.unchecked:
+        verdict += " as far as it was checked"
+    return "\n".join(map(clean, [*lines, f"{report.path}: {report.archive}: {verdict}"]))
 
 
 def _text(report: Report) -> str:

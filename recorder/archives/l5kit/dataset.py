@@ -250,6 +250,10 @@ class DatasetReader:
         (length,) = metadata["shape"]
         return int(length)
 
+    def length(self, name: str) -> int:
+        """Number of rows of an array."""
+        return self._lengths[name]
+
     def rows(self, name: str, start: int, stop: int) -> Iterator[Rows]:
         """Rows [start, stop) of an array, in parts; ArchiveError for a damaged chunk."""
         if not 0 <= start <= stop <= self._lengths[name]:

@@ -1,0 +1,168 @@
+"""`recorder validate ARCHIVE` by our own readers; tests/conformance has the formats' software."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder.archives.validation import find_archives, validate_archive
+from recorder.cli import main
+from recorder.contract.errors import UsageError
+from recorder.finalizer import Step, finalize
+from tests.archives.ncore.packer_rig import lidar, still_imu
+from tests.session.build import Builder, camera_spec
+
+for package in ("numcodecs", "pyarrow"):
+    pytest.importorskip(package, reason=f"needs {package} (the extra `archives`)")
+
+FIRST = {  # the software that is asked for first
+    "edgefirst": "edgefirst_client",
+    "l5kit": "zarr",
+    "ncore": "ncore.impl.data.v4.components",
+    "vrs": "pyvrs",
+}
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    builder = Builder(tmp_path_factory.mktemp("validation") / "drive")
+    for spec in (camera_spec(), lidar(), still_imu()):
+        builder.add(spec, 0.3)
+    path = builder.close()
+    list(finalize(path, [Step(name) for name in FIRST]))
+    return path / "_archives"
+
+
+@pytest.fixture(autouse=True)
+def no_software(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FIRST.values():
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def only(folder: Path, pattern: str) -> Path:
+    (path,) = folder.glob(pattern)
+    return path
+
+
+def test_all_are_found_and_sound(archives: Path) -> None:
+    found = find_archives(archives)
+    assert [path.relative_to(archives).as_posix() for path in found] == [
+        "edgefirst/drive",
+        "l5kit/drive.zarr",
+        "ncore/drive.json",
+        "vrs/drive.vrs",
+    ]
+    for path, name in zip(found, FIRST, strict=True):
+        report = validate_archive(path)
+        assert (report.archive, report.problems) == (name, [])
+        assert report.checked
+        (unchecked,) = report.unchecked
+        assert "whether" in unchecked
+        assert "is not installed" in unchecked
+
+
+@pytest.mark.parametrize(
+    ("inner", "archive"),
+    [
+        ("ncore/drive.ncore4.zarr.itar", "ncore/drive.json"),
+        ("edgefirst/drive/drive.arrow", "edgefirst/drive"),
+        ("edgefirst/drive/drive.zip", "edgefirst/drive"),
+        ("edgefirst", "edgefirst/drive"),
+    ],
+)
+def test_a_file_of_an_archive_names_it(archives: Path, inner: str, archive: str) -> None:
+    assert find_archives(archives / inner) == [archives / archive]
+
+
+def flip(path: Path, share: float) -> bytes:
+    before = path.read_bytes()
+    data = bytearray(before)
+    data[int(len(data) * share)] ^= 0xFF
+    path.write_bytes(data)
+    return before
+
+
+@pytest.mark.parametrize(
+    ("pattern", "share", "archive", "words"),
+    [
+        ("ncore/*.itar", 0.3, "ncore/drive.json", "has MD5"),
+        ("vrs/*.vrs", 0.99, "vrs/drive.vrs", "drive.vrs"),
+        ("l5kit/*/frames/0", 0.5, "l5kit/drive.zarr", "frames"),
+        ("edgefirst/*/*.zip", 0.2, "edgefirst/drive", "damaged"),
+    ],
+)
+def test_damage_is_found(
+    archives: Path, pattern: str, share: float, archive: str, words: str
+) -> None:
+    path = only(archives, pattern)
+    before = flip(path, share)
+    try:
+        report = validate_archive(archives / archive)
+    finally:
+        path.write_bytes(before)
+    assert not report.sound
+    assert words in report.problems[0]
+    assert "it is damaged" in report.unchecked[0]
+
+
+def test_a_missing_picture_and_a_missing_store(archives: Path, tmp_path: Path) -> None:
+    root = tmp_path / "drive"
+    root.mkdir()
+    (root / "drive.arrow").write_bytes((archives / "edgefirst/drive/drive.arrow").read_bytes())
+    with (
+        zipfile.ZipFile(archives / "edgefirst/drive/drive.zip") as old,
+        zipfile.ZipFile(root / "drive.zip", "w") as new,
+    ):
+        for name in old.namelist():
+            if not name.endswith("_003.camera.jpeg"):
+                new.writestr(name, old.read(name))
+    (problem,) = validate_archive(root).problems
+    assert "sample 3 of" in problem
+    assert "has no picture" in problem
+    lone = tmp_path / "drive.json"
+    lone.write_bytes((archives / "ncore/drive.json").read_bytes())
+    (problem,) = validate_archive(lone).problems
+    assert "drive.ncore4.zarr.itar: is missing; drive.json names it" in problem
+
+
+def test_software_that_refuses_is_a_problem(
+    archives: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refuses:
+        @staticmethod
+        def SyncVRSReader(path: str) -> Any:  # noqa: N802
+            raise ValueError("not to my taste")
+
+    monkeypatch.setitem(sys.modules, "pyvrs", Refuses)
+    report = validate_archive(archives / "vrs/drive.vrs")
+    assert report.problems == [f"{archives}/vrs/drive.vrs: pyvrs: ValueError: not to my taste"]
+
+
+def test_the_command(archives: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(archives / "vrs/drive.vrs")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("checked      ")
+    assert lines[1].startswith("not checked  whether other readers of VRS read it: pyvrs is not")
+    assert lines[2].endswith("drive.vrs: vrs: sound as far as it was checked")
+    assert main(["validate", str(archives), "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["sound"]
+    assert [one["archive"] for one in result["archives"]] == list(FIRST)
+    path = only(archives, "vrs/*.vrs")
+    before = flip(path, 0.99)
+    try:
+        assert main(["validate", str(archives)]) == 1
+    finally:
+        path.write_bytes(before)
+    assert "vrs: not sound" in capsys.readouterr().out
+
+
+def test_no_archive(tmp_path: Path) -> None:
+    assert find_archives(tmp_path) == []
+    with pytest.raises(UsageError, match="is no archive"):
+        validate_archive(tmp_path)
