@@ -102,8 +102,9 @@ def need(module: str) -> Any:
     """Import a module of a format's own software; MissingSoftwareError without it."""
     try:
         return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingSoftwareError(str(error)) from None
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} is not installed"
+        raise MissingSoftwareError(missing) from None
 
 
 def find_archive(path: Path) -> tuple[str, Path] | None:
@@ -165,7 +166,7 @@ def validate_archive(
             for share in check.read_with_software(path, report):
                 progress(check.software, 0.5 + share / 2)
     except MissingSoftwareError as error:
-        report.unchecked.append(f"{check.left}: {check.software} is not installed ({error})")
+        report.unchecked.append(f"{check.left}: {error}")
     except Exception as error:  # noqa: BLE001  (other people's software raises what it likes)
         report.problems.append(f"{path}: {check.software}: {type(error).__name__}: {error}")
     return report

@@ -26,7 +26,7 @@ _INTERVALS = (
 class L5kitCheck(ArchiveCheck):
     """Reads every row, and checks that the intervals of rows join."""
 
-    software: ClassVar[str] = "zarr below 3, or l5kit"
+    software: ClassVar[str] = "zarr"
     left: ClassVar[str] = "whether zarr and L5Kit's ChunkedDataset read it"
 
     def find(self, path: Path) -> Path | None:
@@ -53,7 +53,7 @@ class L5kitCheck(ArchiveCheck):
     def read_with_software(self, path: Path, report: ArchiveReport) -> Iterator[float]:
         zarr = need("zarr")
         if int(zarr.__version__.split(".")[0]) >= 3:
-            raise MissingSoftwareError(f"zarr is {zarr.__version__}")
+            raise MissingSoftwareError(f"zarr is {zarr.__version__}, and must be below 3")
         root = zarr.open_group(str(path), mode="r")
         for name, (dtype, _) in ARRAYS.items():
             if root[name].dtype != dtype:

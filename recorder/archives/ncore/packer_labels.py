@@ -63,13 +63,17 @@ def pack_cuboids(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
                 count += 1
         subject = f"_cuboids/{file.path.name}"
         if outside:
-            job.notes.add(f"{outside} cuboids lie outside of the recording: left out", subject)
+            job.notes.add(f"{outside} cuboids lie outside of {_extent(job)}: left out", subject)
         if unknown:
             job.notes.add(f"{unknown} cuboids are relative to no sensor packed: left out", subject)
         sets[file.name] = dict(file.header)
     if sets:
         sequence.cuboids().metadata["sets"] = sets
     return count
+
+
+def _extent(job: Job) -> str:
+    return "the recording" if job.session.whole is job.session else "the packed part"
 
 
 def _cuboid(
@@ -198,7 +202,7 @@ def pack_clouds(job: Job, sequence: SequenceWriter, frames: set[str]) -> int:
                 count += 1
         if left_out:
             job.notes.add(
-                f"{left_out} clouds lie outside of the recording, or in no frame packed: left out",
+                f"{left_out} clouds lie outside of {_extent(job)}, or in no frame packed: left out",
                 subject,
             )
     return count
