@@ -23,17 +23,26 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers.sim import truth
-from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, simulated_camera
-from drivers.sim.world import SCENE_OPTION, World
+from drivers.sim.calibration import OF_SESSION, Placed, calibration_text
+from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, lens_of, simulated_camera
+from drivers.sim.world import SCENE_OPTION, World, mounts
 from recorder.contract.config.options import check_options
 from recorder.contract.config.yaml_lines import read_yaml
 from recorder.contract.errors import SessionError
 
 CUBOIDS: Final = "_cuboids/truth.jsonl"
 POSE: Final = "_pose"
+CALIBRATION: Final = "calibration.yaml"
 POSE_PERIOD_NS: Final = 10_000_000
 
 _FRAMED: Final = ("video.avi", "rng", "iq")  # channels of sensors that record frames
+_MOUNTS: Final = {
+    "video.avi": mounts.CAMERA,
+    "rng": mounts.LIDAR,
+    "iq": mounts.RADAR,
+    "acc": mounts.IMU,
+}
+"""Default mounts by a channel of the sensor."""
 
 Times = npt.NDArray[np.int64]
 
@@ -81,7 +90,8 @@ def annotate(session: Path) -> dict[str, int]:
     """Write labels and the true trajectory into a session; repeated calls write the same.
 
     The files are ``_cuboids/truth.jsonl``; for each camera ``_labels/CAMERA.jsonl`` and
-    ``_masks/CAMERA/ego.png``; for each camera, lidar and radar ``_NAME/pose.npz``; and ``_pose/``.
+    ``_masks/CAMERA/ego.png``; for each camera, lidar and radar ``_NAME/pose.npz``; ``_pose/``; and
+    ``calibration.yaml`` for a session without one.
     Each file is renamed into place when it is complete.
 
     Returns:
@@ -111,6 +121,7 @@ def annotate(session: Path) -> dict[str, int]:
         written[CUBOIDS] = _write_lines(read.path / CUBOIDS, header, lines)
     for camera in cameras:
         _annotate_camera(read, world, camera, written)
+    _write_calibration(read, written)
     for sensor in read.sensors:
         if not sensor.channels.keys().isdisjoint(_FRAMED):
             _write_sensor_poses(read, world, sensor, written)
@@ -167,9 +178,8 @@ def _annotate_camera(
     session: SimulatedSession, world: World, sensor: SimulatedSensor, written: dict[str, int]
 ) -> None:
     name = sensor.name
-    chosen = {key: value for key, value in sensor.entry.items() if key in SIM_CAMERA_OPTIONS}
-    options = check_options(SIM_CAMERA_OPTIONS, chosen, f"sensors.{name}")
-    height, width, _ = sensor.channels["video.avi"]["shape"]
+    options = _camera_options(sensor)
+    width, height = _size(sensor)
     # Noise does not matter here, and the stamps contain the rate.
     options |= {"noise": 0.0}
     camera = simulated_camera(name, options, (width, height), SIM_FPS, world)
@@ -191,6 +201,36 @@ def _annotate_camera(
     mask = f"_masks/{name}/ego.png"
     _write(session.path / mask, _png(truth.ego_mask(camera)))
     written[mask] = 1
+
+
+def _camera_options(sensor: SimulatedSensor) -> dict[str, Any]:
+    chosen = {key: value for key, value in sensor.entry.items() if key in SIM_CAMERA_OPTIONS}
+    return check_options(SIM_CAMERA_OPTIONS, chosen, f"sensors.{sensor.name}")
+
+
+def _size(camera: SimulatedSensor) -> tuple[int, int]:
+    """Width and height of the recorded pictures."""
+    height, width, _ = camera.channels["video.avi"]["shape"]
+    return width, height
+
+
+def _write_calibration(session: SimulatedSession, written: dict[str, int]) -> None:
+    """Write the mounts and lenses of the sensors, unless the session's config had a calibration."""
+    path = session.path / CALIBRATION
+    if path.exists() and not path.read_text("utf-8", "replace").startswith(OF_SESSION):
+        return
+    placed = []
+    for sensor in session.sensors:
+        kinds = (mount for channel, mount in _MOUNTS.items() if channel in sensor.channels)
+        if (default := next(kinds, None)) is None:
+            continue
+        lens = None
+        if "video.avi" in sensor.channels:
+            lens = lens_of(sensor.name, _camera_options(sensor), _size(sensor))
+        mount = mounts.mount_of(sensor.name, sensor.entry.get("mount"), default)
+        placed.append(Placed(sensor.name, mount, lens))
+    _write(path, calibration_text(placed).encode())
+    written[CALIBRATION] = len(placed)
 
 
 def _write_poses(session: SimulatedSession, world: World, written: dict[str, int]) -> None:

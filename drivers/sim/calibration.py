@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from drivers.sim.lens import Lens
@@ -9,34 +11,51 @@ from drivers.sim.rig import SIM_SIZE
 from drivers.sim.world import mounts
 
 CALIBRATED_AT: Final = "2026-01-01"
-_HEADER: Final = """\
+_DEFAULTS: Final = """\
 # Calibration of the simulated sensors at their default mounts; printed by
 # `python -m drivers.sim calibration`.
+"""
+OF_SESSION: Final = """\
+# Calibration of the simulated sensors of this session; written after the recording.
+"""
+_AXES: Final = """\
 # T_sensor_rig: a point in the rig's frame = rotation * point in the sensor's frame + translation.
 # rig: x forward, y left, z up, origin on the ground below the middle of the rear axle.
 # camera: z forward, x right, y down; lidar, radar, imu: x forward, y left, z up.
 """
 
 
-def calibration_text() -> str:
-    """Return the text of a ``calibration.yaml`` for the sensors camera, lidar, radar and imu."""
-    lines = [_HEADER + "sensors:"]
-    places = {
-        "camera": mounts.CAMERA,
-        "lidar": mounts.LIDAR,
-        "radar": mounts.RADAR,
-        "imu": mounts.IMU,
-    }
-    for name, mount in places.items():
-        values = mount.to_mapping()
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A simulated sensor: its name, its mount, and a camera's lens."""
+
+    name: str
+    mount: mounts.Mount
+    lens: Lens | None = None
+
+
+DEFAULTS: Final = (
+    Placed("camera", mounts.CAMERA, Lens.default(*SIM_SIZE)),
+    Placed("lidar", mounts.LIDAR),
+    Placed("radar", mounts.RADAR),
+    Placed("imu", mounts.IMU),
+)
+"""The sensors of a rig whose sensors have no options."""
+
+
+def calibration_text(sensors: Sequence[Placed] | None = None) -> str:
+    """Return the text of a ``calibration.yaml``; by default for camera, lidar, radar and imu."""
+    header = _DEFAULTS if sensors is None else OF_SESSION
+    lines = [header + _AXES + "sensors:"]
+    for sensor in DEFAULTS if sensors is None else sensors:
+        values = sensor.mount.to_mapping()
         lines += [
-            f"  {name}:",
+            f"  {sensor.name}:",
             "    T_sensor_rig:",
             f"      translation_m: {_flow(values['translation_m'])}",
             f"      quaternion_xyzw: {_flow(values['quaternion_xyzw'])}",
         ]
-        if name == "camera":
-            lens = Lens.default(*SIM_SIZE)
+        if (lens := sensor.lens) is not None:
             parameters = ", ".join(f"{key}: {value!r}" for key, value in lens.parameters().items())
             lines += [
                 "    model: opencv-pinhole",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recorder.cli.output import add_format, emit, format_table, human_bytes, note
+from recorder.cli.truth import add_missing_truth
 
 if TYPE_CHECKING:
     from recorder.writer.recovery import RecoveryReport
@@ -52,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
             continue
         try:
             reports.append(recover(path, PosixDisk(), SystemClock(), dry_run=args.dry_run))
+            if not args.dry_run:
+                add_missing_truth(path)
         except (RecorderError, OSError) as error:
             if one:
                 raise

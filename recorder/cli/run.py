@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from recorder.cli.control import streams_table
 from recorder.cli.info import incident_lines
 from recorder.cli.output import add_format, clean, emit, note
 from recorder.cli.signals import handled
+from recorder.cli.truth import add_missing_truth, add_truth, succeeds
 
 if TYPE_CHECKING:
     from recorder.daemon.foreground import Outcome
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         outcome = supervisor.record(view, args.duration)
     if outcome.sealed is None:
         if any(sensor.scheme == "sim" for sensor in config.sensors):
-            _add_truth(outcome.session)
+            add_truth(outcome.session)
         _checksums(outcome.session)
         if args.no_finalize and config.finalize:
             skip(outcome.session)
@@ -114,28 +114,15 @@ def _recover_all(root: Path) -> None:
             report = recover(path, PosixDisk(), SystemClock())
             kept = sum(stream.kept for stream in report.streams.values())
             note(f"recovered {path}: {kept} samples kept ({report.cause})")
+            add_missing_truth(path)
         except (RecorderError, OSError) as error:
             note(f"not recovered: {error}")
 
 
-def _add_truth(session: Path) -> None:
-    """Write what the simulated world knows beside what its sensors saw (docs/labels.md)."""
-    if not _succeeds("drivers.sim", "annotate", str(session)):
-        note(f"{session}: the simulation's labels could not be written")
-
-
 def _checksums(session: Path) -> None:
     """Write the session's checksums at idle priority; a process of its own can be that idle."""
-    if not _succeeds("recorder.session.checksums", str(session)):
+    if not succeeds("recorder.session.checksums", str(session)):
         note(f"{session}: its checksums could not be written")
-
-
-def _succeeds(module: str, *arguments: str) -> bool:
-    from recorder.contract.launch import module_command
-
-    command = module_command(module, *arguments)
-    nowhere = subprocess.DEVNULL
-    return subprocess.run(command, check=False, stdout=nowhere, process_group=0).returncode == 0
 
 
 def _happened(session: Path) -> dict[str, Any]:

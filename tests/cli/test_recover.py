@@ -29,12 +29,11 @@ from tests.manual_clock import ManualClock
 A = stream("a", 100.0, ("raw", "lzmaf"))
 
 
-def begun(root: Path, name: str, ended: bool = False) -> SessionWriter:
+def begun(root: Path, name: str, ended: bool = False, **plan: Any) -> SessionWriter:
     """A session with ten committed samples and one that is not."""
     clock = ManualClock(5_000_000_000)
-    writer = SessionWriter.create(
-        PosixDisk(), SessionPlan(str(root), name, True, "v: 1\n", record_format=["a"]), clock
-    )
+    planned = {"config_text": "v: 1\n", "record_format": ["a"]} | plan
+    writer = SessionWriter.create(PosixDisk(), SessionPlan(str(root), name, True, **planned), clock)
     writer.declare(A)
     for number in range(11):
         if number == 10 and not ended:
@@ -104,6 +103,29 @@ def test_a_root(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert contents(root) == before
     live.close("clean")
     assert stored(root / "live", "a") == list(range(11))  # nobody touched it
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_simulated_sessions_get_their_truth(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: bool
+) -> None:
+    """Also one that was closed before the recorder was killed."""
+    config = 'sensors: {a: {driver: xsens, source: "sim:"}}\n'
+    sensors = {"a": {"driver": "xsens", "source": "sim", "streams": ["a"]}}
+    writer = begun(tmp_path, "s", ended, config_text=config, sensors=sensors)
+    if ended:
+        writer.close("clean")
+    else:
+        writer.abandon()
+    main(["recover", str(tmp_path), "--dry-run"])
+    assert not (tmp_path / "s/_pose").exists()
+    main(["recover", str(tmp_path)])
+    assert (tmp_path / "s/_pose/meta.json").is_file()
+    assert (tmp_path / "s/calibration.yaml").is_file()
+    before = contents(tmp_path)
+    assert main(["recover", str(tmp_path)]) == 0
+    assert contents(tmp_path) == before
+    capsys.readouterr()
 
 
 def test_the_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

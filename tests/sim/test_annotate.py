@@ -20,6 +20,7 @@ from drivers.sim.lens import Lens
 from drivers.sim.truth import RANGE_M, boxes, half_angle
 from drivers.sim.world import World, mounts
 from recorder.contract.errors import SessionError
+from recorder.processing.calibration import read_calibration
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_NS, START_MONO_NS = 1_790_000_000_123_456_789, 77_000_000_123
@@ -323,3 +324,32 @@ def test_the_demo_has_the_calibration_of_its_sensors() -> None:
     ]["resolution"]
     assert {entry["scene"] for entry in demo["sensors"].values()} == {"drive"}
     assert not any("mount" in entry for entry in demo["sensors"].values())
+
+
+def test_a_session_without_a_calibration_gets_that_of_its_sensors(tmp_path: Path) -> None:
+    """For any size of the pictures, and for mounts and lenses of the config."""
+    turned = {"translation_m": [2.0, 0.5, 1.0]}
+    entry = {"driver": "camera", "source": "sim:", "width": 320, "focal_px": 200, "mount": turned}
+    lidar = {"driver": "ouster", "source": "sim:"}
+    rear = {"driver": "camera", "source": "file:x.mp4"}
+    session = make_session(tmp_path / "s", {"front": entry, "lidar": lidar, "rear": rear})
+    written = annotate(session)
+    assert written["calibration.yaml"] == 2
+    calibration = read_calibration(session / "calibration.yaml")
+    assert calibration.sensors.keys() == {"front", "lidar"}
+    front = calibration.of("front")
+    assert front.pose is not None
+    assert front.pose[:3, 3].tolist() == [2.0, 0.5, 1.0]
+    np.testing.assert_allclose(front.pose[:3, :3], mounts.CAMERA.rotation, atol=1e-12)
+    assert (front.resolution, front.parameters["fx"]) == ((320, 180), 200.0)
+    assert front.parameters["cx"] == 159.5
+    before = contents(session)
+    annotate(session)
+    assert contents(session) == before
+
+
+def test_a_sessions_own_calibration_stays(tmp_path: Path) -> None:
+    session = make_session(tmp_path / "s")
+    (session / "calibration.yaml").write_text(calibration_text())
+    assert "calibration.yaml" not in annotate(session)
+    assert (session / "calibration.yaml").read_text() == calibration_text()
