@@ -26,15 +26,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from recorder.archives import ArchiveError
 from recorder.contract.config.options import OptionTable, check_options, suggest
 from recorder.contract.config.settings import ARCHIVES
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.processing.calibration import Calibration
+from recorder.processing.frames import kind_of
+from recorder.processing.geometry import Floats, rotation_of_quaternion, transform
 from recorder.session.layout import RECOVERED
 from recorder.session.loss_accounts import losses, lost_events
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
+
+CAMERA_AHEAD: Floats = transform(
+    rotation_of_quaternion(np.array([-0.5, 0.5, -0.5, 0.5])), np.zeros(3)
+)
+"""``T_sensor_rig`` of a camera in the rig's origin that looks along x: z forward, x right."""
 
 
 @dataclass
@@ -105,6 +114,22 @@ class Job:
         elif missing:
             self.notes.add("no sample was recorded", stream.name)
         return stream.has_times and not missing
+
+    def pose_of(self, stream: Stream, *, noted: bool = True) -> Floats:
+        """``T_sensor_rig``; with `noted`, notes a stream that the calibration does not have.
+
+        Such a stream stands in the rig's origin.  A camera looks ahead there; other sensors have
+        the rig's axes.
+        """
+        if (pose := self.calibration.of(stream.name).pose) is not None:
+            return pose
+        camera = kind_of(stream) == "camera"
+        if noted:
+            ahead = " and looks ahead" if camera else ""
+            self.notes.add(
+                f"not in the calibration: stands in the rig's origin{ahead}", stream.name
+            )
+        return CAMERA_AHEAD.copy() if camera else np.eye(4)
 
     def note_recovery(self) -> None:
         """Note that the session was recovered instead of closed by its writer."""

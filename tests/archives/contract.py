@@ -45,6 +45,13 @@ def late_and_empty(path: Path) -> Path:
     return builder.close()
 
 
+def empty_imu(path: Path) -> Path:
+    builder = Builder(path)
+    builder.add(camera_spec(), 0.2)
+    builder.add(still_imu(), count=0)
+    return builder.close()
+
+
 def backward(path: Path) -> Path:
     builder = Builder(path, plain=True)
     builder.add(camera_spec(), count=10)
@@ -58,6 +65,7 @@ def backward(path: Path) -> Path:
 ODD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "recovered with gaps": (recovered, "lost samples: 4 (buffer)"),
     "late and empty streams": (late_and_empty, "radar: no sample was recorded"),
+    "an empty IMU": (empty_imu, "imu: no sample was recorded"),
     "times that do not rise": (backward, "camera: "),
 }
 

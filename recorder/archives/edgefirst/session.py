@@ -81,8 +81,11 @@ class SessionPacker:
         job.note_absent()
         found: dict[str, list[Stream]] = {"camera": [], "lidar": [], "radar": []}
         for stream in job.streams:
-            if (kind := kind_of(stream)) in found and job.has_samples(stream):
-                found[kind].append(stream)
+            if (kind := kind_of(stream)) in found:
+                if job.has_samples(stream):
+                    found[kind].append(stream)
+            elif not len(stream):
+                job.notes.add("no sample was recorded", stream.name)
         if not found["camera"]:
             there = ", ".join(s.name for s in found["lidar"] + found["radar"])
             raise ArchiveError(

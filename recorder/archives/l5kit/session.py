@@ -127,11 +127,9 @@ class SessionPacker:
 
     def _mounting(self, frame: str) -> Floats | None:
         """``T_sensor_rig`` of a sensor whose frame boxes are given in."""
-        pose = self._job.calibration.of(frame).pose
-        if pose is None and frame in self._job.session.streams:
-            self._job.notes.add("not in the calibration: stands in the rig's origin", frame)
-            return np.eye(4)
-        return pose
+        job = self._job
+        stream = job.session.whole.streams.get(frame)
+        return job.calibration.of(frame).pose if stream is None else job.pose_of(stream)
 
     def _note_labels(self, agents: CuboidAgents) -> None:
         counts, subject = agents.counts, agents.place

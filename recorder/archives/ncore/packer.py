@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 import recorder
 from recorder.archives.base import Job, Packed, Packer
 from recorder.archives.ncore.extra_stores import find_extra_stores
@@ -192,15 +190,16 @@ class _SessionPacker:
     def _place(self, sequence: SequenceWriter) -> None:
         """Store the sensors' static poses and the cameras' models."""
         job, poses = self._job, sequence.poses()
-        if job.calibration.path is None:
-            job.notes.add("has no calibration: sensors stand in the rig's origin", "session")
+        calibrated = job.calibration.path is not None
+        if not calibrated:
+            ahead = any(isinstance(sensor, Camera) for sensor in self._sensors)
+            job.notes.add(
+                "has no calibration: sensors stand in the rig's origin"
+                + (", cameras look ahead" if ahead else ""),
+                "session",
+            )
         for sensor in self._sensors:
-            pose = job.calibration.of(sensor.name).pose
-            if pose is None:
-                if job.calibration.path is not None:
-                    job.notes.add("not in the calibration: stands in the rig's origin", sensor.name)
-                pose = np.eye(4)
-            poses.static_pose(sensor.name, "rig", pose)
+            poses.static_pose(sensor.name, "rig", job.pose_of(sensor.stream, noted=calibrated))
             if isinstance(sensor, Camera):
                 model = sensor.model()
                 if model is None:

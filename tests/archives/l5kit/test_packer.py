@@ -222,6 +222,17 @@ def test_poses_that_cannot_be_read_and_sensors_that_are_not_calibrated(tmp_path:
     assert dataset.agents["centroid"].tolist() == [[5, 6]] * 3
 
 
+def test_boxes_of_a_camera_that_is_not_calibrated(tmp_path: Path) -> None:
+    """The camera stands in the rig's origin and looks ahead."""
+    builder = Builder(tmp_path / "s")
+    t_ns = builder.add(camera_spec(), 0.3).t_ns
+    path = builder.close()
+    still(path)
+    write_boxes(path, ({"t_ns": int(t), "frame": "camera", "center_m": [2, 0, 5]} for t in t_ns))
+    dataset = pack(path)
+    assert dataset.agents["centroid"].tolist() == [[5, -2]] * len(t_ns)
+
+
 def test_held_poses_are_measured_from_the_frames(tmp_path: Path) -> None:
     path, t_ns = sweeps(tmp_path / "s", 1.0)
     part = t_ns[2:7]

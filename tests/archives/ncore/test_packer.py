@@ -207,6 +207,20 @@ def test_without_calibration_or_poses(tmp_path: Path) -> None:
     assert (trajectory["source"], trajectory["measured"]) == ("orientation of imu", False)
 
 
+def test_cameras_that_are_not_calibrated_look_ahead(tmp_path: Path) -> None:
+    """The camera's z is forward, x right, y down; other sensors have the rig's axes."""
+    packed = pack(rig(tmp_path / "s", 0.3).close())
+    static = packed.attributes("poses/default/static_poses")
+    camera, lidar_pose = (
+        np.array(static[f"('{name}', 'rig')"]["pose"]) for name in ("camera", "lidar")
+    )
+    axes = camera[:3, :3].T
+    assert np.allclose(axes, [[0, -1, 0], [0, 0, -1], [1, 0, 0]])  # x, y, z of the camera
+    assert np.array_equal(camera[:3, 3], [0, 0, 0])
+    assert np.array_equal(lidar_pose, np.eye(4))
+    assert packed.noted("session", "has no calibration", "cameras look ahead") == 1
+
+
 def test_imu_orientation_goes_through_its_mounting(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "s")
     made = builder.add(still_imu(), 0.5)
