@@ -21,7 +21,7 @@ from recorder.archives.edgefirst.cameras import CameraFiles, Place
 from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.samples import PoseWalk, nearest_all
 from recorder.archives.edgefirst.schema import MISSION
-from recorder.archives.edgefirst.table import Annotation, Sample, Table
+from recorder.archives.edgefirst.table import REGION, Annotation, Sample, Table
 from recorder.archives.masks import decode_mask
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import box_files
@@ -153,8 +153,8 @@ class RowMaker:
             if not mask.any():
                 continue
             row = Annotation(object_id(self._base, name), ignore=True, exclude=True)
-            if self._mission:
-                row.polygon = outlines(mask)
+            if self._mission:  # without columns for it, the label tells a region from an object
+                row.label, row.polygon = f"{REGION}{name}", outlines(mask)
             else:
                 row.mask = encode_png(mask.astype(np.uint8), level=9, bits=1)
             yield row

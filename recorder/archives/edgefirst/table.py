@@ -84,6 +84,8 @@ _SAMPLE = {one.name: one.name for one in fields(Sample)}
 _ANNOTATION = {one.name: one.name for one in fields(Annotation)} | {"iscrowd": "ignore"}
 """Attribute by column; the column ``iscrowd`` is a deprecated mirror of ``ignore``."""
 _NOTHING = (Annotation(),)
+REGION = "ignore."
+"""Begins the label of a region to ignore, in the mission's schema."""
 
 
 @dataclass(frozen=True)
@@ -284,10 +286,14 @@ class Table(Closing):
         self._writer.write_batch(batch)
 
     def _label_indices(self) -> dict[str, int]:
-        """Label to index: known labels keep their index, new labels follow in order of name."""
+        """Label to index: known labels keep their index, new labels follow in order of name.
+
+        Labels of regions come after those of objects.
+        """
         indices = {label: index for label, index in self._labels.items() if index is not None}
         free = max(indices.values(), default=-1) + 1
-        new = sorted(label for label, index in self._labels.items() if index is None)
+        new = [label for label, index in self._labels.items() if index is None]
+        new.sort(key=lambda label: (label.startswith(REGION), label))
         return indices | {label: free + number for number, label in enumerate(new)}
 
     def finish(self, path: Path, metadata: Mapping[str, str]) -> None:

@@ -177,6 +177,22 @@ def test_annotations_in_the_missions_schema(tmp_path: Path) -> None:
     assert len({row["frame"] for row in data.rows}) == 15
 
 
+def test_the_missions_schema_tells_an_ego_mask_from_an_object(tmp_path: Path) -> None:
+    """It has no columns `ignore` and `exclude`; classes keep the indices that they have alone."""
+    path = labelled(tmp_path / "s")
+    data = pack(path, schema="mission")
+    regions = [row for row in data.rows if row["object_id"] == f"{BASE}/ego"]
+    assert len(regions) == 15
+    assert {row["label"] for row in regions} == {"ignore.ego"}
+    classes = {row["label"]: row["label_index"] for row in data.rows if row["label"]}
+    assert classes.pop("ignore.ego") == len(classes)
+    alone = pack(path, schema="mission", masks="none")
+    assert classes == {row["label"]: row["label_index"] for row in alone.rows if row["label"]}
+    present = pack(path)
+    labels = {row["label"] for row in present.rows if row["object_id"] == f"{BASE}/ego"}
+    assert labels == {None}  # there the columns tell
+
+
 def test_a_box_that_is_none_is_named(tmp_path: Path) -> None:
     """Where it stands, and the picture that it was read for."""
     path = labelled(tmp_path / "s")

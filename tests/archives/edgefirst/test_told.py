@@ -35,10 +35,21 @@ from tests.session.build import (
     WIDTH,
     Builder,
     camera_spec,
+    imu_spec,
     radar_spec,
 )
 
 pa: Any = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
+
+
+def test_an_empty_stream_of_any_kind_is_named(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(camera_spec(), 0.2)
+    for spec in (radar_spec(), imu_spec()):
+        builder.add(spec, count=0)
+    data = pack(builder.close())
+    for name in ("radar", "imu"):
+        assert data.noted(f"{name}: no sample was recorded") == 1
 
 
 @pytest.mark.parametrize("images", ["jpeg", "png"])
