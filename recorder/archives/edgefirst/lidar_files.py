@@ -19,6 +19,7 @@ from recorder.archives.edgefirst.projection import in_steps
 from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles, xyz
 from recorder.archives.sensor_files import lidar_optics, lidar_returns
 from recorder.contract.errors import FormatError
+from recorder.processing.frames import mean_period_ns, sweep_times
 from recorder.processing.geometry import apply
 from recorder.processing.lidar import OusterOptics
 from recorder.session.reader import lidar_range_mm
@@ -40,6 +41,7 @@ class LidarFiles(SensorFiles):
 
     Attributes:
         projects: whether `SampleFiles.points` are set for depth pictures.
+        period_ns: time from sweep to sweep.
     """
 
     def __init__(self, job: Job, stream: Stream, *, project: bool) -> None:
@@ -48,6 +50,7 @@ class LidarFiles(SensorFiles):
         self._beam, self._start = _lines(self._optics)
         self._shifts = _pixel_shifts(text, self._optics.beams, where)
         self.projects = project and self.pose is not None
+        self.period_ns = mean_period_ns(stream, self._optics.frequency_hz)
         self._returns = lidar_returns(stream)[: job.options["returns"]]
         if "rng2" in stream.meta and len(self._returns) == 1:
             job.notes.add("second returns left out; edgefirst.returns=2 packs them", stream.name)
@@ -80,7 +83,20 @@ class LidarFiles(SensorFiles):
                 )
                 assert done
                 files["lidar.jpeg"] = Payload(jpeg.tobytes())
-            return SampleFiles(files, in_rig if self.projects else None)
+            if not self.projects:
+                return SampleFiles(files)
+            return SampleFiles(files, in_rig, self._point_times(index, [r for r, _ in sweep]))
+
+    def _point_times(
+        self, index: int, ranges: Sequence[npt.NDArray[np.uint32]]
+    ) -> npt.NDArray[np.int64]:
+        """Times of the points of a sweep's returns, int64 [n]: those of their columns."""
+        t_col = None
+        if "t_col" in self.stream.meta:
+            t_col = self.stream.sample(index, ["t_col"])["t_col"]
+        end_ns = int(self.stream.times(index, index + 1)[0])
+        times = sweep_times(t_col, self._optics.columns, end_ns, self.period_ns).columns_ns
+        return np.concatenate([times[np.nonzero(one)[1]] for one in ranges])
 
     def _read(
         self, index: int, number: int, rfl: str

@@ -2,7 +2,7 @@
 
 ::
 
-    for window in Pipeline(job, camera, sequence, [lidar, radar], places, pool).windows():
+    for window in Pipeline(job, camera, sequence, [lidar, radar], places, motion, pool).windows():
         window.write(container)
         window.index, window.t_ns, window.lidar_t_ns     # for the table
 
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.cameras import CameraFiles, Place
 from recorder.archives.edgefirst.container import Container, Payload
+from recorder.archives.edgefirst.ego_motion import EgoMotion, Motion
 from recorder.archives.edgefirst.lidar_files import LidarFiles
 from recorder.archives.edgefirst.samples import Places, choose_pictures, nearest_all
 from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles
@@ -121,6 +122,7 @@ class Pipeline:
         sequence: name of the camera's sequence.
         sensors: files of the sensors that are matched to a picture.
         places: positions of the vehicle; None where unknown.
+        motion: the rig's motion, which depth pictures are without.
         pool: threads that make the files.
     """
 
@@ -131,9 +133,10 @@ class Pipeline:
         sequence: str,
         sensors: Sequence[SensorFiles],
         places: Places | None,
+        motion: EgoMotion,
         pool: ThreadPoolExecutor,
     ) -> None:
-        self._job, self._pool = job, pool
+        self._job, self._pool, self._motion = job, pool, motion
         self._camera, self._sequence, self._places = camera, sequence, places
         tolerance_ns = round(job.options["tolerance_ms"] * 1e6)
         self._sensors = [_Sensor(files, tolerance_ns, pool) for files in sensors]
@@ -166,15 +169,14 @@ class Pipeline:
         files = [[self._picture(*one)] for one in about]
         for sensor in self._sensors:
             parts, stamps = sensor.begin(t_ns)
-            depth = False
             if isinstance(sensor.files, LidarFiles):
                 lidar_t_ns = stamps
-                depth = sensor.files.projects and self._camera.projects
-            for of_sample, part in zip(files, parts, strict=True):
+            for number, (of_sample, part) in enumerate(zip(files, parts, strict=True)):
                 if part is not None:
                     of_sample.append(part.files)
-                    if depth:
-                        of_sample.append(self._pool.submit(self._depth, part).result)
+                    if isinstance(sensor.files, LidarFiles) and sensor.files.projects:
+                        times = int(t_ns[number]), int(stamps[number])
+                        of_sample += self._begin_depth(part, *times, sensor.files.period_ns)
         return Window(index, t_ns, lidar_t_ns, places, names, files)
 
     def _places_at(self, t_ns: Times) -> list[Place | None]:
@@ -190,7 +192,20 @@ class Pipeline:
         # Copying a picture costs less than handing it to a thread.
         return self._pool.submit(make).result if self._camera.recodes else make
 
-    def _depth(self, part: _Part) -> Files:
-        points = part.result().points
-        assert points is not None
-        return {"depth.png": self._camera.depth(np.asarray(points, np.float64))}
+    def _begin_depth(
+        self, part: _Part, picture_ns: int, sweep_ns: int, period_ns: int
+    ) -> list[Callable[[], Files]]:
+        if not self._camera.projects:
+            return []
+        with self._job.at("poses"):
+            motion = self._motion.around(picture_ns, sweep_ns, period_ns)
+        return [self._pool.submit(self._depth, part, motion).result]
+
+    def _depth(self, part: _Part, motion: Motion | None) -> Files:
+        made = part.result()
+        assert made.points is not None
+        assert made.t_ns is not None
+        points = np.asarray(made.points, np.float64)
+        if motion is not None:
+            points = motion.move(points, made.t_ns)
+        return {"depth.png": self._camera.depth(points)}

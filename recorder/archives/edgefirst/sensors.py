@@ -22,11 +22,14 @@ class SampleFiles:
 
     Attributes:
         files: contents by file ending.
-        points: f4 [n, 3] in the rig's frame, for a lidar whose points are projected.
+        points: f4 [n, 3] in the rig's frame at the time of each point, for a lidar whose points are
+            projected.
+        t_ns: int64 [n], times of the points.
     """
 
     files: dict[str, Payload]
     points: npt.NDArray[Any] | None = None
+    t_ns: npt.NDArray[np.int64] | None = None
 
 
 class SensorFiles:

@@ -12,6 +12,7 @@ from recorder.archives.base import Job
 from recorder.archives.edgefirst.cameras import CameraFiles
 from recorder.archives.edgefirst.container import Container
 from recorder.archives.edgefirst.dataset_index import Entry
+from recorder.archives.edgefirst.ego_motion import EgoMotion
 from recorder.archives.edgefirst.lidar_files import LidarFiles
 from recorder.archives.edgefirst.pipeline import Pipeline
 from recorder.archives.edgefirst.radar_files import RadarFiles
@@ -149,7 +150,8 @@ class SessionPacker:
         rows = RowMaker(job, camera, sequence, self._entry.base, walk, self._tolerance_ns)
         start_ns = job.session.whole.start_ns or 0
         sensors = [files for files in (self._lidar, self._radar) if files is not None]
-        pipeline = Pipeline(job, camera, sequence, sensors, self._places, pool)
+        motion = EgoMotion(find_poses(job.session.whole, job.calibration, job.options["poses"]))
+        pipeline = Pipeline(job, camera, sequence, sensors, self._places, motion, pool)
         count, last_index = 0, -1
         for window in pipeline.windows():
             window.write(self._container)

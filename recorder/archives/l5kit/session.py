@@ -13,7 +13,6 @@ from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
 from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
 from recorder.archives.l5kit.frames import FrameTimes, choose_frames, note_ends
 from recorder.archives.l5kit.labels import label_of
-from recorder.archives.l5kit.trajectory import RollingTrajectory
 from recorder.archives.pose_source import choose_poses, note_poses
 from recorder.archives.sensor_files import lidar_optics
 from recorder.contract.errors import ConfigError, FormatError, SessionError
@@ -21,6 +20,7 @@ from recorder.processing.frames import NS_PER_US, kind_of
 from recorder.processing.geometry import Floats
 from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_files
 from recorder.processing.poses import Cover, PoseSource
+from recorder.processing.trajectory import RollingTrajectory
 
 _CLASSES_LISTED = 10
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.contract.streams import ChannelSpec
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.radar import RadarGeometry, RadarProcessor
 from recorder.session.reader import Session
@@ -24,12 +25,16 @@ from tests.archives.edgefirst.rig import (
 )
 from tests.archives.ncore.packer_rig import (
     LIDAR_JSON,
+    add_poses,
     lidar,
     rig,
 )
 from tests.session.build import (
+    BEAMS,
+    COLUMNS,
     HEIGHT,
     RADAR_JSON,
+    START_NS,
     WIDTH,
     Builder,
     camera_spec,
@@ -246,3 +251,43 @@ def test_frame_numbers_of_more_than_three_digits(tmp_path: Path) -> None:
     builder.add(camera_spec(), count=1002)
     data = pack(builder.close(), every=1001)
     assert set(data.files) == {f"{BASE}/{BASE}_{n}.camera.jpeg" for n in ("000", "1001")}
+
+
+@pytest.mark.parametrize("speed_m_s", [0.0, 15.0])
+def test_depth_in_pictures_is_without_ego_motion(tmp_path: Path, speed_m_s: float) -> None:
+    """A point measured before the picture is nearer by then; each column has its own time."""
+    channels = (
+        ChannelSpec("rng", "raw", "u2", (BEAMS, COLUMNS), "range", "mm"),
+        ChannelSpec("rfl", "raw", "u1", (BEAMS, COLUMNS), "reflectivity"),
+    )
+    builder = Builder(tmp_path / "s")
+    pictures = builder.add(camera_spec(), 0.5)
+    sweeps = builder.add(replace(lidar(), channels=channels), 0.5)
+    path = builder.close()
+    ranges = np.zeros((len(sweeps.t_ns), BEAMS, COLUMNS), "<u2")
+    ahead = COLUMNS // 2
+    ranges[:, -1, ahead] = 12_000
+    ranges.tofile(path / "lidar/rng")
+    (path / "calibration.yaml").write_text(FULL_CALIBRATION)
+    t_ns = START_NS + np.arange(-20, 80, dtype=np.int64) * 10_000_000
+    x_m = speed_m_s * (t_ns - START_NS) / 1e9
+    add_poses(path, t_ns, np.stack([x_m, 0 * x_m, 0 * x_m], 1), "_pose")
+    data = pack(path, lidar_images=["projected"], tolerance_ms=60)
+    optics = OusterOptics.of_metadata(LIDAR_JSON, "")
+    rays = optics.rays([ranges[0].astype(np.uint32)], [np.zeros((BEAMS, COLUMNS), np.uint8)])
+    (hit,) = np.flatnonzero(ranges[0])
+    measured_m = float(
+        rays.direction[hit, 0] * rays.distance_m[0, hit]
+    )  # camera and lidar at x = 1
+    before_ns = (COLUMNS - 1 - ahead) * 100_000_000 // COLUMNS
+    checked = 0
+    for frame, t_picture_ns in enumerate(pictures.t_ns.tolist()):
+        if "depth.png" not in data.endings(frame):
+            continue
+        t_point_ns = sweeps.t_ns[np.abs(sweeps.t_ns - t_picture_ns).argmin()] - before_ns
+        picture = data.picture(frame, "depth.png")
+        (depth,) = picture[picture > 0]
+        expected_m = measured_m - speed_m_s * (t_picture_ns - t_point_ns) / 1e9
+        assert depth / 256 == pytest.approx(expected_m, abs=0.01)
+        checked += 1
+    assert checked > 10

@@ -31,13 +31,18 @@ class RollingTrajectory:
         self._poses: Floats = np.empty((0, 4, 4))
 
     def at(self, t_ns: Times) -> Floats:
-        """Poses at the rising times [n]; outside of the trajectory, its nearest pose."""
+        """Poses at the rising times [n]; outside of the trajectory, its nearest pose.
+
+        An empty trajectory is a rig in the world's origin.
+        """
         while not len(self._t_ns) or self._t_ns[-1] < t_ns[-1]:
             block = next(self._blocks, None)
             if block is None:
                 break
             self._t_ns = np.concatenate([self._t_ns, block[0]])
             self._poses = np.concatenate([self._poses, block[1]])
+        if not len(self._t_ns):
+            return np.tile(np.eye(4), (len(t_ns), 1, 1))
         return interpolate_poses(self._t_ns, self._poses, t_ns)
 
     def forget(self, t_ns: int) -> None:
