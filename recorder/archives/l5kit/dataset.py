@@ -84,6 +84,11 @@ ARRAYS: Final[Mapping[str, tuple[np.dtype[Any], int]]] = {
     "traffic_light_faces": (FACE, 10_000),
 }
 """Dtype and rows per chunk, by name of the array."""
+_OF_FRAMES: Final = {
+    "agents": "agent_index_interval",
+    "traffic_light_faces": "traffic_light_faces_index_interval",
+}
+"""Arrays whose rows belong to frames, and the frames' columns that hold their intervals."""
 ENTRY: Final = "recorder"
 """The attribute of the root group that lists the dataset's sessions."""
 
@@ -91,6 +96,7 @@ _COMPRESSOR = Blosc("lz4", 5, BYTE_SHUFFLE)
 _BLOSC_SIZE = slice(12, 16)  # field of a chunk's header: size of the chunk in bytes
 
 Rows = npt.NDArray[Any]
+NO_FACES: Final[Rows] = np.zeros(0, FACE)
 
 
 class DatasetWriter(Finishing):
@@ -118,7 +124,14 @@ class DatasetWriter(Finishing):
     def counts(self) -> dict[str, int]:
         return {name: rows.length for name, rows in self._rows.items()}
 
-    def frame(self, t_ns: int, position_m: Floats, rotation: Floats, agents: Rows) -> None:
+    def frame(
+        self,
+        t_ns: int,
+        position_m: Floats,
+        rotation: Floats,
+        agents: Rows,
+        faces: Rows = NO_FACES,
+    ) -> None:
         """Add a frame to the current scene.
 
         Args:
@@ -126,15 +139,18 @@ class DatasetWriter(Finishing):
             position_m: f8 [3], position of the ego in the world.
             rotation: f8 [3, 3], ego to world.
             agents: `AGENT` [n].
+            faces: `FACE` [n].
         """
         frame = np.zeros(1, FRAME)
         frame["timestamp"] = t_ns
         first = self._rows["agents"].length
         frame["agent_index_interval"] = first, first + len(agents)
-        frame["traffic_light_faces_index_interval"] = self._rows["traffic_light_faces"].length
+        first = self._rows["traffic_light_faces"].length
+        frame["traffic_light_faces_index_interval"] = first, first + len(faces)
         frame["ego_translation"], frame["ego_rotation"] = position_m, rotation
         self._rows["frames"].append(frame)
         self._rows["agents"].append(agents)
+        self._rows["traffic_light_faces"].append(faces)
 
     def scene(self, host: str, start_ns: int, end_ns: int) -> None:
         """Close the scene of all frames since the last scene; cuts the host to 16 characters."""
@@ -165,16 +181,15 @@ class DatasetWriter(Finishing):
         self.session(entry)
 
     def _copy_frames(self, old: DatasetReader, start: int, stop: int) -> int:
-        """Copy frames and agents; returns the shift of the frames' indices."""
+        """Copy frames, agents and faces; returns the shift of the frames' indices."""
         shift = self._rows["frames"].length - start
         for frames in old.rows("frames", start, stop):
-            first = int(frames["agent_index_interval"][0, 0])
-            last = int(frames["agent_index_interval"][-1, 1])
             moved = frames.copy()
-            moved["agent_index_interval"] += self._rows["agents"].length - first
-            moved["traffic_light_faces_index_interval"] = self._rows["traffic_light_faces"].length
-            for agents in old.rows("agents", first, last):
-                self._rows["agents"].append(agents)
+            for name, column in _OF_FRAMES.items():
+                first, last = int(frames[column][0, 0]), int(frames[column][-1, 1])
+                moved[column] += self._rows[name].length - first
+                for rows in old.rows(name, first, last):
+                    self._rows[name].append(rows)
             self._rows["frames"].append(moved)
         return shift
 

@@ -11,6 +11,7 @@ import recorder
 from recorder.archives.base import Job
 from recorder.archives.l5kit.agents import NO_AGENTS, CuboidAgents
 from recorder.archives.l5kit.dataset import HOST_LENGTH, DatasetWriter
+from recorder.archives.l5kit.faces import NAME_LENGTH, TrafficLightFaces
 from recorder.archives.l5kit.frames import FrameTimes, choose_frames, note_ends
 from recorder.archives.l5kit.labels import label_of
 from recorder.archives.pose_source import choose_poses, note_poses
@@ -18,7 +19,7 @@ from recorder.archives.sensor_files import lidar_optics
 from recorder.contract.errors import ConfigError, FormatError, SessionError
 from recorder.processing.frames import NS_PER_US, kind_of
 from recorder.processing.geometry import Floats
-from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, cuboid_files
+from recorder.processing.labels import MANUAL, SIMULATED, LabelFile, box_files, cuboid_files
 from recorder.processing.poses import Cover, PoseSource
 from recorder.processing.trajectory import RollingTrajectory
 
@@ -158,6 +159,8 @@ class SessionPacker:
         scenes = _Scenes(job, self._dataset)
         ahead = np.array([job.options["ego_center_m"], 0.0, 0.0])
         windows = times.windows()
+        with job.at("_labels"):
+            faces = TrafficLightFaces(list(box_files(job.session.path).values()))
         while True:
             with job.at(times.name or "frames"):
                 t_ns = next(windows, None)
@@ -170,14 +173,21 @@ class SessionPacker:
                 if agents is not None:
                     with job.at(agents.place):
                         found = agents.at(stamp)
+                with job.at("_labels"):
+                    lights = faces.at(stamp)
                 scenes.frame(stamp)
                 rotation = pose[:3, :3]
-                self._dataset.frame(stamp, pose[:3, 3] + rotation @ ahead, rotation, found)
+                place = pose[:3, 3] + rotation @ ahead
+                self._dataset.frame(stamp, place, rotation, found, lights)
                 self._agents += len(found)
                 job.advance(1)
             self._frames += len(t_ns)
             trajectory.forget(int(t_ns[-1]))
         scenes.close()
+        if faces.cut:
+            job.notes.add(
+                f"names of traffic light faces are cut to {NAME_LENGTH} characters", "_labels"
+            )
 
     def _note_times(self, times: FrameTimes) -> None:
         subject, note = times.name or "frames", self._job.notes.add
