@@ -25,7 +25,7 @@ import numpy.typing as npt
 from recorder.contract.errors import SessionError, UsageError
 from recorder.formats.roverd import ChannelReader
 from recorder.session.reader import Session
-from recorder.session.stream import Stream
+from recorder.session.stream import Channels, Stream
 
 _SECONDS = re.compile(r"\d+(\.\d*)?|\.\d+")
 _UTC = re.compile(
@@ -252,7 +252,7 @@ def _epochs(epochs: Sequence[Mapping[str, Any]], start: int, stop: int) -> list[
     return found
 
 
-class _ChannelParts(Mapping[str, ChannelReader]):
+class _ChannelParts(Channels):
     """Readers of the samples [start, stop) by name."""
 
     def __init__(self, channels: Mapping[str, ChannelReader], start: int, stop: int) -> None:
@@ -266,6 +266,9 @@ class _ChannelParts(Mapping[str, ChannelReader]):
 
     def __len__(self) -> int:
         return len(self._channels)
+
+    def close(self) -> None:
+        """Do nothing: the files are the whole stream's."""
 
 
 class _ChannelPart(ChannelReader):

@@ -90,7 +90,7 @@ class Stream:
         self.spec = spec
         self.epochs = epochs
         self.meta = read_meta(path)
-        self.channels = _Channels(path, self.meta, partial)
+        self.channels = Channels(path, self.meta, partial)
         self.offset_ns = offset_ns
         self.whole: Stream = self
         self.first = 0
@@ -286,7 +286,7 @@ class Stream:
         return f"Stream({str(self.path)!r}: {', '.join(self.meta)})"
 
 
-class _Channels(Mapping[str, ChannelReader]):
+class Channels(Mapping[str, ChannelReader]):
     """Channel readers by name, opened when first asked for."""
 
     def __init__(self, path: Path, meta: Mapping[str, Mapping[str, Any]], partial: bool) -> None:
