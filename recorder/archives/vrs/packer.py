@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import recorder
 from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.vrs.labels import Extra, find_extras
 from recorder.archives.vrs.metadata_records import (
     MetadataFile,
     MetadataRecord,
@@ -84,6 +85,7 @@ class _SessionPacker:
         self._first_s: dict[StreamId, float] = {}
         self._names: dict[StreamId, str] = {}
         self._streams: Mapping[StreamId, StreamTags] = {}
+        self._extras: dict[StreamId, Extra] = {}
         self._part = job.session if isinstance(job.session, SessionPart) else None
         kind = _KINDS[job.options["compression"]]
         self._compressor = Compressor(kind) if kind is not Compression.NONE else None
@@ -102,6 +104,7 @@ class _SessionPacker:
             if samples.backward:
                 job.notes.add(f"{samples.backward} samples with equal or backward times", name)
         frames = {name: len(job.session.streams[name]) for name in self._samples}
+        frames |= {extra.name: extra.count for extra in self._extras.values() if extra.count}
         return Packed((path.name,), (), {"frames": frames, "records": count})
 
     def _find_streams(self) -> None:
@@ -109,7 +112,7 @@ class _SessionPacker:
         job, session = self._job, self._job.session
         job.note_absent("cannot be read, its data are left out")
         self._specs.update(session.declared)
-        for stream in job.streams:  # no record format exists for processed output
+        for stream in job.streams:
             name = stream.name
             if stream.has_times:
                 try:
@@ -156,6 +159,13 @@ class _SessionPacker:
             streams[names[name]] = StreamTags(tags.vrs | more, tags.user)
             stamp = session.streams[name].times(0, 1).astype("<f8") / 1e9
             self._first_s[names[name]] = float(stamp[0])
+        with self._job.at("labels and poses"):
+            extras = find_extras(self._job)
+        for extra in extras:
+            extra_spec = extra.spec(session.name)
+            names[extra.name] = number = free_id(extra_spec, streams)
+            streams[number] = extra_spec.stream_tags()
+            self._extras[number] = extra
         self._names = {stream: name for name, stream in names.items()}
         return streams
 
@@ -195,6 +205,7 @@ class _SessionPacker:
         ticks = {ids[n]: _ticks(job.session.streams[n]) for n in self._samples}
         feeds = [self._metadata_feed(metadata)]
         feeds += [_data_feed(samples, ids[name]) for name, samples in self._samples.items()]
+        feeds += [self._extra_feed(extra, stream) for stream, extra in self._extras.items()]
         writer = VrsWriter.create_as(path, disk, streams, tags)
         try:
             for stamp, stream, _, kind, version, sample, parts in heapq.merge(*feeds):
@@ -204,7 +215,7 @@ class _SessionPacker:
                     with job.at(self._names.get(stream, str(stream)), max(sample, 0)):
                         raise
                 if kind is RecordType.DATA:
-                    job.advance(ticks[stream])
+                    job.advance(ticks.get(stream, 0.0))
             writer.finish()
             disk.sync_files(writer.files)
         finally:
@@ -212,6 +223,16 @@ class _SessionPacker:
                 file.close()
         default_index_path(path).unlink()
         return writer.count
+
+    def _extra_feed(self, extra: Extra, stream: StreamId) -> Iterator[Entry]:
+        kind, version = DATA
+        records = extra.records()
+        while True:
+            with self._job.at(extra.name):
+                record = next(records, None)
+            if record is None:
+                return
+            yield record[0] / 1e9, stream, _DATA, kind, version, extra.count - 1, [record[1]]
 
     def _metadata_feed(self, metadata: MetadataRecords) -> Iterator[Entry]:
         """The metadata records in the order in which they are merged with data of the same time.

@@ -24,7 +24,16 @@ from recorder.session.reader import Session
 from recorder.session.vrs.data_records import ConfigurationData, StateData
 from recorder.session.vrs.files import open_vrs
 from tests.acceptance.command import contents
-from tests.session.build import Builder, camera_spec, full_session, imu_spec, radar_spec
+from tests.archives.ncore.packer_rig import add_poses
+from tests.session.build import (
+    START_MONO_NS,
+    START_NS,
+    Builder,
+    camera_spec,
+    full_session,
+    imu_spec,
+    radar_spec,
+)
 from tests.writer.vrs_session import EPOCH, SPECS, Recording, stream_of
 
 CALIBRATION = "sensors: {camera: {model: opencv-pinhole, resolution: [32, 24]}}\n"
@@ -233,6 +242,40 @@ def test_a_session_vrs_without_index_is_only_read(recording: Recording, tmp_path
     assert made[16:] == whole[16:]  # but for the creation id
     with VrsReader(folder / name) as vrs:
         assert vrs.indexed
+
+
+def test_poses_and_labels_are_packed(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(camera_spec(), 0.2)
+    path = builder.close()
+    t_ns = START_NS + np.arange(0, 4, dtype=np.int64) * 50_000_000
+    add_poses(path, t_ns, np.stack([np.arange(4.0), np.zeros(4), np.ones(4)], 1), "_pose")
+    for file, kind in (("_labels/camera", "boxes"), ("_cuboids/hand", "cuboids")):
+        head = {"format": f"recorder-{kind}", "version": 1, "source": "manual"}
+        times = (int(t_ns[1]), int(t_ns[1]), int(t_ns[3]))
+        labels = [{"t_ns": t, "track": f"t{n}", "class": "car"} for n, t in enumerate(times)]
+        (path / file).parent.mkdir()
+        lines = [json.dumps(line) for line in (head, *labels)]
+        (path / f"{file}.jsonl").write_text("\n".join(lines))
+    result = pack(path)
+    assert result.summary["frames"] == {
+        "camera": 6, "_pose": 4, "_cuboids/hand": 2, "_labels/camera": 2,
+    }  # fmt: skip
+    offset_ns = START_NS - START_MONO_NS
+    with VrsReader(result.files[0]) as vrs:
+        poses = [values for values, _ in blocks_of(vrs, "_pose")]
+        assert [pose["t_mono_ns"] + offset_ns for pose in poses] == t_ns.tolist()
+        assert [list(pose["position_m"]) for pose in poses] == [[k, 0, 1] for k in range(4)]
+        assert list(poses[0]["quaternion_xyzw"]) == [0, 0, 0, 1]
+        for name in ("_labels/camera", "_cuboids/hand"):
+            sets = [values for values, _ in blocks_of(vrs, name)]
+            assert [one["t_mono_ns"] + offset_ns for one in sets] == [t_ns[1], t_ns[3]]
+            tracks = [[label["track"] for label in json.loads(one["labels"])] for one in sets]
+            assert tracks == [["t0", "t1"], ["t2"]]
+            header = json.loads(vrs.streams[stream_of(vrs, name)].tags["header"])
+            assert header["source"] == "manual"
+        stamps = [record.timestamp_s for record in vrs]
+        assert stamps == sorted(stamps)
 
 
 def test_a_calibration_goes_into_the_tags(session: Path, tmp_path: Path) -> None:

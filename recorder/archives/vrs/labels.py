@@ -1,0 +1,157 @@
+"""A session's poses and labels as streams of a VRS file (docs/vrs.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from recorder.archives.base import Job
+from recorder.archives.vrs.metadata_records import clock_offset_ns
+from recorder.formats.vrs import (
+    Array,
+    DataLayout,
+    RecordableType,
+    RecordLayout,
+    RecordType,
+    StreamSpec,
+    String,
+    Value,
+)
+from recorder.formats.vrs.elements import float64, int64
+from recorder.processing.geometry import quaternion_of_rotation
+from recorder.processing.labels import BOXES, CUBOIDS, LabelFile, box_files, cuboid_files
+from recorder.processing.poses import PoseSource, find_poses
+from recorder.session.part import SessionPart
+from recorder.session.vrs.files import STREAM_TAG
+
+Record = tuple[int, bytes]
+"""Stamp in epoch ns, and data."""
+
+
+class PoseData(DataLayout):
+    """A pose of the rig in the world."""
+
+    t_mono_ns = Value(int64, "t_mono_ns", unit="ns")
+    position = Array(float64, "position_m", 3, unit="m")
+    quaternion = Array(float64, "quaternion_xyzw", 4, description="rig to world")
+
+
+class LabelData(DataLayout):
+    """The labels of one time, as the lines of their file."""
+
+    t_mono_ns = Value(int64, "t_mono_ns", unit="ns")
+    labels = String("labels", description="a list of labels, JSON")
+
+
+class Extra(Protocol):
+    """A stream beside those of the recording.
+
+    Attributes:
+        count: number of records so far.
+    """
+
+    count: int
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+
+    def spec(self, session: str) -> StreamSpec:
+        """The declaration."""
+
+    def records(self) -> Iterator[Record]:
+        """The records in order of time; counts them in `count`."""
+
+
+@dataclass
+class Poses:
+    """The poses of a processed sensor; recorded pose sensors are streams of their own."""
+
+    job: Job
+    source: PoseSource
+    count: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def spec(self, session: str) -> StreamSpec:
+        about = json.dumps(self.source.describe())
+        return _spec(RecordableType.POSE_DATA, "pose", self.name, session, PoseData, about)
+
+    def records(self) -> Iterator[Record]:
+        offset_ns = clock_offset_ns(self.job.session)
+        for t_ns, poses in self.source.blocks():
+            quaternions = quaternion_of_rotation(poses[:, :3, :3])
+            rows = zip(t_ns.tolist(), poses[:, :3, 3], quaternions, strict=True)
+            for stamp, position, quaternion in rows:
+                if _is_inside(self.job, stamp):
+                    self.count += 1
+                    data = PoseData(
+                        t_mono_ns=stamp - offset_ns, position=position, quaternion=quaternion
+                    )
+                    yield stamp, data.encode()
+
+
+@dataclass
+class Labels:
+    """The labels of a file, one record for each time."""
+
+    job: Job
+    folder: str
+    file: LabelFile
+    count: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.folder}/{self.file.name}"
+
+    def spec(self, session: str) -> StreamSpec:
+        about = json.dumps(dict(self.file.header))
+        kind = RecordableType.ANNOTATION_DATA
+        return _spec(kind, "labels", self.name, session, LabelData, about)
+
+    def records(self) -> Iterator[Record]:
+        offset_ns = clock_offset_ns(self.job.session)
+        for t_ns, lines in self.file.by_time():
+            if _is_inside(self.job, t_ns):
+                self.count += 1
+                labels = json.dumps([label for _, label in lines])
+                yield t_ns, LabelData(t_mono_ns=t_ns - offset_ns, labels=labels).encode()
+
+
+def find_extras(job: Job) -> list[Extra]:
+    """The poses of a session, and its files of labels."""
+    extras: list[Extra] = []
+    source = find_poses(job.session.whole, job.calibration)
+    if source.name.startswith("_"):
+        extras.append(Poses(job, source))
+    path = job.session.path
+    extras += [Labels(job, CUBOIDS, file) for file in cuboid_files(path)]
+    for camera, file in box_files(path).items():
+        if camera in job.session.streams:
+            extras.append(Labels(job, BOXES, file))
+        else:
+            job.notes.add("labels of a camera that is not packed: left out", f"{BOXES}/{camera}")
+    return extras
+
+
+def _is_inside(job: Job, t_ns: int) -> bool:
+    if not isinstance(job.session, SessionPart):
+        return True
+    begin_ns, end_ns = job.session.interval_ns
+    return (begin_ns is None or t_ns >= begin_ns) and (end_ns is None or t_ns < end_ns)
+
+
+def _spec(
+    kind: RecordableType, flavor: str, name: str, session: str, layout: Any, header: str
+) -> StreamSpec:
+    return StreamSpec(
+        kind,
+        f"recorder/{flavor}",
+        {(RecordType.DATA, 1): RecordLayout(layout)},
+        {STREAM_TAG: name, "header": header},
+        serial=f"{session}/{name}",
+    )
