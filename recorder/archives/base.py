@@ -118,7 +118,7 @@ class Job:
     def pose_of(self, stream: Stream, *, noted: bool = True) -> Floats:
         """``T_sensor_rig``; with `noted`, notes a stream that the calibration does not have.
 
-        Such a stream stands in the rig's origin.  A camera looks ahead there; other sensors have
+        Such a stream is placed at the rig's origin.  A camera looks ahead there; other sensors have
         the rig's axes.
         """
         if (pose := self.calibration.of(stream.name).pose) is not None:
@@ -127,7 +127,7 @@ class Job:
         if noted:
             ahead = " and looks ahead" if camera else ""
             self.notes.add(
-                f"not in the calibration: stands in the rig's origin{ahead}", stream.name
+                f"not in the calibration: placed at the rig's origin{ahead}", stream.name
             )
         return CAMERA_AHEAD.copy() if camera else np.eye(4)
 

@@ -194,7 +194,7 @@ class _SessionPacker:
         if not calibrated:
             ahead = any(isinstance(sensor, Camera) for sensor in self._sensors)
             job.notes.add(
-                "has no calibration: sensors stand in the rig's origin"
+                "has no calibration: sensors are placed at the rig's origin"
                 + (", cameras look ahead" if ahead else ""),
                 "session",
             )

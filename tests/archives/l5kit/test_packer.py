@@ -218,12 +218,12 @@ def test_poses_that_cannot_be_read_and_sensors_that_are_not_calibrated(tmp_path:
     dataset = pack(path)
     assert dataset.noted("_pose: cannot be read, left out: ") == 1
     assert dataset.noted("poses: no poses known: the rig stands") == 1
-    assert dataset.noted("lidar: not in the calibration: stands in the rig's origin") == 1
+    assert dataset.noted("lidar: not in the calibration: placed at the rig's origin") == 1
     assert dataset.agents["centroid"].tolist() == [[5, 6]] * 3
 
 
 def test_boxes_of_a_camera_that_is_not_calibrated(tmp_path: Path) -> None:
-    """The camera stands in the rig's origin and looks ahead."""
+    """The camera is placed at the rig's origin and looks ahead."""
     builder = Builder(tmp_path / "s")
     t_ns = builder.add(camera_spec(), 0.3).t_ns
     path = builder.close()
