@@ -1,7 +1,8 @@
 """Camera driver: V4L2 devices, RTSP and HTTP streams, video files, and a simulated camera.
 
-The driver has one stream with the sensor's name and one channel ``video.avi`` (mjpg, u1 [height,
-width, 3], BGR).  JPEGs of the source (a camera's own MJPEG, MJPEG in any container, a JPEG
+The driver has one stream with the sensor's name and the channel ``video.avi`` (mjpg, u1 [height,
+width, 3], BGR); of a camera that reports its exposure time also the channel ``exposure`` (raw, u4,
+us, 0 where unknown).  JPEGs of the source (a camera's own MJPEG, MJPEG in any container, a JPEG
 sequence) are recorded byte for byte, without the padding after the end of an image.  Other
 formats are decoded here and encoded by the kit.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -28,6 +30,7 @@ from drivers._devices.pictures import (
 from drivers._devices.rtsp_camera import RtspCamera
 from drivers._devices.v4l2 import V4l2Camera
 from drivers._devices.v4l2_pixels import PIXEL_FORMATS
+from drivers._devices.v4l2_stamps import Timing
 from drivers._devices.video_file import VideoFile
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import main
@@ -40,6 +43,7 @@ from recorder.contract.errors import SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 CHANNEL: Final = "video.avi"
+EXPOSURE: Final = ChannelSpec("exposure", "raw", "u4", (), "exposure time, 0: unknown", "us")
 _BYTES_PER_PIXEL = 0.35  # upper bound for a JPEG of a street scene at quality 90
 _TURN_S = 0.2
 
@@ -47,6 +51,11 @@ _LIVE_OPTIONS: Final[OptionTable] = {
     "timeout_s": Option(
         "float", 5.0, "live: time without a picture after which the device is lost [s]",
         minimum=0.5, maximum=60,
+    ),
+    "latency_ms": Option(
+        "float", 0.0,
+        "live: from the end of the exposure to the stamp, which is moved back by this time [ms]",
+        minimum=-1000, maximum=5000,
     ),
     "controls": Option(
         "map", None, "v4l2: controls to set, named as in `v4l2-ctl --list-ctrls`",
@@ -66,10 +75,11 @@ class CameraDriver(Driver):
 
     A file's stamps are the container's presentation times of the frames' starts, in ns from the
     first frame.  Where a container has no stamp, or a stamp that does not increase, the next stamp
-    is 1/fps later.  V4L2 stamps are the kernel's; stamps of network streams are the arrival on this
-    machine (see the modules of `drivers._devices`).  A picture that cannot be decoded and a gap in
-    the device's own frame numbers are counted losses.  A file that ends before its declared number
-    of frames raises `SourceError` after its last complete frame.
+    is 1/fps later.  V4L2 stamps are the kernel's, moved to the end of the exposure; stamps of
+    network streams are the arrival on this machine less ``latency_ms`` (see the modules of
+    `drivers._devices`).  A picture that cannot be decoded and a gap in the device's own frame
+    numbers are counted losses.  A file that ends before its declared number of frames raises
+    `SourceError` after its last complete frame.
 
     >>> driver = CameraDriver(sensor)
     >>> (spec,) = driver.open()
@@ -122,6 +132,8 @@ class CameraDriver(Driver):
         self._live: LiveCamera | None = None
         self._came: deque[Shot | Note] = deque()
         self._device_clock: bool | None = None  # as declared at the first opening
+        self._exposures = False  # channel declared at the first opening
+        self._latency_ns = 0  # to subtract from stamps of arrival
         self._size: tuple[int, int] | None = None  # to resize to
 
     def open(self) -> Sequence[StreamSpec]:
@@ -136,6 +148,8 @@ class CameraDriver(Driver):
             return [self._open_live()]
         if self.sensor.options["controls"]:
             raise SourceError(f"{self.sensor.name}: controls: only a v4l2: camera has controls")
+        if self.sensor.options["latency_ms"]:
+            raise SourceError(f"{self.sensor.name}: latency_ms: only a live camera has latency")
         return [self._open_simulated() if self.sensor.scheme == "sim" else self._open_file()]
 
     def _open_simulated(self) -> StreamSpec:
@@ -144,7 +158,7 @@ class CameraDriver(Driver):
         self._fps = options["fps"] or SIM_FPS
         self._simulated = simulated_camera(self.sensor.name, options, size, self._fps)
         self._index = 0
-        settings = {"scene": options["scene"], "seed": options["seed"]}
+        settings = {"scene": options["scene"], "seed": options["seed"], **self._known_times()}
         return self._spec(size, self._fps, finite=False, settings=settings)
 
     def _open_file(self) -> StreamSpec:
@@ -163,21 +177,26 @@ class CameraDriver(Driver):
         self._live = live
         self._size = wanted_size(self.sensor.options, live.size)
         if self._device_clock is None:
-            self._device_clock = live.device_clock
-        settings = {"passed_through": live.jpegs and self._size is None, **live.settings}
+            self._device_clock, self._exposures = live.device_clock, live.reports_exposure
+        passed_through = live.jpegs and self._size is None
+        settings = {"passed_through": passed_through, **self._known_times(), **live.settings}
         return self._spec(
             self._size or live.size, live.fps, finite=False, settings=settings,
             device_clock=self._device_clock,
         )  # fmt: skip
 
+    def _known_times(self) -> dict[str, float]:
+        """Return the camera's times that the config states, for the stream's settings."""
+        names = ("exposure_ms", "readout_ms", "latency_ms")
+        return {name: value for name in names if (value := self.sensor.options[name])}
+
     def _make_live(self) -> LiveCamera:
         sensor, options = self.sensor, self.sensor.options
-        for option in ("gain", "exposure_ms"):
-            if options[option] != SIM_CAMERA_OPTIONS[option].default:
-                raise SourceError(
-                    f"{sensor.name}: {option}: only the simulated camera has this option; "
-                    "set a v4l2: camera's controls by name, as in controls: {gain: 20}"
-                )
+        if options["gain"] != SIM_CAMERA_OPTIONS["gain"].default:
+            raise SourceError(
+                f"{sensor.name}: gain: only the simulated camera has this option; "
+                "set a v4l2: camera's controls by name, as in controls: {gain: 20}"
+            )
         if sensor.scheme == "v4l2":
             return V4l2Camera(
                 sensor.name,
@@ -186,8 +205,12 @@ class CameraDriver(Driver):
                 fps=options["fps"],
                 pixel_format=options["pixel_format"],
                 controls=options["controls"] or {},
+                timing=Timing(
+                    options["exposure_ms"] or None, options["readout_ms"], options["latency_ms"]
+                ),
                 timeout_s=options["timeout_s"],
             )
+        self._latency_ns = round(options["latency_ms"] * 1e6)
         for option in ("controls", "pixel_format"):
             if options[option]:
                 raise SourceError(f"{sensor.name}: {option}: only a v4l2: camera has this option")
@@ -245,10 +268,15 @@ class CameraDriver(Driver):
         if not self._came:
             return None
         event = self._came.popleft()
+        t_ns = event.t_ns - self._latency_ns
         if isinstance(event, Note):
-            return State(self.sensor.name, event.t_ns, event.values)
+            return State(self.sensor.name, t_ns, event.values)
         t_device_ns = (event.t_device_ns or 0) if self._device_clock else None
-        return self._item(event.t_ns, event.picture, t_device_ns)
+        item = self._item(t_ns, event.picture, t_device_ns)
+        if self._exposures and isinstance(item, Sample):
+            exposure = {EXPOSURE.name: np.array([event.exposure_us or 0], np.uint32)}
+            item = replace(item, data={**item.data, **exposure})
+        return item
 
     def _item(self, t_ns: int, picture: Picture, t_device_ns: int | None = None) -> Item:
         if self._size is not None and not isinstance(picture, Missing):
@@ -271,7 +299,10 @@ class CameraDriver(Driver):
         width, height = size
         return StreamSpec(
             self.sensor.name,
-            (ChannelSpec(CHANNEL, "mjpg", "u1", (height, width, 3), "camera image"),),
+            (
+                ChannelSpec(CHANNEL, "mjpg", "u1", (height, width, 3), "camera image"),
+                *((EXPOSURE,) if self._exposures else ()),
+            ),
             rate_hz=fps,
             device_clock=device_clock,
             bytes_per_sample=int(width * height * _BYTES_PER_PIXEL),

@@ -45,11 +45,13 @@ class Shot:
         t_ns: CLOCK_MONOTONIC; the camera's `settings` define its meaning.
         picture: unchanged JPEG bytes, a decoded image, or `Missing`.
         t_device_ns: the camera's own time, if the camera has a clock.
+        exposure_us: the exposure time, if it is known.
     """
 
     t_ns: int
     picture: Picture
     t_device_ns: int | None = None
+    exposure_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class LiveCamera(ABC):
         fps: nominal pictures per second; None where the rate is unknown.
         jpegs: pictures are the camera's own JPEGs, unchanged.
         device_clock: shots have `t_device_ns`.
+        reports_exposure: shots have `exposure_us` where it is known.
         settings: properties of the device that are constant between two starts.
     """
 
@@ -80,6 +83,7 @@ class LiveCamera(ABC):
     fps: float | None = None
     jpegs: bool = False
     device_clock: bool = False
+    reports_exposure: bool = False
     settings: Mapping[str, Any] = {}
     where: str = ""
 

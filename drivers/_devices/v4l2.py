@@ -1,15 +1,14 @@
 """Cameras at this machine's own ports, through V4L2 (memory-mapped streaming).
 
-A picture's stamp is the kernel's, on CLOCK_MONOTONIC.  It is the end of the frame's arrival in
-memory, or, where the kernel's driver declares this (USB cameras), the start of its exposure or
-transfer; the state ``stamps`` records which.  If the kernel's driver uses another clock, the stamp
-is the time of dequeuing.  The kernel numbers frames: a gap is a counted loss.  A device's own MJPEG
+A picture's stamp is the kernel's, on CLOCK_MONOTONIC, moved to the end of the exposure as far as
+exposure, readout and latency are known (see `v4l2_stamps`); the state ``stamps`` records the
+meaning of the kernel's stamp.  If the kernel's driver uses another clock, the stamp is the time of
+dequeuing.  The kernel numbers frames: a gap is a counted loss.  A device's own MJPEG
 is passed on unchanged, without the padding after the end of an image; other formats are decoded.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import os
@@ -20,8 +19,15 @@ from typing import Any, TypeVar
 
 from drivers._devices import v4l2_abi as abi
 from drivers._devices.pictures import Image, LiveCamera, Missing, Note, Shot, gap_event, trimmed
-from drivers._devices.v4l2_controls import list_controls, read_controls, set_controls
+from drivers._devices.v4l2_buffers import BufferQueue, FilledBuffer
+from drivers._devices.v4l2_controls import (
+    ExposureTime,
+    list_controls,
+    read_controls,
+    set_controls,
+)
 from drivers._devices.v4l2_pixels import JPEG_FORMATS, PIXEL_FORMATS, decoded, layout_of
+from drivers._devices.v4l2_stamps import Stamps, Timing, flagged_meaning
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 
 T = TypeVar("T")
@@ -29,7 +35,6 @@ T = TypeVar("T")
 _BUFFERS = 6
 _OPEN_S = 4.0  # longest wait for a first picture
 _IO_ERRORS = 8  # consecutive errors that a present device may report
-_STAMP_SLACK_NS = 10_000_000_000  # a stamp on CLOCK_MONOTONIC is never older
 _SEQUENCES = 1 << 32
 _LONGEST_GAP = 1 << 20
 _RATE_SLACK = 0.01
@@ -42,6 +47,7 @@ _REASONS = {
     errno.EACCES: "may not be opened by this user; members of the group 'video' may",
     errno.EBUSY: "is in use by another program",
     errno.ENOTTY: "is not a V4L2 device",
+    errno.ENOMEM: "has no memory for pictures",
     errno.ENOSPC: "the bus has no bandwidth left; use another USB port, size or rate",
 }
 
@@ -56,6 +62,7 @@ class V4l2Camera(LiveCamera):
         fps: requested rate; None: the device's present setting.
         pixel_format: one of `PIXEL_FORMATS`; None: the first that the device offers.
         controls: values by the names that ``v4l2-ctl --list-ctrls`` shows.
+        timing: the camera's times that the config states.
         timeout_s: time without a picture after which the device is lost.
         kernel: makes the system calls.
     """
@@ -69,6 +76,7 @@ class V4l2Camera(LiveCamera):
         fps: float | None = None,
         pixel_format: str | None = None,
         controls: Mapping[str, Any] | None = None,
+        timing: Timing | None = None,
         timeout_s: float = 5.0,
         kernel: abi.Kernel | None = None,
     ) -> None:
@@ -78,16 +86,15 @@ class V4l2Camera(LiveCamera):
         self._wanted_fps = fps
         self._wanted_format = pixel_format
         self._wanted_controls = dict(controls or {})
+        self._timing = timing or Timing()
         self._timeout_s = timeout_s
         self._kernel: abi.Kernel = kernel or abi.LinuxKernel()
         self._fd = -1
-        self._maps: list[abi.Mapped] = []
-        self._streaming = False
+        self._queue: BufferQueue | None = None
 
     def open(self) -> None:
         self._events: list[Shot | Note] = []
         self._sequence: int | None = None
-        self._last_ns = -2
         self._io_errors = 0
         self._changed: StreamChangedError | None = None
         try:
@@ -129,13 +136,9 @@ class V4l2Camera(LiveCamera):
     def close(self) -> None:
         if self._fd < 0:
             return
-        for mapped in self._maps:
-            mapped.close()
-        self._maps.clear()
-        if self._streaming:
-            self._streaming = False
-            with contextlib.suppress(OSError):  # the device may be lost
-                self._ioctl(abi.STREAMOFF, abi.BufferType(abi.CAPTURE))
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
         fd, self._fd = self._fd, -1
         self._kernel.close(fd)
 
@@ -154,9 +157,11 @@ class V4l2Camera(LiveCamera):
         can = capability.capabilities
         if can & abi.CAP_DEVICE_CAPS:
             can = capability.device_caps
-        if not can & abi.CAP_VIDEO_CAPTURE:
-            if can & abi.CAP_VIDEO_CAPTURE_MPLANE:
-                raise SourceError(f"{self.where}: supports only multi-planar pictures")
+        if can & abi.CAP_VIDEO_CAPTURE:
+            self._kind = abi.CAPTURE
+        elif can & abi.CAP_VIDEO_CAPTURE_MPLANE:
+            self._kind = abi.CAPTURE_PLANES
+        else:
             raise SourceError(
                 f"{self.where}: gives no pictures (a camera's second node gives only metadata)"
             )
@@ -166,10 +171,11 @@ class V4l2Camera(LiveCamera):
             "card": capability.card.decode("utf-8", "replace"),
             "driver": capability.driver.decode("utf-8", "replace"),
         }
+        self._stamps = Stamps(self._timing, flagged_meaning(self._kernel, self.settings["driver"]))
         self._bus = capability.bus_info.decode("utf-8", "replace")
 
     def _offered_formats(self) -> list[str]:
-        formats = (abi.FormatDescription(index=k, type=abi.CAPTURE) for k in range(_MOST))
+        formats = (abi.FormatDescription(index=k, type=self._kind) for k in range(_MOST))
         listed = self._listed(abi.ENUM_FMT, formats, (errno.EINVAL,))
         return [abi.fourcc_name(description.pixelformat) for description in listed]
 
@@ -200,14 +206,12 @@ class V4l2Camera(LiveCamera):
                 f"{self.where}: offers {', '.join(offered) or 'no format'}, but not {wanted}"
             )
         name = usable[0]
-        chosen = abi.Format(type=abi.CAPTURE)
+        chosen, pixels = self._empty_format()
         self._ioctl(abi.G_FMT, chosen)
-        pixels = chosen.fmt.pix
         sizes = self._offered_sizes(name)
         width, height = self._size_to_ask(sizes, (pixels.width, pixels.height))
         # A new structure, so that no field of the previous format remains (strides, colours).
-        chosen = abi.Format(type=abi.CAPTURE)
-        pixels = chosen.fmt.pix
+        chosen, pixels = self._empty_format()
         pixels.width, pixels.height, pixels.pixelformat = width, height, abi.fourcc(name)
         self._ioctl(abi.S_FMT, chosen)
         got = pixels.width, pixels.height
@@ -225,6 +229,11 @@ class V4l2Camera(LiveCamera):
         self.jpegs = name in JPEG_FORMATS
         self._layout = layout_of(self.where, name, pixels)
         self.settings = {**self.settings, "pixel_format": name}
+
+    def _empty_format(self) -> tuple[abi.Format, abi.PixelFormat | abi.PlanesFormat]:
+        """Return an empty format, and its part for this kind of device."""
+        made = abi.Format(type=self._kind)
+        return made, made.fmt.pix if self._kind == abi.CAPTURE else made.fmt.pix_mp
 
     def _size_to_ask(
         self, sizes: list[tuple[int, int]], current: tuple[int, int]
@@ -245,7 +254,7 @@ class V4l2Camera(LiveCamera):
 
     def _choose_rate(self) -> None:
         self.fps = None
-        parameters = abi.StreamParameters(type=abi.CAPTURE)
+        parameters = abi.StreamParameters(type=self._kind)
         try:
             self._ioctl(abi.G_PARM, parameters)
         except OSError as error:
@@ -283,22 +292,15 @@ class V4l2Camera(LiveCamera):
             for name, pair in differ.items():
                 self._warn(f"controls.{name}: {pair['asked']} requested, {pair['is']} set")
         self._state = values
+        self._exposure = ExposureTime(self._ioctl, known)
+        self.reports_exposure = self._timing.exposure_ms is None and self._exposure.us is not None
 
     def _warn(self, text: str) -> None:
         print(f"{self.where}: {text}", file=sys.stderr)
 
     def _start(self) -> None:
-        request = abi.RequestBuffers(count=_BUFFERS, type=abi.CAPTURE, memory=abi.MMAP)
-        self._ioctl(abi.REQBUFS, request)
-        if not request.count:
-            raise DeviceError(f"{self.where}: has no memory for pictures")
-        for index in range(request.count):
-            buffer = abi.Buffer(index=index, type=abi.CAPTURE, memory=abi.MMAP)
-            self._ioctl(abi.QUERYBUF, buffer)
-            self._maps.append(self._kernel.map(self._fd, buffer.length, buffer.m.offset))
-            self._enqueue(index)
-        self._ioctl(abi.STREAMON, abi.BufferType(abi.CAPTURE))
-        self._streaming = True
+        self._queue = BufferQueue(self._kernel, self._fd, self._kind, len(self._layout.planes) or 1)
+        self._queue.start(_BUFFERS)
 
     def _first_picture(self) -> None:
         """Wait for a first complete picture; damaged pictures before it are not counted."""
@@ -312,66 +314,56 @@ class V4l2Camera(LiveCamera):
                 first = list(dropwhile(_is_incomplete, self.read(0.2)))
         finally:
             self._timeout_s = timeout_s
-        stamps = {"stamps": self._stamps}
-        self._events = [Note(first[0].t_ns, {**self._state, **stamps}), *first]
+        self._events = [Note(first[0].t_ns, {**self._state, **self._stamps_state()}), *first]
+
+    def _stamps_state(self) -> dict[str, Any]:
+        reported = "channel exposure" if self.reports_exposure else None
+        return self._stamps.state(self._timing.exposure_ms or reported)
 
     # Pictures
 
-    def _enqueue(self, index: int) -> None:
-        self._ioctl(abi.QBUF, abi.Buffer(index=index, type=abi.CAPTURE, memory=abi.MMAP))
-
     def _dequeue(self) -> None:
         """Process the buffers that the kernel has filled."""
-        for _ in range(len(self._maps)):
-            buffer = abi.Buffer(type=abi.CAPTURE, memory=abi.MMAP)
+        assert self._queue is not None
+        for number in range(len(self._queue)):
             try:
-                self._ioctl(abi.DQBUF, buffer)
+                filled = self._queue.take()
             except OSError as error:
-                if error.errno == errno.EAGAIN:
-                    return
                 # The kernel reports a lost signal or a failed transfer; the device may recover.
                 self._io_errors += error.errno == errno.EIO
                 if error.errno != errno.EIO or self._io_errors >= _IO_ERRORS:
                     raise
                 return
+            if filled is None:
+                return
             self._io_errors = 0
-            now_ns = self._kernel.monotonic_ns()
-            data = b""
-            if buffer.bytesused and not buffer.flags & abi.BUF_ERROR:
-                data = self._maps[buffer.index][0 : buffer.bytesused]
-            self._enqueue(buffer.index)
+            if self._exposure.automatic and self.reports_exposure and not number:
+                self._exposure.update()
             if self._changed is None:
-                self._add(buffer, bytes(data), now_ns)
+                self._add(filled)
 
-    def _add(self, buffer: abi.Buffer, data: bytes, now_ns: int) -> None:
-        t_ns = self._stamp(buffer, now_ns)
+    def _add(self, filled: FilledBuffer) -> None:
+        exposure_us = self._exposure.us if self.reports_exposure else self._timing.exposure_us
+        before = None if self._sequence is None else self._stamps.source
+        t_ns = self._stamps.exposure_end_ns(filled, exposure_us)
         picture: Image | bytes | Missing
-        if not data:
+        if not filled.planes:
             picture = Missing("the device says that the picture is damaged")
         elif self.jpegs:
             try:
-                picture = trimmed(self.where, data, self.size)
+                picture = trimmed(self.where, filled.planes[0], self.size)
             except StreamChangedError as error:
                 self._changed = error
                 return
-        elif len(data) < self._layout.size:
-            picture = Missing(f"{len(data)} bytes of a picture of {self._layout.size}")
+        elif not self._layout.fits(filled.planes):
+            size = sum(map(len, filled.planes))
+            picture = Missing(f"{size} bytes of a picture of {self._layout.size}")
         else:
-            picture = decoded(data, self._layout)
-        self._count_gap(t_ns, buffer.sequence)
-        self._events.append(Shot(t_ns, picture))
-
-    def _stamp(self, buffer: abi.Buffer, now_ns: int) -> int:
-        """Return the CLOCK_MONOTONIC stamp of a buffer, later than the stamp before."""
-        t_ns = buffer.timestamp.tv_sec * 1_000_000_000 + buffer.timestamp.tv_usec * 1000
-        monotonic = buffer.flags & abi.BUF_STAMP_MASK == abi.BUF_STAMP_MONOTONIC
-        if monotonic and 0 <= now_ns - t_ns < _STAMP_SLACK_NS:
-            early = buffer.flags & abi.BUF_SOURCE_MASK == abi.BUF_SOURCE_EXPOSURE
-            self._stamps = "kernel, start of exposure" if early else "kernel, end of frame"
-        else:
-            t_ns, self._stamps = now_ns, "arrival"
-        self._last_ns = max(t_ns, self._last_ns + 2)  # leaves a stamp for a gap in between
-        return self._last_ns
+            picture = decoded(filled.planes, self._layout)
+        self._count_gap(t_ns, filled.sequence)
+        if before not in (None, self._stamps.source):
+            self._events.append(Note(t_ns, self._stamps_state()))
+        self._events.append(Shot(t_ns, picture, exposure_us=exposure_us))
 
     def _count_gap(self, t_ns: int, sequence: int) -> None:
         before, self._sequence = self._sequence, sequence

@@ -1,7 +1,7 @@
 """The part of the kernel's V4L2 interface that cameras need: structures and calls.
 
-Source: linux/videodev2.h.  The layouts are those of 64-bit Linux with single-planar capture;
-`tests/conformance` compares them with the C compiler's layout of the kernel's own header.
+Source: linux/videodev2.h.  The layouts are those of 64-bit Linux; `tests/conformance`
+compares them with the C compiler's layout of the kernel's own header.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import mmap
 import os
 import select
 import time
-from ctypes import c_char, c_int32, c_int64, c_long, c_uint8, c_uint32, c_ulong
+from ctypes import c_char, c_int32, c_int64, c_long, c_uint8, c_uint16, c_uint32, c_ulong
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 CAPTURE: Final = 1  # V4L2_BUF_TYPE_VIDEO_CAPTURE
+CAPTURE_PLANES: Final = 9  # V4L2_BUF_TYPE_VIDEO_CAPTURE_MPLANE
 MMAP: Final = 1  # V4L2_MEMORY_MMAP
+MOST_PLANES: Final = 8  # VIDEO_MAX_PLANES
 
 CAP_VIDEO_CAPTURE: Final = 0x1
 CAP_VIDEO_CAPTURE_MPLANE: Final = 0x1000
@@ -36,6 +39,10 @@ CTRL_WRITE_ONLY: Final = 0x40
 CTRL_NEXT: Final = 0x80000000
 
 TYPE_INTEGER, TYPE_BOOLEAN, TYPE_MENU, TYPE_INTEGER_MENU = 1, 2, 3, 9
+
+EXPOSURE_AUTO: Final = 0x9A0901  # V4L2_CID_EXPOSURE_AUTO; the menu's values:
+EXPOSURE_AUTOMATIC, EXPOSURE_APERTURE_PRIORITY = 0, 3  # the device chooses the exposure time
+EXPOSURE_ABSOLUTE: Final = 0x9A0902  # V4L2_CID_EXPOSURE_ABSOLUTE, in units of 100 us
 
 FRAME_SIZE_DISCRETE: Final = 1
 
@@ -97,8 +104,42 @@ class PixelFormat(ctypes.Structure):
     )
 
 
+class PlaneFormat(ctypes.Structure):
+    """struct v4l2_plane_pix_format."""
+
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [("sizeimage", c_uint32), ("bytesperline", c_uint32), ("reserved", c_uint16 * 6)]
+
+
+class PlanesFormat(ctypes.Structure):
+    """struct v4l2_pix_format_mplane."""
+
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [
+        ("width", c_uint32),
+        ("height", c_uint32),
+        ("pixelformat", c_uint32),
+        ("field", c_uint32),
+        ("colorspace", c_uint32),
+        ("plane_fmt", PlaneFormat * MOST_PLANES),
+        ("num_planes", c_uint8),
+        ("flags", c_uint8),
+        ("ycbcr_enc", c_uint8),
+        ("quantization", c_uint8),
+        ("xfer_func", c_uint8),
+        ("reserved", c_uint8 * 7),
+    ]
+
+
 class _FormatUnion(ctypes.Union):
-    _fields_ = [("pix", PixelFormat), ("raw_data", c_uint8 * 200), ("aligned", c_ulong)]
+    _fields_ = [
+        ("pix", PixelFormat),
+        ("pix_mp", PlanesFormat),
+        ("raw_data", c_uint8 * 200),
+        ("aligned", c_ulong),
+    ]
 
 
 class Format(ctypes.Structure):
@@ -195,12 +236,33 @@ class TimeCode(ctypes.Structure):
     _fields_ = [("type", c_uint32), ("flags", c_uint32), ("values", c_uint8 * 8)]
 
 
+class _PlaneMemoryUnion(ctypes.Union):
+    _fields_ = [("mem_offset", c_uint32), ("userptr", c_ulong), ("fd", c_int32)]
+
+
+class Plane(ctypes.Structure):
+    """struct v4l2_plane; `bytesused` counts the `data_offset` bytes before the data."""
+
+    _fields_ = [
+        ("bytesused", c_uint32),
+        ("length", c_uint32),
+        ("m", _PlaneMemoryUnion),
+        ("data_offset", c_uint32),
+        ("reserved", c_uint32 * 11),
+    ]
+
+
 class _MemoryUnion(ctypes.Union):
-    _fields_ = [("offset", c_uint32), ("userptr", c_ulong), ("fd", c_int32)]
+    _fields_ = [
+        ("offset", c_uint32),
+        ("userptr", c_ulong),
+        ("planes", ctypes.POINTER(Plane)),
+        ("fd", c_int32),
+    ]
 
 
 class Buffer(ctypes.Structure):
-    """struct v4l2_buffer."""
+    """struct v4l2_buffer; with several planes `m.planes` points to `length` of them."""
 
     _fields_ = [
         *_words("index", "type", "bytesused", "flags", "field"),
@@ -265,6 +327,7 @@ class Kernel(Protocol):
     def open(self, path: str) -> int: ...
     def ioctl(self, fd: int, request: int, argument: Any) -> None: ...
     def map(self, fd: int, length: int, offset: int) -> Mapped: ...
+    def read_text(self, path: str) -> str: ...
     def poll(self, fd: int, timeout_s: float) -> bool: ...
     def close(self, fd: int) -> None: ...
     def monotonic_ns(self) -> int: ...
@@ -287,6 +350,9 @@ class LinuxKernel:
     def map(self, fd: int, length: int, offset: int) -> Mapped:
         both = mmap.PROT_READ | mmap.PROT_WRITE
         return mmap.mmap(fd, length, mmap.MAP_SHARED, both, offset=offset)
+
+    def read_text(self, path: str) -> str:
+        return Path(path).read_text("ascii", "replace")
 
     def poll(self, fd: int, timeout_s: float) -> bool:
         """Whether a buffer or an error is pending."""

@@ -17,6 +17,8 @@ Ioctl = Callable[[int, Any], None]
 
 _VALUED = (abi.TYPE_INTEGER, abi.TYPE_BOOLEAN, abi.TYPE_MENU, abi.TYPE_INTEGER_MENU)
 _MOST = 1000  # limit for a kernel driver whose list never ends
+_EXPOSURE_UNIT_US = 100  # of V4L2_CID_EXPOSURE_ABSOLUTE
+_LOST = (errno.ENODEV, errno.ENXIO)
 _REFUSED = (errno.EBUSY, errno.EACCES, errno.EINVAL, errno.ERANGE, errno.EPERM)
 
 
@@ -119,6 +121,41 @@ def _menu(ioctl: Ioctl, query: abi.QueryControl) -> dict[int, str]:
     return items
 
 
+class ExposureTime:
+    """The exposure time that a device reports by its controls.
+
+    Attributes:
+        us: the last reported time in us; None if the device reports none.
+        automatic: the device chooses the time, so that it changes from picture to picture.
+    """
+
+    def __init__(self, ioctl: Ioctl, known: Mapping[str, DeviceControl]) -> None:
+        self._ioctl = ioctl
+        self._numbers = {c.number for c in known.values() if not c.flags & abi.CTRL_WRITE_ONLY}
+        mode = self._read(abi.EXPOSURE_AUTO)
+        self.automatic = mode in (abi.EXPOSURE_AUTOMATIC, abi.EXPOSURE_APERTURE_PRIORITY)
+        self.us: int | None = None
+        self.update()
+
+    def update(self) -> None:
+        """Read the time again; the last time stays if the device does not answer."""
+        value = self._read(abi.EXPOSURE_ABSOLUTE)
+        if value is not None and value > 0:
+            self.us = value * _EXPOSURE_UNIT_US
+
+    def _read(self, number: int) -> int | None:
+        if number not in self._numbers:
+            return None
+        argument = abi.Control(id=number)
+        try:
+            self._ioctl(abi.G_CTRL, argument)
+        except OSError as error:
+            if error.errno in _LOST:
+                raise
+            return None
+        return int(argument.value)
+
+
 def set_controls(
     ioctl: Ioctl, known: Mapping[str, DeviceControl], wanted: Mapping[str, Any], where: str
 ) -> None:
@@ -163,7 +200,7 @@ def read_controls(ioctl: Ioctl, known: Mapping[str, DeviceControl]) -> dict[str,
         try:
             ioctl(abi.G_CTRL, argument)
         except OSError as error:
-            if error.errno in (errno.ENODEV, errno.ENXIO):
+            if error.errno in _LOST:
                 raise
             continue  # some cameras list controls that they do not have
         values[name] = control.shown(argument.value)

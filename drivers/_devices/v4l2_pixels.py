@@ -1,8 +1,8 @@
-"""The layout of a V4L2 device's pictures in a buffer, and their conversion to images."""
+"""The layout of a V4L2 device's pictures in their planes, and their conversion to images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,63 +10,115 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._devices.pictures import Image
-from drivers._devices.v4l2_abi import PixelFormat
+from drivers._devices.v4l2_abi import PixelFormat, PlanesFormat
 from recorder.contract.errors import SourceError
 
 PIXEL_FORMATS: Final = (
-    "MJPG", "JPEG", "YUYV", "UYVY", "NV12", "YU12", "BGR3", "RGB3", "GREY",
+    "MJPG", "JPEG", "YUYV", "UYVY", "NV12", "NM12", "YU12", "YM12", "BGR3", "RGB3", "GREY",
 )  # fmt: skip
 """Supported formats, best first."""
 
 JPEG_FORMATS = ("MJPG", "JPEG")
 
+_BYTES_PER_PIXEL: Final = {"YUYV": 2, "UYVY": 2, "BGR3": 3, "RGB3": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneLayout:
+    """Layout of one plane in memory.
+
+    Attributes:
+        stride: bytes from row to row.
+        rows: number of rows.
+        row_bytes: bytes of a row without its padding.
+    """
+
+    stride: int
+    rows: int
+    row_bytes: int
+
+    @property
+    def size(self) -> int:
+        """Minimum bytes of the plane."""
+        return self.stride * self.rows
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of pictures in a buffer."""
+    """Layout of pictures in memory; without `planes` for compressed formats."""
 
     name: str
     width: int
     height: int
-    stride: int  # bytes per row; 0 for compressed formats
-    size: int  # minimum bytes per picture; 0 for compressed formats
+    planes: tuple[PlaneLayout, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Minimum bytes per picture."""
+        return sum(plane.size for plane in self.planes)
+
+    def fits(self, planes: Sequence[bytes]) -> bool:
+        """Whether every plane has all its rows."""
+        return all(len(data) >= p.size for data, p in zip(planes, self.planes, strict=True))
 
 
-def layout_of(where: str, name: str, pixels: PixelFormat) -> Layout:
+def layout_of(where: str, name: str, pixels: PixelFormat | PlanesFormat) -> Layout:
     """Return the layout that the kernel's driver granted; SourceError if it is not supported."""
     width, height = pixels.width, pixels.height
+    if isinstance(pixels, PlanesFormat):
+        granted = [plane.bytesperline for plane in pixels.plane_fmt[: pixels.num_planes]]
+    else:
+        granted = [pixels.bytesperline]
+    # Rows and bytes of a row of each plane; NM12 and YM12 have the chroma in planes of their own.
+    luma, halves = (height, width * _BYTES_PER_PIXEL.get(name, 1)), (height // 2, width // 2)
+    planes = {
+        "NV12": [(height + height // 2, width)],
+        "YU12": [(height + height // 2, width)],
+        "NM12": [luma, (height // 2, width)],
+        "YM12": [luma, halves, halves],
+    }.get(name, [luma])
+    if len(granted) != len(planes):
+        raise SourceError(f"{where}: {name} in {len(granted)} planes instead of {len(planes)}")
     if name in JPEG_FORMATS:
-        return Layout(name, width, height, 0, 0)
-    per_pixel = {"YUYV": 2, "UYVY": 2, "BGR3": 3, "RGB3": 3}.get(name, 1)
-    stride = max(pixels.bytesperline, width * per_pixel)
-    rows = height
-    if name in ("NV12", "YU12"):
-        rows += height // 2
-        if width % 2 or height % 2 or (name == "YU12" and stride != width):
-            raise SourceError(f"{where}: {name} of {width}x{height}, {stride} bytes a row")
-    return Layout(name, width, height, stride, rows * stride)
+        return Layout(name, width, height)
+    laid = [
+        PlaneLayout(max(stride, row_bytes), rows, row_bytes)
+        for stride, (rows, row_bytes) in zip(granted, planes, strict=True)
+    ]
+    halved = name in ("NV12", "YU12", "NM12", "YM12")
+    if (halved and (width % 2 or height % 2)) or (name == "YU12" and laid[0].stride != width):
+        raise SourceError(f"{where}: {name} of {width}x{height}, {laid[0].stride} bytes a row")
+    return Layout(name, width, height, tuple(laid))
 
 
-def decoded(data: bytes, layout: Layout) -> Image:
-    """Decode a picture of an uncompressed format: u1 [height, width, 3], BGR, in its own memory."""
+def decoded(planes: Sequence[bytes], layout: Layout) -> Image:
+    """Decode a picture of an uncompressed format: u1 [height, width, 3], BGR, in its own memory.
+
+    Args:
+        planes: the picture's planes, which fit the layout.
+        layout: the layout.
+    """
     import cv2
 
-    rows = layout.size // layout.stride
-    flat = np.frombuffer(data, np.uint8, layout.size).reshape(rows, layout.stride)
-    width = layout.width
+    parts = [_unpadded(data, plane) for data, plane in zip(planes, layout.planes, strict=True)]
+    flat = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    shape = -1, layout.width, _BYTES_PER_PIXEL.get(layout.name, 1)
+    pixels = flat.reshape(shape if shape[2] > 1 else shape[:2])
     convert: dict[str, Callable[[], npt.NDArray[Any]]] = {
-        "YUYV": lambda: cv2.cvtColor(_pixels(flat, width, 2), cv2.COLOR_YUV2BGR_YUY2),
-        "UYVY": lambda: cv2.cvtColor(_pixels(flat, width, 2), cv2.COLOR_YUV2BGR_UYVY),
-        "NV12": lambda: cv2.cvtColor(_pixels(flat, width, 1), cv2.COLOR_YUV2BGR_NV12),
-        "YU12": lambda: cv2.cvtColor(_pixels(flat, width, 1), cv2.COLOR_YUV2BGR_I420),
-        "RGB3": lambda: cv2.cvtColor(_pixels(flat, width, 3), cv2.COLOR_RGB2BGR),
-        "GREY": lambda: cv2.cvtColor(_pixels(flat, width, 1), cv2.COLOR_GRAY2BGR),
-        "BGR3": lambda: _pixels(flat, width, 3).copy(),
+        "YUYV": lambda: cv2.cvtColor(pixels, cv2.COLOR_YUV2BGR_YUY2),
+        "UYVY": lambda: cv2.cvtColor(pixels, cv2.COLOR_YUV2BGR_UYVY),
+        "NV12": lambda: cv2.cvtColor(pixels, cv2.COLOR_YUV2BGR_NV12),
+        "NM12": lambda: cv2.cvtColor(pixels, cv2.COLOR_YUV2BGR_NV12),
+        "YU12": lambda: cv2.cvtColor(pixels, cv2.COLOR_YUV2BGR_I420),
+        "YM12": lambda: cv2.cvtColor(pixels, cv2.COLOR_YUV2BGR_I420),
+        "RGB3": lambda: cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR),
+        "GREY": lambda: cv2.cvtColor(pixels, cv2.COLOR_GRAY2BGR),
+        "BGR3": pixels.copy,
     }
     return np.asarray(convert[layout.name](), np.uint8)
 
 
-def _pixels(rows: npt.NDArray[np.uint8], width: int, channels: int) -> npt.NDArray[np.uint8]:
-    """Return rows without padding, [rows, width] or [rows, width, channels], contiguous."""
-    taken = np.ascontiguousarray(rows[:, : width * channels])
-    return taken if channels == 1 else taken.reshape(len(rows), width, channels)
+def _unpadded(data: bytes, plane: PlaneLayout) -> npt.NDArray[np.uint8]:
+    """Return the rows of a plane without padding, u1 [rows * row_bytes], contiguous."""
+    rows = np.frombuffer(data, np.uint8, plane.size).reshape(plane.rows, plane.stride)
+    return np.ascontiguousarray(rows[:, : plane.row_bytes]).reshape(-1)

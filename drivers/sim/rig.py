@@ -30,12 +30,16 @@ SIM_CAMERA_OPTIONS: Final[OptionTable] = {
     "readout_ms": Option(
         "float",
         0.0,
-        "sim: readout of the rolling shutter, from first to last row [ms]",
+        "sim, live: readout of the rolling shutter, from first to last row [ms]",
         minimum=0.0,
         maximum=100.0,
     ),
     "exposure_ms": Option(
-        "float", 0.0, "sim: exposure time, which blurs motion [ms]", minimum=0.0, maximum=100
+        "float",
+        0.0,
+        "exposure time [ms]; sim: blurs motion; live: if the device does not report it",
+        minimum=0.0,
+        maximum=1000.0,
     ),
     "gain": Option("float", 1.0, "sim: brightness", minimum=0.0, maximum=16.0),
 }

@@ -20,6 +20,8 @@ STRUCTURES = {
     "v4l2_fmtdesc": abi.FormatDescription,
     "v4l2_frmsizeenum": abi.FrameSize,
     "v4l2_pix_format": abi.PixelFormat,
+    "v4l2_plane_pix_format": abi.PlaneFormat,
+    "v4l2_pix_format_mplane": abi.PlanesFormat,
     "v4l2_format": abi.Format,
     "v4l2_fract": abi.Fraction,
     "v4l2_captureparm": abi.CaptureParameters,
@@ -29,6 +31,7 @@ STRUCTURES = {
     "v4l2_querymenu": abi.QueryMenu,
     "v4l2_requestbuffers": abi.RequestBuffers,
     "v4l2_timecode": abi.TimeCode,
+    "v4l2_plane": abi.Plane,
     "v4l2_buffer": abi.Buffer,
 }
 # Where ours names a field otherwise than the header, or leaves a union's arms out.
@@ -39,7 +42,9 @@ NAMES = {
 }
 CONSTANTS = {
     "V4L2_BUF_TYPE_VIDEO_CAPTURE": abi.CAPTURE,
+    "V4L2_BUF_TYPE_VIDEO_CAPTURE_MPLANE": abi.CAPTURE_PLANES,
     "V4L2_MEMORY_MMAP": abi.MMAP,
+    "VIDEO_MAX_PLANES": abi.MOST_PLANES,
     "V4L2_CAP_VIDEO_CAPTURE": abi.CAP_VIDEO_CAPTURE,
     "V4L2_CAP_VIDEO_CAPTURE_MPLANE": abi.CAP_VIDEO_CAPTURE_MPLANE,
     "V4L2_CAP_STREAMING": abi.CAP_STREAMING,
@@ -58,6 +63,10 @@ CONSTANTS = {
     "V4L2_CTRL_TYPE_BOOLEAN": abi.TYPE_BOOLEAN,
     "V4L2_CTRL_TYPE_MENU": abi.TYPE_MENU,
     "V4L2_CTRL_TYPE_INTEGER_MENU": abi.TYPE_INTEGER_MENU,
+    "V4L2_CID_EXPOSURE_AUTO": abi.EXPOSURE_AUTO,
+    "V4L2_EXPOSURE_AUTO": abi.EXPOSURE_AUTOMATIC,
+    "V4L2_EXPOSURE_APERTURE_PRIORITY": abi.EXPOSURE_APERTURE_PRIORITY,
+    "V4L2_CID_EXPOSURE_ABSOLUTE": abi.EXPOSURE_ABSOLUTE,
     "V4L2_FRMSIZE_TYPE_DISCRETE": abi.FRAME_SIZE_DISCRETE,
     "V4L2_PIX_FMT_MJPEG": abi.fourcc("MJPG"),
     "V4L2_PIX_FMT_JPEG": abi.fourcc("JPEG"),
@@ -65,6 +74,8 @@ CONSTANTS = {
     "V4L2_PIX_FMT_UYVY": abi.fourcc("UYVY"),
     "V4L2_PIX_FMT_NV12": abi.fourcc("NV12"),
     "V4L2_PIX_FMT_YUV420": abi.fourcc("YU12"),
+    "V4L2_PIX_FMT_NV12M": abi.fourcc("NM12"),
+    "V4L2_PIX_FMT_YUV420M": abi.fourcc("YM12"),
     "V4L2_PIX_FMT_BGR24": abi.fourcc("BGR3"),
     "V4L2_PIX_FMT_RGB24": abi.fourcc("RGB3"),
     "V4L2_PIX_FMT_GREY": abi.fourcc("GREY"),

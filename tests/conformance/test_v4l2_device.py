@@ -12,9 +12,11 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.drivers.camera_rig import jpeg
@@ -34,7 +36,7 @@ from recorder.contract.config.options import check_options
 
 options = check_options(CameraDriver.options, json.loads(sys.argv[2]))
 camera = CameraDriver(SensorConfig("front", "v4l2", sys.argv[1], options))
-found = {"samples": [], "times": [], "lost": [], "states": []}
+found = {"samples": [], "exposures": [], "times": [], "lost": [], "states": []}
 try:
     (spec,) = camera.open()
     found["spec"] = spec.to_wire()
@@ -42,7 +44,8 @@ try:
         item = camera.read()
         if isinstance(item, Sample):
             (data,) = item.data["video.avi"]
-            found["samples"].append(data.hex())
+            found["samples"].append(bytes(data).hex())
+            found["exposures"].extend(map(int, item.data.get("exposure", [])))
             found["times"].append(int(item.t_ns[0]))
         elif isinstance(item, Lost):
             found["lost"].append([item.cause, item.count, len(found["samples"])])
@@ -69,9 +72,10 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def run(shim: Path, folder: Path, **options: Any) -> dict[str, Any]:
+def run(shim: Path, folder: Path, pictures: Sequence[bytes] = (), **options: Any) -> dict[str, Any]:
+    """What the driver records of JPEGs, or of `pictures` of a multi-planar device."""
     frames = folder / "frames"
-    padded = [data + bytes(13 * k) for k, data in enumerate(JPEGS)]
+    padded = list(pictures) or [data + bytes(13 * k) for k, data in enumerate(JPEGS)]
     frames.write_bytes(
         b"".join(
             struct.pack("=II", sequence, len(data)) + data
@@ -79,6 +83,8 @@ def run(shim: Path, folder: Path, **options: Any) -> dict[str, Any]:
         )
     )
     more = {"LD_PRELOAD": str(shim), "V4L2_PATH": DEVICE, "V4L2_FRAMES": str(frames)}
+    if pictures:
+        more["V4L2_PLANES"] = "1"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, DEVICE, json.dumps(options)],
         env={**os.environ, **more},
@@ -102,13 +108,30 @@ def test_a_recording_from_open_to_unplugging(shim: Path, tmp_path: Path) -> None
     steps = [b - a for a, b in zip(found["times"], found["times"][1:], strict=False)]
     # The kernel's stamps, in whole microseconds, not when this busy machine came to look.
     assert all(abs(step - 10_000_000) <= 1000 for step in steps)
+    assert found["exposures"] == [8000] * 8
     assert found["spec"]["rate_hz"] == 20.0
     assert found["spec"]["channels"][0]["shape"] == [48, 64, 3]
     (state,) = found["states"]
     assert state["controls"] == {"auto_exposure": "Manual Mode", "exposure_time_absolute": 80}
     assert state["card"] == "Camera in user space"
     assert state["stamps"] == "kernel, start of exposure"
+    assert state["stamps_added_ms"] == {"exposure": "channel exposure"}
     assert "controls_differ" not in state
+
+
+def test_a_multi_planar_device(shim: Path, tmp_path: Path) -> None:
+    """NV12M: grey of 8 values, in rows of 64 bytes and 16 bytes of padding."""
+    row = 64 + 16
+    pictures = [bytes([40 + 20 * k]) * (48 * row) + b"\x80" * (24 * row) for k in range(8)]
+    found = run(shim, tmp_path, pictures)
+    assert found["end"] == f"DeviceError: front: v4l2:{DEVICE}: no such device"
+    assert found["lost"] == [["device", 2, 3], ["device", 1, 7]]
+    (state,) = found["states"]
+    assert state["pixel_format"] == "NM12"
+    values = [np.frombuffer(bytes.fromhex(data), np.uint8) for data in found["samples"]]
+    assert [len(value) for value in values] == [48 * 64 * 3] * 8
+    for k, value in enumerate(values):
+        assert np.abs(value.astype(float) - (24 + 20 * k) * 255 / 219).max() <= 2
 
 
 def test_what_the_device_refuses(shim: Path, tmp_path: Path) -> None:

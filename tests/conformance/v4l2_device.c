@@ -2,7 +2,8 @@
  * kernel does, through the structures of the kernel's own header.
  *
  * V4L2_PATH names it; V4L2_FRAMES is a file of (u32 sequence, u32 size, bytes), one each 10 ms,
- * after which the device is unplugged. */
+ * after which the device is unplugged.  An exposure begins 9 ms before its frame is there.  With
+ * V4L2_PLANES the device is multi-planar: NV12M, whose luma is two thirds of a frame's bytes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +21,7 @@
 
 enum { BUFFERS = 3, SIZE = 1 << 20 };
 
-static int device = -1, gone, streaming, head, queued;
+static int planar, device = -1, gone, streaming, head, queued;
 static int order[BUFFERS];
 static uint32_t count, widths[] = {640, 64}, heights[] = {480, 48}, chosen;
 static uint32_t interval = 30;
@@ -49,6 +50,8 @@ static int opened(void)
         abort();
     memory = mmap(NULL, BUFFERS * SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, device, 0);
     frames = fopen(getenv("V4L2_FRAMES"), "rb");
+    planar = getenv("V4L2_PLANES") != NULL;
+    chosen = planar;
     return device;
 }
 
@@ -103,10 +106,23 @@ int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t size)
     return poll(fds, n, timeout);
 }
 
+static uint32_t kind(void)
+{
+    return planar ? V4L2_BUF_TYPE_VIDEO_CAPTURE_MPLANE : V4L2_BUF_TYPE_VIDEO_CAPTURE;
+}
+
+/* Whether the kernel would take the buffer: videobuf2's checks of type, memory and planes. */
+static int valid(const struct v4l2_buffer *b)
+{
+    if (b->type != kind() || b->memory != V4L2_MEMORY_MMAP)
+        return 0;
+    return !planar || (b->m.planes != NULL && b->length >= 2 && b->length <= VIDEO_MAX_PLANES);
+}
+
 static int dequeue(struct v4l2_buffer *b)
 {
     uint32_t header[2];
-    if (b->type != V4L2_BUF_TYPE_VIDEO_CAPTURE || b->memory != V4L2_MEMORY_MMAP || !streaming)
+    if (!valid(b) || !streaming)
         return fail(EINVAL);
     if (now() < due || !queued)
         return fail(EAGAIN);
@@ -117,15 +133,29 @@ static int dequeue(struct v4l2_buffer *b)
     b->index = order[head];
     head = (head + 1) % BUFFERS;
     queued--;
-    if (fread(memory + b->index * SIZE, 1, header[1], frames) != header[1])
+    unsigned char *place = memory + b->index * SIZE;
+    uint32_t luma = planar ? header[1] / 3 * 2 : header[1];
+    if (fread(place, 1, luma, frames) != luma)
+        abort();
+    if (fread(place + SIZE / 2, 1, header[1] - luma, frames) != header[1] - luma)
         abort();
     b->sequence = header[0];
-    b->bytesused = header[1];
-    b->length = SIZE;
+    if (planar) {
+        b->length = 2;
+        for (int k = 0; k < 2; k++) {
+            b->m.planes[k].bytesused = k ? header[1] - luma : luma;
+            b->m.planes[k].length = SIZE / 2;
+            b->m.planes[k].data_offset = 0;
+        }
+    } else {
+        b->bytesused = header[1];
+        b->length = SIZE;
+    }
     b->flags = V4L2_BUF_FLAG_MAPPED | V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC | V4L2_BUF_FLAG_TSTAMP_SRC_SOE;
     b->field = V4L2_FIELD_NONE;
-    b->timestamp.tv_sec = due / 1000000000;
-    b->timestamp.tv_usec = due % 1000000000 / 1000;
+    int64_t begun = due - 9000000;
+    b->timestamp.tv_sec = begun / 1000000000;
+    b->timestamp.tv_usec = begun % 1000000000 / 1000;
     due += 10000000;
     return 0;
 }
@@ -166,13 +196,16 @@ static int answer(unsigned long request, void *p)
         strcpy((char *)cap->driver, "shim");
         strcpy((char *)cap->card, "Camera in user space");
         strcpy((char *)cap->bus_info, "memory");
-        cap->capabilities = V4L2_CAP_DEVICE_CAPS | V4L2_CAP_VIDEO_CAPTURE | V4L2_CAP_STREAMING;
-        cap->device_caps = V4L2_CAP_VIDEO_CAPTURE | V4L2_CAP_STREAMING;
+        cap->device_caps = V4L2_CAP_STREAMING |
+                           (planar ? V4L2_CAP_VIDEO_CAPTURE_MPLANE : V4L2_CAP_VIDEO_CAPTURE);
+        cap->capabilities = V4L2_CAP_DEVICE_CAPS | cap->device_caps;
         return 0;
     case VIDIOC_ENUM_FMT:
-        if (d->type != V4L2_BUF_TYPE_VIDEO_CAPTURE || d->index > 1)
+        if (d->type != kind() || d->index > 1)
             return fail(EINVAL);
         d->pixelformat = d->index ? V4L2_PIX_FMT_MJPEG : V4L2_PIX_FMT_YUYV;
+        if (planar)
+            d->pixelformat = V4L2_PIX_FMT_NV12M;
         return 0;
     case VIDIOC_ENUM_FRAMESIZES:
         if (s->pixel_format != V4L2_PIX_FMT_MJPEG || s->index > 1)
@@ -182,13 +215,22 @@ static int answer(unsigned long request, void *p)
         s->discrete.height = heights[s->index];
         return 0;
     case VIDIOC_S_FMT:
-        if (f->fmt.pix.pixelformat != V4L2_PIX_FMT_MJPEG)
+        if (!planar && f->fmt.pix.pixelformat != V4L2_PIX_FMT_MJPEG)
             return fail(EBUSY);
-        chosen = f->fmt.pix.width < 320;
+        chosen = planar || f->fmt.pix.width < 320;
         /* fall through */
     case VIDIOC_G_FMT:
-        if (f->type != V4L2_BUF_TYPE_VIDEO_CAPTURE)
+        if (f->type != kind())
             return fail(EINVAL);
+        if (planar) {
+            f->fmt.pix_mp.width = widths[1];
+            f->fmt.pix_mp.height = heights[1];
+            f->fmt.pix_mp.pixelformat = V4L2_PIX_FMT_NV12M;
+            f->fmt.pix_mp.num_planes = 2;
+            f->fmt.pix_mp.plane_fmt[0].bytesperline = widths[1] + 16;
+            f->fmt.pix_mp.plane_fmt[1].bytesperline = widths[1] + 16;
+            return 0;
+        }
         f->fmt.pix.width = widths[chosen];
         f->fmt.pix.height = heights[chosen];
         f->fmt.pix.pixelformat = V4L2_PIX_FMT_MJPEG;
@@ -221,18 +263,26 @@ static int answer(unsigned long request, void *p)
         values[c->id == V4L2_CID_EXPOSURE_ABSOLUTE] = c->value;
         return 0;
     case VIDIOC_REQBUFS:
-        if (r->type != V4L2_BUF_TYPE_VIDEO_CAPTURE || r->memory != V4L2_MEMORY_MMAP)
+        if (r->type != kind() || r->memory != V4L2_MEMORY_MMAP)
             return fail(EINVAL);
         count = r->count = r->count < BUFFERS ? r->count : BUFFERS;
         return 0;
     case VIDIOC_QUERYBUF:
-        if (b->index >= count)
+        if (b->index >= count || !valid(b))
             return fail(EINVAL);
+        if (planar) {
+            b->length = 2;
+            for (int k = 0; k < 2; k++) {
+                b->m.planes[k].length = SIZE / 2;
+                b->m.planes[k].m.mem_offset = b->index * SIZE + k * (SIZE / 2);
+            }
+            return 0;
+        }
         b->length = SIZE;
         b->m.offset = b->index * SIZE;
         return 0;
     case VIDIOC_QBUF:
-        if (b->index >= count || b->memory != V4L2_MEMORY_MMAP || queued == BUFFERS)
+        if (b->index >= count || !valid(b) || queued == BUFFERS)
             return fail(EINVAL);
         memset(memory + b->index * SIZE, 0xEE, SIZE); /* it is the device's now */
         order[(head + queued++) % BUFFERS] = b->index;
@@ -241,7 +291,7 @@ static int answer(unsigned long request, void *p)
         return dequeue(p);
     case VIDIOC_STREAMON:
     case VIDIOC_STREAMOFF:
-        if (*(int *)p != V4L2_BUF_TYPE_VIDEO_CAPTURE)
+        if (*(uint32_t *)p != kind())
             return fail(EINVAL);
         streaming = request == VIDIOC_STREAMON;
         due = now() + 10000000;

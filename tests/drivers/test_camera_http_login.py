@@ -75,7 +75,7 @@ def test_addresses() -> None:
         ("rtsp", {"pixel_format": "YUYV"}, "pixel_format: only a v4l2"),
         ("sim", {"controls": {"gain": 1}}, "controls: only a v4l2"),
         ("v4l2", {"gain": 4.0}, "gain: only the simulated camera.*controls: {gain"),
-        ("http", {"exposure_ms": 4.0}, "exposure_ms: only the simulated camera"),
+        ("http", {"gain": 4.0}, "gain: only the simulated camera"),
     ],
 )
 def test_options_of_another_source_are_refused(

@@ -11,13 +11,11 @@ import pytest
 
 from drivers._devices import v4l2_abi as abi
 from drivers._devices.pictures import Missing, Note, Shot
-from drivers._devices.v4l2 import V4l2Camera
 from recorder.contract.errors import SourceError
 from tests.drivers.camera_rig import Image, jpeg
 from tests.drivers.http_rig import jpegs, lost, notes
 from tests.drivers.v4l2_kernel import (
     JPEGS,
-    MONOTONIC,
     FakeDevice,
     Frame,
     camera,
@@ -137,45 +135,6 @@ def test_damaged_buffers_before_the_first_picture_are_no_loss(device: FakeDevice
     frames[0].flags |= abi.BUF_ERROR
     frames[1].data = b"\0" * 100
     assert jpegs(record(device)) == JPEGS[2:]
-
-
-@pytest.mark.parametrize(
-    ("flags", "offset_ns", "said"),
-    [
-        (abi.BUF_STAMP_MONOTONIC, -7_000_000, "kernel, end of frame"),
-        (
-            abi.BUF_STAMP_MONOTONIC | abi.BUF_SOURCE_EXPOSURE,
-            -7_000_000,
-            "kernel, start of exposure",
-        ),
-        (0, -7_000_000, "arrival"),  # a clock that is not named
-        (MONOTONIC, 1_700_000_000 * 10**9, "arrival"),  # one that lies
-        (MONOTONIC, -70_000 * 10**9, "arrival"),
-    ],
-)
-def test_where_stamps_come_from_is_said(flags: int, offset_ns: int, said: str) -> None:
-    device = FakeDevice(*(Frame(data, flags=flags) for data in JPEGS[:2]))
-    came = []
-    for k, frame in enumerate(device.frames):
-        frame.after_ms = 40
-        came.append(device.now_ns + (k + 1) * 40_000_000)
-        frame.t_ns = came[-1] + offset_ns
-    opened = camera(device)
-    opened.open()
-    (state, *_) = events = opened.read(0.2)
-    events += watch_rest(opened)
-    assert isinstance(state, Note)
-    assert state.values["stamps"] == said
-    shift = 0 if said == "arrival" else offset_ns
-    assert [e.t_ns for e in events[1:]] == [t + shift for t in came]
-    opened.close()
-
-
-def watch_rest(opened: V4l2Camera) -> list[Shot | Note]:
-    events: list[Shot | Note] = []
-    while came := opened.read(0.2):
-        events += came
-    return events
 
 
 def test_stamps_that_repeat_are_moved_apart(device: FakeDevice) -> None:

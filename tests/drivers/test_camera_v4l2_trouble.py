@@ -166,7 +166,6 @@ def test_devices_that_fail_while_they_are_set_up(
     ("capabilities", "message"),
     [
         (abi.CAP_STREAMING, "gives no pictures"),
-        (abi.CAP_STREAMING | abi.CAP_VIDEO_CAPTURE_MPLANE, "only multi-planar"),
         (abi.CAP_VIDEO_CAPTURE, "does not stream"),
     ],
 )

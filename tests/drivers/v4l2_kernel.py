@@ -2,7 +2,8 @@
 
 It keeps the rules that a driver can break: a buffer is filled only while it is queued and the
 stream is on, a dequeued one belongs to the user, formats are adjusted and not refused, controls
-that an automatic governs are, and a device that is unplugged fails every call with ENODEV.
+that an automatic governs are, and a device that is unplugged fails every call with ENODEV.  A
+multi-planar device takes only structures of its own type, and buffers with an array of planes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Frame:
     sequence: int | None = None  # None: the next
     flags: int = MONOTONIC
     t_ns: int | None = None  # of the stamp; None: now
+    planes: tuple[bytes, ...] = ()  # of a multi-planar device, in place of `data`
+    data_offset: int = 0  # of every plane, in front of its data
     error: int = 0
     after_ms: float = 1000 / 30
     then: Callable[[FakeDevice], None] | None = None
@@ -82,13 +85,17 @@ class FakeDevice:
         self.period = (FPS_UNITS, 10_000_000)
         self.timeperframe = abi.CAP_TIMEPERFRAME
         self.capabilities = abi.CAP_VIDEO_CAPTURE | abi.CAP_STREAMING
+        self.driver = b"uvcvideo"
+        self.texts: dict[str, str] = {}  # of the kernel's files, by path
+        self.granted = 4  # buffers: the kernel may give fewer than requested
+        self.planes: tuple[int, ...] = ()  # bytes of a row in each, if it is multi-planar
         self.controls: list[FakeControl] = []
         self.failing: dict[int, int] = {}  # errno by request
         self.present = True
         self.open_error = 0
         self.mapped = self.opened = 0
         self.calls: list[str] = []
-        self._buffers: list[Mapping] = []
+        self._buffers: list[dict[int, Mapping]] = []
         self._queued: deque[int] = deque()
         self._streaming = False
         self._sequence = 0
@@ -111,12 +118,17 @@ class FakeDevice:
     def monotonic_ns(self) -> int:
         return self.now_ns
 
+    def read_text(self, path: str) -> str:
+        if path not in self.texts:
+            raise refuse(errno.ENOENT)
+        return self.texts[path]
+
     def map(self, fd: int, length: int, offset: int) -> Mapping:
         assert fd == 33
         assert offset % 4096 == 0
         self.mapped += 1
         made = Mapping(self, length)
-        self._buffers[offset // (1 << 24)] = made
+        self._buffers[offset >> 24][offset >> 20 & 15] = made
         return made
 
     def poll(self, fd: int, timeout_s: float) -> bool:
@@ -148,14 +160,30 @@ class FakeDevice:
     # What the kernel does
 
     def _querycap(self, cap: abi.Capability) -> None:
-        cap.driver, cap.card, cap.bus_info = b"uvcvideo", b"Road Eye 2", b"usb-0000:00:14.0-3"
-        cap.capabilities = (
-            abi.CAP_DEVICE_CAPS | abi.CAP_VIDEO_CAPTURE | abi.CAP_STREAMING | 0x800000
-        )
+        cap.driver, cap.card, cap.bus_info = self.driver, b"Road Eye 2", b"usb-0000:00:14.0-3"
+        cap.capabilities = abi.CAP_DEVICE_CAPS | self.capabilities | 0x800000
         cap.device_caps = self.capabilities
 
+    @property
+    def kind(self) -> int:
+        return abi.CAPTURE_PLANES if self.planes else abi.CAPTURE
+
+    def _pixels(self, chosen: abi.Format) -> abi.PixelFormat | abi.PlanesFormat:
+        self._check_type(chosen.type)
+        pixels: abi.PixelFormat | abi.PlanesFormat = chosen.fmt.pix
+        return chosen.fmt.pix_mp if self.planes else pixels
+
+    def _check_type(self, kind: int) -> None:
+        if kind != self.kind:
+            raise refuse(errno.EINVAL)
+
+    def _check_buffer(self, buffer: abi.Buffer) -> None:
+        self._check_type(buffer.type)
+        if self.planes and not (buffer.m.planes and len(self.planes) <= buffer.length <= 8):
+            raise refuse(errno.EINVAL)
+
     def _enum_fmt(self, description: abi.FormatDescription) -> None:
-        assert description.type == abi.CAPTURE
+        self._check_type(description.type)
         if description.index >= len(self.formats):
             raise refuse(errno.EINVAL)
         description.pixelformat = abi.fourcc(list(self.formats)[description.index])
@@ -169,13 +197,13 @@ class FakeDevice:
 
     def _g_fmt(self, chosen: abi.Format) -> None:
         width, height, name = self.current
-        pixels = chosen.fmt.pix
+        pixels = self._pixels(chosen)
         pixels.width, pixels.height, pixels.pixelformat = width, height, abi.fourcc(name)
 
     def _s_fmt(self, chosen: abi.Format) -> None:
         if self._buffers:
             raise refuse(errno.EBUSY)
-        pixels = chosen.fmt.pix
+        pixels = self._pixels(chosen)
         name = abi.fourcc_name(pixels.pixelformat)
         if name not in self.formats:
             name = next(iter(self.formats))
@@ -185,11 +213,17 @@ class FakeDevice:
         )
         per_pixel = {"YUYV": 2, "UYVY": 2, "RGB3": 3, "BGR3": 3, "MJPG": 0}.get(name, 1)
         pixels.width, pixels.height, pixels.pixelformat = width, height, abi.fourcc(name)
-        pixels.bytesperline = (width * per_pixel + self.stride_padding) if per_pixel else 0
-        pixels.sizeimage = width * height * 3
+        if isinstance(pixels, abi.PlanesFormat):
+            pixels.num_planes = len(self.planes)
+            for plane, row_bytes in zip(pixels.plane_fmt, self.planes, strict=False):
+                plane.bytesperline, plane.sizeimage = row_bytes, row_bytes * height
+        else:
+            pixels.bytesperline = (width * per_pixel + self.stride_padding) if per_pixel else 0
+            pixels.sizeimage = width * height * 3
         self.current = width, height, name
 
     def _g_parm(self, parameters: abi.StreamParameters) -> None:
+        self._check_type(parameters.type)
         capture = parameters.parm.capture
         capture.capability = self.timeperframe
         capture.timeperframe.numerator, capture.timeperframe.denominator = self.period
@@ -202,22 +236,30 @@ class FakeDevice:
         self._g_parm(parameters)
 
     def _reqbufs(self, request: abi.RequestBuffers) -> None:
-        assert (request.type, request.memory) == (abi.CAPTURE, abi.MMAP)
-        request.count = min(request.count, 4)  # the kernel may give fewer
-        self._buffers = [Mapping(self, 0) for _ in range(request.count)]
+        assert (request.type, request.memory) == (self.kind, abi.MMAP)
+        request.count = min(request.count, self.granted)
+        self._buffers = [{} for _ in range(request.count)]
 
     def _querybuf(self, buffer: abi.Buffer) -> None:
-        buffer.length = 1_000_000
-        buffer.m.offset = buffer.index << 24
+        self._check_buffer(buffer)
+        if self.planes:
+            buffer.length = len(self.planes)
+            for k in range(len(self.planes)):
+                plane = buffer.m.planes[k]
+                plane.length, plane.m.mem_offset = 1_000_000, buffer.index << 24 | k << 20
+        else:
+            buffer.length, buffer.m.offset = 1_000_000, buffer.index << 24
 
     def _qbuf(self, buffer: abi.Buffer) -> None:
+        self._check_buffer(buffer)
         assert buffer.index not in self._queued
         assert buffer.index < len(self._buffers)
         self._queued.append(buffer.index)
 
     def _streamon(self, kind: abi.BufferType) -> None:
-        assert kind.type == abi.CAPTURE
-        assert len(self._queued) == len(self._buffers) == self.mapped
+        self._check_type(kind.type)
+        assert len(self._queued) == len(self._buffers)
+        assert self.mapped == len(self._buffers) * (len(self.planes) or 1)
         self._streaming, self._sequence = True, 0
 
     def _streamoff(self, _: abi.BufferType) -> None:
@@ -233,10 +275,18 @@ class FakeDevice:
             frame.then(self)
         if frame.error:
             raise refuse(frame.error)
+        self._check_buffer(buffer)
         index = self._queued.popleft()
-        self._buffers[index].data[: len(frame.data)] = frame.data
         self._sequence = self._sequence if frame.sequence is None else frame.sequence
-        buffer.index, buffer.bytesused, buffer.sequence = index, len(frame.data), self._sequence
+        buffer.index, buffer.sequence = index, self._sequence
+        for k, part in enumerate(frame.planes or (frame.data,)):
+            used = frame.data_offset + len(part)
+            self._buffers[index][k].data[frame.data_offset : used] = part
+            if self.planes:
+                plane = buffer.m.planes[k]
+                plane.bytesused, plane.data_offset = used, frame.data_offset
+            else:
+                buffer.bytesused = used
         buffer.flags = frame.flags
         t_ns = self.now_ns if frame.t_ns is None else frame.t_ns
         buffer.timestamp.tv_sec, rest_ns = divmod(t_ns, 1_000_000_000)
@@ -286,6 +336,18 @@ class FakeDevice:
         if not control.minimum <= argument.value <= control.maximum:
             raise refuse(errno.ERANGE)
         control.value = control.clamps(argument.value)
+
+
+def exposure_controls(automatic: bool = False, units: int = 80) -> list[FakeControl]:
+    """A UVC camera's controls of the exposure; the time in units of 100 us."""
+    menu = {1: b"Manual Mode", 3: b"Aperture Priority Mode"}
+    mode = FakeControl(
+        abi.EXPOSURE_AUTO, b"Auto Exposure", abi.TYPE_MENU, 3 if automatic else 1, 0, 3, menu=menu
+    )
+    time = FakeControl(
+        abi.EXPOSURE_ABSOLUTE, b"Exposure Time, Absolute", abi.TYPE_INTEGER, units, 1, 5000
+    )
+    return [mode, time]
 
 
 # The camera on it
