@@ -20,6 +20,7 @@ Kind = Literal["camera", "lidar", "radar", "imu", "other"]
 Times = npt.NDArray[np.int64]
 
 NS_PER_US = 1000
+EXPOSURE_CHANNEL = "exposure"
 WINDOW = 65_536
 """Number of samples of a window of times: half a megabyte."""
 _LONGEST_SWEEP_NS = 2_000_000_000
@@ -42,6 +43,39 @@ def image_channel(stream: Stream) -> str | None:
         if entry["format"] in PICTURE_FORMATS:
             return name
     return None
+
+
+class Exposures:
+    """Exposure times of a camera's pictures.
+
+    They are in the channel ``exposure`` (u4, us, 0 where unknown), or in the stream's settings
+    ``exposure_ms``.
+
+    Attributes:
+        known: the session has exposure times.
+        measured: each picture has its own.
+        readout_ns: time from the first row to the last row of a rolling shutter.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        settings = stream.spec.settings if stream.spec is not None else {}
+        self._stream = stream
+        self._stated_ns = _setting_ns(settings.get("exposure_ms"))
+        self.readout_ns = _setting_ns(settings.get("readout_ms"))
+        entry = stream.meta.get(EXPOSURE_CHANNEL, {})
+        self.measured = (entry.get("type"), entry.get("shape")) == ("u4", [])
+        self.known = self.measured or self._stated_ns > 0
+
+    def at_ns(self, index: int) -> int:
+        """The exposure time of a picture, ns; 0 where unknown."""
+        if not self.measured:
+            return self._stated_ns
+        return int(self._stream.sample(index, [EXPOSURE_CHANNEL])[EXPOSURE_CHANNEL]) * NS_PER_US
+
+
+def _setting_ns(value_ms: object) -> int:
+    positive = isinstance(value_ms, int | float) and value_ms > 0
+    return round(value_ms * 1e6) if positive else 0  # type: ignore[operator]
 
 
 def time_windows(stream: Stream, size: int = WINDOW) -> Iterator[tuple[int, Times]]:

@@ -17,7 +17,7 @@ from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.exif import Exif, encode_exif
 from recorder.archives.edgefirst.projection import Projection, depth_picture
-from recorder.processing.frames import image_channel
+from recorder.processing.frames import Exposures, image_channel
 from recorder.processing.geometry import apply, invert
 from recorder.session.stream import Stream
 
@@ -45,6 +45,7 @@ class CameraFiles:
         channel = image_channel(stream)
         assert channel is not None
         self._pictures = stream.channels[channel]
+        self._exposures = Exposures(stream)
         height, width = stream.meta[channel]["shape"][:2]
         self.size: tuple[int, int] = (width, height)
         self._settings: dict[str, Any] = dict(stream.spec.settings) if stream.spec else {}
@@ -73,7 +74,8 @@ class CameraFiles:
         """A picture's file, by file ending."""
         with self._job.at(self.name, index):
             jpeg = self._pictures.encoded(index)
-            tags = encode_exif(self._exif(t_ns, place, name))
+            exposure_ns = self._exposures.at_ns(index)
+            tags = encode_exif(self._exif(t_ns, exposure_ns, place, name))
             if not self.recodes:
                 return {"camera.jpeg": Payload(exif_.insert_exif(jpeg, tags))}
             image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), _AS_RECORDED)
@@ -92,9 +94,7 @@ class CameraFiles:
         picture = depth_picture(places[inside], in_camera[inside, 2], self.size)
         return Payload(png.encode_png(picture, level=1))
 
-    def _exif(self, t_ns: int, place: Place | None, name: str) -> Exif:
-        exposure_ms = self._settings.get("exposure_ms")
-        known = isinstance(exposure_ms, int | float) and exposure_ms > 0
+    def _exif(self, t_ns: int, exposure_ns: int, place: Place | None, name: str) -> Exif:
         latitude, longitude, height = place or (None, None, None)
         model = next((str(self._settings[key]) for key in _KEYS if self._settings.get(key)), "")
         return Exif(
@@ -109,7 +109,7 @@ class CameraFiles:
             software=f"recorder {recorder.__version__}",
             description=name,
             size=self.size,
-            exposure_s=exposure_ms / 1e3 if known and exposure_ms is not None else None,
+            exposure_s=exposure_ns / 1e9 or None,
             focal_px=None if self.projection is None else self.projection.focal_px,
             comment=self._comment,
         )

@@ -21,6 +21,7 @@ from recorder.archives.sensor_files import lidar_optics, lidar_returns, radar_ge
 from recorder.contract.errors import FormatError
 from recorder.formats.zarr2 import EncodedArray
 from recorder.processing.frames import (
+    Exposures,
     FrameGate,
     SweepTimes,
     image_channel,
@@ -143,8 +144,8 @@ class Sensor:
 class Camera(Sensor):
     """A camera's JPEGs; their bytes are stored unchanged.
 
-    The exposure time is known only where the driver declares it (``exposure_ms``).  Without it a
-    frame's start equals its end.
+    A frame starts an exposure and a readout before its end, as far as these are known (see
+    `recorder.processing.frames.Exposures`).
     """
 
     boxes: LabelFile | None = None
@@ -153,11 +154,10 @@ class Camera(Sensor):
         channel = image_channel(self.stream)
         assert channel is not None
         self._channel = channel
-        settings = self.stream.spec.settings if self.stream.spec is not None else {}
-        self._exposure_ns = round(float(settings.get("exposure_ms") or 0) * 1e6)
+        self._exposures = Exposures(self.stream)
 
-    def start_ns(self, _index: int, end_ns: int) -> int:
-        return end_ns - self._exposure_ns
+    def start_ns(self, index: int, end_ns: int) -> int:
+        return end_ns - self._exposures.at_ns(index) - self._exposures.readout_ns
 
     @property
     def size(self) -> tuple[int, int]:
@@ -179,11 +179,17 @@ class Camera(Sensor):
             self.note("no intrinsics in the calibration: placeholder intrinsics")
         return model
 
+    def _known_exposure(self) -> str:
+        if self._exposures.measured:
+            return "known for each frame"
+        if self._exposures.known:
+            return "known"
+        return "unknown; frames start at their end"
+
     def pack(self, sequence: SequenceWriter) -> FrameWriter:
         writer = sequence.camera(
             self.name,
-            metadata=self.metadata()
-            | {"exposure": "known" if self._exposure_ns else "unknown; frames start at their end"},
+            metadata=self.metadata() | {"exposure": self._known_exposure()},
         )
         pictures = self.stream.channels[self._channel]
         boxes = None if self.boxes is None else BoxReader(self.stream, self.boxes)
