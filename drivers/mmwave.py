@@ -23,13 +23,15 @@ import numpy.typing as npt
 from drivers._devices.dca1000 import RadarCapture
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import main
-from drivers._protocols.chirp import DEVICES, IQ_ORDERS, ChirpConfig, chirp_config
+from drivers._protocols.chirp import IQ_ORDERS, ChirpConfig, chirp_config
+from drivers._protocols.chirp_limits import check_chirp
 from drivers._protocols.dca1000_frames import (
     AssembledFrame,
     FrameAssembler,
     FrameClock,
     MissedFrames,
 )
+from drivers._protocols.radar_options import CAPTURE_OPTIONS, CHIRP_OPTIONS
 from drivers._protocols.raw_capture import CaptureFiles, Truncated
 from drivers.sim.dca1000_packets import FramePackets
 from drivers.sim.deferred_data import DeferredData
@@ -45,50 +47,6 @@ __all__ = ["SIM_CHIRP", "MmwaveDriver"]
 Frame = npt.NDArray[np.int16]
 
 _TELL_NS = 1_000_000_000  # shortest interval between two reports of packet counts
-
-_CHIRP_OPTIONS = {
-    "device": Option("str", None, "TI's name of the device", choices=tuple(DEVICES)),
-    "frequency": Option("float", None, "start frequency of the ramp, GHz", minimum=57, maximum=81),
-    "idle_time": Option(
-        "float", None, "end of a ramp to start of the next, us", minimum=0, maximum=5300
-    ),
-    "adc_start_time": Option(
-        "float", None, "start of the ramp to the first sample, us", minimum=0, maximum=4096
-    ),
-    "ramp_end_time": Option("float", None, "length of the ramp, us", minimum=0.1, maximum=5300),
-    "tx_start_time": Option(
-        "float",
-        1.0,
-        "start of the ramp to start of the transmitter, us",
-        minimum=-4096,
-        maximum=4096,
-    ),
-    "freq_slope": Option("float", None, "slope of the ramp, MHz/us", minimum=0.01, maximum=1000),
-    "adc_samples": Option("int", None, "samples per chirp, even", minimum=2, maximum=4096),
-    "sample_rate": Option("int", None, "ADC sample rate, ksps", minimum=100, maximum=50_000),
-    "frame_length": Option(
-        "int", None, "chirps of each transmitter per frame", minimum=1, maximum=4096
-    ),
-    "frame_period": Option(
-        "float", None, "start of a frame to start of the next, ms", minimum=1, maximum=60_000
-    ),
-    "port": Option("str", None, "serial control port of the device; default: search for it"),
-}
-_CAPTURE_OPTIONS = {
-    "sys_ip": Option("str", "192.168.33.30", "this machine's address, as configured on the card"),
-    "fpga_ip": Option("str", "192.168.33.180", "the capture card's address"),
-    "data_port": Option("int", 4098, "UDP port of the data", minimum=1, maximum=65535),
-    "config_port": Option("int", 4096, "UDP port of the commands", minimum=1, maximum=65535),
-    "timeout": Option(
-        "float", 1.0, "longest wait for an answer or for data, s", minimum=0.01, maximum=60
-    ),
-    "socket_buffer": Option(
-        "int", 6_291_456, "receive buffer, bytes", minimum=65_536, maximum=2**31 - 1
-    ),
-    "delay": Option(
-        "float", 5.0, "pause between two packets of the card, us", minimum=0, maximum=524
-    ),
-}
 
 
 class MmwaveDriver(Driver):
@@ -117,8 +75,15 @@ class MmwaveDriver(Driver):
             "settings (I in the upper half of a word), iiqq the order of mmWave Studio",
             choices=IQ_ORDERS,
         ),
-        "radar": Option("map", None, "the chirp configuration", keys=_CHIRP_OPTIONS),
-        "capture": Option("map", None, "the capture card", keys=_CAPTURE_OPTIONS),
+        "radar": Option("map", None, "the chirp configuration", keys=CHIRP_OPTIONS),
+        "capture": Option("map", None, "the capture card", keys=CAPTURE_OPTIONS),
+        "boot_s": Option(
+            "float",
+            2.0,
+            "longest wait for the radar's prompt after its reset, s",
+            minimum=0.1,
+            maximum=30,
+        ),
         "seed": Option("int", 0, "sim: seed of the world and the noise", minimum=0),
         "scene": SCENE_OPTION,
         "noise": Option(
@@ -158,7 +123,12 @@ class MmwaveDriver(Driver):
         """
         sensor, options = self.sensor, self.sensor.options
         usual = SIM_CHIRP if sensor.scheme == "sim" else None
-        self._chirp = chirp = chirp_config(options["radar"], f"{sensor.name}.radar", usual)
+        key = f"{sensor.name}.radar"
+        self._chirp = chirp = chirp_config(options["radar"], key, usual)
+        card = options["capture"] if sensor.scheme == "dca1000" else None
+        self.warnings = check_chirp(chirp, key, card, captured=sensor.scheme == "file")
+        for warning in self.warnings:
+            print(f"{sensor.name}: {warning}", file=sys.stderr, flush=True)
         self._index = 0
         if sensor.scheme == "sim":
             order = options["iq_order"]
@@ -167,7 +137,7 @@ class MmwaveDriver(Driver):
             where = f"{sensor.name}: file:{sensor.address}"
             self._capture = CaptureFiles(sensor.path, chirp, where)
         else:
-            self._live = LiveFrames(sensor, chirp)
+            self._live = LiveFrames(sensor, chirp, self.warnings)
         return [self._spec(chirp)]
 
     def read(self) -> Item | None:
@@ -227,6 +197,7 @@ class MmwaveDriver(Driver):
                 "iq_order": order,
                 "radar": asdict(chirp) | {"port": options["radar"]["port"]},
                 "capture": dict(options["capture"]),
+                **({"warnings": self.warnings} if self.warnings else {}),
             },
         )
 
@@ -265,13 +236,14 @@ class LiveFrames:
     Args:
         sensor: its address is the capture card's, ``//ADDRESS``, or empty.
         chirp: the radar's chirp configuration.
+        warnings: about the configuration; those of radar, card and kernel are added.
 
     Raises:
         ConfigError: the radar or xwr does not support the configuration.
         DeviceError: the radar or the card does not answer.
     """
 
-    def __init__(self, sensor: SensorConfig, chirp: ChirpConfig) -> None:
+    def __init__(self, sensor: SensorConfig, chirp: ChirpConfig, warnings: list[str]) -> None:
         options, self._name = sensor.options, sensor.name
         if chirp.antennas.complex_samples and options["iq_order"] != "qqii":
             raise ConfigError(
@@ -281,7 +253,10 @@ class LiveFrames:
         card = {**options["capture"], **({"fpga_ip": address} if address else {})}
         self._where = f"{sensor.name}: dca1000://{card['fpga_ip']}"
         self._chirp = chirp
-        self._capture = RadarCapture(self._where, chirp, options["radar"]["port"], card)
+        self._capture = RadarCapture(
+            self._where, chirp, options["radar"]["port"], card, options["boot_s"]
+        )
+        warnings += self._capture.warnings
         for warning in self._capture.warnings:
             print(f"{self._name}: {warning}", file=sys.stderr, flush=True)
         period_ns = round(chirp.frame_period * 1e6)
@@ -294,8 +269,8 @@ class LiveFrames:
         self._last_ns = 0
         self._reported: dict[str, int] = {}
         opened: dict[str, Any] = {"capture": "started", "fpga_version": self._capture.version}
-        if self._capture.warnings:
-            opened["warnings"] = list(self._capture.warnings)
+        if warnings:
+            opened["warnings"] = list(warnings)
         self._items.append(State(self._name, self._heard_ns, opened, lasting=True))
 
     def read(self) -> Item | None:

@@ -16,15 +16,16 @@ from functools import partial
 from typing import Any, Final
 
 from drivers._devices.udp import Batch, UdpReceiver, cap_warning
-from drivers._protocols.chirp import ChirpConfig
+from drivers._protocols.chirp import DEVICES, ChirpConfig
 from drivers._protocols.dca1000 import PACKET_BYTES, SYSTEM_ALIVENESS, SYSTEM_ERROR, Answer
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError, SourceError
 
-SETUP_S: Final = 5.0
-"""Longest setup of radar and card together."""
+SETUP_S: Final = 3.0
+"""Longest setup of radar and card together, besides the radar's boot."""
 
 _PROMPT: Final = b"mmwDemo:/>"
-_BOOT_S: Final = 2.0  # from the reset to the first prompt
+BOOT_S: Final = 2.0
+"""Usual longest time from the reset to the first prompt."""
 _NUDGE_S: Final = 0.5  # without a prompt for this time, an empty line may trigger one
 _QUIET_S: Final = 0.05  # silence that ends an answer
 _PING_S: Final = 0.1  # the card ignores commands for a moment after its configuration
@@ -84,6 +85,7 @@ class RadarCapture:
         port: its serial port; None: search the USB ports.
         card: ``sys_ip``, ``fpga_ip``, ``config_port``, ``data_port``, ``timeout``,
             ``socket_buffer``, ``delay``, as in red-rover's configs.
+        boot_s: longest time from the radar's reset to its first prompt.
 
     Attributes:
         warnings: warnings of the radar, the card or the kernel about the configuration.
@@ -96,9 +98,14 @@ class RadarCapture:
     """
 
     def __init__(
-        self, where: str, chirp: ChirpConfig, port: str | None, card: Mapping[str, Any]
+        self,
+        where: str,
+        chirp: ChirpConfig,
+        port: str | None,
+        card: Mapping[str, Any],
+        boot_s: float = BOOT_S,
     ) -> None:
-        self._where = where
+        self._where, self._boot_s = where, boot_s
         self.warnings: list[str] = []
         self.version = ""
         self._closers: list[Callable[[], None]] = []
@@ -106,7 +113,7 @@ class RadarCapture:
             import xwr  # noqa: F401  takes about a second, not counted in the devices' time
         except ImportError as error:
             raise SourceError(f"{where}: needs xwr, which cannot be imported: {error}") from None
-        self._deadline = time.monotonic() + SETUP_S
+        self._deadline = time.monotonic() + SETUP_S + boot_s
         try:
             self._receiver = self._receive_from(card)
             self._card: Any = self._connect(card)
@@ -260,7 +267,7 @@ class RadarCapture:
     def _open_radar(self, device: str, port: str | None) -> Any:
         from xwr import radar
 
-        family = getattr(radar, device)
+        family = getattr(radar, DEVICES[device].family or device)
         log = logging.getLogger(f"xwr/{device}")
         log.handlers, log.propagate = [_Collector(self.warnings)], False
         try:
@@ -293,12 +300,15 @@ class RadarCapture:
     def _await_boot(self, radar: Any) -> None:
         """Wait for the first prompt after the reset, and then for silence."""
         wire = radar.port
-        end = min(time.monotonic() + _BOOT_S, self._deadline)
+        end = min(time.monotonic() + self._boot_s, self._deadline)
         received = b""
         nudge = time.monotonic() + _NUDGE_S
         while not received.endswith(_PROMPT):
             if time.monotonic() > end:
-                raise TimeoutError(f"the radar shows no prompt at {wire.port} after its reset")
+                raise TimeoutError(
+                    f"the radar shows no prompt at {wire.port} within "
+                    f"{self._boot_s:g} s after its reset (boot_s)"
+                )
             if time.monotonic() > nudge:
                 wire.write(b"\n")
                 nudge += _NUDGE_S

@@ -160,6 +160,7 @@ class Driver(ABC):
         stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
         receives: addresses and UDP ports of this machine at which no other driver may receive, once
             the source is open; the address "" means all.
+        warnings: what may cost data although the source opens; `open` sets it, ``check`` shows it.
     """
 
     options: ClassVar[OptionTable] = {}
@@ -172,6 +173,7 @@ class Driver(ABC):
         self.sensor = sensor
         self.receives: Sequence[tuple[str, int]] = ()
         self._origin_ns: int | None = None
+        self.warnings: list[str] = []
 
     @property
     def played(self) -> bool:

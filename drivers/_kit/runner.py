@@ -68,9 +68,10 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
         driver = make_driver(driver_class, json.load(sys.stdin))
         name = driver.sensor.name
         if args.verb == "check":
-            streams = [s.to_wire() for s in driver.open()]
+            streams = [spec.to_wire() for spec in driver.open()]
             driver.close()
-            json.dump({"streams": streams, "receives": driver.receives}, sys.stdout)
+            answer = {"streams": streams, "receives": driver.receives, "warnings": driver.warnings}
+            json.dump(answer, sys.stdout)
             return 0
         die_with_parent(args.parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the supervisor decides

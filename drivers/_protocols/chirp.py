@@ -22,6 +22,7 @@ IQ_ORDERS = ("qqii", "iiqq")
 
 
 _ROW = tuple((float(k), 0.0) for k in range(4))
+_COLUMN = tuple((0.0, -float(k)) for k in range(4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class RadarDevice:
             the order of the chirps and of the receivers, as seen looking out from the radar.
         tx_turns: offset of each transmitter's phase, in turns.
         design_ghz: the frequency that defines the board's antenna spacing.
+        view_deg: largest azimuth and elevation to each side of straight ahead.
+        family: the device's class in `xwr.radar`; "": the device's own name.
     """
 
     tx: int
@@ -44,6 +47,8 @@ class RadarDevice:
     rx_places: tuple[tuple[float, float], ...] = _ROW
     tx_turns: tuple[float, ...] = ()
     design_ghz: float = 77.0
+    view_deg: tuple[float, float] = (80.0, 20.0)
+    family: str = ""
 
     def antennas_m(self) -> dict[str, list[list[float]]]:
         """``tx_m`` and ``rx_m``: (x forward, y left, z up) of each antenna, in m."""
@@ -59,13 +64,23 @@ DEVICES: Mapping[str, RadarDevice] = {
     "AWR1843": RadarDevice(3, 4, True, ((0, 0), (2, 1), (4, 0))),
     # an AWR1843 without its raised, middle antenna
     "AWR1843L": RadarDevice(2, 4, True, ((0, 0), (4, 0))),
+    "AWR1843AOP": RadarDevice(
+        3, 4, True, ((0, 0), (1, 0), (2, 0)), _COLUMN, view_deg=(70.0, 70.0), family="AWR1843"
+    ),
     "AWR2944": RadarDevice(4, 4, False, ((0, 0), (2, 1.6), (4, 0), (8, 0))),
+    "AWR2944P": RadarDevice(4, 4, False, ((0, 0), (2, 1.6), (4, 0), (8, 0))),
     "AWRL6844": RadarDevice(
         4, 4, False, ((2, 0), (0, 0), (0, -2), (2, -2)), ((0, 0), (0, -1), (1, -1), (1, 0)),
-        tx_turns=(0.0, 0.5, 0.0, 0.5), design_ghz=60.0,
+        tx_turns=(0.0, 0.5, 0.0, 0.5), design_ghz=60.0, view_deg=(60.0, 60.0),
     ),
 }  # fmt: skip
-"""Layouts from the boards' guides: AWR1642BOOST, AWR1843BOOST, AWR2944EVM, AWRL6844EVM."""
+"""Layouts from the boards' guides: AWR1642BOOST, AWR1843BOOST, AWR2944EVM, AWRL6844EVM.
+
+The layout of the AWR1843AOPEVM is that of `xwr.rsp` (transmitters side by side, receivers from the
+top down), which is the layout of TI's SDK (``antenna_geometry.c``) turned by a quarter.  Fields of
+view are those of xwr: its point cloud's for boards in a row, its ``aoaFovCfg`` for the AWRL6844.
+The AOP's are the 140 degrees of its datasheet.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     slow, warnings = disk_findings(disk, config.storage, rate)
     problems += [Problem("session.root", message, 1) for message in slow]
     warnings += machine_warnings(config.sensors)
+    warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
     if (warning := socket_warning(config.control.socket)) is not None:
         warnings.append(warning)
     problems += _keys(config)

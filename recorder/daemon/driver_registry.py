@@ -122,6 +122,7 @@ class CheckResult:
         exit_code: 0; 2 if the source or its options are wrong; 1 else.
         seconds: time that it took.
         receives: addresses and UDP ports at which it alone may receive; the address "" means all.
+        warnings: what may cost data although the source opens.
     """
 
     sensor: str
@@ -130,6 +131,7 @@ class CheckResult:
     exit_code: int = 0
     seconds: float = 0.0
     receives: tuple[tuple[str, int], ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> CheckResult:
@@ -151,11 +153,14 @@ def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> Chec
         answer = _answer(result.stdout)
         streams = tuple(map(StreamSpec.from_wire, answer["streams"]))
         receives = tuple((str(address), int(port)) for address, port in answer.get("receives", ()))
+        warnings = tuple(mask_passwords(str(text)) for text in answer.get("warnings", ()))
     except (ValueError, KeyError, TypeError, RecursionError, ProtocolError) as error:
         return problem(f"driver {entry.driver!r} answered with no list of streams: {error!r:.200}")
     if not streams:
         return problem(f"driver {entry.driver!r} declares no stream")
-    return CheckResult(entry.name, streams, seconds=seconds, receives=receives)
+    return CheckResult(
+        entry.name, streams, seconds=seconds, receives=receives, warnings=warnings
+    )
 
 
 def check_sources(entries: Sequence[SensorEntry]) -> list[CheckResult]:

@@ -51,7 +51,8 @@ GOOD = """
         streams = [{"name": name, "channels": channels, "rate_hz": entry["options"]["fps"],
                     "bytes_per_sample": 50_000}]
         print("a library says hello")
-        print(json.dumps({"streams": streams, "receives": ports}))
+        warnings = ["slow at net://user:pw@host"] if name == "slow" else []
+        print(json.dumps({"streams": streams, "receives": ports, "warnings": warnings}))
 """
 
 OTHERS = {

@@ -53,6 +53,15 @@ def test_all_is_well(fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "out").exists()
 
 
+def test_a_drivers_warning_is_shown_and_is_no_problem(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = CONFIG.replace('fakes.good, source: "sim:", fps', 'fakes.good, source: "sim:slow", fps')
+    code, _ = check(tmp_path, text)
+    assert code == 0
+    assert "warning: sensors.lidar: slow at net://user:***@host" in capsys.readouterr().out
+
+
 def test_as_json(fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out/sessions").mkdir(parents=True)
     text = CONFIG + "metrics: {port: 1234}\n"

@@ -134,6 +134,11 @@ def test_checking_a_source(fakes: Path) -> None:
     assert (stream.name, stream.rate_hz, stream.bytes_per_second) == ("cam", 5.0, 250_000.0)
 
 
+def test_the_warnings_of_a_source(fakes: Path) -> None:
+    assert check_source(entry()).warnings == ()
+    assert check_source(entry(address="slow")).warnings == ("slow at net://user:***@host",)
+
+
 def test_a_problem_does_not_repeat_the_name_that_is_in_its_key(fakes: Path) -> None:
     assert check_source(entry(address="unplugged")).problem == "unplugged"
 

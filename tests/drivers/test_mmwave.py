@@ -225,6 +225,18 @@ def test_odd_samples_are_refused(tmp_path: Path) -> None:
         driver("", "sim", radar={"adc_samples": 7}).open()
 
 
+def test_a_simulated_radar_cannot_do_the_impossible_and_a_capture_exists(tmp_path: Path) -> None:
+    impossible = {**SMALL, "ramp_end_time": 6.0, "frame_length": 3}
+    with pytest.raises(ConfigError, match=r"radar\.radar: AWR1642: impossible: the last sample"):
+        driver("", "sim", radar=impossible).open()
+    (tmp_path / "a.bin").write_bytes(bytes(768))
+    radar = driver(tmp_path / "a.bin", radar=impossible)
+    (spec,) = radar.open()
+    radar.close()
+    assert [w.split()[0] for w in radar.warnings] == ["the", "frame_length"]
+    assert spec.settings["warnings"] == radar.warnings
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -324,7 +336,7 @@ def test_sim_goes_through_the_packets_of_a_card(monkeypatch: pytest.MonkeyPatch)
     whole = FramePackets.holding
 
     def first() -> tuple[list[int], bytes]:
-        (sample,) = played(1, radar={**SMALL, "frame_length": 512}, seed=3)
+        (sample,) = played(1, radar={**SMALL, "frame_length": 512, "frame_period": 60.0}, seed=3)
         valid, values = np.asarray(sample.data["valid"]), np.asarray(sample.data["iq"])
         return valid.tolist(), values.tobytes()
 

@@ -59,7 +59,7 @@ def accounted(items: list[Item], truth: Frames) -> int:
     return index
 
 
-@pytest.mark.parametrize("device", ["AWR1642", "AWR1843", "AWR1843L"])
+@pytest.mark.parametrize("device", ["AWR1642", "AWR1843", "AWR1843L", "AWR1843AOP"])
 def test_an_emulated_radar_gives_what_the_simulation_gives(device: str) -> None:
     radar = {**QUICK, "device": device, "frame_period": 20.0}
     options: dict[str, Any] = {"radar": radar, "seed": 5, "scene": "straight"}
@@ -351,11 +351,42 @@ def test_a_radar_of_another_kind_refuses() -> None:
 
 
 def test_settings_that_xwr_does_not_make() -> None:
-    rig = Rig("sim", changes={("radar", "frequency"): 60.0})
-    opened(rig, ConfigError, r"radar\.radar: xwr cannot set a AWR1642 to 60 GHz")
+    rig = Rig("sim", changes={("radar", "frequency"): 76.5})
+    opened(rig, ConfigError, r"radar\.radar: xwr cannot set a AWR1642 to 76.5 GHz")
     checked = check_options(MmwaveDriver.options, {"radar": QUICK, "iq_order": "iiqq"})
     with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; xwr sets a radar to qqii"):
         MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
+
+
+def test_an_impossible_chirp_is_refused_before_the_devices_are_asked() -> None:
+    """No device answers at this address: the error is the chirp's."""
+    checked = check_options(MmwaveDriver.options, {"radar": {**QUICK, "ramp_end_time": 17.7}})
+    with pytest.raises(ConfigError, match=r"radar\.radar: AWR1642: impossible: the last sample is"):
+        MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
+
+
+def test_a_warning_about_the_chirp_is_in_the_session(tmp_path: Path) -> None:
+    path, _ = recording(tmp_path, 20)
+    with Rig("file", path, changes={("capture", "delay"): 360.0}) as rig:
+        (spec,) = rig.driver.open()
+        (state,) = (i for i in rig.frames(1) if isinstance(i, State) and i.lasting)
+    (warning,) = rig.driver.warnings
+    assert warning.startswith("the radar makes 26 Mbit/s, and the card sends 32 Mbit/s with")
+    assert state.values["warnings"] == [warning] and spec.name == "radar"
+
+
+def test_a_radar_that_boots_slowly_is_awaited_for_boot_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drivers.sim.emulators.radar_firmware.BOOT_NS", 500_000_000)
+    path, _ = recording(tmp_path, 20)
+    with Rig("file", path) as rig:
+        rig.driver.sensor.options["boot_s"] = 0.2  # type: ignore[index]
+        with pytest.raises(DeviceError, match=r"no prompt .* within 0\.2 s after its reset"):
+            rig.driver.open()
+        rig.driver.sensor.options["boot_s"] = 20.0  # type: ignore[index]
+        rig.driver.open()
+        assert rig.frames(1)
 
 
 def test_the_chirp_configuration_is_needed() -> None:

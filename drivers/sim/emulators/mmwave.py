@@ -31,7 +31,7 @@ from recorder.contract.errors import ConfigError, SourceError, UsageError
 
 Frame = npt.NDArray[np.int16]
 
-_DEVICES: Final = ("AWR1642", "AWR1843", "AWR1843L")
+_DEVICES: Final = ("AWR1642", "AWR1843", "AWR1843L", "AWR1843AOP")
 _GRAIN_NS: Final = 2_000_000  # shortest interval between sends; each sends all due packets
 _POLL_NS: Final = 5_000_000  # interval of reading requests
 

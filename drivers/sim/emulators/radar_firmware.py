@@ -105,8 +105,8 @@ class DemoFirmware:
             return None
         profile, frame = settings["profileCfg"], settings["frameCfg"]
         mask = int(settings["channelCfg"][1])
-        family = self._device.removesuffix("L")
-        device = family + "L" if family == "AWR1843" and mask == 0b101 else family
+        device = self._device.removesuffix("L")
+        device += "L" if device == "AWR1843" and mask == 0b101 else ""
         chirp = ChirpConfig(
             device=device,
             frequency=profile[1],
