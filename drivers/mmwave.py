@@ -23,7 +23,7 @@ import numpy.typing as npt
 from drivers._devices.dca1000 import RadarCapture
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import main
-from drivers._protocols.chirp import IQ_ORDERS, ChirpConfig, chirp_config
+from drivers._protocols.chirp import IQ_ORDERS, ChirpConfig
 from drivers._protocols.chirp_limits import check_chirp
 from drivers._protocols.dca1000_frames import (
     AssembledFrame,
@@ -31,7 +31,12 @@ from drivers._protocols.dca1000_frames import (
     FrameClock,
     MissedFrames,
 )
-from drivers._protocols.radar_options import CAPTURE_OPTIONS, CHIRP_OPTIONS
+from drivers._protocols.radar_options import (
+    CAPTURE_OPTIONS,
+    CHIRP_OPTIONS,
+    RadarSetup,
+    radar_setup,
+)
 from drivers._protocols.raw_capture import CaptureFiles, Truncated
 from drivers.sim.dca1000_packets import FramePackets
 from drivers.sim.deferred_data import DeferredData
@@ -70,12 +75,19 @@ class MmwaveDriver(Driver):
     options: ClassVar = {
         "iq_order": Option(
             "str",
-            "qqii",
-            "order of I and Q in a capture: qqii is the order of red-rover's and xwr's radar "
-            "settings (I in the upper half of a word), iiqq the order of mmWave Studio",
+            None,
+            "order of I and Q in a capture: qqii (default) is the order of red-rover's and xwr's "
+            "radar settings (I in the upper half of a word), iiqq the order of mmWave Studio; "
+            "with cfg, the file's order is the default",
             choices=IQ_ORDERS,
         ),
         "radar": Option("map", None, "the chirp configuration", keys=CHIRP_OPTIONS),
+        "cfg": Option(
+            "path",
+            None,
+            "TI's .cfg file, which defines chirps and frame instead of radar; a device is "
+            "configured by its lines",
+        ),
         "capture": Option("map", None, "the capture card", keys=CAPTURE_OPTIONS),
         "boot_s": Option(
             "float",
@@ -107,6 +119,7 @@ class MmwaveDriver(Driver):
         self._live: LiveFrames | None = None
         self._index = 0
         self._chirp = SIM_CHIRP
+        self._setup = RadarSetup(SIM_CHIRP, "qqii")
 
     @property
     def origin_ns(self) -> int | None:
@@ -123,21 +136,23 @@ class MmwaveDriver(Driver):
         """
         sensor, options = self.sensor, self.sensor.options
         usual = SIM_CHIRP if sensor.scheme == "sim" else None
-        key = f"{sensor.name}.radar"
-        self._chirp = chirp = chirp_config(options["radar"], key, usual)
+        self._setup = setup = radar_setup(sensor.name, sensor.scheme, options, usual)
+        self._chirp = chirp = setup.chirp
+        key = f"{sensor.name}.{'radar' if setup.cfg is None else 'cfg'}"
         card = options["capture"] if sensor.scheme == "dca1000" else None
         self.warnings = check_chirp(chirp, key, card, captured=sensor.scheme == "file")
+        self.warnings += setup.cfg.warnings if setup.cfg is not None else ()
         for warning in self.warnings:
             print(f"{sensor.name}: {warning}", file=sys.stderr, flush=True)
         self._index = 0
         if sensor.scheme == "sim":
-            order = options["iq_order"]
+            order = setup.iq_order
             self._simulated = SimulatedFrames(simulated_radar(sensor.name, options, chirp, order))
         elif sensor.scheme == "file":
             where = f"{sensor.name}: file:{sensor.address}"
             self._capture = CaptureFiles(sensor.path, chirp, where)
         else:
-            self._live = LiveFrames(sensor, chirp, self.warnings)
+            self._live = LiveFrames(sensor, setup, self.warnings)
         return [self._spec(chirp)]
 
     def read(self) -> Item | None:
@@ -180,7 +195,8 @@ class MmwaveDriver(Driver):
 
     def _spec(self, chirp: ChirpConfig) -> StreamSpec:
         options = self.sensor.options
-        order = options["iq_order"]
+        order, cfg = self._setup.iq_order, self._setup.cfg
+        calibration = cfg.calibration if cfg is not None else None
         layout = f"order {order}" if chirp.antennas.complex_samples else "real"
         return StreamSpec(
             self.sensor.name,
@@ -192,11 +208,12 @@ class MmwaveDriver(Driver):
             bytes_per_sample=chirp.frame_bytes + 1,
             finite=self.sensor.scheme == "file",
             description=f"radar {chirp.device}",
-            files={"radar.json": json.dumps(chirp.intrinsics(order), indent=4) + "\n"},
+            files={"radar.json": json.dumps(chirp.intrinsics(order, calibration), indent=4) + "\n"},
             settings={
                 "iq_order": order,
                 "radar": asdict(chirp) | {"port": options["radar"]["port"]},
                 "capture": dict(options["capture"]),
+                **({"cfg": [*cfg.commands, cfg.start]} if cfg is not None else {}),
                 **({"warnings": self.warnings} if self.warnings else {}),
             },
         )
@@ -235,7 +252,7 @@ class LiveFrames:
 
     Args:
         sensor: its address is the capture card's, ``//ADDRESS``, or empty.
-        chirp: the radar's chirp configuration.
+        setup: how the radar is configured.
         warnings: about the configuration; those of radar, card and kernel are added.
 
     Raises:
@@ -243,18 +260,18 @@ class LiveFrames:
         DeviceError: the radar or the card does not answer.
     """
 
-    def __init__(self, sensor: SensorConfig, chirp: ChirpConfig, warnings: list[str]) -> None:
-        options, self._name = sensor.options, sensor.name
-        if chirp.antennas.complex_samples and options["iq_order"] != "qqii":
+    def __init__(self, sensor: SensorConfig, setup: RadarSetup, warnings: list[str]) -> None:
+        options, self._name, chirp = sensor.options, sensor.name, setup.chirp
+        if setup.cfg is None and chirp.antennas.complex_samples and setup.iq_order != "qqii":
             raise ConfigError(
-                f"{options['iq_order']!r}; xwr sets a radar to qqii", key=f"{sensor.name}.iq_order"
+                f"{setup.iq_order!r}; xwr sets a radar to qqii", key=f"{sensor.name}.iq_order"
             )
         address = sensor.address.strip("/")
         card = {**options["capture"], **({"fpga_ip": address} if address else {})}
         self._where = f"{sensor.name}: dca1000://{card['fpga_ip']}"
         self._chirp = chirp
         self._capture = RadarCapture(
-            self._where, chirp, options["radar"]["port"], card, options["boot_s"]
+            self._where, chirp, options["radar"]["port"], card, options["boot_s"], setup.cfg
         )
         warnings += self._capture.warnings
         for warning in self._capture.warnings:

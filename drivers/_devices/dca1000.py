@@ -18,6 +18,7 @@ from typing import Any, Final
 from drivers._devices.udp import Batch, UdpReceiver, cap_warning
 from drivers._protocols.chirp import DEVICES, ChirpConfig
 from drivers._protocols.dca1000 import PACKET_BYTES, SYSTEM_ALIVENESS, SYSTEM_ERROR, Answer
+from drivers._protocols.ti_cfg import CfgFile
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError, SourceError
 
 SETUP_S: Final = 3.0
@@ -86,6 +87,7 @@ class RadarCapture:
         card: ``sys_ip``, ``fpga_ip``, ``config_port``, ``data_port``, ``timeout``,
             ``socket_buffer``, ``delay``, as in red-rover's configs.
         boot_s: longest time from the radar's reset to its first prompt.
+        cfg: TI's file that configures the radar; None: xwr does.
 
     Attributes:
         warnings: warnings of the radar, the card or the kernel about the configuration.
@@ -104,8 +106,9 @@ class RadarCapture:
         port: str | None,
         card: Mapping[str, Any],
         boot_s: float = BOOT_S,
+        cfg: CfgFile | None = None,
     ) -> None:
-        self._where, self._boot_s = where, boot_s
+        self._where, self._boot_s, self._cfg = where, boot_s, cfg
         self.warnings: list[str] = []
         self.version = ""
         self._closers: list[Callable[[], None]] = []
@@ -234,8 +237,12 @@ class RadarCapture:
             self._card.start()
             self._closers += [self._card.reset_ar_device, self._card.stop, self._hurry]
             with _rejections(radar):
-                radar.setup(**{key: getattr(chirp, key) for key in _RADAR_KEYS})
-                radar.start()
+                if self._cfg is not None:
+                    for line in (*self._cfg.commands, self._cfg.start):
+                        radar.send(line)
+                else:
+                    radar.setup(**{key: getattr(chirp, key) for key in _RADAR_KEYS})
+                    radar.start()
         except (DeviceError, TimeoutError, OSError) as error:
             # pyserial's errors are OSErrors too, some without a strerror.
             reason = getattr(error, "strerror", None) or str(error)

@@ -9,7 +9,7 @@ in turn, so that two samples' words of the same kind are adjacent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,8 @@ class ChirpConfig:
         frame_length: chirps of each transmitter per frame.
         frame_period: from the start of a frame to the start of the next, ms.
         tx_start_time: from the start of the ramp to the start of the transmitter, us.
+        transmitters: the device's transmitters (from 0) in the order of their chirps; None: all,
+            in their own order.
     """
 
     device: str
@@ -118,11 +120,21 @@ class ChirpConfig:
     frame_length: int
     frame_period: float
     tx_start_time: float = 1.0
+    transmitters: tuple[int, ...] | None = None
 
     @property
     def antennas(self) -> RadarDevice:
-        """The device's entry of `DEVICES`; KeyError for an unknown device."""
-        return DEVICES[self.device]
+        """The device's entry of `DEVICES`, with the transmitters that are used, in their order.
+
+        Raises:
+            KeyError: an unknown device.
+        """
+        device, used = DEVICES[self.device], self.transmitters
+        if used is None:
+            return device
+        places = tuple(device.tx_places[k] for k in used)
+        turns = tuple(device.tx_turns[k] for k in used) if device.tx_turns else ()
+        return replace(device, tx=len(used), tx_places=places, tx_turns=turns)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -195,7 +207,9 @@ class ChirpConfig:
         """Radial speed at which bins wrap, m/s."""
         return self.wavelength / (4 * self.chirp_time * 1e-6)
 
-    def intrinsics(self, iq_order: str) -> dict[str, Any]:
+    def intrinsics(
+        self, iq_order: str, calibration: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the content of ``radar.json``: roverd's keys, and all values for processing.
 
         ``shape`` is the shape of the cube in samples, as written by red-rover; ``raw_shape`` is the
@@ -207,11 +221,15 @@ class ChirpConfig:
         The phase grows by one turn per ``wavelength`` of the path from transmitter to target to
         receiver.  ``antennas`` holds the antennas' positions, ``tx_m`` and ``rx_m``
         [antennas][x forward, y left, z up] in m in the order of axes 1 and 2 of ``iq``, and
-        ``tx_turns``, the offset to subtract from a transmitter's phase.  The transmitters
-        alternate: transmitter i is ``i * chirp_time / tx`` us late, and a target has moved during
-        this time.  ``chirp_time`` (us) is the time from a transmitter's chirp to its next chirp,
-        ``frame_time`` (ms) the duration of all chirps, which end at the stamp of a simulated
-        sample.
+        ``tx_turns``, the offset to subtract from a transmitter's phase; ``view_deg``, the azimuth
+        and the elevation of the field of view's edges; and ``calibration`` (None: not known):
+        ``coefficients`` [tx][rx][re, im], by which the signals are multiplied, and
+        ``range_bias_m``, which is subtracted from ranges.
+
+        The transmitters alternate: transmitter i is ``i * chirp_time / tx`` us late, and a target
+        has moved during this time.  ``chirp_time`` (us) is the time from a transmitter's chirp to
+        its next chirp, ``frame_time`` (ms) the duration of all chirps, which end at the stamp of a
+        simulated sample.
         """
         device = self.antennas
         return {
@@ -227,6 +245,8 @@ class ChirpConfig:
             "antennas": {
                 **device.antennas_m(),
                 "tx_turns": list(device.tx_turns or (0.0,) * device.tx),
+                "view_deg": list(device.view_deg),
+                "calibration": None if calibration is None else dict(calibration),
             },
             "iq_order": iq_order if device.complex_samples else None,
             **asdict(self),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
-from drivers._protocols.chirp import DEVICES
+from drivers._protocols.chirp import DEVICES, ChirpConfig, chirp_config
+from drivers._protocols.ti_cfg import CfgFile, read_cfg
 from recorder.contract.config.options import Option
+from recorder.contract.errors import ConfigError
 
 CHIRP_OPTIONS: Final = {
     "device": Option("str", None, "TI's name of the device", choices=tuple(DEVICES)),
@@ -50,3 +55,50 @@ CAPTURE_OPTIONS: Final = {
         "float", 5.0, "pause between two packets of the card, us", minimum=0, maximum=524
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RadarSetup:
+    """How a radar is configured.
+
+    Attributes:
+        chirp: the chirps and the frame.
+        iq_order: order of I and Q in its captures.
+        cfg: TI's file that configures the radar; None: xwr configures it.
+    """
+
+    chirp: ChirpConfig
+    iq_order: str
+    cfg: CfgFile | None = None
+
+
+def radar_setup(
+    name: str, scheme: str, options: Mapping[str, Any], usual: ChirpConfig | None = None
+) -> RadarSetup:
+    """The setup that a sensor's checked options describe, by ``radar`` or by ``cfg``.
+
+    Args:
+        name: the sensor's name.
+        scheme: the source's scheme; a capture (``file``) may have another `iq_order` than its
+            ``cfg`` file.
+        options: ``radar``, ``cfg`` and ``iq_order``.
+        usual: defaults of absent keys of ``radar``; None: all keys are required.
+
+    Raises:
+        ConfigError: a key is missing, given twice or impossible, or the file is invalid.
+    """
+    radar, order = options["radar"], options["iq_order"]
+    if options["cfg"] is None:
+        return RadarSetup(chirp_config(radar, f"{name}.radar", usual), order or "qqii")
+    twice = [
+        key
+        for key, value in radar.items()
+        if key not in ("device", "port") and value != CHIRP_OPTIONS[key].default
+    ]
+    if twice:
+        raise ConfigError(f"{', '.join(twice)}: given by cfg too", key=f"{name}.radar")
+    cfg = read_cfg(Path(options["cfg"]), radar["device"], f"{name}.cfg")
+    complex_samples = cfg.chirp.antennas.complex_samples
+    if order is not None and order != cfg.iq_order and scheme != "file" and complex_samples:
+        raise ConfigError(f"{order!r}; the cfg file sets {cfg.iq_order}", key=f"{name}.iq_order")
+    return RadarSetup(cfg.chirp, order or cfg.iq_order, cfg)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from itertools import pairwise
@@ -355,6 +356,70 @@ def test_settings_that_xwr_does_not_make() -> None:
     opened(rig, ConfigError, r"radar\.radar: xwr cannot set a AWR1642 to 76.5 GHz")
     checked = check_options(MmwaveDriver.options, {"radar": QUICK, "iq_order": "iiqq"})
     with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; xwr sets a radar to qqii"):
+        MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
+
+
+CFG = """\
+% Platform:xWR18xx
+sensorStop
+flushCfg
+dfeDataOutputMode 1
+channelCfg 15 7 0
+adcCfg 2 1
+adcbufCfg -1 0 SWAP 1 1
+profileCfg 0 77 10 5 40 0 0 60 1 64 5000 0 0 30
+chirpCfg 0 0 0 0 0 0 0 1
+chirpCfg 1 1 0 0 0 0 0 4
+chirpCfg 2 2 0 0 0 0 0 2
+frameCfg 0 2 16 0 20 1 0
+compRangeBiasAndRxChanPhase 0.05 0.5 0.5 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0 1 0
+sensorStart
+"""
+
+
+@pytest.mark.parametrize(("swap", "order"), [("1", "qqii"), ("0", "iiqq")])
+def test_a_cfg_file_configures_the_radar(tmp_path: Path, swap: str, order: str) -> None:
+    """The transmitters' order, the order of I and Q, and the calibration are the file's."""
+    (tmp_path / "radar.cfg").write_text(CFG.replace("SWAP", swap))
+    options: dict[str, Any] = {"radar": {}, "cfg": str(tmp_path / "radar.cfg"), "seed": 5}
+    checked = check_options(MmwaveDriver.options, options)
+    simulated = MmwaveDriver(SensorConfig("radar", "sim", "", checked))
+    (expected,) = simulated.open()
+    commands: list[str] = []
+    with Rig("sim", options=options, changes={("capture", "timeout"): 10.0}) as rig:
+        run = rig.emulator._firmware._run
+        rig.emulator._firmware._run = lambda line: commands.append(line) or run(line)  # type: ignore[func-returns-value,method-assign]
+        (spec,) = rig.driver.open()
+        recording_at_start = rig.emulator._card.recording
+        live = samples(rig.frames(3))
+    assert recording_at_start and spec.files == expected.files
+    described = json.loads(spec.files["radar.json"])
+    assert (described["iq_order"], described["transmitters"]) == (order, [0, 2, 1])
+    assert described["antennas"]["tx_m"][2][2] > 0
+    assert described["antennas"]["calibration"]["coefficients"][0][0] == [0.5, 0.5]
+    for sample in live:
+        same = simulated.read()
+        assert isinstance(same, Sample)
+        np.testing.assert_array_equal(iq(sample), iq(same))
+    sent = [line for line in commands if line]
+    assert sent == spec.settings["cfg"] and sent[-1] == "sensorStart"
+    assert sent.index("lvdsStreamCfg -1 0 1 0") < len(sent) - 1
+    assert CFG.splitlines()[-2] in sent
+
+
+def test_cfg_and_radar_are_not_both_given(tmp_path: Path) -> None:
+    (tmp_path / "radar.cfg").write_text(CFG.replace("SWAP", "1"))
+    cfg = {"cfg": str(tmp_path / "radar.cfg")}
+    checked = check_options(MmwaveDriver.options, {"radar": {"adc_samples": 64}, **cfg})
+    with pytest.raises(ConfigError, match=r"radar\.radar: adc_samples: given by cfg too"):
+        MmwaveDriver(SensorConfig("radar", "sim", "", checked)).open()
+    checked = check_options(MmwaveDriver.options, {"iq_order": "iiqq", **cfg})
+    with pytest.raises(ConfigError, match=r"radar\.iq_order: 'iiqq'; the cfg file sets qqii"):
+        MmwaveDriver(SensorConfig("radar", "sim", "", checked)).open()
+    impossible = CFG.replace("SWAP", "1").replace("77 10 5 40", "77 10 5 17.7")
+    (tmp_path / "radar.cfg").write_text(impossible)
+    checked = check_options(MmwaveDriver.options, cfg)
+    with pytest.raises(ConfigError, match=r"radar\.cfg: AWR1843: impossible: the last sample"):
         MmwaveDriver(SensorConfig("radar", "dca1000", "", checked)).open()
 
 

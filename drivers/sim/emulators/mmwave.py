@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from drivers._protocols import dca1000
-from drivers._protocols.chirp import ChirpConfig, chirp_config
+from drivers._protocols.chirp import ChirpConfig
 from drivers._protocols.dca1000 import HEADER_BYTES
+from drivers._protocols.radar_options import radar_setup
 from drivers._protocols.raw_capture import CaptureFiles, Truncated
 from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.dca1000_card import CARD, HOST, CaptureCard
@@ -49,14 +50,14 @@ class MmwaveEmulator(Emulator):
 
     def __init__(self, sensor: SensorEntry, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         super().__init__(sensor, faults, seed)
-        key = f"{sensor.name}.radar"
         usual = SIM_CHIRP if sensor.scheme == "sim" else None
-        self._chirp = chirp_config(sensor.options["radar"], key, usual)
+        self._setup = radar_setup(sensor.name, sensor.scheme, sensor.options, usual)
+        self._chirp = self._setup.chirp
         if self._chirp.device not in _DEVICES:
             known = ", ".join(_DEVICES)
             raise ConfigError(
                 f"{self._chirp.device} is not emulated; the emulated devices are {known}",
-                key=f"{key}.device",
+                key=f"{sensor.name}.radar.device",
             )
         if any(fault.kind == "clock_jump" for fault in faults):
             raise UsageError(f"{sensor.name}: a radar has no clock that could jump")
@@ -83,15 +84,20 @@ class MmwaveEmulator(Emulator):
         if self.sensor.scheme == "file":
             self._recording = _Recording(self.sensor, self._chirp)
         # Slow work is done before a host waits for it.
-        self._made_for = self._chirp, "qqii"
+        cfg = self._setup.cfg
+        self._made_for = self._chirp, "qqii" if cfg is None else cfg.iq_order
         self._frame = self._source(*self._made_for)
         self._ready = self._frame(0)
         self._card.open()
         link = self._port.plug_in()
         self._firmware.power_on(0)
-        options = {
-            "iq_order": "qqii",
-            "radar": asdict(self._chirp) | {"port": str(link)},
+        chirp = asdict(self._chirp)
+        del chirp["transmitters"]  # xwr uses all
+        if cfg is not None:
+            chirp = {"device": self._chirp.device}
+        options: dict[str, Any] = {
+            "iq_order": self._made_for[1],
+            "radar": chirp | {"port": str(link)},
             "capture": {
                 "sys_ip": HOST,
                 "fpga_ip": CARD,
@@ -99,6 +105,8 @@ class MmwaveEmulator(Emulator):
                 "config_port": self._card.config_port,
             },
         }
+        if cfg is not None:
+            options["cfg"] = self.sensor.options["cfg"]
         return EmulatedSource(f"dca1000://{CARD}", options)
 
     def step(self, now_ns: int) -> int:

@@ -107,6 +107,10 @@ class DemoFirmware:
         mask = int(settings["channelCfg"][1])
         device = self._device.removesuffix("L")
         device += "L" if device == "AWR1843" and mask == 0b101 else ""
+        order = [mask.bit_length() - 1 for mask in self._transmitters]
+        used = None
+        if order != sorted(order):  # the chirps begin with another transmitter than the first
+            device, used = self._device.removesuffix("L"), tuple(order)
         chirp = ChirpConfig(
             device=device,
             frequency=profile[1],
@@ -119,6 +123,7 @@ class DemoFirmware:
             sample_rate=int(profile[10]),
             frame_length=int(frame[2]),
             frame_period=frame[4],
+            transmitters=used,
         )
         return chirp, "qqii" if settings["adcbufCfg"][2] == 1 else "iiqq"
 
