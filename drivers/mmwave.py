@@ -101,6 +101,13 @@ class MmwaveDriver(Driver):
         "noise": Option(
             "float", 1.0, "sim: scale of the thermal noise; 0: no noise", minimum=0, maximum=1000
         ),
+        "phase_error_deg": Option(
+            "float",
+            0.0,
+            "sim: standard deviation of the antennas' phase errors, deg; 0: calibrated antennas",
+            minimum=0,
+            maximum=180,
+        ),
         "mount": MOUNT_OPTION,
     }
     schemes: ClassVar = {
@@ -197,6 +204,9 @@ class MmwaveDriver(Driver):
         options = self.sensor.options
         order, cfg = self._setup.iq_order, self._setup.cfg
         calibration = cfg.calibration if cfg is not None else None
+        if self.sensor.scheme == "sim":
+            known = not options["phase_error_deg"]
+            calibration = chirp.antennas.ideal_calibration() if known else None
         layout = f"order {order}" if chirp.antennas.complex_samples else "real"
         return StreamSpec(
             self.sensor.name,

@@ -50,6 +50,15 @@ class RadarDevice:
     view_deg: tuple[float, float] = (80.0, 20.0)
     family: str = ""
 
+    def ideal_calibration(self) -> dict[str, Any]:
+        """``calibration`` of antennas without errors, as in ``radar.json``."""
+        return {
+            "range_bias_m": 0.0,
+            "coefficients": [[[1.0, 0.0]] * self.rx for _ in range(self.tx)],
+            "residual_deg": 0.0,
+            "method": "ideal",
+        }
+
     def antennas_m(self) -> dict[str, list[list[float]]]:
         """``tx_m`` and ``rx_m``: (x forward, y left, z up) of each antenna, in m."""
         unit = SPEED_OF_LIGHT / (2e9 * self.design_ghz)

@@ -63,16 +63,18 @@ class BeatSignal:
     Args:
         chirp: the configuration.
         iq_order: order of the lanes, see `drivers._protocols.chirp.lane_columns`.
+        errors: f8 [tx, rx], errors of the antennas' phases in turns; None: ideal antennas.
     """
 
-    def __init__(self, chirp: ChirpConfig, iq_order: str) -> None:
+    def __init__(self, chirp: ChirpConfig, iq_order: str, errors: Floats | None = None) -> None:
         self._chirp = chirp
         device = chirp.antennas
         places = device.antennas_m()
         self._tx, self._rx = np.array(places["tx_m"]), np.array(places["rx_m"])
         extent = [v.min(axis=0) + v.max(axis=0) for v in (self._tx, self._rx)]
         self._centre = 0.25 * (extent[0] + extent[1])
-        self._tx_turns = np.array(device.tx_turns or (0.0,) * device.tx)
+        turns = np.array(device.tx_turns or (0.0,) * device.tx)[:, None]
+        self._antenna_turns = turns if errors is None else turns + errors
         self._samples = chirp.adc_samples
         self._parts = 2 if device.complex_samples else 1
         self._q_first = False
@@ -174,7 +176,7 @@ class BeatSignal:
         delay = way / SPEED_OF_LIGHT
         slope, start = chirp.freq_slope * 1e12, chirp.frequency * 1e9
         turns = delay * (start + slope * self._in_ramp_s) - (0.5 * slope) * (delay * delay)
-        turns += self._tx_turns[:, None]
+        turns += self._antenna_turns
         turns -= np.floor(turns)
         phase = np.rint(turns * _TURN).astype(np.int64) & (_TURN - 1)
         # All antennas share the tone that the middle of the array has (0.01 cells from theirs) in

@@ -94,6 +94,7 @@ class SimulatedRadar:
         world: the world; default: the scene ``drive``.
         mount: the radar's place in the rig: x forward, y left, z up.
         noise: scale of the thermal noise; 0: no noise.
+        phase_error_deg: standard deviation of the antennas' phase errors, by the seed.
     """
 
     def __init__(
@@ -104,10 +105,15 @@ class SimulatedRadar:
         world: World | None = None,
         mount: Mount = RADAR,
         noise: float = 1.0,
+        phase_error_deg: float = 0.0,
     ) -> None:
         self.chirp = chirp
+        device = chirp.antennas
+        drawn = portable.normal(seed, "antenna", 0, device.tx * device.rx)
+        self.phase_errors = drawn.reshape(device.tx, device.rx) * (phase_error_deg / 360)
+        """f8 [tx, rx], in turns."""
         self.world = world if world is not None else World("drive", seed)
-        self._signal = BeatSignal(chirp, iq_order)
+        self._signal = BeatSignal(chirp, iq_order, self.phase_errors)
         self._seed, self._rotation, self._translation = seed, mount.rotation, mount.translation
         shapes = self.world.targets
         self._half = self.world.sizes_m / 2
@@ -249,4 +255,5 @@ def simulated_radar(
         World(options["scene"], options["seed"]),
         mount_of(name, options["mount"], RADAR),
         options["noise"],
+        options["phase_error_deg"],
     )

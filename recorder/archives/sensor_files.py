@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, Final
+
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError
+from recorder.processing.calibration import Calibration
 from recorder.processing.lidar import OusterOptics
-from recorder.processing.radar import RadarGeometry
+from recorder.processing.radar_geometry import PhaseCalibration, RadarGeometry
 from recorder.session.stream import Stream
 
 RADAR_OPTIONS: OptionTable = {
@@ -13,8 +17,12 @@ RADAR_OPTIONS: OptionTable = {
         "float", 12.0, "threshold above the noise [dB]", minimum=3, maximum=60
     ),
     "radar_limit": Option("int", 256, "detections per frame", minimum=1, maximum=10_000),
+    "radar_rcs_db": Option("float", 67.2, "power of a target of 1 m2 at 1 m [dB]"),
 }
 """Options of all archives with detections of radars."""
+
+_SAME_GHZ: Final = 0.5
+"""Largest difference of the centre frequencies of a calibration and its use."""
 
 
 def read_text(stream: Stream, name: str) -> tuple[str, str]:
@@ -43,7 +51,33 @@ def lidar_returns(stream: Stream) -> list[tuple[int, str]]:
     return [(number, rfl) for number, rng, rfl in channels if rng in stream.meta]
 
 
-def radar_geometry(stream: Stream) -> RadarGeometry:
-    """Chirps and antennas of a radar; FormatError where they do not fit its samples."""
+def radar_geometry(stream: Stream, calibration: Calibration) -> RadarGeometry:
+    """Chirps and antennas of a radar, calibrated by the calibration file or by radar.json.
+
+    Raises:
+        FormatError: the file ``radar.json`` does not fit the samples.
+        ConfigError: the antennas' calibration is for another device, layout or frequency.
+    """
     text, where = read_text(stream, "radar.json")
-    return RadarGeometry.of_metadata(text, where, tuple(stream.meta["iq"]["shape"]))
+    geometry = RadarGeometry.of_metadata(text, where, tuple(stream.meta["iq"]["shape"]))
+    values = calibration.of(stream.name).antennas
+    if values is None:
+        return geometry
+    key = f"sensors.{stream.name}.antennas"
+    for name, ours in geometry.identity().items():
+        theirs = values.get(name)
+        if None not in (theirs, ours) and not _equal(theirs, ours):
+            raise calibration.error(f"{key}.{name}", f"is {theirs!r}, but the radar's is {ours!r}")
+    try:
+        measured = PhaseCalibration.of_mapping(values, geometry.shape[1], geometry.shape[2])
+    except KeyError as error:
+        raise calibration.error(key, f"lacks {error.args[0]}") from None
+    except (TypeError, ValueError) as error:
+        raise calibration.error(key, f"is invalid: {error}") from None
+    return replace(geometry, calibration=measured)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(other, float):
+        return isinstance(one, (int, float)) and abs(one - other) <= _SAME_GHZ
+    return bool(one == other)

@@ -9,6 +9,12 @@
         parameters: {fx: 960.0, fy: 960.0, cx: 639.5, cy: 359.5, k1: -0.12}
         resolution: [1280, 720]
         calibrated_at: "2026-01-01"
+      radar:
+        antennas:
+          device: AWR1843
+          range_bias_m: 0.03
+          coefficients: [[[1.0, 0.0], [0.9, 0.1], ...], ...]  # [tx][rx][re, im]
+          residual_deg: 3.0
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ _SENSOR = {
     "parameters": Option("map", {}, "parameters of the model"),
     "resolution": Option("list", None, "width, height in pixels", items="int"),
     "calibrated_at": Option("str", None, "date of the calibration"),
+    "antennas": Option("map", None, "calibration of a radar's antennas"),
 }
 
 
@@ -52,6 +59,7 @@ class SensorCalibration:
         parameters: parameters of the model, as in the file.
         resolution: width and height in pixels for which the model is valid.
         calibrated_at: date of the calibration.
+        antennas: calibration of a radar's antennas, as in the file; see `PhaseCalibration`.
     """
 
     pose: Floats | None = None
@@ -59,6 +67,7 @@ class SensorCalibration:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     resolution: tuple[int, int] | None = None
     calibrated_at: str | None = None
+    antennas: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,7 @@ def _sensor(document: Document, name: str, entry: Any) -> SensorCalibration:
         values["parameters"],
         None if resolution is None else (resolution[0], resolution[1]),
         values["calibrated_at"],
+        values["antennas"],
     )
 
 

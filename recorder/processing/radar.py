@@ -11,24 +11,24 @@ contains all parameters.
     found = radar.detect(iq)             # int16 [chirps, tx, rx, values]
     found.range_m, found.velocity_m_s, found.direction
 
-A target faster than ``max_doppler`` appears with a speed that is off by a multiple of twice that
+A target faster than ``max_velocity`` appears with a speed that is off by a multiple of twice that
 value.  The target also moves between the chirps of two transmitters, so that the phases over the
-array fit one multiple best; that multiple is chosen.
+array fit one multiple best.  The fit decides only where `radar_array.decided` trusts it; see
+`radar_frames` for the other detections.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import FormatError
-from recorder.processing.radar_array import AntennaArray
+from recorder.processing.radar_array import AntennaArray, decided
 from recorder.processing.radar_cfar import (
     DOPPLER,
     RANGE,
@@ -38,8 +38,8 @@ from recorder.processing.radar_cfar import (
     strongest,
     vertex,
 )
+from recorder.processing.radar_geometry import Floats, RadarGeometry
 from recorder.processing.radar_spectra import (
-    ORDERS,
     Complex64,
     antenna_spectra,
     hann_window,
@@ -47,105 +47,21 @@ from recorder.processing.radar_spectra import (
     values_at,
 )
 
-Floats = npt.NDArray[np.float64]
+__all__ = ["Detections", "RadarGeometry", "RadarProcessor", "SpeedMethod"]
+
 Float32 = npt.NDArray[np.float32]
-
-SPEED_OF_LIGHT = 299_792_458.0  # m/s
-_ALIAS_GAIN = 1.25  # another multiple must fit better than the smallest speed by this factor
+Turns = npt.NDArray[np.int16]
 
 
-@dataclass(frozen=True)
-class RadarGeometry:
-    """Contents of `radar.json`.
+class SpeedMethod(IntEnum):
+    """How the multiple of a detection's speed was found."""
 
-    Attributes:
-        shape: chirps, transmitters, receivers and samples of a frame.
-        iq_order: ``qqii``, ``iiqq``; None where samples are real.
-        range_resolution: m.
-        doppler_resolution: m/s.
-        wavelength: m.
-        chirp_time: time between two chirps of one transmitter, s.
-        frame_time: duration of all chirps of a frame, s.
-        coupling_s: apparent increase of a target's range in m per m/s of its radial speed.
-        tx_m, rx_m: f8 [antennas, 3], x forward, y left, z up; None where the file has none.
-        tx_turns: f8 [tx], turns to subtract from each transmitter's phase.
-        document: all values of the file.
-    """
-
-    shape: tuple[int, int, int, int]
-    iq_order: str | None
-    range_resolution: float
-    doppler_resolution: float
-    wavelength: float
-    chirp_time: float
-    frame_time: float
-    coupling_s: float
-    tx_m: Floats | None
-    rx_m: Floats | None
-    tx_turns: Floats
-    document: dict[str, Any]
-
-    @classmethod
-    def of_metadata(
-        cls, text: str, where: str, raw_shape: tuple[int, ...] | None = None
-    ) -> RadarGeometry:
-        """Parse the text of ``radar.json``.
-
-        Args:
-            text: JSON.
-            where: path of the file, for messages.
-            raw_shape: shape of the channel ``iq``, used where the file has none.
-
-        Raises:
-            FormatError: a value is missing or invalid; the message names file and key.
-        """
-        try:
-            values = json.loads(text)
-            raw = tuple(int(n) for n in values.get("raw_shape") or raw_shape or ())
-            if len(raw) != 4:
-                raise KeyError("raw_shape")
-            order = values.get("iq_order")
-            if "iq_order" not in values and 2 * int(values["shape"][-1]) == raw[3]:
-                order = ORDERS[0]  # red-rover's own files have no iq_order
-            if order is not None and order not in ORDERS:
-                raise ValueError(f"iq_order {order!r} is not one of {', '.join(ORDERS)}")
-            samples = raw[3] if order is None else raw[3] // 2
-            doppler = float(values["doppler_resolution"])
-            if "chirp_time" in values:
-                chirp_s = float(values["chirp_time"]) * 1e-6
-                wavelength = float(values["wavelength"])
-            else:  # file of another recorder: the wavelength of 77 GHz is nearly right
-                wavelength = SPEED_OF_LIGHT / 77e9
-                chirp_s = wavelength / (2 * raw[0] * doppler)
-            frame_s = float(values.get("frame_time") or chirp_s * raw[0] * 1e3) * 1e-3
-            coupling = 0.0
-            if values.get("freq_slope"):
-                coupling = SPEED_OF_LIGHT / wavelength / (float(values["freq_slope"]) * 1e12)
-            antennas = values.get("antennas") or {}
-            tx = rx = None
-            if antennas:
-                tx = np.array(antennas["tx_m"], np.float64).reshape(raw[1], 3)
-                rx = np.array(antennas["rx_m"], np.float64).reshape(raw[2], 3)
-            turns = np.array(antennas.get("tx_turns") or [0.0] * raw[1], np.float64)
-            return cls(
-                (raw[0], raw[1], raw[2], samples), order, float(values["range_resolution"]),
-                doppler, wavelength, chirp_s, frame_s, coupling, tx, rx,
-                turns.reshape(raw[1]), dict(values),
-            )  # fmt: skip
-        except KeyError as error:
-            raise FormatError(f"{where}: lacks {error.args[0]}") from None
-        except (ValueError, TypeError, AttributeError) as error:
-            raise FormatError(f"{where}: is invalid: {error}") from None
-
-    @property
-    def ranges(self) -> int:
-        """Number of range cells: the number of samples, or half of it for real samples."""
-        return self.shape[3] if self.iq_order is not None else self.shape[3] // 2
-
-    @property
-    def max_velocity(self) -> float:
-        """Radial speed at which Doppler cells wrap around, m/s."""
-        return self.doppler_resolution * self.shape[0] / 2
+    AMBIGUOUS = 0
+    """Not found: the speed is the one nearest to zero."""
+    ARRAY = 1
+    """By the phases over the calibrated array."""
+    RANGE_RATE = 2
+    """By the range in the frames before and after."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +74,12 @@ class Detections:
         power_db: f4 [n], dB above one step of the converter squared, per antenna.
         snr_db: f4 [n], dB above the surrounding noise.
         direction: f4 [n, 3], unit vectors, x forward, y left, z up.
+        margin_db: f4 [n], how much better the chosen speed fits the phases over the array than the
+            best other one; negative where another one fits better, 0 with one transmitter.
+        method: u1 [n], a `SpeedMethod`.
+        turns: i2 [n], multiples of twice `max_velocity` in `velocity_m_s`.
+        directions: f4 [n, multiple, 3], the directions for ``turns % multiples``.
+        fit_db: f4 [n, multiple], how well the phases fit; dB above an arbitrary level.
     """
 
     range_m: Float32
@@ -165,9 +87,64 @@ class Detections:
     power_db: Float32
     snr_db: Float32
     direction: Float32
+    margin_db: Float32
+    method: npt.NDArray[np.uint8]
+    turns: Turns = field(repr=False)
+    directions: Float32 = field(repr=False)
+    fit_db: Float32 = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.range_m)
+
+    def turned(
+        self,
+        where: npt.NDArray[np.bool_],
+        turns: Turns,
+        method: SpeedMethod,
+        geometry: RadarGeometry,
+    ) -> Detections:
+        """These detections with other multiples.
+
+        Args:
+            where: bool [n], the detections to change.
+            turns: i2 [n], their new multiples.
+            method: how the multiples were found.
+            geometry: of the radar.
+        """
+        new = np.where(where, turns, self.turns)
+        shift = (new.astype(np.int64) - self.turns) * 2 * geometry.max_velocity
+        every, kind = np.arange(len(self)), new % self.fit_db.shape[1]
+        distance = np.maximum(self.range_m - shift * geometry.coupling_s, 0.0)
+        return replace(
+            self,
+            range_m=np.where(where, distance, self.range_m).astype(np.float32),
+            velocity_m_s=(self.velocity_m_s + shift).astype(np.float32),
+            direction=self.directions[every, kind],
+            margin_db=margins_db(self.fit_db, kind),
+            method=np.where(where, np.uint8(method), self.method).astype(np.uint8),
+            turns=new.astype(np.int16),
+        )
+
+
+def rcs_db(found: Detections, reference_db: float) -> Float32:
+    """Radar cross sections, f4 [n], dB above 1 m2.
+
+    Args:
+        found: the detections.
+        reference_db: power of a target of 1 m2 at 1 m, dB above one step of the converter squared.
+    """
+    spread = 40 * np.log10(np.maximum(found.range_m, np.float32(0.01)))
+    return np.asarray(found.power_db + spread - reference_db, np.float32)
+
+
+def margins_db(fit_db: Float32, chosen: npt.NDArray[np.integer]) -> Float32:
+    """How much better the chosen multiples fit than the best other ones, f4 [n]."""
+    if fit_db.shape[1] < 2:
+        return np.zeros(len(fit_db), np.float32)
+    others = fit_db.copy()
+    every = np.arange(len(fit_db))
+    others[every, chosen] = -np.inf
+    return np.asarray(fit_db[every, chosen] - others.max(axis=1), np.float32)
 
 
 class RadarProcessor:
@@ -189,8 +166,12 @@ class RadarProcessor:
         self._window = hann_window(chirps, samples, geometry.iq_order)
         self._array: AntennaArray | None = None
         if geometry.tx_m is not None and geometry.rx_m is not None:
-            self._array = AntennaArray(geometry.tx_m, geometry.rx_m, geometry.wavelength)
-        self._turn_back = np.exp(-2j * np.pi * geometry.tx_turns)
+            self._array = AntennaArray(
+                geometry.tx_m, geometry.rx_m, geometry.wavelength, geometry.view_deg
+            )
+        self._factors = geometry.factors
+        calibration = geometry.calibration
+        self._bias_m = 0.0 if calibration is None else calibration.range_bias_m
         # Multiples that differ by tx turn the phases alike; only the one nearest to zero is kept.
         turns = np.arange(tx)
         self._multiples = [
@@ -248,60 +229,71 @@ class RadarProcessor:
         at_doppler = doppler + vertex(level, cells, DOPPLER)
         at_doppler = np.where(at_doppler >= chirps / 2, at_doppler - chirps, at_doppler)
         velocity = at_doppler * geometry.doppler_resolution
-        direction = np.zeros((len(cells), 3))
-        direction[:, 0] = 1.0
+        snr_db = 10 / np.log(10) * (level.take(cells) - noise.take(cells))
+        turns, good = np.zeros(len(cells), np.int16), np.zeros(len(cells), np.bool_)
+        fit_db, directions = np.zeros((len(cells), 1)), np.zeros((len(cells), 1, 3))
+        directions[..., 0] = 1.0
         if self._array is not None:
             parts = zip(spectra, np.split(place, ends[:-1]), strict=True)
-            signal = np.concatenate([values_at(*part) for part in parts])
-            signal = signal * self._turn_back[:, None]
-            velocity, direction = self._resolve(self._array, signal, velocity)
+            signal = np.concatenate([values_at(*part) for part in parts]) * self._factors
+            fit_db, directions = self._fit(self._array, signal, velocity)
+            if geometry.calibration is not None:
+                power_sum = np.sum(np.abs(signal) ** 2, axis=(1, 2))
+                total_db = 10 * np.log10(signal[0].size * power_sum) if len(signal) else power_sum
+                residual = geometry.calibration.residual_deg
+                good = decided(fit_db, total_db, snr_db, residual, signal.shape[1:])
+                best = np.argmax(fit_db, axis=1)
+                turns = np.where(good, self._turns(velocity)[np.arange(len(cells)), best], turns)
+        velocity = velocity + turns * 2 * geometry.max_velocity
         distance = (column + vertex(level, cells, RANGE)) * geometry.range_resolution
-        distance = np.maximum(distance - velocity * geometry.coupling_s, 0.0)
-        columns = (
+        distance = np.maximum(distance - self._bias_m - velocity * geometry.coupling_s, 0.0)
+        kind = turns % fit_db.shape[1]
+        fit32, unit32 = fit_db.astype(np.float32), _unit32(directions)
+        columns: tuple[npt.NDArray[Any], ...] = (
             distance.astype(np.float32),
             velocity.astype(np.float32),
             (10 * np.log10(power.take(cells))).astype(np.float32),
-            (10 / np.log(10) * (level.take(cells) - noise.take(cells))).astype(np.float32),
-            _unit32(direction),
+            snr_db.astype(np.float32),
+            unit32[np.arange(len(cells)), kind],
+            margins_db(fit32, kind),
+            np.where(good, SpeedMethod.ARRAY, SpeedMethod.AMBIGUOUS).astype(np.uint8),
+            turns.astype(np.int16),
+            unit32,
+            fit32,
         )
         return [
             Detections(*(column[first:end] for column in columns))
             for first, end in pairwise([0, *ends.tolist()])
         ]
 
-    def _resolve(
+    def _turns(self, velocity: Floats) -> npt.NDArray[np.int64]:
+        """Multiples that are tried, [n, multiple]; column k holds multiples of k modulo tx."""
+        return np.where(velocity[:, None] > 0, *self._multiples)
+
+    def _fit(
         self, array: AntennaArray, signal: npt.NDArray[np.complex128], velocity: Floats
     ) -> tuple[Floats, Floats]:
-        """Speeds and directions that best fit the phases over the array.
+        """How well each multiple fits the phases over the array, and the directions for it.
 
         Args:
             array: the radar's antenna array.
-            signal: [n, tx, rx].
+            signal: [n, tx, rx], calibrated.
             velocity: [n], velocities of the Doppler cells.
+
+        Returns:
+            f8 [n, multiple], dB; f8 [n, multiple, 3].
         """
         count, tx, rx = signal.shape
-        turns = np.where(velocity[:, None] > 0, *self._multiples)
-        speeds = velocity[:, None] + turns * 2 * self.geometry.max_velocity  # [n, multiple]
+        speeds = velocity[:, None] + self._turns(velocity) * 2 * self.geometry.max_velocity
         phase = -4 * np.pi / self.geometry.wavelength * speeds[..., None] * self._late_s
         turned = signal[:, None] * np.exp(1j * phase)[..., None]  # [n, multiple, tx, rx]
         turned = turned.reshape(count, tx, tx * rx)
-        rough, start = array.coarse(turned)
-        # The grid's steps lose at most 0.5 dB, less than `_ALIAS_GAIN`: a multiple that fits worse
-        # on the grid than the one nearest to zero cannot be chosen.
-        candidates = rough >= rough[:, :1]
-        fitted, direction = np.full((count, tx), -1.0), np.zeros((count, tx, 3))
-        fitted[candidates], direction[candidates] = array.climb(
-            turned[candidates], start[candidates]
-        )
-        best, chosen = fitted[:, 0], np.zeros(count, np.intp)
-        for number in range(1, tx):
-            better = fitted[:, number] > best * _ALIAS_GAIN
-            best = np.where(better, fitted[:, number], best)
-            chosen[better] = number
-        every = np.arange(count)
-        return speeds[every, chosen], direction[every, chosen]
+        _, start = array.coarse(turned)
+        fitted, direction = array.climb(turned.reshape(count * tx, tx * rx), start.reshape(-1))
+        fit_db = 10 * np.log10(np.maximum(fitted, 1e-30))
+        return fit_db.reshape(count, tx), direction.reshape(count, tx, 3)
 
 
 def _unit32(vectors: Floats) -> Float32:
-    unit: Float32 = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    unit: Float32 = (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
     return unit

@@ -1,4 +1,9 @@
-"""Directions of targets, by matching the phases over a radar's virtual array."""
+"""Directions of targets, by matching the phases over a radar's virtual array.
+
+The transmitters of a radar take turns, and a moving target turns their phases.  Each multiple of
+twice the largest unambiguous speed turns them differently, so that the multiple with the best match
+may be the right one: `decided` tells where the match is trustworthy.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,12 @@ Complex64 = npt.NDArray[np.complex64]
 Complex128 = npt.NDArray[np.complex128]
 Indices = npt.NDArray[np.intp]
 
-_MAX_SINE_UP = 0.7
+_SURE = 4.0
+"""Standard deviations by which the best multiple must exceed the second."""
+_SPARE_DB = 0.3
+"""Margin that is needed without any error: the search for a direction is not exact."""
+_SECOND_WAVE = 0.15
+"""Largest share of the power that one plane wave may leave unexplained, beside the errors."""
 _LEVELS = 6
 _LEVEL_WAVELENGTHS = 1e-6
 _ALONE = 65_536
@@ -28,18 +38,27 @@ class AntennaArray:
     Args:
         tx_m, rx_m: f8 [antennas, 3], x forward, y left, z up.
         wavelength: m.
+        view_deg: largest azimuth and elevation to each side of straight ahead; no direction beyond
+            is found.
     """
 
-    def __init__(self, tx_m: Floats, rx_m: Floats, wavelength: float) -> None:
+    def __init__(
+        self,
+        tx_m: Floats,
+        rx_m: Floats,
+        wavelength: float,
+        view_deg: tuple[float, float] = (90.0, 44.4),
+    ) -> None:
         places = (tx_m[:, None] + rx_m[None]).reshape(-1, 3)
         self._places = 2 * np.pi / wavelength * places  # in radians per unit of direction
         deep, wide, high = (places.max(axis=0) - places.min(axis=0)) / wavelength
         self._plane = bool(deep < _LEVEL_WAVELENGTHS)
         level = bool(high < _LEVEL_WAVELENGTHS)
         sideways = _sines(wide)
-        up = np.zeros(1) if level else _sines(high) * _MAX_SINE_UP
+        self._wide, self._high = (float(np.sin(np.radians(angle))) for angle in view_deg)
+        up = np.zeros(1) if level else _sines(high) * self._high
         grid = np.stack(np.meshgrid(sideways, up, indexing="ij"), axis=-1).reshape(-1, 2)
-        self._grid = grid[np.sum(grid * grid, axis=1) <= 0.999]
+        self._grid = grid[self._visible(*grid.T) & (np.sum(grid * grid, axis=1) <= 0.999)]
         self._steering: Complex128 = self._steer(self._grid)
         self._coarse: Complex64 = np.ascontiguousarray(self._steering.T.astype(np.complex64))
         ways = [(a, b) for a in (-1, 0, 1) for b in ((0,) if level else (-1, 0, 1))]
@@ -48,6 +67,12 @@ class AntennaArray:
         self._moves = [np.ascontiguousarray(move.T) for move in moves]
         # For a plane array across x, the phase change of a move does not depend on its start.
         self._turns = [np.exp(1j * (self._places[:, 1:] @ move)) for move in self._moves]
+
+    def _visible(self, left: Floats, up: Floats) -> npt.NDArray[np.bool_]:
+        """Whether directions are in the field of view."""
+        room = 1 - up * up
+        inside = (np.abs(up) <= self._high + 1e-9) & (left * left <= self._wide**2 * room + 1e-9)
+        return np.asarray(inside & (left * left <= room))
 
     def _steer(self, sines: Floats) -> Complex128:
         """[n, antennas]: factors that turn back the phases of targets in these directions."""
@@ -88,7 +113,7 @@ class AntennaArray:
             else:
                 steering = self._steer(np.moveaxis(around, 0, 2))
                 value = np.abs(np.einsum("nma,na->nm", steering, signal))
-            value[around[0] ** 2 + around[1] ** 2 > 1] = -1.0
+            value[~self._visible(*around)] = -1.0
             best = np.argmax(value, axis=1)
             sines = around[:, every, best]
             turned *= turns.T[best]
@@ -102,3 +127,34 @@ def _sines(extent: float) -> Floats:
 
 def _forward(sines: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(1 - np.sum(sines * sines, axis=-1), 0.0)))
+
+
+def decided(
+    fit_db: Floats, total_db: Floats, snr_db: Floats, residual_deg: float, pairs: tuple[int, ...]
+) -> npt.NDArray[np.bool_]:
+    """Whether the best multiple of each detection can be trusted, bool [n].
+
+    The errors of the phases come from noise and from the calibration's residual.  Their variance
+    e^2, relative to the signal's power, is the sum of both.  With n antenna pairs the best match F
+    and the second F(1 - d) then differ by ``sqrt(n d / (2 e^2))`` standard deviations of the
+    difference, because the errors that both matches share cancel.  The residual counts as an error
+    that all receivers of a transmitter share, because a speed turns their phases alike.
+
+    Args:
+        fit_db: f8 [n, multiple], power of the best plane wave.
+        total_db: f8 [n], the power that a plane wave would have that explains the whole signal.
+        snr_db: f8 [n], of a channel.
+        residual_deg: of the calibration.
+        pairs: numbers of transmitters and receivers.
+    """
+    if fit_db.shape[1] < 2:
+        return np.zeros(len(fit_db), np.bool_)
+    second, best = np.partition(fit_db, -2, axis=1)[:, -2:].T
+    tx, rx = pairs
+    error = rx * np.radians(residual_deg) ** 2 + 10 ** (-snr_db / 10)
+    lead = 1 - 10 ** ((second - best) / 10)
+    unexplained = 1 - 10 ** ((best - total_db) / 10)
+    sure = lead >= 2 * _SURE**2 * error / (tx * rx)
+    return np.asarray(
+        sure & (best - second >= _SPARE_DB) & (unexplained <= _SECOND_WAVE + np.minimum(error, 0.1))
+    )

@@ -11,8 +11,7 @@ from recorder.processing.radar import Detections, RadarGeometry
 
 Floats = npt.NDArray[np.float64]
 GUARD, TRAIN = (3, 3), (8, 4)  # cells of range, of Doppler
-ALIAS_GAIN = 1.25
-MAX_SINE_UP = 0.7
+SURE, SPARE_DB, SECOND_WAVE = 4.0, 0.3, 0.15
 TINY = 1e-30
 
 
@@ -90,15 +89,23 @@ def detections_of(
     noise = noise_around(power)
     cells = peaks(power, np.maximum(noise * 10 ** (threshold_db / 10), leakage(power)))
     cells = cells[np.argsort(-power[tuple(cells.T)], kind="stable")]
-    found = [_detection(cell.tolist(), cube, power, geometry) for cell in cells]
+    found = [_detection(cell.tolist(), cube, power, noise, geometry) for cell in cells]
     strength = power[tuple(cells.T)]
-    rows = np.array(found, np.float64).reshape(-1, 5).astype(np.float32)
+    tx = geometry.shape[1] if geometry.tx_m is not None else 1
+    rows = np.array([row[0] for row in found], np.float64).reshape(-1, 8).astype(np.float32)
+    fits = np.array([row[1] for row in found], np.float64).reshape(-1, tx).astype(np.float32)
+    views = np.array([row[2] for row in found], np.float64).reshape(-1, tx, 3).astype(np.float32)
     return Detections(
         rows[:, 0],
         rows[:, 1],
         (10 * np.log10(strength)).astype(np.float32),
         (10 * np.log10(strength / noise[tuple(cells.T)])).astype(np.float32),
-        rows[:, 2:],
+        rows[:, 2:5],
+        rows[:, 5],
+        rows[:, 6].astype(np.uint8),
+        rows[:, 7].astype(np.int16),
+        views,
+        fits,
     )
 
 
@@ -106,22 +113,48 @@ def _detection(
     cell: list[int],
     cube: npt.NDArray[np.complex128],
     power: Floats,
+    noise: Floats,
     geometry: RadarGeometry,
-) -> list[float]:
+) -> tuple[list[float], list[float], list[Floats]]:
+    """Range, velocity, direction, margin, method, turns; fits and directions of all multiples."""
     doppler, column = cell
     chirps, ranges = power.shape
     around = [power[(doppler + step) % chirps, column] for step in (-1, 0, 1)]
     at = doppler + _vertex(around)
     velocity = (at - chirps if at >= chirps / 2 else at) * geometry.doppler_resolution
-    direction = np.array([1.0, 0.0, 0.0])
+    turns, method, margin = 0, 0, 0.0
+    fits, views = [0.0], [np.array([1.0, 0.0, 0.0])]
+    chosen = 0
     if geometry.tx_m is not None:
         signal = cube[doppler, :, :, column] * np.exp(-2j * np.pi * geometry.tx_turns)[:, None]
-        velocity, direction = _resolved(signal, velocity, geometry)
+        if geometry.calibration is not None:
+            signal = signal * geometry.calibration.coefficients
+        candidates, fits, views = _fits(signal, velocity, geometry)
+        if geometry.calibration is not None and len(fits) > 1:
+            best = int(np.argmax(fits))
+            second = max(fits[:best] + fits[best + 1 :])
+            snr = power[doppler, column] / noise[doppler, column]
+            error = signal.shape[1] * np.radians(geometry.calibration.residual_deg) ** 2 + 1 / snr
+            lead = 1 - 10 ** ((second - fits[best]) / 10)
+            whole = signal.size * float((np.abs(signal) ** 2).sum())
+            unexplained = 1 - 10 ** (fits[best] / 10) / whole
+            if (
+                lead >= 2 * SURE**2 * error / signal.size
+                and fits[best] - second >= SPARE_DB
+                and unexplained <= SECOND_WAVE + min(error, 0.1)
+            ):
+                chosen, turns, method = best, candidates[best], 1
+        if len(fits) > 1:
+            margin = fits[chosen] - max(fits[:chosen] + fits[chosen + 1 :])
+    velocity += turns * 2 * geometry.max_velocity
     place = float(column)
     if 0 < column < ranges - 1:
         place += _vertex([power[doppler, column + step] for step in (-1, 0, 1)])
     distance = place * geometry.range_resolution - velocity * geometry.coupling_s
-    return [max(distance, 0.0), velocity, *direction]
+    if geometry.calibration is not None:
+        distance -= geometry.calibration.range_bias_m
+    row = [max(distance, 0.0), velocity, *views[chosen], margin, float(method), float(turns)]
+    return row, fits, views
 
 
 def _vertex(values: list[float]) -> float:
@@ -130,12 +163,12 @@ def _vertex(values: list[float]) -> float:
     return float(np.clip(0.5 * (before - after) / curve, -0.5, 0.5)) if curve < 0 else 0.0
 
 
-def _resolved(
+def _fits(
     signal: npt.NDArray[np.complex128], velocity: float, geometry: RadarGeometry
-) -> tuple[float, Floats]:
-    """Every multiple is looked at closely."""
+) -> tuple[list[int], list[float], list[Floats]]:
+    """Every multiple, how well it fits in dB, and its direction."""
     tx = len(signal)
-    best, chosen = -1.0, (velocity, np.zeros(3))
+    candidates, fits, views = [], [], []
     for number in range(tx):
         turns = number - tx if number > tx / 2 else number
         if 2 * number == tx and velocity > 0:
@@ -144,9 +177,10 @@ def _resolved(
         late_s = np.arange(tx) * geometry.chirp_time / tx
         phase = np.exp(-4j * np.pi / geometry.wavelength * speed * late_s)
         fitted, direction = _matched((signal * phase[:, None]).reshape(-1), geometry)
-        if fitted > best * (ALIAS_GAIN if number else 1.0):
-            best, chosen = fitted, (speed, direction)
-    return chosen
+        candidates.append(turns)
+        fits.append(10 * float(np.log10(max(fitted, TINY))))
+        views.append(direction)
+    return candidates, fits, views
 
 
 def _matched(signal: npt.NDArray[np.complex128], geometry: RadarGeometry) -> tuple[float, Floats]:
@@ -157,10 +191,14 @@ def _matched(signal: npt.NDArray[np.complex128], geometry: RadarGeometry) -> tup
     _, wide, high = (places.max(axis=0) - places.min(axis=0)) / geometry.wavelength
     level = high < 1e-6
     sideways = _sines(wide)
-    up = np.zeros(1) if level else _sines(high) * MAX_SINE_UP
+    azimuth, elevation = np.radians(geometry.view_deg)
+    up = np.zeros(1) if level else _sines(high) * np.sin(elevation)
 
     def fit(sines: Floats) -> float:
-        if sines @ sines > 1:
+        left, above = sines
+        if sines @ sines > 1 or abs(above) > np.sin(elevation) + 1e-9:
+            return -1.0
+        if left * left > (1 - above * above) * np.sin(azimuth) ** 2 + 1e-9:
             return -1.0
         unit = np.array([np.sqrt(1 - sines @ sines), *sines])
         turned = np.exp(2j * np.pi / geometry.wavelength * (places @ unit))

@@ -39,7 +39,7 @@ from recorder.processing.geometry import (
 )
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.poses import ImuOrientation, NpzPoses, StreamPoses
-from recorder.processing.radar import SPEED_OF_LIGHT, RadarGeometry
+from recorder.processing.radar_geometry import SPEED_OF_LIGHT, RadarGeometry
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import add_poses
 from tests.session.build import START_NS, Builder, imu_spec

@@ -53,7 +53,6 @@ class EdgeFirstPacker(Packer):
         "radar_gain": Option("float", 16.0, "cube values per step", minimum=1e-3, maximum=1e6),
         "radar_ranges": Option("int", 0, "range bins of the cube; 0: all", minimum=0),
         "radar_doppler": Option("int", 0, "Doppler bins around 0; 0: all", minimum=0),
-        "radar_rcs_db": Option("float", 67.2, "power of a target of 1 m2 at 1 m [dB]"),
         "png_level": Option("int", 0, "compression of cubes", minimum=0, maximum=9),
         "split": Option(
             "str", "sequence", "units of the split", choices=("sequence", "block", "none")

@@ -21,8 +21,17 @@ _TYPES = {"f": "F", "i": "I", "u": "U"}
 
 LIDAR = np.dtype([(name, "<f4") for name in ("x", "y", "z", "intensity")])
 """x, y, z in m; reflectivity as recorded, 0 to 255."""
-RADAR = np.dtype([(name, "<f4") for name in ("x", "y", "z", "speed", "power", "noise", "rcs")])
-"""x, y, z in m; radial speed in m/s, positive for a growing range; power, noise and rcs in dB."""
+RADAR = np.dtype(
+    [
+        (name, "<f4")
+        for name in (
+            "x", "y", "z", "speed", "power", "noise", "rcs",
+            "speed_margin", "speed_method", "speed_period",
+        )
+    ]
+)  # fmt: skip
+"""x, y, z in m; radial speed in m/s, positive for a growing range; power, noise and rcs in dB;
+the speed's margin in dB, method (`SpeedMethod`) and period in m/s."""
 
 
 def encode_pcd(points: npt.NDArray[Any], viewpoint: Floats | None = None) -> memoryview:

@@ -18,7 +18,8 @@ from recorder.archives.edgefirst.radar_cube import cropped, quantized
 from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles, xyz
 from recorder.archives.sensor_files import radar_geometry
 from recorder.processing.geometry import apply
-from recorder.processing.radar import Detections, RadarProcessor
+from recorder.processing.radar import Detections, RadarProcessor, rcs_db
+from recorder.processing.radar_frames import RadarFrames, speed_facts
 from recorder.processing.radar_spectra import Complex64
 from recorder.session.stream import Stream
 
@@ -37,7 +38,7 @@ class RadarFiles(SensorFiles):
     def __init__(self, job: Job, stream: Stream) -> None:
         super().__init__(job, stream)
         self._lock = threading.Lock()
-        self.geometry = radar_geometry(stream)
+        self.geometry = radar_geometry(stream, job.calibration)
         if self.geometry.tx_m is None:
             job.notes.add("radar.json has no antennas: points lie straight ahead", stream.name)
         self._channels = ["iq", "valid"] if "valid" in stream.meta else ["iq"]
@@ -46,6 +47,11 @@ class RadarFiles(SensorFiles):
         options = job.options
         self._processor = RadarProcessor(
             self.geometry, options["radar_threshold_db"], options["radar_limit"]
+        )
+        self._frames = RadarFrames(
+            self._processor,
+            lambda index: stream.sample(index, ["iq"])["iq"],
+            stream.t_ns,
         )
         self.ranges = min(options["radar_ranges"] or self.geometry.ranges, self.geometry.ranges)
         self.doppler = min(options["radar_doppler"] or chirps, chirps)
@@ -68,24 +74,31 @@ class RadarFiles(SensorFiles):
             "name": self.name,
             **values,
             "layout": "sequence (transmitter), rx, range, doppler",
+            "points": speed_facts(self._processor),
         }
 
     def make(self, indices: Sequence[int]) -> list[SampleFiles]:
         """The files of some frames; `BATCH` frames together cost less than one by one."""
-        spectra, pictures = [], []
+        spectra, pictures, samples = [], [], []
         for index in indices:
             with self._job.at(self.name, index):
-                spectrum, picture = self._read(index)
+                iq, spectrum, picture = self._read(index)
+                samples.append(iq)
                 spectra.append(spectrum)
                 pictures.append(picture)
-        found = self._processor.find_all(spectra)
+        for index, iq, one in zip(indices, samples, self._processor.find_all(spectra), strict=True):
+            self._frames.put(index, iq, one)
         return [
-            SampleFiles({"radar.pcd": self._points(one), "radar.png": picture})
-            for one, picture in zip(found, pictures, strict=True)
+            SampleFiles({"radar.pcd": self._points(self._resolved(index)), "radar.png": picture})
+            for index, picture in zip(indices, pictures, strict=True)
         ]
 
-    def _read(self, index: int) -> tuple[Complex64, Payload]:
-        """A frame's spectra, and its ``.radar.png``."""
+    def _resolved(self, index: int) -> Detections:
+        with self._job.at(self.name, index):
+            return self._frames.resolved(index)
+
+    def _read(self, index: int) -> tuple[npt.NDArray[np.int16], Complex64, Payload]:
+        """A frame's samples, their spectra, and its ``.radar.png``."""
         options = self._job.options
         data = self.stream.sample(index, self._channels)
         spectra = self._processor.spectra(data["iq"])
@@ -95,12 +108,13 @@ class RadarFiles(SensorFiles):
             self.incomplete += "valid" in data and not data["valid"]
         picture = cube_picture(cropped(cube, self.ranges, self.doppler))
         if level := options["png_level"]:
-            return spectra, Payload(encode_png(picture, level=level, text=self._text))
-        return spectra, stored_png(picture, text=self._text)
+            return data["iq"], spectra, Payload(encode_png(picture, level=level, text=self._text))
+        return data["iq"], spectra, stored_png(picture, text=self._text)
 
     def _points(self, found: Detections) -> Payload:
         """A frame's ``.radar.pcd``."""
-        points = radar_points(found, self._job.options["radar_rcs_db"])
+        period = 2 * self.geometry.max_velocity
+        points = radar_points(found, self._job.options["radar_rcs_db"], period)
         if self._in_rig and self.pose is not None:
             points["x"], points["y"], points["z"] = apply(self.pose, xyz(points)).T
             return Payload(encode_pcd(points))
@@ -113,15 +127,17 @@ class RadarFiles(SensorFiles):
             lines.append(f"{self.cut} values of its cubes were cut: edgefirst.radar_gain is high")
         if self.incomplete:
             lines.append(f"{self.incomplete} frames lack packets; they are packed")
-        return lines
+        return lines + self._frames.remarks()
 
 
-def radar_points(found: Detections, rcs_db: float) -> npt.NDArray[Any]:
+def radar_points(found: Detections, rcs_reference_db: float, period_m_s: float) -> npt.NDArray[Any]:
     """Detections as points.
 
     Args:
         found: the detections.
-        rcs_db: power of a target of 1 m2 at 1 m, dB above one step of the converter squared.
+        rcs_reference_db: power of a target of 1 m2 at 1 m, dB above one step of the converter
+            squared.
+        period_m_s: twice the largest unambiguous speed.
     """
     points = np.empty(len(found), RADAR)
     for axis, name in enumerate(("x", "y", "z")):
@@ -129,5 +145,8 @@ def radar_points(found: Detections, rcs_db: float) -> npt.NDArray[Any]:
     points["speed"] = found.velocity_m_s
     points["power"] = found.power_db
     points["noise"] = found.power_db - found.snr_db
-    points["rcs"] = found.power_db + 40 * np.log10(np.maximum(found.range_m, 0.01)) - rcs_db
+    points["rcs"] = rcs_db(found, rcs_reference_db)
+    points["speed_margin"] = found.margin_db
+    points["speed_method"] = found.method
+    points["speed_period"] = period_m_s
     return points

@@ -30,7 +30,8 @@ from recorder.processing.frames import (
     sweep_times,
 )
 from recorder.processing.labels import LabelFile
-from recorder.processing.radar import Detections, RadarProcessor
+from recorder.processing.radar import Detections, RadarProcessor, rcs_db
+from recorder.processing.radar_frames import RadarFrames, speed_facts
 from recorder.processing.read_ahead import ReadAhead
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
@@ -362,13 +363,18 @@ class Radar(Sensor):
     """Detections computed from the raw samples."""
 
     def __post_init__(self) -> None:
-        self.geometry = radar_geometry(self.stream)
+        self.geometry = radar_geometry(self.stream, self.job.calibration)
         options = self.job.options
         self._processor = RadarProcessor(
             self.geometry, options["radar_threshold_db"], options["radar_limit"]
         )
         if self.geometry.tx_m is None:
             self.note("radar.json has no antennas: detections have no direction but straight ahead")
+        self._frames = RadarFrames(
+            self._processor,
+            lambda index: self.stream.sample(index, ["iq"])["iq"],
+            self.stream.t_ns,
+        )
 
     def start_ns(self, _index: int, end_ns: int) -> int:
         return end_ns - round(self.geometry.frame_time * 1e9)
@@ -384,12 +390,12 @@ class Radar(Sensor):
                     "matched phases over the virtual array",
                     "threshold_db": self.job.options["radar_threshold_db"],
                     "limit": self.job.options["radar_limit"],
-                    "velocity": "positive where the range grows; aliases resolved over the array",
-                    "max_velocity_m_s": self.geometry.max_velocity,
+                    "rcs_reference_db": self.job.options["radar_rcs_db"],
+                    **speed_facts(self._processor),
                 },
             },
         )
-        incomplete = 0
+        incomplete, period = 0, 2 * self.geometry.max_velocity
         with ReadAhead(self._found, len(self.stream)) as frames:
             for index, start_ns, end_ns in self.samples():
                 with self.job.at(self.name, index):
@@ -408,18 +414,25 @@ class Radar(Sensor):
                             "radial_velocity_m_s": found.velocity_m_s[None],
                             "power_db": found.power_db[None],
                             "snr_db": found.snr_db[None],
+                            "rcs_dbsm": rcs_db(found, self.job.options["radar_rcs_db"])[None],
+                            "velocity_margin_db": found.margin_db[None],
+                            "velocity_method": found.method.astype(np.float32)[None],
+                            "velocity_period_m_s": np.full((1, len(found)), period, np.float32),
                         },
                         metadata=metadata,
                     )
         if incomplete:
             self.note(f"{incomplete} frames lack packets; they are packed, and say so")
+        for sentence in self._frames.remarks():
+            self.note(sentence)
         return writer
 
     def _found(self, index: int) -> tuple[bool, Detections]:
         """Whether a frame is complete, and its targets; called by threads."""
-        names = ["iq", "valid"] if "valid" in self.stream.meta else ["iq"]
-        data = self.stream.sample(index, names)
-        return bool(data.get("valid", True)), self._processor.detect(data["iq"])
+        valid = True
+        if "valid" in self.stream.meta:
+            valid = bool(self.stream.sample(index, ["valid"])["valid"])
+        return valid, self._frames.resolved(index)
 
 
 def is_generic(stream: Stream) -> bool:

@@ -151,10 +151,19 @@ def test_radar_cubes_and_points(session: Path, dataset: Dataset) -> None:
     assert np.abs(cube - full)[inside].max() <= 0.51
     assert (np.sign(cube) == np.sign(full))[~inside].all()
     found, points = processor.detect(iq), dataset.points(frame, "radar.pcd")
-    assert points.dtype.names == ("x", "y", "z", "speed", "power", "noise", "rcs")
+    assert points.dtype.names == (
+        "x", "y", "z", "speed", "power", "noise", "rcs",
+        "speed_margin", "speed_method", "speed_period",
+    )  # fmt: skip
     assert len(points) == len(found) > 0
     assert np.allclose(points["x"], found.range_m, atol=1e-3)  # no antennas: straight ahead
-    assert np.allclose(points["speed"], found.velocity_m_s, atol=1e-3)
+    periods = (points["speed"] - found.velocity_m_s) / points["speed_period"]
+    assert np.allclose(periods, np.rint(periods), atol=1e-3)
+    assert np.allclose(points["speed_period"], 2 * processor.geometry.max_velocity)
+    assert (np.abs(periods[points["speed_method"] == 0]) < 1e-3).all()
+    facts = dataset.reported["sessions"][0]["radar"]["points"]
+    assert np.abs(points["speed"]).max() <= facts["max_velocity_m_s"]
+    assert facts["velocity_methods"] == {"ambiguous": 0, "array": 1, "range_rate": 2}
     assert np.allclose(points["power"] - points["noise"], found.snr_db, atol=1e-2)
     assert dataset.noted("radar: ", "were cut: edgefirst.radar_gain is high") == 1
     assert dataset.reported["sessions"][0]["radar"]["shape"] == [2, 4, 64, 8]

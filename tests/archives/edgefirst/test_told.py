@@ -20,7 +20,7 @@ from recorder.archives.edgefirst.session import SessionPacker
 from recorder.archives.edgefirst.split import Split
 from recorder.contract.errors import StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.processing.radar import Detections
+from recorder.processing.radar import Detections, SpeedMethod
 from tests.archives.edgefirst.rig import (
     BASE,
     FULL_CALIBRATION,
@@ -118,9 +118,14 @@ def test_columns_of_radar_points() -> None:
         direction=np.array([[0.6, 0.8, 0.0]]),
         power_db=np.array([30.0]),
         snr_db=np.array([12.0]),
+        margin_db=np.array([2.5]),
+        method=np.array([SpeedMethod.RANGE_RATE], np.uint8),
+        turns=np.zeros(1, np.int16),
+        directions=np.array([[[0.6, 0.8, 0.0]]]),
+        fit_db=np.zeros((1, 1), np.float32),
     )
-    (point,) = radar_points(found, 67.0)
-    assert [float(value) for value in point] == [6, 8, 0, -3, 30, 18, 30 + 40 - 67]
+    (point,) = radar_points(found, 67.0, 16.0)
+    assert [float(value) for value in point] == [6, 8, 0, -3, 30, 18, 30 + 40 - 67, 2.5, 2, 16]
 
 
 def described(path: Path) -> Builder:

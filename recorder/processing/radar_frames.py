@@ -1,0 +1,141 @@
+"""Detections of a stream's frames, each with its speed resolved where the data decide it.
+
+::
+
+    frames = RadarFrames(processor, read, stream.t_ns)
+    found = frames.resolved(12)          # the frames 10 to 14 are read for it, if they are needed
+    frames.remarks()                     # notes for people
+
+A speed is resolved over the calibrated array (`radar_array.decided`), else by the range in the
+frames around (`radar_range_rate`), else it is the one nearest to zero and marked as ambiguous.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import RecorderError
+from recorder.processing.radar import Detections, RadarProcessor, SpeedMethod
+from recorder.processing.radar_capture import find_step
+from recorder.processing.radar_geometry import Floats
+from recorder.processing.radar_range_rate import FASTEST_M_S, REACH, resolve_by_range_rate
+
+Samples = npt.NDArray[np.int16]
+Times = npt.NDArray[np.int64]
+
+_KEPT: Final = 64  # frames whose detections are kept in memory
+
+
+@dataclass
+class _Entry:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    found: Detections | None = None
+
+
+class RadarFrames:
+    """Resolves the detections of one stream.  Safe for several threads.
+
+    Args:
+        processor: finds the detections of a frame.
+        read: reads a frame's samples, int16 [chirps, tx, rx, values]; several threads call it.
+        t_ns: int64 [frames], the frames' times.
+    """
+
+    def __init__(
+        self, processor: RadarProcessor, read: Callable[[int], Samples], t_ns: Times
+    ) -> None:
+        self._processor, self._read = processor, read
+        self._times_s: Floats = (t_ns - t_ns[:1]).astype(np.float64) * 1e-9
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._steps: dict[int, int] = {}
+
+    def put(self, index: int, iq: Samples, found: Detections) -> None:
+        """Keep the detections of a frame that the caller has found by the processor."""
+        entry = self._entry(index)
+        with entry.lock:
+            entry.found = self._checked(index, iq, found)
+
+    def resolved(self, index: int) -> Detections:
+        """The detections of a frame."""
+        found = self._found(index)
+        if not (found.method == SpeedMethod.AMBIGUOUS).any():
+            return found
+        around = range(max(0, index - REACH), min(index + REACH + 1, len(self._times_s)))
+        others = [
+            (float(self._times_s[k] - self._times_s[index]), other)
+            for k in around
+            if k != index and (other := self._neighbour(k)) is not None
+        ]
+        return resolve_by_range_rate(found, others, self._processor.geometry)
+
+    def _neighbour(self, index: int) -> Detections | None:
+        """The detections of a frame; None if it cannot be read, which its own packing reports."""
+        try:
+            return self._found(index)
+        except (RecorderError, OSError):
+            return None
+
+    def remarks(self) -> list[str]:
+        """Oddities of the frames that were looked at, one sentence each."""
+        if not self._steps:
+            return []
+        sample, count = Counter(self._steps.values()).most_common(1)[0]
+        return [
+            f"misaligned capture: {count} frames have a step before sample {sample} of every "
+            "chirp; the capture does not begin with a chirp: directions and speeds are wrong"
+        ]
+
+    def _found(self, index: int) -> Detections:
+        entry = self._entry(index)
+        with entry.lock:
+            if entry.found is None:
+                iq = self._read(index)
+                entry.found = self._checked(index, iq, self._processor.detect(iq))
+            return entry.found
+
+    def _checked(self, index: int, iq: Samples, found: Detections) -> Detections:
+        """The detections; in a misaligned frame the array decides nothing."""
+        geometry = self._processor.geometry
+        step = find_step(iq, geometry.iq_order)
+        if step is None:
+            return found
+        self._steps[index] = step
+        every = np.ones(len(found), np.bool_)
+        return found.turned(every, np.zeros_like(found.turns), SpeedMethod.AMBIGUOUS, geometry)
+
+    def _entry(self, index: int) -> _Entry:
+        with self._lock:
+            entry = self._entries.pop(index, None) or _Entry()
+            self._entries[index] = entry
+            if len(self._entries) > _KEPT:
+                self._entries.popitem(last=False)
+            return entry
+
+
+def speed_facts(processor: RadarProcessor) -> dict[str, Any]:
+    """What an archive's metadata says of the speeds."""
+    geometry = processor.geometry
+    calibration = geometry.calibration
+    return {
+        "velocity": "positive where the range grows",
+        "velocity_methods": {method.name.lower(): int(method) for method in SpeedMethod},
+        "velocity_period_m_s": 2 * geometry.max_velocity,
+        "unambiguous_velocity_m_s": geometry.max_velocity,
+        "max_velocity_m_s": max_velocity_m_s(processor),
+        "antennas_calibrated": None if calibration is None else calibration.method or "unknown",
+        "view_deg": list(geometry.view_deg),
+    }
+
+
+def max_velocity_m_s(processor: RadarProcessor) -> float:
+    """The largest speed that a detection can have."""
+    geometry = processor.geometry
+    return max(FASTEST_M_S, geometry.max_velocity * (geometry.shape[1] + 1))
