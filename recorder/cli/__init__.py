@@ -47,6 +47,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Set up": (
         ("check", "recorder.cli.check", "check a config, its sources and the disk"),
         ("emulate", "recorder.cli.emulate", "emulate sensors on this machine"),
+        ("calibrate-radar", "recorder.cli.calibrate_radar", "calibrate a radar's antennas"),
         ("completion", "recorder.cli.completion", "print a script for completion in the shell"),
     ),
 }

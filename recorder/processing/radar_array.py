@@ -74,10 +74,20 @@ class AntennaArray:
         inside = (np.abs(up) <= self._high + 1e-9) & (left * left <= self._wide**2 * room + 1e-9)
         return np.asarray(inside & (left * left <= room))
 
+    def steering(self, direction: Floats) -> Complex128:
+        """Factors that turn back the phases of targets in these directions.
+
+        Args:
+            direction: f8 [n, 3], unit vectors.
+
+        Returns:
+            c16 [n, antennas].
+        """
+        return np.asarray(np.exp(1j * (direction @ self._places.T)))
+
     def _steer(self, sines: Floats) -> Complex128:
         """[n, antennas]: factors that turn back the phases of targets in these directions."""
-        unit = np.concatenate([_forward(sines)[..., None], sines], axis=-1)
-        return np.asarray(np.exp(1j * (unit @ self._places.T)))
+        return self.steering(np.concatenate([_forward(sines)[..., None], sines], axis=-1))
 
     def coarse(self, signal: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], Indices]:
         """The best direction of a grid whose step is a quarter of the beam's width.

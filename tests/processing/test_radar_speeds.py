@@ -117,7 +117,7 @@ def test_what_is_decided_is_right(snr_db: float, residual_deg: float) -> None:
     assert array is not None
     left = rng.uniform(-0.8, 0.8, count)
     unit = np.stack([np.sqrt(1 - left**2), left, np.zeros(count)], axis=1)
-    wave = np.exp(-1j * unit @ array._places.T).reshape(count, 3, 4)
+    wave = array.steering(unit).conj().reshape(count, 3, 4)
     wave *= np.exp(1j * rng.normal(0, np.radians(residual_deg), (count, 3, 1)))
     noise = rng.normal(size=(2, count, 3, 4)) * np.sqrt(0.5 * 10 ** (-snr_db / 10))
     signal = wave + noise[0] + 1j * noise[1]
