@@ -158,9 +158,7 @@ def check_source(entry: SensorEntry, timeout_s: float = CHECK_TIMEOUT_S) -> Chec
         return problem(f"driver {entry.driver!r} answered with no list of streams: {error!r:.200}")
     if not streams:
         return problem(f"driver {entry.driver!r} declares no stream")
-    return CheckResult(
-        entry.name, streams, seconds=seconds, receives=receives, warnings=warnings
-    )
+    return CheckResult(entry.name, streams, seconds=seconds, receives=receives, warnings=warnings)
 
 
 def check_sources(entries: Sequence[SensorEntry]) -> list[CheckResult]:
