@@ -1,9 +1,9 @@
 """Poses of the rig: the best trajectory of a session, and its source.
 
 Sources in order of preference: a pose or odometry sensor of the session (``pos`` and ``rot``), such
-as the virtual sensor ``_pose``; ``_SENSOR/pose.npz`` in the format of roverd's `Pose`; the
-orientation of an IMU, without translation; a rig at rest.  Lidar odometry
-(`recorder.processing.odometry`) is used only on request.
+as the virtual sensor ``_pose``; ``_SENSOR/pose.npz`` in the format of roverd's `Pose`; positions on
+Earth with the orientation of an IMU; the orientation alone, without translation; a rig at rest.
+Lidar odometry (`recorder.processing.odometry`) is used only on request.
 
 ::
 
@@ -26,6 +26,13 @@ import numpy.typing as npt
 
 from recorder.contract.errors import FormatError, SessionError
 from recorder.processing.calibration import Calibration
+from recorder.processing.earth import (
+    earth_points,
+    is_position,
+    local_axes,
+    local_to_earth,
+    position_channel,
+)
 from recorder.processing.frames import NS_PER_US, WINDOW, kind_of
 from recorder.processing.geometry import (
     Floats,
@@ -47,6 +54,8 @@ _FROM_LOCAL = {  # rows: x, y, z of a frame with z up, in axes of the IMU's loca
     "NWU": np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]),
     "NED": np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]),
 }
+_LONGEST_GAP_NS = 2_000_000_000
+_POSITION = ("latitude_deg", "longitude_deg", "height_m")
 
 
 class PoseSource(Protocol):
@@ -91,9 +100,13 @@ def find_poses(session: Session, calibration: Calibration, wanted: str = "auto")
                 return NpzPoses(path)
         for path in sorted(session.path.glob("_*/pose.npz")):
             return NpzPoses(path)
-    for stream in session.streams.values():
-        if kind_of(stream) == "imu" and len(stream) and _oriented(stream):
-            return ImuOrientation(stream, calibration)
+    imu = _oriented_imu(session)
+    if imu is not None and wanted == "auto":
+        for stream in session.streams.values():
+            if not stream.name.startswith("_") and _is_placed(stream):
+                return EarthPoses(stream, _oriented_imu(session, stream.name) or imu, calibration)
+    if imu is not None:
+        return ImuOrientation(imu, calibration)
     if wanted == "imu":
         raise SessionError(f"{session.path}: has no IMU with orientations")
     return Identity()
@@ -108,7 +121,27 @@ def _named(session: Session, calibration: Calibration, name: str) -> PoseSource:
         return StreamPoses(stream)
     if kind_of(stream) == "imu" and _oriented(stream):
         return ImuOrientation(stream, calibration)
+    if _is_placed(stream) and (imu := _oriented_imu(session, name) or _oriented_imu(session)):
+        return EarthPoses(stream, imu, calibration)
     raise SessionError(f"{stream.path}: has neither poses (pos, rot) nor orientations")
+
+
+def _oriented_imu(session: Session, position: str = "") -> Stream | None:
+    """The first IMU with orientations; the one of the position stream `position` if it is given."""
+    for stream in session.streams.values():
+        if position and position != f"{stream.name}_gnss":
+            continue
+        if kind_of(stream) == "imu" and len(stream) and _oriented(stream):
+            return stream
+    return None
+
+
+def _is_placed(stream: Stream) -> bool:
+    """Whether a stream has positions on Earth."""
+    channel = position_channel(stream)
+    return channel is not None and any(
+        is_position(batch.data[channel]).any() for batch in stream.iterate(WINDOW, [channel])
+    )
 
 
 def _has_poses(stream: Stream) -> bool:
@@ -249,11 +282,15 @@ class ImuOrientation(_CheckedPoses):
         self._local = str(settings.get("coordinates") or "ENU")
 
     def _read(self) -> Iterator[Block]:
+        for t_ns, rotation in self.rotations():
+            yield t_ns, transform(rotation, np.zeros(3))
+
+    def rotations(self) -> Iterator[Block]:
+        """Times and rotations f8 [n, 3, 3], rig to east, north, up; NaN where not measured."""
         to_world = _FROM_LOCAL.get(self._local, np.eye(3))
         of_rig = np.eye(3) if self._mounting is None else self._mounting[:3, :3].T
         for batch in self._stream.iterate(WINDOW // 4, ["rot"]):
-            rotation = to_world @ _rotations(batch.data["rot"].astype(np.float64)) @ of_rig
-            yield batch.t_ns, transform(rotation, np.zeros(3))
+            yield batch.t_ns, to_world @ _rotations(batch.data["rot"].astype(np.float64)) @ of_rig
 
     def _source(self) -> dict[str, Any]:
         return {
@@ -262,6 +299,65 @@ class ImuOrientation(_CheckedPoses):
             "note": "orientation from the IMU, translation is zero and not known",
             "local_frame": self._local,
             "mounting": "identity" if self._mounting is None else "calibration",
+        }
+
+
+class EarthPoses(_CheckedPoses):
+    """Positions on Earth with the orientation of an IMU; the world is east, north, up at the first.
+
+    Positions are interpolated linearly.  A pose is left out beside a position that was not
+    measured, between two positions more than two seconds apart, and as far outside all positions.
+
+    Args:
+        stream: positions (`recorder.processing.earth.position_channel`), at least one is valid.
+        imu: stream with orientations.
+        calibration: places of both in the rig; a GNSS/INS device's positions are at its IMU.
+
+    Attributes:
+        to_earth: f8 [4, 4], world to ECEF in m.
+    """
+
+    def __init__(self, stream: Stream, imu: Stream, calibration: Calibration) -> None:
+        super().__init__(stream.name)
+        self._orientation = ImuOrientation(imu, calibration)
+        place = calibration.of(stream.name).pose
+        place = calibration.of(imu.name).pose if place is None else place
+        self._lever_m = np.zeros(3) if place is None else place[:3, 3]
+        self._placed = place is not None
+        channel = position_channel(stream) or ""
+        positions = stream.read(0, len(stream), [channel])[channel].astype(np.float64)
+        t_ns = stream.t_ns
+        rising = t_ns > np.maximum.accumulate(np.concatenate([[-1], t_ns]))[:-1]
+        positions, self._t_ns = positions[rising], t_ns[rising]
+        if positions.shape[1] == 2 or np.isnan(positions[:, 2]).all():  # heights are not known
+            positions = np.pad(positions[:, :2], ((0, 0), (0, 1)))
+        positions[~is_position(positions)] = np.nan
+        self._origin = positions[np.flatnonzero(np.isfinite(positions).all(axis=1))[0]]
+        self.to_earth = local_to_earth(self._origin)
+        self._world_m = (earth_points(positions) - self.to_earth[:3, 3]) @ self.to_earth[:3, :3]
+        self._axes = self.to_earth[:3, :3].T @ local_axes(positions)
+
+    def _read(self) -> Iterator[Block]:
+        for t_ns, rotation in self._orientation.rotations():
+            after = np.clip(np.searchsorted(self._t_ns, t_ns), 0, len(self._t_ns) - 1)
+            before = np.where(self._t_ns[after] > t_ns, np.maximum(after - 1, 0), after)
+            span_ns = (self._t_ns[after] - self._t_ns[before]).astype(np.float64)
+            late_ns = np.clip(t_ns - self._t_ns[before], 0, span_ns)
+            share = np.divide(late_ns, span_ns, out=np.zeros(len(t_ns)), where=span_ns > 0)
+            start, end = self._world_m[before], self._world_m[after]
+            position = start + share[:, None] * (end - start)
+            outside_ns = np.maximum(self._t_ns[before] - t_ns, t_ns - self._t_ns[after])
+            position[(span_ns > _LONGEST_GAP_NS) | (outside_ns > _LONGEST_GAP_NS)] = np.nan
+            rotation = self._axes[before] @ rotation
+            yield t_ns, transform(rotation, position - rotation @ self._lever_m)
+
+    def _source(self) -> dict[str, Any]:
+        return {
+            "source": f"positions of {self.name}, orientation of {self._orientation.name}",
+            "measured": True,
+            "world": "east, north, up at the first position",
+            "origin": dict(zip(_POSITION, self._origin.tolist(), strict=True)),
+            "mounting": "calibration" if self._placed else "identity",
         }
 
 

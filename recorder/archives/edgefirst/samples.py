@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from recorder.processing.earth import is_position, position_channel
 from recorder.processing.frames import time_windows
 from recorder.processing.geometry import Floats, interpolate_poses
 from recorder.processing.poses import Block, PoseSource, Times
@@ -150,7 +151,7 @@ class Places:
         first = after - 1
         values = self._stream.read(first, min(after + 1, len(times)), [self._channel])
         fixes = values[self._channel].astype(np.float64)
-        if not all(_is_place(fix) for fix in fixes):
+        if not is_position(fixes).all():
             return None
         span = int(times[min(after, len(times) - 1)] - times[first])
         late = t_ns - int(times[first])
@@ -169,18 +170,7 @@ class Places:
 def find_places(streams: list[Stream]) -> Places | None:
     """The first stream with a channel of latitude, longitude (and height) in degrees."""
     for stream in streams:
-        units = {} if stream.spec is None else {c.name: c.unit for c in stream.spec.channels}
-        for name, entry in stream.meta.items():
-            floats = np.dtype(entry["type"]).kind == "f" and entry["shape"] in ([2], [3])
-            if floats and stream.has_times and len(stream):
-                about = f"{entry.get('desc', '')} {name}".lower()
-                degrees = units.get(name, "").startswith("deg")
-                if "latitude" in about and (degrees or "longitude" in about):
-                    return Places(stream, name)
+        channel = position_channel(stream)
+        if channel is not None:
+            return Places(stream, channel)
     return None
-
-
-def _is_place(fix: Floats) -> bool:
-    return bool(
-        np.isfinite(fix[:2]).all() and abs(fix[0]) <= 90 and abs(fix[1]) <= 180 and fix[:2].any()
-    )
