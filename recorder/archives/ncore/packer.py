@@ -38,7 +38,7 @@ from recorder.contract.errors import FormatError, SessionError
 from recorder.formats.zarr2 import require_numcodecs
 from recorder.processing.frames import kind_of, stamp_span_ns
 from recorder.processing.labels import box_files
-from recorder.processing.poses import Cover
+from recorder.processing.poses import Cover, EarthPoses
 from recorder.processing.tuning import tune_for_packing
 from recorder.session.stream import Stream
 
@@ -217,6 +217,8 @@ class _SessionPacker:
         source = choose_poses(job, lidars)
         cover = Cover(source, interval.start_ns, interval.last_ns)
         trajectory = sequence.poses().trajectory("rig", "world")
+        if isinstance(source, EarthPoses):
+            sequence.poses().static_pose("world", "world_global", source.to_earth)
         with job.at(f"poses from {source.name}"):
             for t_ns, matrices in cover.blocks():
                 trajectory.append(t_ns, matrices)

@@ -14,6 +14,7 @@ import pytest
 from recorder.archives import ArchiveError
 from recorder.contract.errors import ConfigError, SessionError
 from recorder.finalizer import Step, finalize
+from recorder.processing.earth import earth_points
 from recorder.processing.geometry import rotation_of_rpy
 from recorder.processing.lidar import OusterOptics
 from recorder.session.reader import Session
@@ -28,6 +29,7 @@ from tests.archives.ncore.packer_rig import (
     rig,
     still_imu,
 )
+from tests.processing.test_earth_poses import add_gnss, even, positions
 from tests.session.build import START_NS, Builder, camera_spec, radar_spec
 
 S = 1_000_000_000
@@ -231,6 +233,25 @@ def test_imu_orientation_goes_through_its_mounting(tmp_path: Path) -> None:
     expected = rotation_of_rpy(made.data["rot"][0]) @ np.diag([-1.0, -1.0, 1.0])
     assert np.allclose(first, expected, atol=1e-6)
     assert np.array(poses["poses"])[:, :3, 3].any() == np.False_
+
+
+def test_positions_place_the_world_on_earth(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(still_imu(), count=91)
+    even(builder, "imu", 91, 10_000_000)
+    fixes = positions(10)
+    add_gnss(builder, fixes)
+    packed = pack(builder.close())
+    assert packed.noted("poses") == 0
+    to_earth = packed.attributes("poses/default/static_poses")["('world', 'world_global')"]
+    assert to_earth["dtype"] == "float64"
+    poses = packed.attributes("poses/default/dynamic_poses")["('rig', 'world')"]
+    ends = (np.array(to_earth["pose"]) @ np.array(poses["poses"]))[[0, -1], :3, 3]
+    assert np.allclose(ends, earth_points(fixes[[0, -1]]), rtol=0, atol=1e-5)
+    trajectory = packed.attributes("poses/default")["generic_meta_data"]["trajectory"]
+    assert trajectory["source"] == "positions of imu_gnss, orientation of imu"
+    rows = packed.array("poses/default/generic_data/imu_gnss.pos")
+    assert np.array_equal(rows, fixes)
 
 
 @pytest.mark.parametrize("spec", [camera_spec(), lidar(), radar_spec(), still_imu()])
