@@ -2,7 +2,8 @@
 
 The stream has the sensor's name and roverd's three IMU channels ``acc``, ``avel`` and ``rot``.
 ``quat`` (the device's own quaternion, without the singularity of Euler angles) and ``mag`` are
-added where the device sends them.
+added where the device sends them.  Positions of a GNSS/INS device are the stream ``NAME_gnss``
+(`drivers._protocols.mti_gnss`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ class XsensDriver(Driver):
     A sample is an MTData2 message with acceleration and rate of turn.  Where every such message of
     the source has an orientation, the sample must have one too; a `State` reports a message
     without an orientation, as a device sends just after its start.  Where only some messages have
-    an orientation, or none, ``rot`` is NaN in samples without one.  Other messages, such as those
-    of the GNSS receiver, are not recorded.
+    an orientation, or none, ``rot`` is NaN in samples without one.
+
+    A sample of NAME_gnss is a position of the device's filter, with the latest data of its
+    satellite receiver, or a position of the receiver where the filter sends none.
 
     ``t_dev`` is the unwrapped SampleTimeFine.  Without it, samples are spaced by `rate`, with gaps
     of the packet counter included.  A gap of the packet counter is `Lost`, cause ``corrupt`` where
@@ -52,6 +55,14 @@ class XsensDriver(Driver):
             "serial, sim: outputs besides acceleration and rate of turn: "
             + ", ".join(OPTIONAL_OUTPUTS),
             items="str",
+        ),
+        "gnss": Option("bool", True, "record the positions of a GNSS/INS device as NAME_gnss"),
+        "gnss_rate": Option(
+            "int",
+            10,
+            "serial, sim: highest rate of positions in Hz; a divisor of `rate` is used",
+            minimum=1,
+            maximum=400,
         ),
         "coordinates": Option(
             "str",
@@ -87,6 +98,7 @@ class XsensDriver(Driver):
         **SIM_IMU_OPTIONS,
     }
     vrs_kind = "imu"
+    stream_suffixes = ("_gnss",)
     schemes: ClassVar[dict[str, str]] = {
         "vrs": "PATH[#STREAM]: an IMU's stream in a VRS file",
         "file": "a log of an MTi's serial byte stream, with MTData2 messages",
@@ -111,7 +123,7 @@ class XsensDriver(Driver):
                 self._baudrate = self._source.baudrate
             case _:
                 self._source = LogSource(self.sensor)
-        return [self._source.spec]
+        return self._source.specs
 
     def read(self) -> Item | None:
         if self._source is None:

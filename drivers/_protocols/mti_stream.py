@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from drivers._protocols.mtdata2 import MtData2, data_name, decode_mtdata2
 from drivers._protocols.mti_clock import TICK_NS, Gap, Placed, SampleClock
+from drivers._protocols.mti_gnss import SUFFIX, Position, Positions
 from drivers._protocols.serial_time import MinDelayClock
 from drivers._protocols.xbus import MID_MTDATA2, XbusMessage
 from drivers._protocols.xbus_commands import Output, sample_rate
@@ -201,11 +202,15 @@ def what_there_is(messages: Iterable[XbusMessage]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive samples: `t_ns`, `t_dev_ns` int64 [n], `data` float32 [n, ...] by channel."""
+    """Consecutive samples: `t_ns`, `t_dev_ns` int64 [n], `data` [n, ...] by channel.
+
+    `suffix` is that of the stream's name: empty for the inertial samples.
+    """
 
     t_ns: npt.NDArray[np.int64]
     t_dev_ns: npt.NDArray[np.int64]
     data: dict[str, npt.NDArray[Any]]
+    suffix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +219,7 @@ class Missing:
 
     t_ns: int
     gap: Gap
+    suffix: str = ""
 
     @property
     def cause(self) -> str:
@@ -255,6 +261,7 @@ class MtiAssembler:
         clock: finds gaps; gives the samples' times if `host` is None.
         where: the source, for messages.
         host: maps device times to host times; `add` then needs arrivals.
+        positions: makes rows of positions; None: positions are not recorded.
     """
 
     def __init__(
@@ -264,7 +271,11 @@ class MtiAssembler:
         clock: SampleClock,
         where: str,
         host: MinDelayClock | None = None,
+        positions: Positions | None = None,
     ) -> None:
+        self._positions = positions
+        self._skipped = 0
+        self._sample: tuple[int, int, int | None] | None = None
         self._facts = facts
         self._batch = batch
         self._clock = clock
@@ -299,6 +310,7 @@ class MtiAssembler:
             StreamChangedError: the orientation in a log has another frame than the stream.
         """
         self._clock.skipped(message.skipped)
+        self._skipped += message.skipped
         if message.mid != MID_MTDATA2:
             return False
         values = decode_mtdata2(message.data)
@@ -306,9 +318,19 @@ class MtiAssembler:
             self._repeated += 1
             return False
         self._clock.message(values.packet_counter)
-        if not self._facts.takes(values) or not self._known(values):
+        is_sample = self._facts.takes(values) and self._known(values)
+        if is_sample:
+            self._add_sample(message, values, arrival_ns)
+        else:
             self._clock.other(incomplete=inertial(values))
-            return False
+        if self._positions is not None:
+            row = self._positions.add(values, self._skipped, self._sample)
+            self._skipped = 0
+            if row is not None:
+                self._add_position(row)
+        return is_sample
+
+    def _add_sample(self, message: XbusMessage, values: MtData2, arrival_ns: int) -> None:
         incomplete = self._clock.incomplete
         placed = self._clock.sample(values.sample_time_fine, message.size)
         t_ns = self._place(placed, arrival_ns)
@@ -324,7 +346,18 @@ class MtiAssembler:
             self._repeated = 0
         self._times.append((t_ns, placed.t_dev_ns))
         self._rows.append(self._facts.row(values))
-        return True
+        self._sample = t_ns, placed.t_dev_ns, values.sample_time_fine
+
+    def _add_position(self, row: Position) -> None:
+        if row.lost:
+            gap = Gap(
+                count=row.lost, estimate=None, corrupt=row.skipped_bytes > 0,
+                duration_ns=row.duration_ns, messages=row.messages,
+                skipped_bytes=row.skipped_bytes, incomplete=0,
+            )  # fmt: skip
+            self._events.append(Missing(row.t_ns, gap, SUFFIX))
+        t_ns, t_dev_ns = row.stamps
+        self._events.append(Batch(t_ns, t_dev_ns, row.data, SUFFIX))
 
     def finish(self, skipped: int) -> None:
         """End the stream, with `skipped` bytes after the last good message."""

@@ -17,12 +17,13 @@ True
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from drivers._protocols.mtdata2 import DATA_TYPES, Coordinates, data_name
+from drivers._protocols.mtdata2 import DATA_TYPES, Coordinates, Precision, data_name
 from drivers._protocols.xbus import MID_MTDATA2
 from recorder.contract.errors import ProtocolError
 
@@ -77,6 +78,10 @@ USUAL_BAUDRATES: Final = (
 )  # fmt: skip
 """Baud rates in the order of the search; the first is the factory setting."""
 
+PVT_HZ: Final = 4
+"""Rate of GnssPvtData, which comes in messages of its own, whatever its configured rate."""
+
+_PVT = 0x7010
 _EVERY_MESSAGE_TYPES = frozenset({0x1010, 0x1020, 0x1030, 0x1060, 0x1070, 0xE010, 0xE020})
 _TYPE_MASK, _FORMAT_MASK = 0xFFF0, 0x000F
 _OUTPUT_LIMIT = 32
@@ -175,11 +180,42 @@ def wanted_outputs(
     return tuple(sorted(set(outputs)))
 
 
+def gnss_outputs(rate_hz: int, position_hz: int) -> Outputs:
+    """Return the outputs of a GNSS/INS device's positions, to be added to those of samples.
+
+    The encoding FP16.32 resolves 0.03 mm of latitude; float32 only 0.4 m.  Velocities are in ENU,
+    which every firmware has.
+
+    Args:
+        rate_hz: of the samples.
+        position_hz: highest rate of positions; the rate is a divisor of the samples'.
+    """
+    every_hz = max(hz for hz in range(1, rate_hz + 1) if rate_hz % hz == 0 and hz <= position_hz)
+    positions = ("latitude_longitude", "altitude_ellipsoid", "velocity")
+    return (
+        *(Output(DATA_TYPES[name]) for name in ("utc_time", "status_word")),
+        *(Output(DATA_TYPES[name] | Precision.FP16_32, every_hz) for name in positions),
+        Output(_PVT, PVT_HZ),
+    )
+
+
+def has_receiver(product: str, outputs: Sequence[Output]) -> bool:
+    """Whether a device has a satellite receiver, by its product code and its present outputs."""
+    return bool(_WITH_RECEIVER.match(product)) or any(
+        o.data_type in (_PVT, DATA_TYPES["latitude_longitude"]) for o in outputs
+    )
+
+
+_WITH_RECEIVER = re.compile(r"MTi-(G-|[78](?!\d)|[68][78]0(?!\d))", re.IGNORECASE)
+
+
 def same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
     """Whether two configurations give the same messages, whatever their order."""
 
     def meaning(outputs: Sequence[Output]) -> list[Output]:
-        return sorted(Output(o.data_id) if o.comes_always else o for o in outputs)
+        any_rate = [o.comes_always or o.data_type == _PVT for o in outputs]
+        pairs = zip(outputs, any_rate, strict=True)
+        return sorted(Output(o.data_id) if free else o for o, free in pairs)
 
     return meaning(one) == meaning(other)
 
@@ -187,17 +223,22 @@ def same_outputs(one: Sequence[Output], other: Sequence[Output]) -> bool:
 def bytes_per_second(outputs: Sequence[Output]) -> float:
     """Return the bytes per second of these outputs on the line."""
     rate_hz = sample_rate(outputs)
-    each = sum(
-        (3 + (_SIZES.get(o.data_type, 0) << _doubled(o)))
-        * (rate_hz if o.comes_always else min(o.rate_hz, rate_hz))
-        for o in outputs
-    )
-    return each + 5 * rate_hz
+    receiver_hz = PVT_HZ if any(o.data_type == _PVT for o in outputs) else 0
+    each = 0.0
+    for o in outputs:
+        hz = min(o.rate_hz, rate_hz)
+        if o.comes_always:
+            hz = rate_hz + receiver_hz
+        elif o.data_type == _PVT:
+            hz = receiver_hz
+        each += (3 + (_SIZES.get(o.data_type, 0) << _doubled(o))) * hz
+    return each + 5 * (rate_hz + receiver_hz)
 
 
 def sample_rate(outputs: Sequence[Output]) -> int:
     """Return the rate of the messages in Hz, which is the fastest output's; 0 without outputs."""
-    return max((o.rate_hz for o in outputs if not o.comes_always), default=0)
+    measured = [o for o in outputs if not o.comes_always and o.data_type != _PVT]
+    return max((o.rate_hz for o in measured), default=0)
 
 
 _SIZES = {

@@ -7,9 +7,11 @@ from typing import Any
 
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.mtdata2 import Coordinates
+from drivers._protocols.mti_gnss import PositionRate, Positions, gnss_stream
 from drivers._protocols.mti_stream import Batch, Event, Facts, Missing
 from drivers._protocols.xbus_commands import Outputs, wanted_outputs
 from recorder.contract.errors import ConfigError, DeviceError, ProtocolError
+from recorder.contract.streams import StreamSpec
 
 
 def wanted_of(sensor: SensorConfig) -> Outputs:
@@ -33,6 +35,22 @@ def facts_of(outputs: Outputs, settings: Mapping[str, Any], where: str) -> Facts
     return facts
 
 
+def with_positions(
+    sensor: SensorConfig, imu: StreamSpec, rate: PositionRate | None
+) -> tuple[list[StreamSpec], Positions | None]:
+    """Return the declarations of a device, and what makes the rows of its positions, if any.
+
+    Args:
+        sensor: its option ``gnss`` may be off.
+        imu: the declaration of the samples.
+        rate: of the positions; None without positions.
+    """
+    if rate is None or not sensor.options["gnss"]:
+        return [imu], None
+    spec = gnss_stream(sensor.name, rate.hz, imu.finite, imu.settings)
+    return [imu, spec], Positions(rate, imu.rate_hz or rate.hz)
+
+
 def batch_size(sensor: SensorConfig, period_ns: float) -> int:
     """Return the number of samples per batch."""
     return max(1, round(float(sensor.options["batch_ms"]) * 1e6 / period_ns))
@@ -42,8 +60,10 @@ def item_of(name: str, event: Event) -> Item:
     """Convert the assembler's event to an item of the kit."""
     match event:
         case Batch():
-            return Sample(name, event.t_ns, event.data, event.t_dev_ns)
+            return Sample(name + event.suffix, event.t_ns, event.data, event.t_dev_ns)
         case Missing(t_ns, gap):
-            return Lost(name, t_ns, event.cause, gap.count, gap.estimate, event.detail)
+            return Lost(
+                name + event.suffix, t_ns, event.cause, gap.count, gap.estimate, event.detail
+            )
         case _:
             return State(name, event.t_ns, event.values)

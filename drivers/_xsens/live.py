@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from drivers._devices.xsens import Mti, Received, RefusedError
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._protocols.mtdata2 import decode_mtdata2
 from drivers._protocols.mti_clock import TICK_NS, SampleClock
+from drivers._protocols.mti_gnss import rate_of_outputs
 from drivers._protocols.mti_stream import Event, Facts, MtiAssembler, inertial
 from drivers._protocols.serial_time import MinDelayClock
 from drivers._protocols.xbus import MID_MTDATA2
@@ -19,11 +21,15 @@ from drivers._protocols.xbus_commands import (
     Outputs,
     bytes_per_second,
     error_text,
+    gnss_outputs,
+    has_receiver,
 )
-from drivers._xsens.common import batch_size, facts_of, item_of, wanted_of
+from drivers._xsens.common import batch_size, facts_of, item_of, wanted_of, with_positions
 from recorder.contract.errors import DeviceError, RecorderError, SourceError
 
 _IDLE_S = 0.1
+_UTC, _PVT = 0x1010, 0x7010
+_LEFT_OUT = ((), (_UTC,), (_PVT,), (_UTC, _PVT))  # of a device's positions, in order of preference
 _FIRST_NS = 300_000_000  # span of measurements before the first one gets its time
 
 
@@ -36,7 +42,7 @@ class SerialSource:
         warn: prints a warning for people, once.
 
     Attributes:
-        spec: the stream's declaration.
+        specs: the streams' declarations.
         baudrate: the baud rate at which the device was found.
 
     Raises:
@@ -70,14 +76,15 @@ class SerialSource:
         self.baudrate = mti.baudrate
         identity = mti.identify()
         try:
-            outputs = mti.outputs() if wanted is None else mti.configure(wanted)
+            outputs = mti.outputs() if wanted is None else self._configure(wanted, identity.product)
         except RefusedError as error:
             raise RefusedError(f"{error}; {identity} may lack an output of `outputs`") from None
         reported = {"device": identity._asdict(), "configured": wanted is not None}
         facts = facts_of(outputs, reported, self._where)
         self._check(outputs, facts, wanted)
         rate_hz = facts.settings["device_rate_hz"]
-        self.spec = facts.stream(self._sensor.name, rate_hz, finite=False)
+        spec = facts.stream(self._sensor.name, rate_hz, finite=False)
+        self.specs, positions = with_positions(self._sensor, spec, rate_of_outputs(outputs))
         period_ns = 1e9 / rate_hz
         self._host = MinDelayClock()
         self._assembler = MtiAssembler(
@@ -86,6 +93,7 @@ class SerialSource:
             SampleClock(period_ns, strict=True),
             self._where,
             self._host,
+            positions,
         )
         self._latency_ns = round(options["latency_ms"] * 1e6)
         self._timeout_ns = round(options["timeout_s"] * 1e9)
@@ -99,6 +107,24 @@ class SerialSource:
         self._items: deque[Item] = deque([State(self._sensor.name, now_ns, state, lasting=True)])
         if options["low_latency"] and not mti.low_latency:
             self._warn(f"no low-latency mode, the port may buffer bytes: {mti.latency_reason}")
+
+    def _configure(self, wanted: Outputs, product: str) -> Outputs:
+        """Set the outputs, with as many of a position as the device has and the line carries."""
+        options, mti = self._sensor.options, self._mti
+        if not options["gnss"] or not has_receiver(product, mti.outputs()):
+            return mti.configure(wanted)
+        more = gnss_outputs(max(1, round(options["rate"])), options["gnss_rate"])
+        for without in _LEFT_OUT:  # old firmware and some devices lack UtcTime or GnssPvtData
+            asked = tuple(sorted((*wanted, *(o for o in more if o.data_type not in without))))
+            if bytes_per_second(asked) <= mti.bytes_per_second:
+                with contextlib.suppress(RefusedError):
+                    outputs = mti.configure(asked)
+                    left_out = [str(o) for o in more if o.data_type in without]
+                    if left_out:
+                        self._warn(f"without {', '.join(left_out)}: not supported, or too much")
+                    return outputs
+        self._warn("no positions: the device does not support them, or the line is too slow")
+        return mti.configure(wanted)
 
     def _check(self, outputs: Outputs, facts: Facts, wanted: Outputs | None) -> None:
         """Warn of differences between the device's outputs and the options."""

@@ -97,6 +97,15 @@ class SimulatedImu:
         t_ns = np.rint(np.arange(first, first + count) * (1e9 / self.rate_hz)).astype(np.int64)
         return t_ns, (t_ns + BOOT_NS) // TICK_NS * TICK_NS
 
+    def place(self, t_s: Floats) -> tuple[Floats, Floats]:
+        """Return the sensor's position (m) and velocity (m/s) in the world at times, f8 [n, 3]."""
+        motion = self._world.trajectory.motion(t_s)
+        swing = portable.cross(motion.angular_rate_rad_s, self._lever_m)
+        return (
+            motion.position_m + portable.rotate(motion.rotation, self._lever_m),
+            motion.velocity_m_s + portable.rotate(motion.rotation, swing),
+        )
+
     def samples(self, first: int, count: int) -> ImuSamples:
         """Return samples `first` to `first + count - 1`; sample 0 is at world time 0."""
         t_ns, t_dev_ns = self.stamps(first, count)

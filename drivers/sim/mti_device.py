@@ -25,16 +25,13 @@ from drivers._protocols.xbus_commands import (
     decode_outputs,
     encode_outputs,
 )
+from drivers.sim.mti_models import MODELS, Model
 from recorder.contract.errors import ProtocolError
 
 BOOT_NS = 100_000_000
 """Time from power-up or Reset to WakeUp."""
 
 _INVALID_MESSAGE, _INVALID_BAUDRATE, _INVALID_PARAMETER, _OVERFLOW = 0x04, 0x20, 0x21, 0x29
-_DEVICE_ID = bytes.fromhex("0360E3A7")
-_PRODUCT = b"MTi-300 (emulated)"
-_FIRMWARE = bytes([1, 9, 2])
-_HARDWARE = bytes([2, 0])
 
 
 class MtiState(enum.Enum):
@@ -58,6 +55,7 @@ class MtiDevice:
         baudrate: its configured baud rate.
         outputs: the stored output configuration.
         take: returns the accepted outputs of a new configuration; None: rejected.
+        model: type of the device.
 
     Attributes:
         state: see `MtiState`; a new device measures.
@@ -67,8 +65,13 @@ class MtiDevice:
     """
 
     def __init__(
-        self, baudrate: int, outputs: Outputs, take: Callable[[Sequence[Output]], Outputs | None]
+        self,
+        baudrate: int,
+        outputs: Outputs,
+        take: Callable[[Sequence[Output]], Outputs | None],
+        model: Model = MODELS["MTi-300"],
     ) -> None:
+        self._model = model
         self.state = MtiState.MEASURING
         self.baudrate = self._next_baudrate = baudrate
         self.outputs = outputs
@@ -119,13 +122,13 @@ class MtiDevice:
             return _error(_INVALID_MESSAGE)
         match message.mid:
             case Mid.REQ_DID:
-                return _ack(message, _DEVICE_ID)
+                return _ack(message, self._model.device_id)
             case Mid.REQ_PRODUCT_CODE:
-                return _ack(message, _PRODUCT.ljust(20))
+                return _ack(message, self._model.product.encode().ljust(20))
             case Mid.REQ_HARDWARE_VERSION:
-                return _ack(message, _HARDWARE)
+                return _ack(message, self._model.hardware)
             case Mid.REQ_FW_REV:
-                return _ack(message, _FIRMWARE)
+                return _ack(message, self._model.firmware)
             case Mid.SET_BAUDRATE:
                 return self._set_baudrate(message)
             case Mid.SET_OUTPUT_CONFIGURATION:

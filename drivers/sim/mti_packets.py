@@ -7,27 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from drivers._protocols.mtdata2 import Coordinates, MtData2, encode_mtdata2
 from drivers._protocols.xbus import MID_MTDATA2, encode_message
 from drivers._protocols.xbus_commands import Output, Outputs
-from drivers.sim.imu import TICK_NS, Floats, ImuSamples, SimulatedImu, angles
+from drivers.sim.imu import BOOT_NS, TICK_NS, Floats, ImuSamples, SimulatedImu, angles
+from drivers.sim.mti_models import MODELS, Model
+from drivers.sim.mti_receiver import positions, receiver_data, receiver_times, utc_time
 from drivers.sim.world import portable
 
-MOST_HZ: dict[int, int] = {
-    0x2010: 400,
-    0x2020: 400,
-    0x2030: 400,
-    0x4020: 2000,
-    0x4030: 400,
-    0x8020: 2000,
-    0xC020: 100,
-}
-"""Highest rate of the simulated device's measurements, by data type."""
-STAMPS = frozenset({0x1020, 0x1060, 0xE020})
-"""Data types of time stamps and status."""
+_PVT = 0x7010
+_NEW_MODELS = MODELS["MTi-680G"].most_hz
+_MOST_HZ = {**_NEW_MODELS, **MODELS["MTi-300"].most_hz}
 
 _LOCAL: dict[Coordinates, Floats] = {
     Coordinates.ENU: np.eye(3),
@@ -52,40 +46,79 @@ class ImuPackets:
     Args:
         imu: sample k makes message k.
         outputs: in the order within each message.  An output with a lower rate is contained in
-            every second, third, ... message.
+            every second, third, ... message.  GnssPvtData comes in messages of its own.
+        model: type of the device.
 
     Attributes:
         outputs: with their actual rates.
     """
 
-    def __init__(self, imu: SimulatedImu, outputs: Outputs) -> None:
+    def __init__(
+        self, imu: SimulatedImu, outputs: Outputs, model: Model = MODELS["MTi-300"]
+    ) -> None:
         self.imu = imu
-        self._outputs = [(o.data_id, divider(imu.rate_hz, o)) for o in outputs]
+        self._status = model.status
+        self._has_receiver = any(o.data_type == _PVT for o in outputs)
+        self._stamps = tuple(o.data_id for o in outputs if o.data_type in (0x1010, 0x1020, 0x1060))
+        self._outputs = [
+            (o.data_id, divider(imu.rate_hz, o)) for o in outputs if o.data_type != _PVT
+        ]
+        every = dict(self._outputs)
         self.outputs: Outputs = tuple(
-            o if o.comes_always else o._replace(rate_hz=round(imu.rate_hz / every))
-            for o, (_, every) in zip(outputs, self._outputs, strict=True)
+            o._replace(rate_hz=round(imu.rate_hz / every[o.data_id]))
+            if not o.comes_always and o.data_type != _PVT
+            else o
+            for o in outputs
         )
 
-    def values(self, first: int, count: int) -> list[MtData2]:
-        """Return messages `first` to `first + count - 1`; packet counter and clock are those of a
-        device that has counted all messages from 0 on without a restart."""
+    def groups(self, first: int, count: int) -> list[list[MtData2]]:
+        """Return each sample's message with the receiver's messages that follow it.
+
+        Packet counter and clock are those of a device that has counted all messages from sample 0
+        on without a restart.
+        """
         batch = self.imu.samples(first, count)
-        columns = {data_id: _column(data_id, batch) for data_id, _ in self._outputs}
+        columns = {data_id: _column(data_id, batch, self.imu) for data_id, _ in self._outputs}
+        t_ns = self.imu.stamps(0, 1)[0][:1]
+        t_ns = np.concatenate([t_ns, batch.t_ns, self.imu.stamps(first + count, 1)[0]]).tolist()
+        counter = first
+        if self._has_receiver:
+            counter += len(receiver_times(t_ns[0], t_ns[1]))
         made = []
         for k in range(count):
             ids = tuple(i for i, every in self._outputs if (first + k) % every == 0)
             message = MtData2(
-                packet_counter=(first + k) & 0xFFFF,
+                packet_counter=counter & 0xFFFF,
                 sample_time_fine=int(batch.t_dev_ns[k]) // TICK_NS % _SCALE,
-                status_word=0,
+                status_word=self._status,
+                status_byte=self._status,
                 data_ids=ids,
             )
             for data_id in ids:
                 name, values = columns[data_id]
                 if name:
                     setattr(message, name, values[k])
-            made.append(message)
+            group = [message]
+            if self._has_receiver:
+                for at_ns in receiver_times(t_ns[k + 1], t_ns[k + 2]):
+                    group.append(self._received(at_ns, counter + len(group)))
+            counter += len(group)
+            made.append(group)
         return made
+
+    def _received(self, t_ns: int, counter: int) -> MtData2:
+        """Return the receiver's message about a world time."""
+        return MtData2(
+            packet_counter=counter & 0xFFFF,
+            sample_time_fine=(t_ns + BOOT_NS) // TICK_NS % _SCALE,
+            utc_time=utc_time(t_ns),
+            gnss_pvt=tuple(receiver_data(self.imu, t_ns)),
+            data_ids=(_PVT, *reversed(self._stamps)),
+        )
+
+    def values(self, first: int, count: int) -> list[MtData2]:
+        """Return the messages of samples `first` to `first + count - 1`, as `groups`."""
+        return [message for group in self.groups(first, count) for message in group]
 
     def messages(self, first: int, count: int) -> list[bytes]:
         """Return the same messages as whole Xbus messages."""
@@ -101,35 +134,37 @@ def divider(rate_hz: float, output: Output) -> int:
     """Return N for an output in every Nth message of a device that sends `rate_hz` messages."""
     if output.comes_always:
         return 1
-    most_hz = MOST_HZ[output.data_type]
+    most_hz = _MOST_HZ[output.data_type]
     return max(1, math.ceil(rate_hz / most_hz - 1e-9), round(rate_hz / max(1, output.rate_hz)))
 
 
-def taken_outputs(wanted: Sequence[Output]) -> Outputs | None:
+def taken_outputs(wanted: Sequence[Output], model: Model = MODELS["MTi-300"]) -> Outputs | None:
     """Return the outputs that the device accepts for a wanted configuration; None if it rejects it.
 
     The fastest output's rate is rounded down to a divisor of 2000 Hz; the other rates become
     fractions of it.  A rate of 0 or 0xFFFF requests the highest rate.
     """
+    most_hz = model.most_hz
     rates = [
-        min(o.rate_hz or 0xFFFF, MOST_HZ[o.data_type]) for o in wanted if o.data_type in MOST_HZ
+        min(o.rate_hz or 0xFFFF, most_hz[o.data_type]) for o in wanted if o.data_type in most_hz
     ]
-    if not all(o.data_type in MOST_HZ or o.data_type in STAMPS for o in wanted):
+    known = {*most_hz, *model.stamps, *([_PVT] if model.pvt_hz else [])}
+    if not known.issuperset(o.data_type for o in wanted):
         return None
     rate_hz = max((r for r in range(1, max(rates, default=1) + 1) if 2000 % r == 0), default=1)
-    return tuple(
-        Output(o.data_id)
-        if o.comes_always
-        else Output(o.data_id, round(rate_hz / divider(rate_hz, o._replace(rate_hz=_asked(o)))))
-        for o in wanted
-    )
+    taken = []
+    for o in wanted:
+        if o.comes_always:
+            taken.append(Output(o.data_id))
+        elif o.data_type == _PVT:
+            taken.append(Output(o.data_id, model.pvt_hz))
+        else:
+            asked = o._replace(rate_hz=min(o.rate_hz or 0xFFFF, most_hz[o.data_type]))
+            taken.append(Output(o.data_id, round(rate_hz / divider(rate_hz, asked))))
+    return tuple(taken)
 
 
-def _asked(output: Output) -> int:
-    return min(output.rate_hz or 0xFFFF, MOST_HZ[output.data_type])
-
-
-def _column(data_id: int, batch: ImuSamples) -> tuple[str, list[tuple[float, ...]]]:
+def _column(data_id: int, batch: ImuSamples, imu: SimulatedImu) -> tuple[str, list[Any]]:
     """Return (field of `MtData2`, its values) of one output; an empty name for stamps."""
     local = _LOCAL.get(Coordinates(data_id & 0xC), _LOCAL[Coordinates.ENU])
     match data_id & 0xFFF0:
@@ -149,6 +184,16 @@ def _column(data_id: int, batch: ImuSamples) -> tuple[str, list[tuple[float, ...
             name, values = "rate_of_turn", batch.avel.astype(np.float64)
         case 0xC020:
             name, values = "magnetic_field", portable.rotate_back(batch.rotation, _FIELD_ENU)
+        case 0x1010:
+            return "utc_time", [utc_time(t_ns) for t_ns in batch.t_ns.tolist()]
+        case 0x5020:
+            return "altitude_ellipsoid", positions(imu, batch.t_ns)[1][:, 2].tolist()
+        case 0x5030:
+            name, values = "position_ecef", positions(imu, batch.t_ns)[0]
+        case 0x5040:
+            name, values = "latitude_longitude", positions(imu, batch.t_ns)[1][:, :2]
+        case 0xD010:
+            name, values = "velocity", portable.rotate(local, positions(imu, batch.t_ns)[2])
         case _:
             return "", []
     return name, [tuple(row) for row in values.tolist()]

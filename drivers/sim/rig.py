@@ -8,6 +8,7 @@ from typing import Any, Final
 from drivers.sim.camera import SimulatedCamera
 from drivers.sim.imu import SimulatedImu
 from drivers.sim.lens import DISTORTION, Lens
+from drivers.sim.mti_models import MODEL_OPTION
 from drivers.sim.seeds import noise_seed
 from drivers.sim.world import SCENE_OPTION, World, mounts
 from recorder.contract.config.options import Option, OptionTable
@@ -48,6 +49,7 @@ SIM_IMU_OPTIONS: Final[OptionTable] = {
     "scene": SCENE_OPTION,
     "seed": _SEED,
     "noise": Option("float", 1.0, "sim: scale of bias and noise", minimum=0.0, maximum=1000.0),
+    "model": MODEL_OPTION,
     "mount": mounts.MOUNT_OPTION,
 }
 

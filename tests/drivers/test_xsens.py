@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ from hypothesis import strategies as st
 
 from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._protocols.mtdata2 import Coordinates, MtData2, Precision, decode_mtdata2
+from drivers._protocols.mti_gnss import Pvt
 from drivers._protocols.xbus import XbusParser, encode_message
 from drivers._xsens import played
+from drivers.sim.mti_receiver import ORIGIN
+from drivers.sim.world import World
 from drivers.xsens import XsensDriver
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, SourceError, StreamChangedError
 from recorder.contract.streams import StreamSpec
+from recorder.processing.earth import earth_points, local_to_earth
 from tests.protocols.xsens_logs import (
-    GnssPvt,
     acceleration_of,
     angles_of,
     log,
@@ -34,7 +38,7 @@ from tests.protocols.xsens_logs import (
 
 KINDS = ("quaternion", "euler_angles", "rotation_matrix")
 PERIOD_NS = 10_000_000
-GNSS = GnssPvt(*[0] * len(GnssPvt._fields))
+GNSS = Pvt(*[0] * len(Pvt._fields))
 
 
 def driver_of(source: Path | None, **options: Any) -> XsensDriver:
@@ -43,27 +47,34 @@ def driver_of(source: Path | None, **options: Any) -> XsensDriver:
     return XsensDriver(SensorConfig("imu", scheme, str(source or ""), checked))
 
 
-def play(driver: XsensDriver) -> tuple[StreamSpec, list[Item]]:
-    """Open, read to the end, close; every sample held against the declaration."""
-    (spec,) = driver.open()
+def play_all(driver: XsensDriver) -> tuple[list[StreamSpec], list[Item]]:
+    """Open, read to the end, close; every sample held against its declaration."""
+    specs = {spec.name: spec for spec in driver.open()}
+    assert list(specs) in (["imu"], ["imu", "imu_gnss"])
     items: list[Item] = []
-    last_ns = -1
+    last_ns = dict.fromkeys(specs, -1)
     try:
         while True:
             item = driver.read()
-            assert item is not None and item.stream == spec.name == "imu"
+            assert item is not None
             items.append(item)
             if isinstance(item, Sample):
-                check_sample(spec, item)
-                assert item.t_ns[0] > last_ns
-                last_ns = int(item.t_ns[-1])
+                check_sample(specs[item.stream], item)
+                assert item.t_ns[0] > last_ns[item.stream]
+                last_ns[item.stream] = int(item.t_ns[-1])
             else:
-                assert item.t_ns >= last_ns
+                assert item.t_ns >= last_ns[item.stream]
     except EndOfSource:
         pass
     finally:
         driver.close()
-    return spec, items
+    return list(specs.values()), items
+
+
+def play(driver: XsensDriver) -> tuple[StreamSpec, list[Item]]:
+    """The declaration and the items of the inertial samples alone."""
+    specs, items = play_all(driver)
+    return specs[0], [item for item in items if item.stream == "imu"]
 
 
 def check_sample(spec: StreamSpec, item: Sample) -> None:
@@ -121,15 +132,19 @@ def gnss(counter: int, ticks: int) -> bytes:
 @pytest.mark.parametrize("chunk", [1, 44, 500, 200_000])
 def test_real_capture(shared_data: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     source = shared_data / "imu/xsens_mti_g700_47s.bin"
-    (spec,) = (driver := driver_of(source)).open()
+    spec, gnss_spec = (driver := driver_of(source)).open()
     monkeypatch.setattr(played, "_CHUNK", chunk)  # after the look at the head, which takes its time
     items = []
     with pytest.raises(EndOfSource):
         while True:
             items.append(driver.read())
     driver.close()
-    good = [item for item in items if isinstance(item, Sample)]
-    assert len(good) == len(items) == 4746  # batches of 10 ms: one sample each; nothing is lost
+    assert all(isinstance(item, Sample) for item in items)  # nothing is lost
+    good = [item for item in items if isinstance(item, Sample) and item.stream == "imu"]
+    assert len(good) == 4746  # batches of 10 ms: one sample each
+    placed = [item for item in items if isinstance(item, Sample) and item.stream == "imu_gnss"]
+    assert gnss_spec.rate_hz == 4 and len(placed) == 190
+    assert not joined(list(placed), "fix").any() and np.isnan(joined(list(placed), "pos")).all()
     assert [channel.name for channel in spec.channels] == ["acc", "avel", "rot", "quat"]
     messages = XbusParser().feed(source.read_bytes())
     decoded = [v for v in (decode_mtdata2(m.data) for m in messages) if v.acceleration]
@@ -150,7 +165,8 @@ def test_real_capture(shared_data: Path, monkeypatch: pytest.MonkeyPatch, chunk:
 @pytest.mark.parametrize("name", ["mti_g710_1", "mti_g710_2"])
 def test_golden_values(shared_data: Path, name: str) -> None:
     folder = shared_data / "imu" / name
-    _, items = play(driver_of(folder / "output.bin"))
+    specs, everything = play_all(driver_of(folder / "output.bin"))
+    items = [item for item in everything if item.stream == "imu"]
     golden = [v for v in read_golden(folder / "output.golden") if "acceleration" in v]
     whole = [v for v in golden if "euler_angles" in v]
     assert (len(golden), len(whole)) == (96, 95)  # the first has no orientation yet
@@ -165,6 +181,19 @@ def test_golden_values(shared_data: Path, name: str) -> None:
     assert not losses(items)
     assert isinstance(items[0], State)
     assert items[0].values == {"messages_without_orientation": 1}
+    rows = [item for item in everything if item.stream == "imu_gnss"]
+    placed = [v for v in golden if "latitude_longitude" in v]
+    assert specs[1].rate_hz == 100 and not losses(rows)
+    assert (joined(rows, "source") == 2).all()
+    expected = [(*v["latitude_longitude"], v["altitude_ellipsoid"]) for v in placed]
+    np.testing.assert_array_equal(joined(rows, "pos"), expected)
+    east_north_up = np.array([v["velocity"] for v in placed], np.float32)
+    np.testing.assert_array_equal(joined(rows, "vel"), east_north_up[:, [1, 0, 2]] * (1, 1, -1))
+    ticks = np.array([v["sample_time_fine"] for v in placed])
+    np.testing.assert_array_equal(device_times(rows), ticks * 100_000)
+    assert (joined(rows, "fix") == 3).all() and (joined(rows, "sats") >= 11).all()
+    apart = joined(rows, "pvt_pos") - joined(rows, "pos")
+    assert np.abs(apart[:, :2]).max() < 1e-5 and np.abs(apart[:, 2]).max() < 0.5
 
 
 # --- made up logs -----------------------------------------------------------------------------
@@ -454,6 +483,42 @@ def test_memory_stays_flat(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert most < 1200  # what one chunk of 64 KiB holds
 
 
+# --- positions --------------------------------------------------------------------------------
+
+
+def test_a_lost_fix_is_counted_on_its_stream(path: Path) -> None:
+    """One of the receiver's messages is lost, another one is damaged."""
+    parts = []
+    counter = 0
+    for k in range(200):
+        parts.append(sample(k, counter=counter, ticks=900_000 + 100 * k))
+        counter += 1
+        if k % 25 == 7:
+            message = gnss(counter, 900_000 + 100 * k - 450)
+            if k == 132:
+                message = message[:20] + b"\xaa\xaa" + message[22:]
+            if k != 57:
+                parts.append(message)
+            counter += 1
+    specs, items = play_all(driver_of(write(path, *parts)))
+    assert len(specs) == 2
+    assert [(lost.stream, lost.cause, lost.count) for lost in losses(items)] == [
+        ("imu_gnss", "device", 1), ("imu_gnss", "corrupt", 1),
+    ]  # fmt: skip
+    rows = [item for item in samples(items) if item.stream == "imu_gnss"]
+    assert len(rows) == 6
+    first = 900_000 * 100_000 + 7 * PERIOD_NS - 45_000_000
+    assert (device_times(list(rows)) - first).tolist() == [
+        250_000_000 * k for k in (0, 1, 3, 4, 6, 7)
+    ]
+
+
+def test_positions_may_be_left_out(path: Path) -> None:
+    write(path, sample(0, counter=0, ticks=100), gnss(1, 150), sample(1, counter=2, ticks=200))
+    specs, items = play_all(driver_of(path, gnss=False))
+    assert len(specs) == 1 and len(items) == 2
+
+
 # --- simulated --------------------------------------------------------------------------------
 
 
@@ -496,3 +561,51 @@ def test_a_batch_is_of_no_less_than_nothing_and_of_a_second_at_most(batch_ms: fl
         check_options(XsensDriver.options, {"batch_ms": batch_ms})
     for good in (0.0, 1000.0):
         assert check_options(XsensDriver.options, {"batch_ms": good})["batch_ms"] == good
+
+
+@pytest.mark.parametrize("model", ["MTi-G-710", "MTi-7", "MTi-680G"])
+def test_a_simulated_receiver_has_the_true_position(model: str) -> None:
+    """The rig's true position, moved to the device's place, on Earth."""
+    driver = driver_of(None, model=model, mount={"translation_m": [1.0, 2.0, 3.0]})
+    imu, gnss = driver.open()
+    assert (imu.name, gnss.name, gnss.rate_hz) == ("imu", "imu_gnss", 10)
+    items: list[Sample] = []
+    while len([item for item in items if item.stream == "imu_gnss"]) < 60:
+        item = driver.read()
+        assert isinstance(item, Sample)
+        items.append(item)
+    driver.close()
+    rows = [item for item in items if item.stream == "imu_gnss"]
+    for row in rows:
+        check_sample(gnss, row)
+    t_ns = times(list(rows))
+    assert (np.diff(t_ns) == 100_000_000).all() and t_ns[0] == 0
+    motion = World("drive", 0).trajectory.motion(t_ns / 1e9)
+    place = motion.position_m + motion.rotation @ [1.0, 2.0, 3.0]
+    points = local_to_earth(ORIGIN) @ np.pad(place, ((0, 0), (0, 1)), constant_values=1).T
+    np.testing.assert_allclose(earth_points(joined(list(rows), "pos")), points.T[:, :3], atol=1e-3)
+    lever = np.cross(motion.angular_rate_rad_s, [1.0, 2.0, 3.0])
+    velocity = motion.velocity_m_s + (motion.rotation @ lever[..., None])[..., 0]
+    ned = velocity[:, [1, 0, 2]] * (1, 1, -1)
+    np.testing.assert_allclose(joined(list(rows), "vel"), ned, atol=1e-4)
+    assert (joined(list(rows), "fix")[1:] == 3).all()
+    start = int(datetime(2024, 6, 1, 12, tzinfo=UTC).timestamp()) * 10**9
+    np.testing.assert_array_equal(joined(list(rows), "utc"), start + t_ns)
+    # Positions do not run ahead of the samples that they belong to.
+    latest = 0
+    for item in items:
+        if item.stream == "imu":
+            latest = int(item.t_ns[-1])
+        else:
+            assert item.t_ns[0] <= latest
+
+
+def test_positions_do_not_change_the_samples() -> None:
+    def imu_of(**options: Any) -> npt.NDArray[Any]:
+        driver = driver_of(None, batch_ms=500, **options)
+        driver.open()
+        items = [item for _ in range(20) if (item := driver.read())]
+        driver.close()
+        return joined([item for item in items if item.stream == "imu"][:4], "acc")
+
+    np.testing.assert_array_equal(imu_of(), imu_of(model="MTi-680G"))

@@ -21,10 +21,10 @@ from drivers._protocols.mtdata2 import (
     euler_from_matrix,
     euler_from_quaternion,
 )
+from drivers._protocols.mti_gnss import Pvt
 from drivers._protocols.xbus import XbusParser
 from recorder.contract.errors import ProtocolError
 from tests.protocols.xsens_logs import (
-    GnssPvt,
     UtcTime,
     acceleration_of,
     angles_of,
@@ -124,9 +124,9 @@ def test_number_encodings(precision: Precision, value: float, body: str) -> None
 
 def test_integers_and_records() -> None:
     utc = UtcTime(123_456_789, 2024, 2, 29, 23, 59, 58, 7)
-    numbers = {name: k + 1 for k, name in enumerate(GnssPvt._fields)}
+    numbers = {name: k + 1 for k, name in enumerate(Pvt._fields)}
     numbers |= {"nanosecond": -250, "longitude_e7": -1_800_000_000, "velocity_down_mm_s": -5}
-    pvt = GnssPvt(**numbers)
+    pvt = Pvt(**numbers)
     full = MtData2(
         packet_counter=65535,
         sample_time_fine=2**32 - 1,

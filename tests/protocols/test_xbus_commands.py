@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._protocols.mtdata2 import Coordinates, MtData2, Precision, encode_mtdata2
+from drivers._protocols.mti_gnss import rate_of_outputs
 from drivers._protocols.mti_stream import Facts
-from drivers._protocols.xbus import MID_MTDATA2, encode_message
+from drivers._protocols.xbus import MID_MTDATA2, XbusParser, encode_message
 from drivers._protocols.xbus_commands import (
     BAUDRATES,
     EVERY_MESSAGE,
@@ -25,6 +26,8 @@ from drivers._protocols.xbus_commands import (
     encode_outputs,
     error_text,
     firmware_revision,
+    gnss_outputs,
+    has_receiver,
     product_code,
     same_outputs,
     sample_rate,
@@ -181,3 +184,64 @@ def test_errors_and_baud_rates() -> None:
     assert set(USUAL_BAUDRATES) == set(BAUDRATES.values())
     with pytest.raises(ProtocolError, match="12345"):
         baudrate_code(12345)
+
+
+# --- positions --------------------------------------------------------------------------------
+
+# The maker's example of a configuration of an MTi-G-710 ("MT low level communication protocol
+# example"), whole messages with their checksums.
+EXAMPLE = bytes.fromhex(
+    "FAFFC028 1020FFFF 1060FFFF 20100064 40200190 80200190 C0200064 E020FFFF"
+    "50420064 50220064 D0120064 73"
+)
+EXAMPLE_ANSWER = EXAMPLE[:2] + b"\xc1" + EXAMPLE[3:-1] + b"\x72"
+
+
+def test_the_makers_example_of_positions() -> None:
+    request, answer = (XbusParser().feed(data)[0] for data in (EXAMPLE, EXAMPLE_ANSWER))
+    outputs = decode_outputs(request.data)
+    assert (request.mid, answer.mid) == (Mid.SET_OUTPUT_CONFIGURATION, 0xC1)
+    assert encode_message(request.mid, encode_outputs(outputs)) == EXAMPLE
+    assert answer.data == request.data
+    assert set(gnss_outputs(400, 100)) >= {o for o in outputs if o.data_type >> 12 in (5, 0xD)}
+    assert rate_of_outputs(outputs) == (100, True) and sample_rate(outputs) == 400
+    assert has_receiver("", outputs)
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "most_hz", "taken"),
+    [(100, 10, 10), (100, 400, 100), (400, 30, 25), (7, 5, 1), (1, 10, 1)],
+)
+def test_positions_come_with_samples(rate_hz: int, most_hz: int, taken: int) -> None:
+    outputs = gnss_outputs(rate_hz, most_hz)
+    rates = {o.data_id: o.rate_hz for o in outputs if not o.comes_always}
+    assert rates == {0x5042: taken, 0x5022: taken, 0xD012: taken, 0x7010: 4}
+    assert {o.data_id for o in outputs if o.comes_always} == {0x1010, 0xE020}
+    assert rate_of_outputs(outputs) == (taken, True)
+
+
+@pytest.mark.parametrize(
+    ("product", "has"),
+    [
+        ("MTi-G-710-2A8G4", True), ("MTi-G-700", True), ("MTi-7-0I-T", True), ("MTI-8-5A", True),
+        ("MTi-670G-8A1G6", True), ("MTi-680-DK", True), ("MTi-680G", True), ("MTi-670", True),
+        ("MTi-300-2A8G4", False), ("MTi-30", False), ("MTi-3-8A7G6", False), ("MTi-630", False),
+        ("MTi-1", False), ("", False),
+    ],
+)  # fmt: skip
+def test_devices_with_a_receiver(product: str, has: bool) -> None:
+    """Product codes of the maker's library and shop."""
+    assert has_receiver(product, wanted_outputs(100, ["euler_angles"])) is has
+
+
+def test_the_receivers_rate_is_no_difference() -> None:
+    """It is acknowledged as 4 Hz, or as the rate of what comes with every message."""
+    one, other = (*wanted_outputs(100, []), Output(0x7010, 4)), Output(0x7010, EVERY_MESSAGE)
+    assert same_outputs(one, (*wanted_outputs(100, []), other))
+    assert not same_outputs(one, wanted_outputs(100, []))
+    for outputs in (one, (*one[:-1], other)):
+        assert sample_rate(outputs) == 100
+        pvt = encode_mtdata2(MtData2(gnss_pvt=(0,) * 35, packet_counter=0, sample_time_fine=0))
+        alone = len(encode_message(MID_MTDATA2, pvt))
+        assert bytes_per_second(outputs) == bytes_per_second(one[:-1]) + 4 * alone
+    assert rate_of_outputs(one) == (4, False) and rate_of_outputs(one[:-1]) is None

@@ -118,49 +118,6 @@ class UtcTime(NamedTuple):
     valid: int
 
 
-class GnssPvt(NamedTuple):
-    """GNSS position, velocity, time (GnssPvtData, 0x7010) in the receiver's integer units.
-
-    Longitude and latitude in 1e-7 deg, headings in 1e-5 deg, dilutions of precision in 0.01.
-    """
-
-    itow_ms: int
-    year: int
-    month: int
-    day: int
-    hour: int
-    minute: int
-    second: int
-    valid: int
-    time_accuracy_ns: int
-    nanosecond: int
-    fix_type: int
-    flags: int
-    satellites: int
-    reserved: int
-    longitude_e7: int
-    latitude_e7: int
-    height_mm: int
-    height_msl_mm: int
-    horizontal_accuracy_mm: int
-    vertical_accuracy_mm: int
-    velocity_north_mm_s: int
-    velocity_east_mm_s: int
-    velocity_down_mm_s: int
-    ground_speed_mm_s: int
-    heading_of_motion_e5: int
-    speed_accuracy_mm_s: int
-    heading_accuracy_e5: int
-    heading_of_vehicle_e5: int
-    gdop_e2: int
-    pdop_e2: int
-    tdop_e2: int
-    vdop_e2: int
-    hdop_e2: int
-    ndop_e2: int
-    edop_e2: int
-
-
 _FIELDS = {
     "Temperature": "temperature",
     "UTCTime": "utc_time",

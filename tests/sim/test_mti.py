@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from drivers._protocols.mtdata2 import Coordinates, MtData2, decode_mtdata2
+from drivers._protocols.mti_gnss import Pvt
 from drivers._protocols.xbus import MID_MTDATA2, XbusMessage, XbusParser, encode_message
 from drivers._protocols.xbus_commands import (
     WAKE_UP_NS,
@@ -23,6 +24,7 @@ from drivers._protocols.xbus_commands import (
     Outputs,
     decode_outputs,
     encode_outputs,
+    gnss_outputs,
     same_outputs,
     wanted_outputs,
 )
@@ -31,6 +33,7 @@ from drivers.sim.emulators.xsens import XsensEmulator
 from drivers.sim.imu import BOOT_NS, TICK_NS, SimulatedImu
 from drivers.sim.mti_device import BOOT_NS as START_NS
 from drivers.sim.mti_device import MtiDevice, MtiState
+from drivers.sim.mti_models import MODELS
 from drivers.sim.mti_packets import ImuPackets, quaternions, taken_outputs
 from drivers.sim.world import World
 from drivers.xsens import XsensDriver
@@ -102,6 +105,63 @@ def test_orientation_in_every_local_frame(frame: Coordinates) -> None:
         }[frame]
         assert v.coordinates is frame
         np.testing.assert_allclose(np.reshape(v.rotation_matrix or (), (3, 3)).T, expected)
+
+
+def test_the_receivers_messages_lie_between_those_of_samples() -> None:
+    """As a real MTi-G-710's: its own message, stamped with the time at which it was valid."""
+    outputs = (*wanted_outputs(100, ["euler_angles"]), *gnss_outputs(100, 10))
+    packets = ImuPackets(SimulatedImu(100.0), outputs, MODELS["MTi-G-710"])
+    messages = [
+        decode_mtdata2(m.data) for m in XbusParser().feed(b"".join(packets.messages(0, 500)))
+    ]
+    assert [v.packet_counter for v in messages] == list(range(520))
+    pvts = [k for k, v in enumerate(messages) if v.gnss_pvt is not None]
+    assert len(pvts) == 20
+    for number, k in enumerate(pvts):
+        before, pvt = messages[k - 1], messages[k]
+        assert [i & 0xFFF0 for i in pvt.data_ids] == [0x7010, 0x1010, 0x1060, 0x1020]
+        assert pvt.sample_time_fine == 600_000 + 2500 * number
+        age = (before.sample_time_fine or 0) - pvt.sample_time_fine
+        assert 350 <= age <= 450
+        assert pvt.utc_time is not None and before.utc_time is not None
+        seconds = pvt.utc_time[6] + pvt.utc_time[0] / 1e9
+        assert seconds == pytest.approx(number * 0.25)
+        assert before.utc_time[6] + before.utc_time[0] / 1e9 == pytest.approx(seconds + age / 1e4)
+        data = Pvt._make(pvt.gnss_pvt or ())
+        assert (data.fix, data.utc_ns % 10**9) == (3, number % 4 * 250_000_000)
+    assert sum(v.latitude_longitude is not None for v in messages) == 50
+    again = ImuPackets(SimulatedImu(100.0), outputs, MODELS["MTi-G-710"])
+    cut = [m for first in range(0, 500, 50) for m in again.messages(first, 50)]
+    assert cut == packets.messages(0, 500)
+
+
+@pytest.mark.parametrize(
+    ("model", "data_id", "taken"),
+    [
+        ("MTi-300", 0x5042, None),
+        ("MTi-300", 0x7010, None),
+        ("MTi-300", 0x1010, None),
+        ("MTi-G-710", 0x5042, 400),
+        ("MTi-G-710", 0x7010, 4),
+        ("MTi-G-710", 0x1010, 0xFFFF),
+        ("MTi-7", 0xD012, 100),
+        ("MTi-7", 0x4020, 100),
+        ("MTi-680G", 0x7010, 0xFFFF),
+        ("MTi-680G", 0x7020, None),
+        ("MTi-680G", 0x5032, 400),
+    ],
+)
+def test_outputs_of_device_types(model: str, data_id: int, taken: int | None) -> None:
+    """Outputs and rates of the maker's device library; the others are refused."""
+    expected = None if taken is None else (Output(0x1020), Output(data_id, taken))
+    assert taken_outputs([Output(0x1020), Output(data_id, 0xFFFF)], MODELS[model]) == expected
+    mti = MtiDevice(115_200, (), lambda w: taken_outputs(w, MODELS[model]), MODELS[model])
+    mti.receive(encode_message(Mid.GOTO_CONFIG, b""), 0)
+    reply = mti.receive(
+        encode_message(Mid.SET_OUTPUT_CONFIGURATION, encode_outputs([Output(data_id, 1)])), 0
+    )
+    (message,) = XbusParser().feed(reply)
+    assert message.mid == (Mid.ERROR if taken is None else Mid.SET_OUTPUT_CONFIGURATION + 1)
 
 
 def test_messages_do_not_depend_on_how_they_are_cut() -> None:

@@ -29,10 +29,12 @@ from drivers._protocols.mti_stream import inertial
 from drivers._protocols.xbus import MID_MTDATA2, XbusParser
 from drivers._protocols.xbus_commands import (
     BITS_PER_BYTE,
+    PVT_HZ,
     USUAL_BAUDRATES,
     Output,
     Outputs,
     bytes_per_second,
+    gnss_outputs,
     sample_rate,
     wanted_outputs,
 )
@@ -40,7 +42,9 @@ from drivers.sim.emulators.base import EmulatedSource, Emulator
 from drivers.sim.emulators.faults import Fault, PacketFaults
 from drivers.sim.emulators.serial_port import SerialPort
 from drivers.sim.mti_device import MtiDevice, MtiState
+from drivers.sim.mti_models import MODELS
 from drivers.sim.mti_packets import ImuPackets, encode, taken_outputs
+from drivers.sim.mti_receiver import LATENCY_NS
 from drivers.sim.rig import simulated_imu
 from recorder.contract.config.settings import SensorEntry
 from recorder.contract.errors import SourceError
@@ -89,20 +93,27 @@ class SimFeed:
         self.due_ns: int | None = 0
         self._rate_hz = sample_rate(outputs) or 1
         imu = simulated_imu(sensor.name, sensor.options, float(self._rate_hz))
-        self._packets = ImuPackets(imu, outputs)
+        self._packets = ImuPackets(imu, outputs, MODELS[sensor.options["model"]])
         self._next = self._first = 0
-        self._made: list[MtData2] = []
+        self._made: list[list[MtData2]] = []
+        self._rest: deque[MtData2] = deque()  # of the receiver, after the latest sample
 
     def take(self) -> MtData2:
+        if self._rest:
+            values = self._rest.popleft()
+            self._go(self._next + (not self._rest))
+            return values
         if not self._first <= self._next < self._first + len(self._made):
             self._first = self._next
-            self._made = self._packets.values(self._first, _BLOCK)
-        values = self._made[self._next - self._first]
-        self._go(self._next + 1)
+            self._made = self._packets.groups(self._first, _BLOCK)
+        values, *rest = self._made[self._next - self._first]
+        self._rest.extend(rest)
+        self._go(self._next + (not rest))
         return values
 
     def skip(self, t_ns: int) -> int:
         before = self._next
+        self._rest.clear()
         self._go(max(before, -(-t_ns * self._rate_hz // 1_000_000_000)))
         return self._next - before
 
@@ -181,7 +192,9 @@ def _outputs_of_log(path: Path) -> Outputs:
         rate_hz = round((len(ticks) - 1) * 1e9 / ((ticks[-1] - ticks[0]) * TICK_NS))
     typical = max(found, key=lambda values: len(values.data_ids))
     outputs = [Output(data_id) for data_id in typical.data_ids]
-    return tuple(o if o.comes_always else o._replace(rate_hz=rate_hz) for o in outputs)
+    sent = tuple(o if o.comes_always else o._replace(rate_hz=rate_hz) for o in outputs)
+    few = islice(_log_values(path), 200)
+    return (*sent, Output(0x7010, PVT_HZ)) if any(v.gnss_pvt for v in few) else sent
 
 
 class XsensEmulator(Emulator):
@@ -203,6 +216,7 @@ class XsensEmulator(Emulator):
             )
         )
         self._port = SerialPort(sensor.name, "ttyMTi")
+        self._model = MODELS[sensor.options["model"]]
         self._feed: Feed | None = None
         self._fed: Outputs = ()
         self._line: deque[tuple[int, bytes]] = deque()
@@ -227,15 +241,20 @@ class XsensEmulator(Emulator):
         else:
             frame = Coordinates[options["coordinates"]]
             stored = _STORED
-            sent = wanted_outputs(round(options["rate"]), options["outputs"], frame)
-            reported |= {name: options[name] for name in ("outputs", "coordinates")}
+            rate = round(options["rate"])
+            sent = wanted_outputs(rate, options["outputs"], frame)
+            if options["gnss"] and self._model.pvt_hz:
+                sent += gnss_outputs(rate, options["gnss_rate"])
+            reported |= {
+                name: options[name] for name in ("outputs", "coordinates", "gnss", "gnss_rate")
+            }
         baudrate = options.get("baudrate")
         if baudrate is None:
             need = max(USUAL_BAUDRATES[0], bytes_per_second(sent) * BITS_PER_BYTE)
             fit = [rate for rate in USUAL_BAUDRATES if rate >= need]
             baudrate = min(fit, default=max(USUAL_BAUDRATES))
         reported["baudrate"] = baudrate  # saves the host a search of a second or so
-        self._device = MtiDevice(baudrate, stored, self._taken)
+        self._device = MtiDevice(baudrate, stored, self._taken, self._model)
         return EmulatedSource(f"serial:{self._port.plug_in()}", reported)
 
     def stop(self) -> None:
@@ -305,7 +324,9 @@ class XsensEmulator(Emulator):
 
     def _taken(self, wanted: Sequence[Output]) -> Outputs | None:
         """Return the accepted outputs: a log's are fixed, the simulated device's configurable."""
-        return self._device.outputs if self.sensor.scheme == "file" else taken_outputs(wanted)
+        if self.sensor.scheme == "file":
+            return self._device.outputs
+        return taken_outputs(wanted, self._model)
 
     def _measure(self, now_ns: int) -> None:
         """Put the measurements that are due on the line."""
@@ -351,6 +372,7 @@ class XsensEmulator(Emulator):
         """Replace counter and clock by the device's own after a restart or a clock jump."""
         ticks, counter = values.sample_time_fine, values.packet_counter
         if self._device.started_ns is not None:
+            t_ns -= LATENCY_NS if values.gnss_pvt is not None else 0
             ticks = (t_ns - self._device.started_ns) // TICK_NS
             counter, self._counter = self._counter, (self._counter + 1) & 0xFFFF
         elif not self._jump_ns:
