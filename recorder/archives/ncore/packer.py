@@ -36,6 +36,7 @@ from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError, SessionError
 from recorder.formats.zarr2 import require_numcodecs
+from recorder.processing.earth_fit import find_earth_fit
 from recorder.processing.frames import kind_of, stamp_span_ns
 from recorder.processing.labels import box_files
 from recorder.processing.poses import Cover, EarthPoses
@@ -217,11 +218,19 @@ class _SessionPacker:
         source = choose_poses(job, lidars)
         cover = Cover(source, interval.start_ns, interval.last_ns)
         trajectory = sequence.poses().trajectory("rig", "world")
-        if isinstance(source, EarthPoses):
-            sequence.poses().static_pose("world", "world_global", source.to_earth)
+        fit, to_earth = None, source.to_earth if isinstance(source, EarthPoses) else None
+        if to_earth is None and source.describe()["measured"]:
+            fit = find_earth_fit(job.session, job.calibration)
         with job.at(f"poses from {source.name}"):
             for t_ns, matrices in cover.blocks():
                 trajectory.append(t_ns, matrices)
+                if fit is not None:
+                    fit.add(t_ns, matrices)
+        if fit is not None and (to_earth := fit.to_earth()) is not None:
+            known = {"positions": fit.name, "residual_m": round(fit.residual_m, 3)}
+            sequence.poses().metadata["world_global"] = known
+        if to_earth is not None:
+            sequence.poses().static_pose("world", "world_global", to_earth)
         text, _ = note_poses(job, source, cover)
         sequence.poses().metadata["trajectory"] = text | cover.describe()
         self._pose_text = text["source"]

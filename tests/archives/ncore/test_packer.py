@@ -14,8 +14,8 @@ import pytest
 from recorder.archives import ArchiveError
 from recorder.contract.errors import ConfigError, SessionError
 from recorder.finalizer import Step, finalize
-from recorder.processing.earth import earth_points
-from recorder.processing.geometry import rotation_of_rpy
+from recorder.processing.earth import earth_points, local_axes, local_to_earth
+from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.lidar import OusterOptics
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import (
@@ -29,7 +29,7 @@ from tests.archives.ncore.packer_rig import (
     rig,
     still_imu,
 )
-from tests.processing.test_earth_poses import add_gnss, even, positions
+from tests.processing.test_earth_poses import ORIGIN, add_gnss, even, positions
 from tests.session.build import START_NS, Builder, camera_spec, radar_spec
 
 S = 1_000_000_000
@@ -252,6 +252,26 @@ def test_positions_place_the_world_on_earth(tmp_path: Path) -> None:
     assert trajectory["source"] == "positions of imu_gnss, orientation of imu"
     rows = packed.array("poses/default/generic_data/imu_gnss.pos")
     assert np.array_equal(rows, fixes)
+
+
+def test_positions_place_another_trajectory_on_earth(tmp_path: Path) -> None:
+    """Poses of `_pose` in a world of their own: turned by nothing, a kilometre to the east."""
+    builder = Builder(tmp_path / "s")
+    builder.add(still_imu(), count=301)
+    even(builder, "imu", 301, 10_000_000)
+    builder.add(camera_spec(), 3.0)
+    np.zeros((301, 3), "<f4").tofile(builder.path / "imu/rot")
+    add_gnss(builder, positions(31))
+    t_ns = START_NS + np.arange(31, dtype=np.int64) * 100_000_000
+    north_up = (earth_points(positions(31)) - earth_points(positions(1))) @ local_axes(ORIGIN)
+    add_poses(builder.path, t_ns, north_up - (1000, 0, 0), "_pose")
+    packed = pack(builder.close())
+    pose = packed.attributes("poses/default/static_poses")["('world', 'world_global')"]["pose"]
+    expected = local_to_earth(ORIGIN) @ transform(np.eye(3), np.array([1000.0, 0, 0]))
+    # The axes of the earth turn by a millionth of a radian over these 30 m.
+    assert np.allclose(pose, expected, rtol=0, atol=0.01)
+    known = packed.attributes("poses/default")["generic_meta_data"]["world_global"]
+    assert known["positions"] == "imu_gnss" and known["residual_m"] < 0.01
 
 
 @pytest.mark.parametrize("spec", [camera_spec(), lidar(), radar_spec(), still_imu()])
