@@ -306,7 +306,7 @@ class EarthPoses(_CheckedPoses):
     """Positions on Earth with the orientation of an IMU; the world is east, north, up at the first.
 
     Positions are interpolated linearly.  A pose is left out beside a position that was not
-    measured, between two positions more than two seconds apart, and as far outside all positions.
+    measured, between two positions more than two seconds apart, and outside of all positions.
 
     Args:
         stream: positions (`recorder.processing.earth.position_channel`), at least one is valid.
@@ -346,8 +346,8 @@ class EarthPoses(_CheckedPoses):
             share = np.divide(late_ns, span_ns, out=np.zeros(len(t_ns)), where=span_ns > 0)
             start, end = self._world_m[before], self._world_m[after]
             position = start + share[:, None] * (end - start)
-            outside_ns = np.maximum(self._t_ns[before] - t_ns, t_ns - self._t_ns[after])
-            position[(span_ns > _LONGEST_GAP_NS) | (outside_ns > _LONGEST_GAP_NS)] = np.nan
+            outside = (t_ns < self._t_ns[0]) | (t_ns > self._t_ns[-1])
+            position[(span_ns > _LONGEST_GAP_NS) | outside] = np.nan
             rotation = self._axes[before] @ rotation
             yield t_ns, transform(rotation, position - rotation @ self._lever_m)
 

@@ -14,7 +14,7 @@ from recorder.processing.geometry import invert, rotation_of_rpy, transform
 from recorder.processing.poses import EarthPoses, find_poses
 from recorder.session.reader import Session
 from tests.archives.ncore.packer_rig import still_imu
-from tests.processing.test_earth_poses import COUNT, S, add_gnss, even, positions
+from tests.processing.test_earth_poses import SAMPLES, S, add_gnss, even, positions
 from tests.session.build import Builder
 
 WORLD = transform(rotation_of_rpy([0.02, -0.03, 2.0]), np.array([300.0, -20.0, 5.0]))
@@ -23,8 +23,8 @@ WORLD = transform(rotation_of_rpy([0.02, -0.03, 2.0]), np.array([300.0, -20.0, 5
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     builder = Builder(tmp_path / "s")
-    builder.add(still_imu(), count=10 * COUNT)
-    even(builder, "imu", 10 * COUNT, S // 100)
+    builder.add(still_imu(), count=SAMPLES)
+    even(builder, "imu", SAMPLES, S // 100)
     add_gnss(builder, positions())
     return builder.close()
 
@@ -58,7 +58,7 @@ def test_drift_is_reported(path: Path) -> None:
     found, residual_m, truth = fitted(path, 100, drift_m=2.0)
     assert found is not None
     np.testing.assert_allclose(found[:3, :3], truth[:3, :3], atol=1e-6)
-    assert 1.2 < residual_m < 2.0
+    assert 1.2 < residual_m < 2.1
 
 
 def test_a_trajectory_at_another_time_is_not_placed(path: Path) -> None:
