@@ -101,7 +101,7 @@ install:
 	umask 022; [ -x $(DESTDIR)$(PREFIX)/bin/pip ] || { $(MAKE) --no-print-directory environment; }
 	rm -rf build  # or modules of an earlier version would be installed again
 	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --constraint constraints.txt \
-	    '.[archives,radar]'
+	    '.[archives,radar,rtsp]'
 	rm -rf build
 	@# Scripts name their interpreter: as it is called where the image runs.
 	[ -z "$(DESTDIR)" ] || { grep -rlIF '$(DESTDIR)$(PREFIX)' $(DESTDIR)$(PREFIX)/bin \

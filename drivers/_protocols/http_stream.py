@@ -24,7 +24,7 @@ from recorder.contract.errors import ProtocolError
 MAX_HEAD_BYTES = 64 << 10
 _MAX_CHUNK_BYTES = 64 << 20
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
-_STATUS = re.compile(rb"HTTP/1\.\d (\d{3})(?: ([^\r\n]*))?\r?(?:\n|$)")
+_STATUS = re.compile(rb"(?:HTTP|RTSP)/1\.\d (\d{3})(?: ([^\r\n]*))?\r?(?:\n|$)")
 _PARAMETER = re.compile(r'([A-Za-z]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 
 
@@ -138,9 +138,16 @@ def parse_head(block: bytes) -> Head:
 
 
 def authorization(
-    challenges: tuple[str, ...], user: str, password: str, uri: str, nonce: str
+    challenges: tuple[str, ...],
+    user: str,
+    password: str,
+    uri: str,
+    nonce: str,
+    *,
+    method: str = "GET",
+    count: int = 1,
 ) -> str | None:
-    """Return a GET request's ``Authorization`` for a server's challenges; None if unsupported.
+    """Return a request's ``Authorization`` for a server's challenges; None if unsupported.
 
     Digest (RFC 7616, with and without ``qop=auth``; MD5, SHA-256) is preferred to Basic (RFC 7617).
 
@@ -149,6 +156,8 @@ def authorization(
         user, password: as typed.
         uri: path and query of the request.
         nonce: the client's own, unique.
+        method: of the request.
+        count: number of the request among the requests with these challenges, from 1.
     """
     basic = False
     for challenge in challenges:
@@ -158,7 +167,7 @@ def authorization(
                 m[1].lower(): m[3] if m[2] is None else re.sub(r"\\(.)", r"\1", m[2])
                 for m in _PARAMETER.finditer(rest)
             }
-            if (answer := _digest(given, user, password, uri, nonce)) is not None:
+            if (answer := _digest(given, user, password, (method, uri), nonce, count)) is not None:
                 return answer
         basic |= scheme.lower() == "basic"
     if not basic:
@@ -167,7 +176,12 @@ def authorization(
 
 
 def _digest(
-    given: Mapping[str, str], user: str, password: str, uri: str, cnonce: str
+    given: Mapping[str, str],
+    user: str,
+    password: str,
+    asked: tuple[str, str],
+    cnonce: str,
+    count: int,
 ) -> str | None:
     algorithm = given.get("algorithm", "MD5")
     kind = {"MD5": "md5", "SHA-256": "sha256"}.get(algorithm.upper())
@@ -181,13 +195,13 @@ def _digest(
         return hashlib.new(kind, text.encode(), usedforsecurity=False).hexdigest()
 
     realm, nonce = given.get("realm", ""), given["nonce"]
-    secret, request = digest(f"{user}:{realm}:{password}"), digest(f"GET:{uri}")
-    fields = {"username": user, "realm": realm, "nonce": nonce, "uri": uri}
+    secret, request = digest(f"{user}:{realm}:{password}"), digest(":".join(asked))
+    fields = {"username": user, "realm": realm, "nonce": nonce, "uri": asked[1]}
     plain = {"algorithm": algorithm} if "algorithm" in given else {}
     if offered:
-        plain |= {"qop": "auth", "nc": "00000001"}
+        plain |= {"qop": "auth", "nc": f"{count:08x}"}
         fields |= {"cnonce": cnonce}
-        response = digest(f"{secret}:{nonce}:00000001:{cnonce}:auth:{request}")
+        response = digest(f"{secret}:{nonce}:{count:08x}:{cnonce}:auth:{request}")
     else:
         response = digest(f"{secret}:{nonce}:{request}")
     fields |= {"response": response}

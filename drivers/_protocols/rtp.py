@@ -1,0 +1,332 @@
+"""RTP (RFC 3550) to access units: H.264 (RFC 6184) and H.265 (RFC 7798), without decoding.
+
+`drivers._protocols.rtp_jpeg` has JPEG.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from drivers._protocols.rtsp import START_CODE
+from recorder.contract.errors import ProtocolError
+
+MAX_UNIT_BYTES = 16 << 20
+_LONGEST_GAP_S = 60.0  # a larger step of the timestamps does not count pictures
+
+
+@dataclass(frozen=True, slots=True)
+class RtpPacket:
+    """One packet (RFC 3550, section 5.1)."""
+
+    payload_type: int
+    marker: bool
+    sequence: int
+    timestamp: int
+    ssrc: int
+    payload: bytes
+
+
+def parse_rtp(data: bytes) -> RtpPacket:
+    """Parse a packet; ProtocolError if it is not RTP version 2 or ends too early."""
+    if len(data) < 12 or data[0] >> 6 != 2:
+        raise ProtocolError(f"no RTP packet: {data[:12].hex() or 'empty'}")
+    first, second, sequence, timestamp, ssrc = struct.unpack_from(">BBHII", data)
+    at, end = 12 + 4 * (first & 15), len(data)
+    if first & 0x10:  # an extension
+        at += 4 + 4 * int.from_bytes(data[at + 2 : at + 4], "big")
+    if first & 0x20:  # padding
+        end -= data[-1]
+    if at > end:
+        raise ProtocolError(f"an RTP packet of {len(data)} bytes that ends in its header")
+    return RtpPacket(second & 127, bool(second & 128), sequence, timestamp, ssrc, data[at:end])
+
+
+@dataclass(frozen=True, slots=True)
+class AccessUnit:
+    """The data of one picture.
+
+    Attributes:
+        t_ns: arrival of its first packet.
+        timestamp: RTP's, without wrapping, from 0 at the first picture; in `Media.clock_hz`.
+        data: NAL units with start codes (ISO 14496-10, annex B), or a JPEG; empty with a `fault`.
+        key: the picture is decodable without earlier pictures.
+        fault: the reason why the picture is damaged; empty if it is whole.
+        missed: pictures that were lost entirely before this picture: from the timestamps, at
+            least 1 if packets between two pictures are missing.
+    """
+
+    t_ns: int
+    timestamp: int
+    data: bytes
+    key: bool
+    fault: str = ""
+    missed: int = 0
+
+
+class Assembler(Protocol):
+    """Assembles the payloads of a picture.
+
+    Attributes:
+        has_picture: the payloads since `reset` hold picture data, not only parameters.
+        key: as in `AccessUnit`.
+    """
+
+    has_picture: bool
+    key: bool
+
+    def reset(self) -> None:
+        """Begin a picture."""
+
+    def begins(self, payload: bytes) -> bool:
+        """Return whether a picture begins with this payload."""
+
+    def add(self, payload: bytes) -> None:
+        """Add a payload; ProtocolError if it is damaged."""
+
+    def finish(self) -> bytes:
+        """Return the picture's data; ProtocolError if it is incomplete."""
+
+
+class Depacketizer:
+    """Collects the packets of one connection, which never reorders, into access units.
+
+    A picture ends with RTP's marker, or with the next timestamp if the camera sets the marker
+    within pictures or never.
+
+    >>> depacketizer = Depacketizer(NalAssembler("h264"), payload_type=96, clock_hz=90_000)
+    >>> for unit in depacketizer.feed(packet, t_ns):
+    ...     ...
+    """
+
+    def __init__(self, assembler: Assembler, payload_type: int, clock_hz: int) -> None:
+        self._assembler = assembler
+        self._payload_type = payload_type
+        self._longest = round(_LONGEST_GAP_S * clock_hz)
+        self._last: RtpPacket | None = None  # of any payload type
+        self._timestamp: int | None = None  # of the present or last picture
+        self._extended = 0
+        self._period = 0  # between the last two pictures without a gap
+        self._open = False
+        self._trusted = True  # markers are at the ends of pictures
+        self._continued = False  # after a marker within the picture
+        self._gap = False
+        self._fault = ""
+        self._missed = 0
+        self._t_ns = 0
+
+    def feed(self, data: bytes, t_ns: int) -> list[AccessUnit]:
+        """Return the access units that a packet completes.
+
+        Args:
+            data: an RTP packet.
+            t_ns: its arrival.
+
+        Raises:
+            ProtocolError: the data are not RTP.
+        """
+        packet, last = parse_rtp(data), self._last
+        self._last = packet
+        if last is not None:
+            same = last.ssrc == packet.ssrc
+            if same and last.sequence == packet.sequence:
+                return []  # repeated
+            self._gap |= not same or packet.sequence != (last.sequence + 1) & 0xFFFF
+        if packet.payload_type != self._payload_type:
+            return []
+        gap, self._gap = self._gap, False
+        units = []
+        # Servers send pictures twice, or give two pictures the same time.
+        again = not self._open and self._assembler.begins(packet.payload)
+        if packet.timestamp != self._timestamp or again:
+            cut = self._open
+            if cut:
+                units += self._finish("its last packets are missing" if gap else "")
+            self._begin(packet, t_ns, gap, cut)
+        elif not self._open:
+            self._begin(packet, t_ns, gap, True)
+            self._continued = True
+        elif gap:
+            self._fault = self._fault or "packets are missing"
+        self._add(packet)
+        if packet.marker and self._trusted and (self._assembler.has_picture or self._fault):
+            units += self._finish("")
+        return units
+
+    def _begin(self, packet: RtpPacket, t_ns: int, gap: bool, cut: bool) -> None:
+        step = 0
+        if self._timestamp is not None:
+            step = (packet.timestamp - self._timestamp + (1 << 31)) % (1 << 32) - (1 << 31)
+        self._timestamp = packet.timestamp
+        self._extended += step
+        self._open, self._continued, self._t_ns = True, False, t_ns
+        self._fault, self._missed = "", 0
+        self._assembler.reset()
+        if not gap:
+            self._period = step if step > 0 else self._period
+            return
+        if 0 < step < self._longest and self._period:
+            self._missed = max(0, round(step / self._period) - 1)
+        if not self._assembler.begins(packet.payload):
+            self._fault = "its first packets are missing"
+        elif not cut:
+            self._missed = max(1, self._missed)
+
+    def _add(self, packet: RtpPacket) -> None:
+        if not self._fault and packet.payload:
+            try:
+                self._assembler.add(packet.payload)
+            except ProtocolError as error:
+                self._fault = str(error)
+        if self._continued and self._assembler.has_picture:
+            self._trusted = False
+            self._fault = "the camera marked an earlier packet as the picture's last"
+
+    def _finish(self, fault: str) -> list[AccessUnit]:
+        self._open = False
+        data, fault = b"", self._fault or fault
+        if not fault:
+            if not self._assembler.has_picture:
+                return []
+            try:
+                data = self._assembler.finish()
+            except ProtocolError as error:
+                fault = str(error)
+        key = self._assembler.key and not fault
+        return [AccessUnit(self._t_ns, self._extended, data, key, fault, self._missed)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Nal:
+    """What differs between the codecs' payloads.
+
+    Attributes:
+        header: bytes of a NAL unit's header.
+        aggregate, fragment: types of payloads with several NAL units, and with part of one.
+        single: the types below this are NAL units.
+        type_of: of a NAL unit's or payload's header.
+        picture: a type is coded picture data.
+        key: a NAL unit belongs to a picture that is decodable alone.
+    """
+
+    header: int
+    aggregate: int
+    fragment: int
+    single: int
+    type_of: Callable[[bytes], int]
+    picture: Callable[[int], bool]
+    key: Callable[[int, bytes], bool]
+
+
+# Decodable alone: an IDR picture, or a recovery point (SEI 6, for intra refresh and open groups).
+_H264 = _Nal(
+    1, 24, 28, 24,
+    lambda nal: nal[0] & 31,
+    lambda kind: 1 <= kind <= 5,
+    lambda kind, nal: kind == 5 or (kind == 6 and nal[1:2] == b"\x06"),
+)  # fmt: skip
+# Decodable alone: the types of intra random access points.
+_H265 = _Nal(
+    2, 48, 49, 48,
+    lambda nal: nal[0] >> 1 & 63,
+    lambda kind: kind < 32,
+    lambda kind, _: 16 <= kind <= 23,
+)  # fmt: skip
+NAL_CODECS = {"h264": _H264, "h265": _H265}
+
+
+class NalAssembler:
+    """Assembles NAL units: single, aggregated (STAP-A, AP) and fragmented (FU-A, FU).
+
+    Args:
+        codec: a key of `NAL_CODECS`.
+    """
+
+    def __init__(self, codec: str) -> None:
+        self._codec = NAL_CODECS[codec]
+        self.reset()
+
+    def reset(self) -> None:
+        self._data = bytearray()
+        self._fragmented = False
+        self.has_picture = self.key = False
+
+    def begins(self, payload: bytes) -> bool:
+        codec = self._codec
+        if len(payload) <= codec.header:
+            return False
+        kind, at = codec.type_of(payload), codec.header
+        if kind == codec.aggregate:
+            payload = payload[codec.header + 2 :]
+            if len(payload) <= codec.header:
+                return False
+            kind = codec.type_of(payload)
+        elif kind == codec.fragment:
+            if not payload[codec.header] & 0x80:
+                return False
+            kind, at = self._fragment_type(payload), codec.header + 1
+        # The first bit is set in the first slice: first_mb_in_slice 0, or
+        # first_slice_segment_in_pic_flag.
+        return not codec.picture(kind) or payload[at : at + 1] >= b"\x80"
+
+    def add(self, payload: bytes) -> None:
+        codec = self._codec
+        if len(payload) <= codec.header:
+            raise ProtocolError(f"a payload of {len(payload)} bytes")
+        kind = codec.type_of(payload)
+        if self._fragmented and kind != codec.fragment:
+            raise ProtocolError("a fragmented NAL unit without its end")
+        if kind == codec.fragment:
+            self._add_fragment(payload)
+        elif kind == codec.aggregate:
+            self._add_aggregate(payload)
+        elif kind < codec.single:
+            self._add_nal(payload)
+        else:
+            raise ProtocolError(f"a payload of type {kind}")
+        if len(self._data) > MAX_UNIT_BYTES:
+            raise ProtocolError(f"a picture of more than {MAX_UNIT_BYTES} bytes")
+
+    def finish(self) -> bytes:
+        if self._fragmented:
+            raise ProtocolError("a fragmented NAL unit without its end")
+        return bytes(self._data)
+
+    def _add_nal(self, nal: bytes) -> None:
+        kind = self._codec.type_of(nal)
+        self.has_picture |= self._codec.picture(kind)
+        self.key |= self._codec.key(kind, nal)
+        self._data += START_CODE + nal
+
+    def _add_aggregate(self, payload: bytes) -> None:
+        at = self._codec.header
+        while at < len(payload):
+            size = int.from_bytes(payload[at : at + 2], "big")
+            nal = payload[at + 2 : at + 2 + size]
+            if len(nal) < size or size <= self._codec.header:
+                raise ProtocolError(f"an aggregated NAL unit of {size} bytes, {len(nal)} are there")
+            self._add_nal(nal)
+            at += 2 + size
+
+    def _fragment_type(self, payload: bytes) -> int:
+        return payload[self._codec.header] & (31 if self._codec.header == 1 else 63)
+
+    def _add_fragment(self, payload: bytes) -> None:
+        size = self._codec.header
+        if len(payload) <= size + 1:
+            raise ProtocolError(f"a fragment of {len(payload)} bytes")
+        starts, ends = payload[size] & 0x80, payload[size] & 0x40
+        if bool(starts) == self._fragmented:
+            raise ProtocolError(f"a fragmented NAL unit without its {'end' if starts else 'start'}")
+        if starts:
+            kind = self._fragment_type(payload)
+            if size == 1:  # section 5.8: F and NRI of the indicator, the type of the header
+                header = bytes((payload[0] & 0xE0 | kind,))
+            else:  # section 4.4.3
+                header = bytes((payload[0] & 0x81 | kind << 1, payload[1]))
+            self._add_nal(header + payload[size + 1 :])
+        else:
+            self._data += payload[size + 1 :]
+        self._fragmented = not ends
