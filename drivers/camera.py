@@ -119,7 +119,7 @@ class CameraDriver(Driver):
         "v4l2": "/dev/videoN, preferably /dev/v4l/by-id/...: a camera of this machine",
         "http": "//[USER:PASSWORD@]HOST[:PORT]/PATH: MJPEG (multipart/x-mixed-replace)",
         "https": "as http, over TLS",
-        "rtsp": "//[USER:PASSWORD@]HOST[:PORT]/PATH: a stream that FFmpeg plays",
+        "rtsp": "//[USER:PASSWORD@]HOST[:PORT]/PATH: H.264, H.265 or JPEG over TCP; extra `rtsp`",
     }
     live_schemes: ClassVar = frozenset({"v4l2", "http", "https", "rtsp"})
 

@@ -34,6 +34,7 @@ from recorder.contract.redaction import mask_value
 
 _CONNECT_S = 2.0
 _OPEN_S = 4.5  # longest wait for a first picture in all
+_PORTS = {"http": 80, "https": 443, "rtsp": 554}
 _RECEIVE_BYTES = 256 << 10
 _SECONDS = re.compile(r"(\d{1,10})(?:\.(\d{1,9}))?")
 _NUMBER = re.compile(r"\d{1,18}")
@@ -72,10 +73,10 @@ def parse_url(where: str, scheme: str, address: str) -> Url:
     """Parse an address; SourceError if it is invalid."""
     try:
         parts = urlsplit(f"{scheme}:{address}")
-        port = parts.port or (443 if scheme == "https" else 80)
+        port = _PORTS[scheme] if parts.port is None else parts.port
     except ValueError as error:
         raise SourceError(f"{where}: no address: {error}") from None
-    if not parts.hostname or not address.startswith("//"):
+    if not parts.hostname or not address.startswith("//") or not port:
         raise SourceError(f"{where}: needs the form {scheme}://HOST[:PORT]/PATH")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if not target.isascii() or re.search(r"[\x00-\x20\x7f]", target):

@@ -1,10 +1,11 @@
-"""Cameras that stream over RTSP, through OpenCV's FFmpeg, over TCP.
+"""Cameras that stream H.264, H.265 or JPEG over RTSP, with RTP over TCP.
 
-A picture's stamp is the time of its decoding on this machine.  It is later than the exposure by
-the delays of the camera's encoder, the network and the decoder; a decoder that reorders adds the
-time of whole pictures.  A camera's MJPEG over HTTP has stamps nearer to the exposure.  RTP's own
-numbers stay inside FFmpeg, so gaps cannot be counted; TCP loses no data in transit.  MJPEG in RTP
-is passed on as FFmpeg reassembles it (RTP omits a JPEG's tables, RFC 2435).
+A picture's stamp is the arrival of its first RTP packet on this machine.  The stamp is later than
+the exposure by the delays of the camera's encoder and of the network; decoding does not move it.
+One thread receives and stamps, another one decodes.  Between them is a bounded `Backlog`: when
+pictures arrive faster than they are decoded and recorded, they are dropped and counted
+(``overrun``), and recording resumes at the next picture that is decodable.  Gaps in RTP's sequence
+numbers are counted losses.  JPEGs are recorded without decoding.
 """
 
 from __future__ import annotations
@@ -12,91 +13,96 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
-from drivers._devices.pictures import (
-    LiveCamera,
-    Missing,
-    Note,
-    Picture,
-    Shot,
-    passable,
-    quiet_opencv,
-    same_size,
-    trimmed,
-)
-from recorder.contract.errors import DeviceError, ProtocolError, RecorderError, SourceError
+from drivers._devices.http_camera import Connection, Url, connect, parse_url
+from drivers._devices.picture_backlog import Backlog, Dropped
+from drivers._devices.pictures import LiveCamera, Missing, Note, Shot, passable, trimmed
+from drivers._devices.pictures import same_size as check_size
+from drivers._devices.rtsp_client import RtspClient
+from drivers._devices.video_decoder import Decoder, make_decoder, require_pyav
+from drivers._protocols.rtp import AccessUnit, Depacketizer, NalAssembler
+from drivers._protocols.rtp_jpeg import JpegAssembler
+from drivers._protocols.rtsp import Media
+from recorder.contract.errors import DeviceError, ProtocolError, RecorderError
 from recorder.contract.redaction import mask_value
 
-_CONNECT_S = 2.5
 _OPEN_S = 4.8  # longest wait for a first picture in all
-_WAITING = 16  # pictures that may wait for the encoder
-_MOST_FPS = 1000.0
-_BACKLOG_S = 1.5  # longest time for pictures that gathered while FFmpeg probed the stream
-_FRESH = 0.3  # share of a period: a picture with a longer wait is not from the backlog
-_ASSUMED_FPS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """Properties of a stream, with its first picture."""
-
-    size: tuple[int, int]
-    fps: float | None
-    codec: str
-    jpegs: bool
+_UNITS = 32  # pictures before the decoder
+_BYTES = 32 << 20
+_SHOTS = 4  # pictures after the decoder; a full queue stops the decoder
+_TURN_S = 0.2
 
 
 class RtspCamera(LiveCamera):
-    """A stream that FFmpeg plays.
+    """A stream over RTSP.
 
     Args:
         name: the sensor's name.
         address: the text after ``rtsp:``.
         fps: nominal rate; None: the stream's declared rate.
         timeout_s: time without a picture after which the camera is lost.
+        connecting: makes the connection.
+        decoding: makes the decoder.
+        clock: CLOCK_MONOTONIC in ns.
     """
 
     def __init__(
-        self, name: str, address: str, *, fps: float | None = None, timeout_s: float = 5.0
+        self,
+        name: str,
+        address: str,
+        *,
+        fps: float | None = None,
+        timeout_s: float = 5.0,
+        connecting: Callable[[Url], Connection] = connect,
+        decoding: Callable[[Media], Decoder] = make_decoder,
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.where = f"{name}: {mask_value(f'rtsp:{address}')}"
-        self._url = f"rtsp:{address}"
-        self._timeout_s = timeout_s
+        self._url = parse_url(self.where, "rtsp", address)
         self._wanted_fps = fps
+        self._timeout_s = timeout_s
+        self._connecting = connecting
+        self._decoding = decoding
+        self._clock = clock
         self._player: _Player | None = None
-        try:
-            parts = urlsplit(self._url)
-            good = bool(parts.hostname) and address.startswith("//") and parts.port != 0
-        except ValueError as error:
-            raise SourceError(f"{self.where}: is not an address: {error}") from None
-        if not good:
-            raise SourceError(f"{self.where}: needs the form rtsp://HOST[:PORT]/PATH")
 
     def open(self) -> None:
-        quiet_opencv()
+        require_pyav(self.where)
         self._failure: Exception | None = None
-        self._player = player = _Player(self.where, self._url, self._timeout_s)
+        deadline_ns = self._clock() + round(_OPEN_S * 1e9)
+        client = RtspClient(self.where, self._url, self._connecting, self._clock)
         try:
-            opened = player.opened.get(timeout=_OPEN_S)
+            media = client.start(deadline_ns)
+            decoder = self._decoding(media)
+        except BaseException:
+            client.close()
+            raise
+        timeout_ns = round(self._timeout_s * 1e9)
+        self._player = player = _Player(self.where, client, media, decoder, self._clock, timeout_ns)
+        left_ns = deadline_ns - self._clock()
+        try:
+            opened = player.shots.get(timeout=max(left_ns / 1e9, 0.01))
         except queue.Empty:
-            opened = DeviceError(f"{self.where}: no picture within {_OPEN_S:g} s")
+            opened = DeviceError(
+                f"{self.where}: no picture that is decodable without earlier ones within "
+                f"{_OPEN_S:g} s (the camera's interval of key frames must be shorter)"
+            )
         if isinstance(opened, Exception):
             self.close()
             raise opened
-        self.size, self.jpegs = opened.size, opened.jpegs
-        self.fps = self._wanted_fps or opened.fps
-        self.settings = {"codec": opened.codec, "stamps": "arrival, decoded"}
+        self._first: Shot | None = opened
+        self.size, self.jpegs = player.size, media.codec == "jpeg"
+        self.fps = self._wanted_fps or media.fps or decoder.fps
+        self.settings = {"codec": media.codec, "stamps": "arrival of the first packet"}
 
     def read(self, timeout_s: float) -> list[Shot | Note]:
         if self._player is None:
             raise DeviceError(f"{self.where}: read before open")
         events: list[Shot | Note] = []
+        first, self._first = self._first, None
+        if first is not None:
+            events.append(first)
         while self._failure is None:
             try:
                 item = self._player.shots.get(timeout=0 if events else timeout_s)
@@ -111,128 +117,125 @@ class RtspCamera(LiveCamera):
         return events
 
     def close(self) -> None:
-        """Release the stream; a running call of FFmpeg ends at its own time limit."""
+        """Release the stream; its threads end after their present call."""
         if self._player is not None:
             self._player.stop()
         self._player = None
 
 
 class _Player:
-    """One connection, read by its own thread: FFmpeg's calls block, for a limited time.
+    """The threads of one connection.
 
     Attributes:
-        opened: the stream's properties, or the reason why there is no stream; once.
-        shots: pictures in order of arrival; at the end, the reason of the end.
+        shots: pictures and losses from the first picture on; at the end, the reason of the end.
+        size: (width, height) of the first picture.
     """
 
-    def __init__(self, where: str, url: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        where: str,
+        client: RtspClient,
+        media: Media,
+        decoder: Decoder,
+        clock: Callable[[], int],
+        timeout_ns: int,
+    ) -> None:
         self._where = where
-        self._url = url
-        self._timeout_s = timeout_s
-        self.opened: queue.Queue[_Stream | Exception] = queue.Queue()
-        self.shots: queue.Queue[Shot | Exception] = queue.Queue()
+        self._client = client
+        assembler = JpegAssembler() if media.codec == "jpeg" else NalAssembler(media.codec)
+        self._depacketizer = Depacketizer(assembler, media.payload_type, media.clock_hz)
+        self._decoder = decoder
+        self._clock = clock
+        self._timeout_ns = timeout_ns
+        self._backlog = Backlog(_UNITS, _BYTES)
         self._stopping = threading.Event()
-        self._refused = 0
-        self._last_ns = -1
-        self._thread = threading.Thread(target=self._run, name="rtsp", daemon=True)
-        self._thread.start()
+        self._last_ns = 0
+        self.shots: queue.Queue[Shot | Exception] = queue.Queue(_SHOTS)
+        self.size = (0, 0)
+        self._threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for work, name in ((self._receive, "rtsp"), (self._decode, "rtsp decoder"))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to end; it ends after its present call."""
+        """Ask the threads to end."""
         self._stopping.set()
-        self._thread.join(0.2)
+        for thread in self._threads:
+            thread.join(2 * _TURN_S)
 
-    def _run(self) -> None:
-        capture: Any = None
-        results: queue.Queue[Any] = self.opened
+    def _receive(self) -> None:
+        """Receive, stamp and assemble pictures."""
+        alive_ns = self._clock()
         try:
-            capture = self._connected()
-            stream, picture = self._first(capture)
-            results.put(stream)
-            results = self.shots
             while not self._stopping.is_set():
-                self._add(picture, stream)
-                picture = self._next(capture)
-        except RecorderError as error:
-            results.put(error)
+                for t_ns, packet in self._client.receive(_TURN_S):
+                    for unit in self._depacketizer.feed(packet, t_ns):
+                        alive_ns = t_ns
+                        self._backlog.offer(unit)
+                if self._clock() - alive_ns > self._timeout_ns:
+                    raise DeviceError(f"{self._where}: no picture for {self._timeout_ns / 1e9:g} s")
         except Exception as error:  # noqa: BLE001  the reading thread raises it again
-            results.put(DeviceError(f"{self._where}: {error}"))
+            self._backlog.end(self._ended(error))
         finally:
-            if capture is not None:
-                capture.release()
+            self._client.close()
 
-    def _connected(self) -> Any:
-        import cv2
+    def _decode(self) -> None:
+        """Decode what was received, until the end of the stream."""
+        try:
+            while not self._stopping.is_set():
+                item = self._backlog.take(_TURN_S)
+                if isinstance(item, AccessUnit):
+                    self._pass(self._decoder.decode(item))
+                    self._backlog.done()
+                elif item is not None:
+                    self._pass(self._decoder.drain())
+                    if isinstance(item, Exception):
+                        raise item
+                    self._pass(_losses(item))
+        except Exception as error:  # noqa: BLE001  the reading thread raises it again
+            self._put(self._ended(error))
+        finally:
+            self._stopping.set()
 
-        parameters = [
-            *(cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, round(_CONNECT_S * 1e3)),
-            *(cv2.CAP_PROP_READ_TIMEOUT_MSEC, round(self._timeout_s * 1e3)),
-            # One thread: it adds no delay, and the other cores are for the other sensors.
-            *(cv2.CAP_PROP_N_THREADS, 1),
-        ]
-        capture = cv2.VideoCapture(self._url, cv2.CAP_FFMPEG, parameters)
-        if not capture.isOpened():
-            capture.release()
-            raise DeviceError(f"{self._where}: no stream (FFmpeg gives no reason)")
-        return capture
+    def _ended(self, error: Exception) -> Exception:
+        if isinstance(error, RecorderError) and not isinstance(error, ProtocolError):
+            return error
+        return DeviceError(f"{self._where}: {error}")
 
-    def _first(self, capture: Any) -> tuple[_Stream, npt.NDArray[np.uint8]]:
-        import cv2
+    def _pass(self, shots: Sequence[Shot]) -> None:
+        """Check sizes, and make stamps increase: packets that arrive together have one stamp."""
+        for shot in shots:
+            picture = shot.picture
+            if isinstance(picture, bytes) and self.size == (0, 0):
+                try:
+                    header = passable(picture)
+                    self.size = header.width, header.height
+                except ProtocolError:
+                    continue
+            if isinstance(picture, bytes):
+                picture = trimmed(self._where, picture, self.size)
+            elif not isinstance(picture, Missing):
+                size = picture.shape[1], picture.shape[0]
+                self.size = size if self.size == (0, 0) else self.size
+                check_size(self._where, size, self.size)
+            if self.size != (0, 0):  # the stream begins with its first picture
+                self._last_ns = max(shot.t_ns, self._last_ns + 1)
+                self._put(Shot(self._last_ns, picture))
 
-        code = int(capture.get(cv2.CAP_PROP_FOURCC)) & 0xFFFFFFFF
-        codec = code.to_bytes(4, "little").decode("latin-1").strip("\0 ")
-        jpegs = codec == "MJPG" and bool(capture.set(cv2.CAP_PROP_FORMAT, -1))
-        fps = float(capture.get(cv2.CAP_PROP_FPS))
-        picture = self._next(capture)
-        if jpegs:
+    def _put(self, item: Shot | Exception) -> None:
+        while True:
             try:
-                header = passable(picture.tobytes())
-            except ProtocolError as error:
-                raise DeviceError(f"{self._where}: {error}") from None
-            size = header.width, header.height
-        else:
-            size = picture.shape[1], picture.shape[0]
-        stream = _Stream(size, fps if 0 < fps <= _MOST_FPS else None, codec, jpegs)
-        return stream, self._fresh(capture, stream, picture)
+                return self.shots.put(item, timeout=_TURN_S)
+            except queue.Full:
+                if self._stopping.is_set():
+                    return None
 
-    def _fresh(
-        self, capture: Any, stream: _Stream, picture: npt.NDArray[np.uint8]
-    ) -> npt.NDArray[np.uint8]:
-        """Return the first picture that arrives while it is awaited.
 
-        FFmpeg probes a stream for about a second before it returns the first picture.  Pictures
-        that arrived during that time follow at once: their stamps would be wrong by that second.
-        """
-        wait_s = _FRESH / (stream.fps or _ASSUMED_FPS)
-        start_s = time.monotonic()
-        while not self._stopping.is_set() and time.monotonic() - start_s < _BACKLOG_S:
-            before_s = time.monotonic()
-            picture = self._next(capture)
-            if time.monotonic() - before_s > wait_s:
-                break
-        return picture
-
-    def _next(self, capture: Any) -> npt.NDArray[np.uint8]:
-        done, picture = capture.read()
-        if not done:
-            raise DeviceError(
-                f"{self._where}: the stream ended, or no data arrived for {self._timeout_s:g} s"
-            )
-        return np.asarray(picture, np.uint8)
-
-    def _add(self, raw: npt.NDArray[np.uint8], stream: _Stream) -> None:
-        """Pass a picture on, or count it where too many pictures wait already."""
-        t_ns = self._last_ns = max(time.monotonic_ns(), self._last_ns + 2)
-        if self.shots.qsize() >= _WAITING:
-            self._refused += 1
-            return
-        if self._refused:
-            reason = "came faster than they could be encoded"
-            self.shots.put(Shot(t_ns - 1, Missing(reason, self._refused, "overrun")))
-            self._refused = 0
-        picture: Picture = raw
-        if stream.jpegs:
-            picture = trimmed(self._where, raw.tobytes(), stream.size)
-        else:
-            same_size(self._where, (raw.shape[1], raw.shape[0]), stream.size)
-        self.shots.put(Shot(t_ns, picture))
+def _losses(dropped: Dropped) -> list[Shot]:
+    first_ns = dropped.t_ns - len(dropped.counts) + 1  # each later than the one before
+    return [
+        Shot(first_ns + k, Missing(dropped.reasons[cause], count, cause))
+        for k, (cause, count) in enumerate(dropped.counts.items())
+    ]

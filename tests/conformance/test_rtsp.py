@@ -85,7 +85,7 @@ def test_every_picture_comes_in_order_until_the_stream_ends(port: int, codec: st
     camera.open()
     assert (camera.size, camera.fps, camera.jpegs) == ((160, 120), FPS, False)
     shots: list[Shot] = []
-    with pytest.raises(DeviceError, match=r"user:\*\*\*@127.*the stream ended"):
+    with pytest.raises(DeviceError, match=r"user:\*\*\*@127.*the camera"):
         while True:
             shots += [event for event in camera.read(0.2) if isinstance(event, Shot)]
     camera.close()
@@ -93,14 +93,15 @@ def test_every_picture_comes_in_order_until_the_stream_ends(port: int, codec: st
     for shot in shots:
         assert not isinstance(shot.picture, (bytes, Missing))
         numbers.append(read_frame_number(np.asarray(shot.picture)))
-    assert numbers == list(range(numbers[0], FRAMES))
-    assert len(numbers) >= 20  # what gathered while FFmpeg looked at the stream is left out
+    # Under load the server sends single pictures twice, with the same time.
+    assert list(dict.fromkeys(numbers)) == list(range(FRAMES))
+    assert len(numbers) < FRAMES + 9
     times = np.array([shot.t_ns for shot in shots])
     assert (np.diff(times) > 0).all()
 
 
 def test_a_stream_that_is_not_there(port: int) -> None:
     camera = RtspCamera("front", f"//127.0.0.1:{port}/none.mp4")
-    with pytest.raises(DeviceError, match=r"front: rtsp://127\.0\.0\.1:.*/none\.mp4: no stream"):
+    with pytest.raises(DeviceError, match=r"front: rtsp://127\.0\.0\.1:.*/none\.mp4: answers 404"):
         camera.open()
     camera.close()

@@ -1,11 +1,11 @@
-"""RTSP cameras: what is made of FFmpeg's answers; FFmpeg itself on an emulated camera."""
+"""RTSP cameras: stamps, losses and the backlog, on a camera that answers from a script."""
 
 from __future__ import annotations
 
+import builtins
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -14,220 +14,292 @@ import numpy as np
 import pytest
 
 from drivers._devices import rtsp_camera
-from drivers._devices.pictures import Missing, Note, Shot
+from drivers._devices.pictures import Missing, Shot
 from drivers._devices.rtsp_camera import RtspCamera
-from drivers._kit.driver import Sample
-from drivers.sim.emulators.camera import CameraEmulator
+from drivers._kit.driver import Lost, Sample
+from drivers._protocols.rtp import AccessUnit
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
-from tests.drivers.camera_rig import Image, driver, jpeg
-from tests.drivers.http_rig import SMALL, entry, lost, small_jpeg
+from tests.drivers.camera_rig import driver
+from tests.drivers.http_rig import lost
+from tests.drivers.rtp_packets import encode, packets, rtp
+from tests.drivers.rtsp_script import (
+    GATE,
+    SDP,
+    Decoder,
+    Script,
+    answers,
+    interleaved,
+    pieces,
+    stream,
+    values,
+    watch,
+)
 from tests.sim.numbers import read_frame_number
 
-IMAGES = [np.full((48, 64, 3), k, np.uint8) for k in range(40)]
-JPEGS = [jpeg(k, (64, 48)) for k in range(8)]
+FIRST_NS = 5_000_000_000
 
 
-class FakeTime:
-    """The clock of the module under test; pictures move it."""
-
-    def __init__(self) -> None:
-        self.now_ns = 9_000_000_000
-
-    def monotonic(self) -> float:
-        return self.now_ns / 1e9
-
-    def monotonic_ns(self) -> int:
-        return self.now_ns
+def wait_for(condition: Any) -> None:
+    for _ in range(20_000):
+        if condition():
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError("it never came")
 
 
-class Ffmpeg:
-    """Stands for cv2.VideoCapture: gives pictures, each after so many ms, and when it is let to.
-
-    What `released` has not let through waits; an exception is raised; None is the end.
-    """
-
-    def __init__(self, clock: FakeTime) -> None:
-        self.clock = clock
-        self.pictures: list[tuple[Any, float]] = []
-        self.fourcc = "h264"
-        self.fps = 25.0
-        self.opened = self.raw = False
-        self.openable = True
-        self.released = threading.Semaphore(10_000)
-        self.gone = threading.Event()
-        self.parameters: dict[int, int] = {}
-
-    def __call__(self, url: str, backend: int, parameters: list[int]) -> Ffmpeg:
-        assert url.startswith("rtsp://")
-        assert backend == cv2.CAP_FFMPEG
-        self.parameters = dict(zip(parameters[::2], parameters[1::2], strict=True))
-        self.opened = self.openable
-        return self
-
-    def isOpened(self) -> bool:  # noqa: N802  OpenCV's
-        return self.opened
-
-    def get(self, what: int) -> float:
-        if what == cv2.CAP_PROP_FPS:
-            return self.fps
-        assert what == cv2.CAP_PROP_FOURCC
-        return float(int.from_bytes(self.fourcc.encode(), "little"))
-
-    def set(self, what: int, value: float) -> bool:
-        assert (what, value) == (cv2.CAP_PROP_FORMAT, -1)
-        self.raw = True
-        return True
-
-    def read(self) -> tuple[bool, Image | None]:
-        assert self.released.acquire(timeout=20)
-        picture, after_ms = self.pictures.pop(0) if self.pictures else (None, 5000.0)
-        self.clock.now_ns += round(after_ms * 1e6)
-        if isinstance(picture, Exception):
-            raise picture
-        if isinstance(picture, bytes):
-            assert self.raw
-            picture = np.frombuffer(picture, np.uint8)
-        return picture is not None, picture
-
-    def release(self) -> None:
-        self.opened = False
-        self.gone.set()
-
-
-@pytest.fixture
-def ffmpeg(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ffmpeg]:
-    clock = FakeTime()
-    made = Ffmpeg(clock)
-    monkeypatch.setattr(rtsp_camera, "time", clock)
-    monkeypatch.setattr(cv2, "VideoCapture", made)
-    yield made
-
-
-def watch(camera: RtspCamera) -> tuple[list[Shot | Note], Exception]:
-    """All until the end, and what the end is."""
-    events: list[Shot | Note] = []
-    try:
-        while True:
-            events += camera.read(20.0)
-    except (DeviceError, StreamChangedError) as error:
-        return events, error
-
-
-def values(events: list[Shot | Note]) -> list[int]:
-    return [int(e.picture[0, 0, 0]) if isinstance(e.picture, np.ndarray) else -1
-            for e in events if isinstance(e, Shot)]  # fmt: skip
-
-
-def test_pictures_are_stamped_when_they_come_and_the_backlog_is_left_out(ffmpeg: Ffmpeg) -> None:
-    ffmpeg.pictures = [(image, 1.0 if k < 7 else 40.0) for k, image in enumerate(IMAGES[:15])]
-    camera = RtspCamera("front", "//cam/live")
+@pytest.mark.parametrize("codec", ["h264", "h265"])
+def test_every_picture_has_the_arrival_of_its_first_packet(codec: str) -> None:
+    encoded = packets(encode(codec, 25))
+    sdp = SDP.replace("H264", codec.upper())
+    script = Script(*pieces(encoded), says=answers(sdp))
+    camera = script.camera()
     camera.open()
-    assert (camera.size, camera.fps, camera.jpegs) == ((64, 48), 25.0, False)
-    assert camera.settings["codec"] == "h264"
-    events, end = watch(camera)
-    assert values(events) == list(range(7, 15))
-    assert [(b.t_ns - a.t_ns) / 1e6 for a, b in pairwise(events)] == [40.0] * 7
-    assert events[0].t_ns == 9_000_000_000 + 47_000_000
-    assert isinstance(end, DeviceError)
-    assert str(end) == "front: rtsp://cam/live: the stream ended, or no data arrived for 5 s"
-    assert ffmpeg.gone.wait(20)
-    with pytest.raises(DeviceError, match="the stream ended"):
-        camera.read(0.2)
+    assert (camera.size, camera.fps, camera.jpegs) == ((160, 120), 20.0, False)
+    assert camera.settings == {"codec": codec, "stamps": "arrival of the first packet"}
+    shots, end = watch(camera)
     camera.close()
-    for what in (cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, cv2.CAP_PROP_READ_TIMEOUT_MSEC):
-        assert 0 < ffmpeg.parameters[what] <= 5000
+    assert str(end) == "front: rtsp://cam/live: the camera closed the connection"
+    assert [read_frame_number(np.asarray(shot.picture)) for shot in shots] == list(range(25))
+    ends = [k for k, data in enumerate(encoded) if data[1] & 0x80]
+    firsts = [0, *(k + 1 for k in ends[:-1])]
+    assert [shot.t_ns for shot in shots] == [script.sent_ns[k] for k in firsts]
+    assert script.open == 0
 
 
-def test_a_burst_for_ever_is_believed_after_a_while(ffmpeg: Ffmpeg) -> None:
-    ffmpeg.pictures = [(IMAGES[k % 40], 10.0) for k in range(500)]
-    ffmpeg.released = threading.Semaphore(0)
-    camera = RtspCamera("front", "//cam/live")
-    ffmpeg.released.release(152)
+def test_jpegs_are_passed_through() -> None:
+    encoded = packets(encode("jpeg", 4))
+    sdp = SDP.replace("96", "26").replace("a=rtpmap:26 H264/90000\r\n", "a=framerate:25\r\n")
+    script = Script(*pieces(encoded), says=answers(sdp))
+    camera = script.camera()
     camera.open()
-    assert camera.read(20.0) != []
+    assert (camera.size, camera.fps, camera.jpegs) == ((160, 120), 25.0, True)
+    shots, _ = watch(camera)
     camera.close()
-    ffmpeg.released.release(10)
-    assert ffmpeg.gone.wait(20)
+    for k, shot in enumerate(shots):
+        assert isinstance(shot.picture, bytes)
+        image = cv2.imdecode(np.frombuffer(shot.picture, np.uint8), cv2.IMREAD_COLOR)
+        assert read_frame_number(np.asarray(image, np.uint8)) == k
+    assert len(shots) == 4
 
 
-def test_mjpeg_is_passed_through(ffmpeg: Ffmpeg) -> None:
-    ffmpeg.fourcc = "MJPG"
-    damaged = JPEGS[3][:400]
-    pieces = [JPEGS[0], JPEGS[1], JPEGS[2] + bytes(9), damaged, JPEGS[4]]
-    ffmpeg.pictures = [(data, 40.0) for data in pieces]
-    camera = RtspCamera("front", "//cam/live", fps=10.0)
+def test_a_slow_decoder_drops_counts_and_resumes_at_a_key() -> None:
+    decoder = Decoder(permits=1)
+    flood = stream("p" * 39, "k", "p" * 39, "k", "p" * 19, first=1)
+    late = stream("p" * 5, "k", "p" * 4, first=100)
+    script = Script(*stream("k"), GATE, *flood, GATE, *late, every_ns=40_000_000)
+    camera = script.camera(decoding=decoder)
     camera.open()
-    assert (camera.size, camera.fps, camera.jpegs) == ((64, 48), 10.0, True)
-    events, _ = watch(camera)
-    pictures = [e.picture for e in events if isinstance(e, Shot)]
-    assert [p for p in pictures if isinstance(p, bytes)] == [JPEGS[1], JPEGS[2], JPEGS[4]]
-    assert isinstance(pictures[2], Missing)
-    assert lost(events, "corrupt") == 1
-    camera.close()
-
-
-def test_pictures_that_nobody_takes_are_counted(ffmpeg: Ffmpeg) -> None:
-    ffmpeg.pictures = [(image, 40.0) for image in IMAGES]
-    ffmpeg.released = threading.Semaphore(37)
-    camera = RtspCamera("front", "//cam/live")
-    camera.open()  # two of them
     player = camera._player
     assert player is not None
-    while player._refused < 35 - rtsp_camera._WAITING + 1:  # the thread works on
-        threading.Event().wait(0.001)
-    first = camera.read(20.0)
-    assert values(first) == list(range(1, rtsp_camera._WAITING + 1))
-    ffmpeg.released.release(10)
-    events, _ = watch(camera)
-    assert lost(events, "overrun") == 36 - rtsp_camera._WAITING
-    assert values(events) == [-1, 37, 38, 39]
-    assert all(b.t_ns > a.t_ns for a, b in pairwise(first + events))
+    wait_for(lambda: player._backlog._units == 0)  # the first picture is decoded
+    script.gate.release()
+    wait_for(lambda: script.at_gate == 1)  # 99 pictures arrived, none of them is decoded
+    assert player._backlog._units == rtsp_camera._UNITS == 32
+    assert len(player._backlog._items) == 33
+    decoder.permits.release(1000)
+    shots: list[Shot] = []
+    while len(shots) < 34:
+        shots += [event for event in camera.read(0.2) if isinstance(event, Shot)]
+    assert values(shots) == [*range(33), -67]
+    wait_for(lambda: player._backlog._units == 0)
+    script.gate.release()
+    more, end = watch(camera)
+    camera.close()
+    assert values(more) == [-5, 105, 106, 107, 108, 109]
+    assert "closed the connection" in str(end)
+    assert lost(shots + more, "overrun") == 72
+    for shot, value in zip(shots + more, values(shots + more), strict=True):
+        if value >= 0:  # 40 ms for each picture before it, however late it was decoded
+            assert shot.t_ns == FIRST_NS + 40_000_000 * (value + 1)
+    assert all(b.t_ns > a.t_ns for a, b in pairwise(shots + more))
+    assert decoder.drained == [33, 33, 38]
+
+
+def test_the_backlog_is_bounded_in_bytes() -> None:
+    decoder = Decoder(permits=1)
+    big = [b"\x7c\x85", *[b"\x7c\x05"] * 170, b"\x7c\x45"]
+    flood = [
+        rtp(1 + 172 * k + j, 3600 * (k + 1), data + bytes(60_000), marker=j == 171)
+        for k in range(6)
+        for j, data in enumerate(big)
+    ]
+    script = Script(*stream("k"), GATE, *pieces(flood), GATE)
+    camera = script.camera(decoding=decoder)
+    camera.open()
+    player = camera._player
+    assert player is not None
+    wait_for(lambda: player._backlog._units == 0)
+    script.gate.release()
+    wait_for(lambda: script.at_gate == 1)
+    assert player._backlog._units == 3
+    assert 30_000_000 < player._backlog._bytes <= rtsp_camera._BYTES
+    decoder.permits.release(10)
+    script.gate.release()
+    shots, _ = watch(camera)
+    assert lost(shots, "overrun") == 3
     camera.close()
 
 
-def test_a_size_that_changes_ends_the_stream(ffmpeg: Ffmpeg) -> None:
-    other = np.zeros((50, 64, 3), np.uint8)
-    ffmpeg.pictures = [(p, 40.0) for p in (IMAGES[0], IMAGES[1], IMAGES[2], other, IMAGES[3])]
-    camera = RtspCamera("front", "//cam/live")
+def test_a_reader_that_does_not_read_stops_the_decoder() -> None:
+    decoder = Decoder()
+    script = Script(*stream("k" * 60), GATE)
+    camera = script.camera(decoding=decoder)
     camera.open()
-    events, end = watch(camera)
-    assert values(events) == [1, 2]
+    wait_for(lambda: script.at_gate == 0)
+    player = camera._player
+    assert player is not None
+    wait_for(lambda: player.shots.qsize() == 4)
+    assert player._backlog._units <= 32
+    script.gate.release()
+    shots, _ = watch(camera)
+    camera.close()
+    pictures = [value for value in values(shots) if value >= 0]
+    assert len(pictures) + lost(shots, "overrun") == 60
+    assert pictures == sorted(pictures)
+
+
+def test_losses_are_counted_and_recording_resumes_at_a_key() -> None:
+    decoder = Decoder()
+    whole = stream("kpppppkppkp")
+    # Picture 2 is missing; packets between 7 and 8 are missing, without a picture.
+    sent = [*whole[:2], *whole[3:8], *stream("pk", first=9)]
+    renumbered = sent[7:]
+    sent[7:] = [
+        data.replace((3600 * (9 + k)).to_bytes(4, "big"), (3600 * (8 + k)).to_bytes(4, "big"), 1)
+        for k, data in enumerate(renumbered)
+    ]
+    script = Script(*sent, GATE)
+    camera = script.camera(decoding=decoder)
+    camera.open()
+    script.gate.release()
+    shots, _ = watch(camera)
+    camera.close()
+    assert lost(shots, "device") == 2  # one and one
+    assert lost(shots, "corrupt") == 4  # 3, 4, 5 and 9 refer to lost pictures
+    assert [value for value in values(shots) if value >= 0] == [0, 1, 6, 7, 10]
+    assert all(b.t_ns > a.t_ns for a, b in pairwise(shots))
+
+
+def test_a_damaged_picture_names_its_fault() -> None:
+    broken = interleaved(rtp(1, 3600, b"\x7c\x05ab", marker=True))
+    script = Script(*stream("k"), broken, *stream("k", first=2))
+    camera = script.camera(decoding=Decoder())
+    camera.open()
+    shots, _ = watch(camera)
+    camera.close()
+    assert values(shots) == [0, -1, 2]
+    assert isinstance(shots[1].picture, Missing)
+    assert shots[1].picture.reason == "a fragmented NAL unit without its start"
+
+
+def test_the_stream_begins_with_a_key() -> None:
+    script = Script(*stream("pppkp"))
+    camera = script.camera(decoding=Decoder(), fps=10.0)
+    camera.open()
+    assert camera.fps == 10.0
+    shots, _ = watch(camera)
+    camera.close()
+    assert values(shots) == [3, 4]
+
+
+def test_a_stream_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rtsp_camera, "_OPEN_S", 0.05)
+    script = Script(*stream("ppp"), GATE)
+    with pytest.raises(DeviceError, match=r"decodable without earlier ones within 0\.05 s"):
+        script.camera(decoding=Decoder()).open()
+    wait_for(lambda: script.open == 0)
+
+
+def test_a_size_that_changes_ends_the_stream() -> None:
+    class Growing(Decoder):
+        def decode(self, unit: AccessUnit) -> list[Shot]:
+            height = 48 if unit.data[-1] < 2 else 50
+            return [Shot(unit.t_ns, np.zeros((height, 64, 3), np.uint8))]
+
+    script = Script(*stream("kppp"))
+    camera = script.camera(decoding=Growing())
+    camera.open()
+    shots, end = watch(camera)
+    camera.close()
+    assert len(shots) == 2
     assert isinstance(end, StreamChangedError)
     assert "64 x 50" in str(end)
-    camera.close()
 
 
-def test_streams_that_cannot_be_opened(ffmpeg: Ffmpeg) -> None:
-    camera = RtspCamera("front", "//user:secret@cam/live")
-    ffmpeg.openable = False
-    with pytest.raises(DeviceError, match=r"front: rtsp://user:\*\*\*@cam/live: no stream"):
-        camera.open()
-    ffmpeg.openable = True
-    with pytest.raises(DeviceError, match="the stream ended"):
-        camera.open()  # it gives no picture
-    ffmpeg.pictures = [(cv2.error("of OpenCV"), 0.0)]
-    with pytest.raises(DeviceError, match="of OpenCV"):
-        camera.open()
-    ffmpeg.fourcc, ffmpeg.pictures = "MJPG", [(b"no jpeg", 40.0)]
-    with pytest.raises(DeviceError, match="no JPEG"):
-        camera.open()
-    ffmpeg.fourcc, ffmpeg.fps = "h264", 90_000.0  # a time base, and no rate
-    ffmpeg.pictures = [(image, 40.0) for image in IMAGES[:3]]
+def test_a_damaged_jpeg_is_lost_alone() -> None:
+    encoded = packets(encode("jpeg", 3))
+    ends = [k for k, data in enumerate(encoded) if data[1] & 0x80]
+    del encoded[ends[0] + 3]
+    sdp = SDP.replace("96", "26").replace("H264", "JPEG")
+    script = Script(*pieces(encoded), says=answers(sdp))
+    camera = script.camera()
     camera.open()
-    assert camera.fps is None
+    shots, _ = watch(camera)
     camera.close()
+    assert [isinstance(shot.picture, Missing) for shot in shots] == [False, True, False]
+    assert lost(shots, "corrupt") == 1
 
 
-def test_a_call_that_hangs_holds_nobody_up(ffmpeg: Ffmpeg, monkeypatch: pytest.MonkeyPatch) -> None:
-    ffmpeg.released = threading.Semaphore(0)
-    monkeypatch.setattr(rtsp_camera, "_OPEN_S", 0.05)
-    camera = RtspCamera("front", "//cam/live")
-    with pytest.raises(DeviceError, match="no picture within"):
+def test_a_stream_that_falls_silent() -> None:
+    sender_report = interleaved(bytes.fromhex("80c80006") + bytes(24), channel=1)
+    script = Script(*stream("kp"), *[sender_report] * 60, every_ns=100_000_000)
+    camera = script.camera(decoding=Decoder(), timeout_s=4.0)
+    camera.open()
+    shots, end = watch(camera)
+    camera.close()
+    assert values(shots) == [0, 1]
+    assert str(end) == "front: rtsp://cam/live: no picture for 4 s"
+
+
+def test_garbage_and_goodbyes_come_after_the_pictures_before_them() -> None:
+    bye = bytes.fromhex("80c80006") + bytes(24) + bytes.fromhex("81cb000100000005")
+    for last, text in (
+        (b"garbage, which is not RTSP at all", "no RTSP message: b'garbage"),
+        (interleaved(b"no packet of RTP"), "no RTP packet"),
+        (interleaved(bye, channel=1), "the camera ended the stream"),
+        (ConnectionResetError(104, "Connection reset by peer"), "Connection reset by peer"),
+    ):
+        *before, end = stream("kpp")
+        tail = [end + last] if isinstance(last, bytes) else [end, last]
+        script = Script(*before, *tail, GATE)
+        camera = script.camera(decoding=Decoder())
         camera.open()
-    assert not ffmpeg.gone.is_set()
-    ffmpeg.pictures = [(image, 40.0) for image in IMAGES[:3]]
-    ffmpeg.released.release(50)
-    assert ffmpeg.gone.wait(20)  # the thread lets go by itself
+        shots, error = watch(camera)
+        camera.close()
+        assert values(shots) == [0, 1, 2]
+        assert isinstance(error, DeviceError) and text in str(error)
+        with pytest.raises(DeviceError, match="before open"):
+            camera.read(0.1)
+
+
+def test_a_decoder_that_fails_ends_the_stream() -> None:
+    class Failing(Decoder):
+        def decode(self, unit: AccessUnit) -> list[Shot]:
+            if unit.data[-1] == 2:
+                raise MemoryError("no memory")
+            return super().decode(unit)
+
+    script = Script(*stream("kppp"), GATE)
+    camera = script.camera(decoding=Failing())
+    camera.open()
+    shots, error = watch(camera)
+    camera.close()
+    assert values(shots) == [0, 1]
+    assert isinstance(error, DeviceError) and "no memory" in str(error)
+
+
+def test_without_pyav_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **more: Any) -> Any:
+        if name == "av":
+            raise ImportError("No module named 'av'")
+        return real(name, *args, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    camera = driver("//127.0.0.1:9/live", "rtsp", name="rear")
+    with pytest.raises(SourceError, match=r"rear: rtsp:.*extra rtsp \(pip install"):
+        camera.open()
 
 
 def test_addresses() -> None:
@@ -243,69 +315,45 @@ def test_nobody_there() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     camera = driver(f"//u:secret@127.0.0.1:{port}/live", "rtsp", name="rear")
-    with pytest.raises(DeviceError, match=r"rear: rtsp://u:.*: no stream") as caught:
+    with pytest.raises(DeviceError, match=r"rear: rtsp://u:.*: Connection refused") as caught:
         camera.open()
     assert "secret" not in str(caught.value)
-    camera.close()
 
 
-def test_ffmpeg_itself_on_an_emulated_camera(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FFmpeg reads the emulator's HTTP; but for the protocol all is as with RTSP."""
-    emulator = CameraEmulator(entry(**SMALL))
-    url = emulator.start().source
-    stop = threading.Event()
+def test_the_driver_records_a_stream_from_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's socket, real time, and the driver around it."""
+    encoded = packets(encode("h264", 25))
+    script = Script(*pieces(encoded[:40]), *pieces(encoded[42:]))
+    listener = socket.create_server(("127.0.0.1", 0))
 
-    def run() -> None:
-        while not stop.is_set():
-            due_ns = emulator.step(time.monotonic_ns())
-            stop.wait(max(0.0, (due_ns - time.monotonic_ns()) / 1e9))
+    def serve() -> None:
+        its, _ = listener.accept()
+        with its:
+            its.settimeout(20)
+            while not script._playing:
+                script.sendall(its.recv(4096))
+                its.sendall(script.recv(9))
+            while data := script.recv(9):
+                its.sendall(data)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=serve)
     thread.start()
-    # A busy machine may be slow; what is waited for comes all the same.
-    monkeypatch.setattr(rtsp_camera, "_CONNECT_S", 30.0)
     monkeypatch.setattr(rtsp_camera, "_OPEN_S", 40.0)
-    camera = driver("//cam/live", "rtsp", timeout_s=30.0)
-    real = RtspCamera.__init__
-
-    def redirected(self: RtspCamera, *args: Any, **more: Any) -> None:
-        real(self, *args, **more)
-        self._url = url
-
-    monkeypatch.setattr(RtspCamera, "__init__", redirected)
-    try:
-        (spec,) = camera.open()
-        assert spec.settings["passed_through"] is True
-        assert spec.channel("video.avi").shape == (120, 160, 3)
-        found: list[bytes] = []
-        while len(found) < 8:
-            item = camera.read()
-            assert item is None or isinstance(item, Sample)
-            if item is not None:
-                found += item.data["video.avi"]
-    finally:
-        stop.set()
-        thread.join()
-        emulator.stop()
-    with pytest.raises(DeviceError, match="the stream ended"):
+    before_ns = time.monotonic_ns()
+    camera = driver(f"//127.0.0.1:{listener.getsockname()[1]}/live", "rtsp", timeout_s=30.0)
+    (spec,) = camera.open()
+    assert spec.settings["passed_through"] is False
+    assert spec.channel("video.avi").shape == (120, 160, 3)
+    items: list[Any] = []
+    with pytest.raises(DeviceError, match="closed the connection"):
         while True:
-            camera.read()
+            items.append(camera.read())
     camera.close()
-    numbers = []
-    for data in found:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-        numbers.append(read_frame_number(np.asarray(image, np.uint8)))
-    assert numbers == list(range(numbers[0], numbers[0] + 8))
-    assert found == [small_jpeg(number) for number in numbers]
-
-
-def test_read_gives_nothing_where_no_picture_comes_in_time(ffmpeg: Ffmpeg) -> None:
-    ffmpeg.pictures = [(image, 40.0) for image in IMAGES[:4]]
-    ffmpeg.released = threading.Semaphore(2)
-    camera = RtspCamera("front", "//cam/live")
-    camera.open()
-    assert values(camera.read(20.0)) == [1]
-    assert camera.read(0.001) == []
-    ffmpeg.released.release(10)
-    assert values(camera.read(20.0))[0] == 2
-    camera.close()
+    thread.join(20)
+    listener.close()
+    found = [item for item in items if isinstance(item, Sample)]
+    times = [int(item.t_ns[0]) for item in found]
+    assert before_ns < times[0] and times == sorted(set(times))
+    counted = sum(item.count or 0 for item in items if isinstance(item, Lost))
+    assert len(found) + counted == 25
+    assert 0 < counted < 10
