@@ -318,14 +318,19 @@ def test_radar_points_are_those_detected(packed: Packed) -> None:
     stream = packed.session.streams["radar"]
     for frame, index in packed.frames_with("radar")[::20]:
         cloud = pypcd4.PointCloud.from_path(packed.file(frame, "radar.pcd"))
-        assert cloud.fields == ("x", "y", "z", "speed", "power", "noise", "rcs")
+        fields = ("x", "y", "z", "speed", "power", "noise", "rcs")
+        assert cloud.fields == (*fields, "speed_margin", "speed_method", "speed_period")
         found = radar.detect(stream.sample(index, ["iq"])["iq"])
         expected = np.column_stack(
-            [found.direction * found.range_m[:, None], found.velocity_m_s, found.power_db,
+            [found.direction * found.range_m[:, None], found.power_db,
              found.power_db - found.snr_db]
         )  # fmt: skip
-        points = cloud.numpy(("x", "y", "z", "speed", "power", "noise"))
+        points = cloud.numpy(("x", "y", "z", "power", "noise"))
         assert np.allclose(points, expected, atol=2e-2)
+        # Neighbouring frames may have moved a speed by its period.
+        speed, period = cloud.numpy(("speed", "speed_period")).T
+        turns = (speed - found.velocity_m_s) / period
+        assert np.allclose(turns, np.round(turns), atol=1e-2)
 
 
 def cube_of(packed: Packed, frame: int) -> npt.NDArray[np.int16]:
