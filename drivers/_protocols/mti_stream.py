@@ -6,7 +6,7 @@ Logs, the simulated device and serial ports all use this module.  No I/O and no 
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,6 +25,7 @@ from recorder.contract.errors import StreamChangedError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 _U32 = 1 << 32
+_LAST_NS: Final = (1 << 63) - 1
 _REPORT_NS: Final = 60_000_000_000
 _MOST_IDS: Final = 64  # limit of the stored rows of identifiers; broken rows must not use memory
 
@@ -274,6 +275,7 @@ class MtiAssembler:
         positions: Positions | None = None,
     ) -> None:
         self._positions = positions
+        self._placed: deque[Position] = deque()  # that wait for the samples before them
         self._skipped = 0
         self._sample: tuple[int, int, int | None] | None = None
         self._facts = facts
@@ -327,7 +329,7 @@ class MtiAssembler:
             row = self._positions.add(values, self._skipped, self._sample)
             self._skipped = 0
             if row is not None:
-                self._add_position(row)
+                self._placed.append(row)
         return is_sample
 
     def _add_sample(self, message: XbusMessage, values: MtData2, arrival_ns: int) -> None:
@@ -348,16 +350,19 @@ class MtiAssembler:
         self._rows.append(self._facts.row(values))
         self._sample = t_ns, placed.t_dev_ns, values.sample_time_fine
 
-    def _add_position(self, row: Position) -> None:
-        if row.lost:
-            gap = Gap(
-                count=row.lost, estimate=None, corrupt=row.skipped_bytes > 0,
-                duration_ns=row.duration_ns, messages=row.messages,
-                skipped_bytes=row.skipped_bytes, incomplete=0,
-            )  # fmt: skip
-            self._events.append(Missing(row.t_ns, gap, SUFFIX))
-        t_ns, t_dev_ns = row.stamps
-        self._events.append(Batch(t_ns, t_dev_ns, row.data, SUFFIX))
+    def _release_positions(self, until_ns: int) -> None:
+        """Pass on the positions up to the samples that were passed on: in order of time."""
+        while self._placed and self._placed[0].t_ns <= until_ns:
+            row = self._placed.popleft()
+            if row.lost:
+                gap = Gap(
+                    count=row.lost, estimate=None, corrupt=row.skipped_bytes > 0,
+                    duration_ns=row.duration_ns, messages=row.messages,
+                    skipped_bytes=row.skipped_bytes, incomplete=0,
+                )  # fmt: skip
+                self._events.append(Missing(row.t_ns, gap, SUFFIX))
+            t_ns, t_dev_ns = row.stamps
+            self._events.append(Batch(t_ns, t_dev_ns, row.data, SUFFIX))
 
     def finish(self, skipped: int) -> None:
         """End the stream, with `skipped` bytes after the last good message."""
@@ -371,15 +376,17 @@ class MtiAssembler:
         count = len(self._rows)
         if not everything:
             count = count // self._batch * self._batch
-        if not count:
-            return
         times = np.array(self._times[:count], np.int64)
-        data = self._facts.arrays(self._rows[:count])
+        data = self._facts.arrays(self._rows[:count]) if count else {}
         del self._rows[:count], self._times[:count]
         for start in range(0, count, self._batch):
             part = slice(start, start + self._batch)
             columns = {name: array[part] for name, array in data.items()}
-            self._events.append(Batch(times[part, 0].copy(), times[part, 1].copy(), columns))
+            batch = Batch(times[part, 0].copy(), times[part, 1].copy(), columns)
+            self._events.append(batch)
+            self._release_positions(int(batch.t_ns[-1]))
+        if not self._rows:
+            self._release_positions(_LAST_NS)
 
     def _place(self, placed: Placed, arrival_ns: int) -> int:
         """Return the sample's time: the host's time if there is a host clock."""

@@ -31,7 +31,10 @@ COUNTS = {
     "camera": 221,
     "imu": 4746,
     "imu_g710_1": 95,
+    "imu_g710_1_gnss": 76,
     "imu_g710_2": 95,
+    "imu_g710_2_gnss": 88,
+    "imu_gnss": 190,
     "lidar": 3,
     "lidar_dual": 1,
     "lidar_dual_imu": 10,
@@ -202,7 +205,7 @@ def test_the_shipped_config_in_real_time(shared_data: Path, tmp_path: Path) -> N
     ran = here("run", config, "--duration", 2, "--root", tmp_path, "--format", "json")
     assert time.monotonic() - begin > 1.9  # the last sample of two seconds is not there before
     assert (ran.code, ran.complaints) == (0, [])
-    short = {"camera": 50, "imu": 200}
+    short = {"camera": 50, "imu": 200, "imu_gnss": 8}
     assert {n: s["samples"] for n, s in ran.result["streams"].items()} == COUNTS | short
     ends = {name: s["ended"] for name, s in ran.result["streams"].items()}
     assert ends["camera"] == ends["imu"] == "duration" and ends["lidar"] == "eof"

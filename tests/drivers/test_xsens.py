@@ -52,6 +52,7 @@ def play_all(driver: XsensDriver) -> tuple[list[StreamSpec], list[Item]]:
     specs = {spec.name: spec for spec in driver.open()}
     assert list(specs) in (["imu"], ["imu", "imu_gnss"])
     items: list[Item] = []
+    batches = [np.zeros(1, np.int64)]
     last_ns = dict.fromkeys(specs, -1)
     try:
         while True:
@@ -62,6 +63,10 @@ def play_all(driver: XsensDriver) -> tuple[list[StreamSpec], list[Item]]:
                 check_sample(specs[item.stream], item)
                 assert item.t_ns[0] > last_ns[item.stream]
                 last_ns[item.stream] = int(item.t_ns[-1])
+                if item.stream == "imu":
+                    batches = [*batches[-1:], item.t_ns]
+                else:  # among the samples, where it belongs
+                    assert batches[0][0] <= item.t_ns[0] <= batches[-1][-1]
             else:
                 assert item.t_ns >= last_ns[item.stream]
     except EndOfSource:
