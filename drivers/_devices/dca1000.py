@@ -344,6 +344,8 @@ def _rejections(radar: Any) -> Iterator[None]:
     except XWRError as error:
         reason = " ".join(str(error).split())
         raise DeviceError(f"the radar rejects {command!r}: {reason}") from None
+    finally:
+        radar.send = send
 
 
 class _Collector(logging.Handler):
