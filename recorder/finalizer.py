@@ -50,7 +50,7 @@ PARTS = "parts"
 """Folder in `ARCHIVES` with a folder for each part of a session that was packed."""
 
 Progress = Callable[[str, float, float], None]
-"""Is told the archive, the work done and all the work, from time to time."""
+"""Called with the archive, the work done and all the work, from time to time."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ def prepare(steps: Iterable[Step]) -> list[Prepared]:
 
 
 Refused = Callable[[Path, RecorderError], None]
-"""Is told of a session that a dataset of several goes without, and why."""
+"""Called with a session that a dataset of several leaves out, and the reason."""
 
 Failed = Callable[[RecorderError], None]
-"""Is told of an archive that could not be packed, and why."""
+"""Called with an archive that could not be packed, and the reason."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def finalize(
         calibration: a calibration file instead of the session's own.
         part: the part of the session to pack.
         progress: see `Progress`.
-        failed: is told of archives that cannot be packed, and the others are; None: that is
+        failed: called with each archive that cannot be packed; None: the error is
             raised.
 
     Yields:
@@ -205,7 +205,7 @@ def collect(
         calibration: a calibration file instead of the sessions' own.
         part: the part of each session to pack.
         progress: see `Progress`.
-        refused: is told of sessions that cannot be packed, and the others are; None, or none but
+        refused: called with each session that cannot be packed; None, or only
             such sessions: that is raised.
 
     Yields:

@@ -108,7 +108,7 @@ def need(module: str) -> Any:
 
 
 def find_archive(path: Path) -> tuple[str, Path] | None:
-    """Kind and path of the archive at a path; None where there is none."""
+    """Kind and path of the archive at a path; None if it is none."""
     for name in sorted(ARCHIVES):
         if (found := _check(name).find(path)) is not None:
             return name, found
@@ -140,7 +140,7 @@ def validate_archive(
 
     Args:
         path: an archive, as `find_archives` returns it.
-        progress: is told what reads the archive, and the finished share, 0 to 1.
+        progress: called with the software that reads the archive, and the finished share, 0 to 1.
 
     Raises:
         UsageError: there is no archive.

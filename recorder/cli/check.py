@@ -1,6 +1,6 @@
 """``recorder check CONFIG``: the config, every source and the disk, before anything is recorded.
 
-All sources are opened, and all that is wrong is told, not only the first.
+The command opens all sources and reports every fault, not only the first.
 """
 
 from __future__ import annotations

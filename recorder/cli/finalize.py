@@ -171,7 +171,7 @@ def _pack_apart(
     results: list[Finalized],
     failed: set[Path],
 ) -> bool:
-    """Each session as archives of its own; what cannot be packed is told of and left out.
+    """Pack each session separately; report sessions that cannot be packed, and leave them out.
 
     Returns:
         whether anything was left out; a session of which nothing could be read is in `failed`.

@@ -59,7 +59,7 @@ def check_keys(keys: Path) -> None:
     """
     _load(keys, SERVER)
     if not any((keys / CLIENTS).glob("*.key")):
-        raise UsageError(f"{keys / CLIENTS}: holds no client's key; nobody could connect")
+        raise UsageError(f"{keys / CLIENTS}: holds no client's key: no client could connect")
 
 
 class CurveServer(ZmqSocket):

@@ -11,7 +11,7 @@ s     stream name
 e     epoch: names one start of a driver in one session (u64)
 m     message number in the epoch, from 0, gap-free over ``data``, ``state``, ``lost``, ``end``
 q     ``seq`` of the first sample of a ``data`` or ``lost`` message; elsewhere the next one's
-n     count of samples (``data``, ``lost``; None in ``lost`` where nobody can count)
+n     count of samples (``data``, ``lost``; None in ``lost`` if the count is unknown)
 t     ``t_mono`` in ns, int64 little-endian [n] (``data``); one int elsewhere
 d     ``t_dev`` in ns, int64 little-endian [n]; absent without a device clock
 z     one u4 little-endian array [n] of encoded sizes per variable-length channel, in order

@@ -92,7 +92,7 @@ class _Check:
             match frame.kind:
                 case "open":
                     self._metadata |= content.get("files", {})
-                    self._patched.clear()  # a writer that goes on patches them again
+                    self._patched.clear()  # a writer that resumes patches them again
                     self._known_gaps += [list(gap) for gap in content.get("gaps", ())]
                     for name, at in content.get("cut", {}).items():
                         self._cuts.setdefault(name, []).append((frame.start, at))

@@ -435,7 +435,7 @@ def test_over_tcp_only_known_keys_are_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda keys: (keys / "clients/client.key").unlink(), "nobody could connect"),
+        (lambda keys: (keys / "clients/client.key").unlink(), "no client could connect"),
         (lambda keys: (keys / "server.key_secret").unlink(), "no key can be read"),
         (lambda keys: (keys / "server.key_secret").write_text("x"), "no key can be read"),
     ],

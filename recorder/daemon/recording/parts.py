@@ -1,7 +1,7 @@
 """Names of recordings and of their parts (DESIGN, section 6).
 
 A recording without splits is one session, ``NAME``.  Parts are ``NAME_p001``, ``NAME_p002``; what
-goes on after a crash is the next part, so ``NAME`` may have a ``NAME_p002`` beside it.
+continues after a crash is the next part, so ``NAME`` may have a ``NAME_p002`` beside it.
 """
 
 from __future__ import annotations

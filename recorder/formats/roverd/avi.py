@@ -93,7 +93,7 @@ class AviLayout:
     def of(
         cls, width: int, height: int, rate_hz: float | None, super_entries: int = SUPER_ENTRIES
     ) -> AviLayout:
-        """The layout for a nominal rate (30 Hz where there is none)."""
+        """The layout for a nominal rate (30 Hz without one)."""
         rate = Fraction(rate_hz or DEFAULT_RATE_HZ).limit_denominator(100_000)
         return cls(width, height, max(rate, Fraction(1, 100_000)), super_entries)
 

@@ -25,7 +25,7 @@ from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
 
 BATCH_BYTES = 4 << 20
-"""Decoded bytes that `ChannelReader.iterate` aims at per batch unless told otherwise."""
+"""Default number of decoded bytes per batch of `ChannelReader.iterate`."""
 
 
 class ChannelWriter(ABC):

@@ -45,7 +45,7 @@ class LzmaReader(FileReader):
 
     The boundaries of all streams are found at opening, from the last stream to the first, by
     their footers and indexes and without decompressing (16 bytes of memory a stream, one small
-    read each).  Reading goes on where the last read ended, or starts at the nearest stream before
+    read each).  Reading continues where the last read ended, or starts at the nearest stream before
     the sample: what our writer makes (a stream a message) is random access, a single huge stream
     is sequential access.
     """

@@ -69,7 +69,7 @@ class LayoutSpec:
         return f"<layout {', '.join(f'{p.label}: {p.type_name}' for p in self.pieces)}>"
 
     def place(self, piece: Piece) -> int | None:
-        """Where a piece that matches this one stands in `pieces`."""
+        """The index in `pieces` of a piece that matches this one."""
         return self._places.get(piece.key)
 
     # --- records
@@ -153,7 +153,7 @@ class LayoutSpec:
     # --- tags
 
     def to_json(self) -> str:
-        """What stands under ``DL:Data:1:0`` and the like."""
+        """The text of the tag ``DL:Data:1:0`` and the like."""
         entries: list[dict[str, Any]] = []
         offset = 0
         for piece in self._fixed:
@@ -167,7 +167,7 @@ class LayoutSpec:
         """The layout that a tag declares; the order of its entries counts, offsets do not.
 
         Raises:
-            FormatError: not such a declaration, or a piece of a type that nobody knows.
+            FormatError: not such a declaration, or a piece of an unknown type.
         """
         try:
             document = json.loads(text)

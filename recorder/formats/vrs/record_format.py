@@ -51,7 +51,7 @@ class EmptyContent(Content):
 
 @dataclass(frozen=True, slots=True)
 class LayoutContent(Content):
-    """A DataLayout; its declaration stands in a tag of its own."""
+    """A DataLayout; a separate tag holds its declaration."""
 
     keyword: ClassVar[str] = "data_layout"
 
@@ -237,7 +237,7 @@ class RecordFormat:
         """From its text.
 
         Args:
-            text: as it stands in a stream's tags.
+            text: the tag's value.
             strict: whether an unknown word is a FormatError; otherwise it is passed over, and an
                 unknown type of block is a custom one, as for the format's own reader.
         """

@@ -431,7 +431,7 @@ def _open_index(path: Path, disk: Disk, length: int) -> AppendFile:
 
 
 def default_index_path(path: Path) -> Path:
-    """Where the entries of the index are collected unless it is said.
+    """Default path of the file that collects the index's entries.
 
     Not ``NAME_1``, which would be taken for the file's next chunk.
     """
