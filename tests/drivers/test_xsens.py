@@ -1,30 +1,31 @@
-"""The Xsens driver: real and made up logs, losses, and the simulated IMU."""
+"""The Xsens driver: real and made up logs, and losses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers._kit.driver import EndOfSource, Lost, Sample, State
 from drivers._protocols.mtdata2 import Coordinates, MtData2, Precision, decode_mtdata2
 from drivers._protocols.mti_gnss import Pvt
 from drivers._protocols.xbus import XbusParser, encode_message
 from drivers._xsens import played
-from drivers.sim.mti_receiver import ORIGIN
-from drivers.sim.world import World
-from drivers.xsens import XsensDriver
-from recorder.contract.config.options import check_options
-from recorder.contract.errors import ConfigError, SourceError, StreamChangedError
-from recorder.contract.streams import StreamSpec
-from recorder.processing.earth import earth_points, local_to_earth
+from recorder.contract.errors import SourceError, StreamChangedError
+from tests.drivers.xsens_played import (
+    device_times,
+    driver_of,
+    joined,
+    losses,
+    play,
+    play_all,
+    samples,
+    times,
+)
 from tests.protocols.xsens_logs import (
     acceleration_of,
     angles_of,
@@ -39,82 +40,6 @@ from tests.protocols.xsens_logs import (
 KINDS = ("quaternion", "euler_angles", "rotation_matrix")
 PERIOD_NS = 10_000_000
 GNSS = Pvt(*[0] * len(Pvt._fields))
-
-
-def driver_of(source: Path | None, **options: Any) -> XsensDriver:
-    scheme = "sim" if source is None else "file"
-    checked = check_options(XsensDriver.options, options)
-    return XsensDriver(SensorConfig("imu", scheme, str(source or ""), checked))
-
-
-def play_all(driver: XsensDriver) -> tuple[list[StreamSpec], list[Item]]:
-    """Open, read to the end, close; every sample held against its declaration."""
-    specs = {spec.name: spec for spec in driver.open()}
-    assert list(specs) in (["imu"], ["imu", "imu_gnss"])
-    items: list[Item] = []
-    batches = [np.zeros(1, np.int64)]
-    last_ns = dict.fromkeys(specs, -1)
-    try:
-        while True:
-            item = driver.read()
-            assert item is not None
-            items.append(item)
-            if isinstance(item, Sample):
-                check_sample(specs[item.stream], item)
-                assert item.t_ns[0] > last_ns[item.stream]
-                last_ns[item.stream] = int(item.t_ns[-1])
-                if item.stream == "imu":
-                    batches = [*batches[-1:], item.t_ns]
-                else:  # among the samples, where it belongs
-                    assert batches[0][0] <= item.t_ns[0] <= batches[-1][-1]
-            else:
-                assert item.t_ns >= last_ns[item.stream]
-    except EndOfSource:
-        pass
-    finally:
-        driver.close()
-    return list(specs.values()), items
-
-
-def play(driver: XsensDriver) -> tuple[StreamSpec, list[Item]]:
-    """The declaration and the items of the inertial samples alone."""
-    specs, items = play_all(driver)
-    return specs[0], [item for item in items if item.stream == "imu"]
-
-
-def check_sample(spec: StreamSpec, item: Sample) -> None:
-    assert list(item.data) == [channel.name for channel in spec.channels]
-    for channel in spec.channels:
-        values = item.data[channel.name]
-        assert isinstance(values, np.ndarray)
-        assert values.dtype == channel.np_dtype
-        assert values.shape == (item.count, *channel.shape)
-        assert values.flags.c_contiguous
-    assert item.t_dev_ns is not None
-    assert item.t_ns.dtype == item.t_dev_ns.dtype == np.int64
-    assert item.t_ns.shape == item.t_dev_ns.shape
-    assert (np.diff(item.t_ns) > 0).all() and (item.t_dev_ns >= 0).all()
-
-
-def samples(items: list[Item]) -> list[Sample]:
-    return [item for item in items if isinstance(item, Sample)]
-
-
-def joined(items: list[Item], name: str) -> npt.NDArray[Any]:
-    return np.concatenate([np.asarray(item.data[name]) for item in samples(items)])
-
-
-def times(items: list[Item]) -> npt.NDArray[np.int64]:
-    return np.concatenate([item.t_ns for item in samples(items)])
-
-
-def device_times(items: list[Item]) -> npt.NDArray[np.int64]:
-    parts = [item.t_dev_ns for item in samples(items)]
-    return np.concatenate([part for part in parts if part is not None])
-
-
-def losses(items: list[Item]) -> list[Lost]:
-    return [item for item in items if isinstance(item, Lost)]
 
 
 def write(path: Path, *parts: bytes) -> Path:
@@ -525,92 +450,3 @@ def test_positions_may_be_left_out(path: Path) -> None:
 
 
 # --- simulated --------------------------------------------------------------------------------
-
-
-def first_items(driver: XsensDriver, count: int) -> Iterator[Sample]:
-    (spec,) = driver.open()
-    for _ in range(count):
-        item = driver.read()
-        assert isinstance(item, Sample)
-        check_sample(spec, item)
-        yield item
-    driver.close()
-
-
-@pytest.mark.parametrize(("rate", "batch"), [(100.0, 1), (1000.0, 10), (400.0, 4)])
-def test_simulated_rates(rate: float, batch: int) -> None:
-    items = list(first_items(driver_of(None, rate=rate), 300))
-    assert {item.count for item in items} == {batch}
-    expected = np.rint(np.arange(300 * batch) * 1e9 / rate)
-    np.testing.assert_array_equal(times(list(items)), expected)
-    assert (np.diff(device_times(list(items))) > 0).all()
-
-
-def test_simulated_bytes_depend_on_the_seed_alone() -> None:
-    def content(count: int, **options: Any) -> bytes:
-        items: list[Item] = list(first_items(driver_of(None, **options), count))
-        return b"".join(joined(items, name).tobytes() for name in ("acc", "avel", "rot"))
-
-    assert content(3000) == content(3000) == content(300, batch_ms=100)
-    assert content(3000, seed=1) != content(3000)
-
-
-def test_simulated_stream_is_endless() -> None:
-    (spec,) = driver_of(None, rate=200).open()
-    assert not spec.finite and spec.device_clock and spec.rate_hz == 200.0
-
-
-@pytest.mark.parametrize("batch_ms", [-0.001, 1000.001])
-def test_a_batch_is_of_no_less_than_nothing_and_of_a_second_at_most(batch_ms: float) -> None:
-    with pytest.raises(ConfigError, match=r"batch_ms: .* is (below|above) the (min|max)imum of"):
-        check_options(XsensDriver.options, {"batch_ms": batch_ms})
-    for good in (0.0, 1000.0):
-        assert check_options(XsensDriver.options, {"batch_ms": good})["batch_ms"] == good
-
-
-@pytest.mark.parametrize("model", ["MTi-G-710", "MTi-7", "MTi-680G"])
-def test_a_simulated_receiver_has_the_true_position(model: str) -> None:
-    """The rig's true position, moved to the device's place, on Earth."""
-    driver = driver_of(None, model=model, mount={"translation_m": [1.0, 2.0, 3.0]})
-    imu, gnss = driver.open()
-    assert (imu.name, gnss.name, gnss.rate_hz) == ("imu", "imu_gnss", 10)
-    items: list[Sample] = []
-    while len([item for item in items if item.stream == "imu_gnss"]) < 60:
-        item = driver.read()
-        assert isinstance(item, Sample)
-        items.append(item)
-    driver.close()
-    rows = [item for item in items if item.stream == "imu_gnss"]
-    for row in rows:
-        check_sample(gnss, row)
-    t_ns = times(list(rows))
-    assert (np.diff(t_ns) == 100_000_000).all() and t_ns[0] == 0
-    motion = World("drive", 0).trajectory.motion(t_ns / 1e9)
-    place = motion.position_m + motion.rotation @ [1.0, 2.0, 3.0]
-    points = local_to_earth(ORIGIN) @ np.pad(place, ((0, 0), (0, 1)), constant_values=1).T
-    np.testing.assert_allclose(earth_points(joined(list(rows), "pos")), points.T[:, :3], atol=1e-3)
-    lever = np.cross(motion.angular_rate_rad_s, [1.0, 2.0, 3.0])
-    velocity = motion.velocity_m_s + (motion.rotation @ lever[..., None])[..., 0]
-    ned = velocity[:, [1, 0, 2]] * (1, 1, -1)
-    np.testing.assert_allclose(joined(list(rows), "vel"), ned, atol=1e-4)
-    assert (joined(list(rows), "fix")[1:] == 3).all()
-    start = int(datetime(2024, 6, 1, 12, tzinfo=UTC).timestamp()) * 10**9
-    np.testing.assert_array_equal(joined(list(rows), "utc"), start + t_ns)
-    # Positions do not run ahead of the samples that they belong to.
-    latest = 0
-    for item in items:
-        if item.stream == "imu":
-            latest = int(item.t_ns[-1])
-        else:
-            assert item.t_ns[0] <= latest
-
-
-def test_positions_do_not_change_the_samples() -> None:
-    def imu_of(**options: Any) -> npt.NDArray[Any]:
-        driver = driver_of(None, batch_ms=500, **options)
-        driver.open()
-        items = [item for _ in range(20) if (item := driver.read())]
-        driver.close()
-        return joined([item for item in items if item.stream == "imu"][:4], "acc")
-
-    np.testing.assert_array_equal(imu_of(), imu_of(model="MTi-680G"))
