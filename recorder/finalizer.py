@@ -201,7 +201,7 @@ def collect(
     Args:
         paths: the sessions' folders.
         steps: which archives; all must collect.
-        out: the folder; made where there is none.
+        out: the folder; created if it is missing.
         calibration: a calibration file instead of the sessions' own.
         part: the part of each session to pack.
         progress: see `Progress`.

@@ -85,7 +85,7 @@ class Backlog:
             self._changed.notify()
 
     def take(self, timeout_s: float) -> AccessUnit | Dropped | Exception | None:
-        """Return the next item; None if there is none in time.
+        """Return the next item; None after the time limit.
 
         An access unit stays in the backlog until `done`.
         """

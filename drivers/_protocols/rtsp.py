@@ -225,7 +225,7 @@ def parse_sdp(text: bytes, base: str) -> Media:
         base: its ``Content-Base``, or the requested address.
 
     Raises:
-        ProtocolError: there is none; names the offered media.
+        ProtocolError: no such media; the error names the offered media.
     """
     sections: list[list[str]] = [[]]
     for line in text.decode("latin-1").splitlines():

@@ -108,7 +108,7 @@ def need(module: str) -> Any:
 
 
 def find_archive(path: Path) -> tuple[str, Path] | None:
-    """Kind and path of the archive at a path; None if it is none."""
+    """Kind and path of the archive at a path; None if the path is no archive."""
     for name in sorted(ARCHIVES):
         if (found := _check(name).find(path)) is not None:
             return name, found

@@ -142,7 +142,7 @@ class DriverSocket(ZmqSocket):
         return True
 
     def receive(self) -> Message | None:
-        """The next message from the writer; None if there is none.
+        """The next message from the writer; None if no message waits.
 
         Raises:
             ProtocolError: the frames are not a message.
@@ -178,7 +178,7 @@ class WriterSocket(ZmqSocket):
         return True
 
     def receive(self) -> tuple[bytes, Message | ProtocolError] | None:
-        """The next message with its peer's identity; None if there is none.
+        """The next message with its peer's identity; None if no message waits.
 
         What cannot be decoded comes as the error, so that its sender can be told.
         """

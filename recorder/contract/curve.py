@@ -97,7 +97,7 @@ class CurveServer(ZmqSocket):
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def receive(self) -> tuple[bytes, bytes] | None:
-        """The next request with its peer's identity; None if there is none."""
+        """The next request with its peer's identity; None if no request waits."""
         while True:
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)

@@ -200,7 +200,7 @@ class SessionPlan(WireStruct):
         name: wanted name; ``_2``, ``_3`` is appended where it is taken.
         exact_name: the user asked for this name: taken is an error.
         config_text: the config file as it was, passwords masked.
-        calibration_text: the calibration file's text; None if there is none.
+        calibration_text: the calibration file's text; None without a file.
         metadata: free form, from the config and the command line.
         sensors: by sensor name: driver, source, names of streams (`SensorHeader`).
         sync_interval_ms, min_free_gb: see the config's ``storage``.

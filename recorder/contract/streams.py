@@ -47,7 +47,7 @@ class ChannelSpec:
         dtype: little-endian numpy type in roverd's size notation, such as ``u2`` or ``f4``.
         shape: shape of one sample without the time axis; ``()`` for a scalar.
         description: one line for people.
-        unit: unit of the values, such as ``mm`` or ``m/s^2``; empty if there is none.
+        unit: unit of the values, such as ``mm`` or ``m/s^2``; empty without a unit.
         device_time: values are device times in ns; a looped source adds its period to them.
         delta: values change little along the last axis (ranges): xz gets a delta filter.
     """
@@ -107,7 +107,7 @@ class StreamSpec:
     Attributes:
         name: the sensor's name in the config, or that name with a suffix (``lidar_imu``).
         channels: every channel, in the order of a data message's frames.
-        rate_hz: nominal sample rate, or None if there is none.
+        rate_hz: nominal sample rate; None if the stream has none.
         device_clock: samples carry ``t_dev``, the device's own time in ns.
         bytes_per_sample: expected encoded bytes of one sample; shares out the buffer budget.
         finite: the source comes to an end by itself.
@@ -149,7 +149,7 @@ class StreamSpec:
         return size * (self.rate_hz or 1.0)
 
     def channel(self, name: str) -> ChannelSpec:
-        """The channel of that name; KeyError if there is none."""
+        """The channel of that name; KeyError without such a channel."""
         for channel in self.channels:
             if channel.name == name:
                 return channel

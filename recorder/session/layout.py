@@ -54,7 +54,7 @@ def read_session_json(session: Path) -> dict[str, Any]:
     """The session's ``session.json``.
 
     Raises:
-        SessionError: there is none, or it is not valid.
+        SessionError: the file is missing or not valid.
     """
     path = private(session, SESSION_JSON)
     try:

@@ -221,7 +221,7 @@ class Session(Closing):
         """The stream of that name.
 
         Raises:
-            SessionError: there is none; the message names the existing streams.
+            SessionError: no such stream; the message names the existing streams.
             FormatError: its ``meta.json`` cannot be read.
         """
         if name in self.broken:

@@ -37,7 +37,13 @@ from recorder.writer.disk_policy import DISK, Fuse, append_events, events_of_sea
 from recorder.writer.salvage import Salvage, keep_tails
 from recorder.writer.session_log import SessionLog
 from recorder.writer.session_vrs import SessionVrs, remove_leftovers
-from recorder.writer.stream_progress import StreamProgress, absent_position, cut_short, may_begin
+from recorder.writer.stream_progress import (
+    StreamProgress,
+    absent_position,
+    cut_short,
+    may_begin,
+    streams_of_sensors,
+)
 from recorder.writer.stream_store import StreamStore, check_same
 
 
@@ -382,22 +388,16 @@ class SessionWriter:
     def _absent(self) -> dict[str, dict[str, Any]]:
         """Positions of streams without a sample that no driver has declared to this writer."""
         known = list(self._restored.positions.items())
-        return {name: position for name, position in known if name not in self._progress}
+        return {n: position for n, position in known if n not in self._progress}
 
     def _lose_absent_sensors(self, end_ns: int | None) -> None:
         known = {*self._progress, *self._restored.positions}
-        for streams in absent_streams(self._streams_of_sensors(), known).values():
+        for streams in absent_streams(
+            streams_of_sensors(self._values["sensors"], self._progress), known
+        ).values():
             for name in streams:
                 self._session_log.lose_sensor(name, end_ns)
                 self._restored.positions[name] = absent_position()
-
-    def _streams_of_sensors(self) -> dict[str, list[str]]:
-        """By configured sensor, the streams that its driver has declared, also after the start."""
-        found: dict[str, list[str]] = {}
-        for sensor, header in self._values["sensors"].items():
-            late = {name for name, t in list(self._progress.items()) if t.sensor == sensor}
-            found[sensor] = sorted({*header.get("streams", ()), *late})
-        return found
 
     def _append(self, progress: StreamProgress, message: Message) -> None:
         store = progress.store
@@ -437,7 +437,7 @@ class SessionWriter:
 
     def _describe(self, state: str, end_ns: int) -> None:
         """Write ``session.json`` at the session's end."""
-        for sensor, streams in self._streams_of_sensors().items():
+        for sensor, streams in streams_of_sensors(self._values["sensors"], self._progress).items():
             self._values["sensors"][sensor]["streams"] = streams
         self._values |= {
             "state": state,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recorder.contract.wire import Kind, Message
@@ -67,6 +67,22 @@ def absent_position() -> dict[str, Any]:
     """The position of a stream whose sensor gave no sample."""
     position = {key: copy.copy(value) for key, value in _NOTHING.items()}
     return position | {"samples": 0, "last_ns": -1, "ended": ABSENT, "unknown_losses": 1}
+
+
+def streams_of_sensors(
+    sensors: Mapping[str, Mapping[str, Any]], progress: Mapping[str, StreamProgress]
+) -> dict[str, list[str]]:
+    """By configured sensor, the streams that its driver has declared, also after the start.
+
+    Args:
+        sensors: by name, from ``session.json``.
+        progress: of the declared streams, by name; another thread may add to it.
+    """
+    declared = [(t.sensor, name) for name, t in list(progress.items())]
+    return {
+        sensor: sorted({*header.get("streams", ()), *(n for s, n in declared if s == sensor)})
+        for sensor, header in sensors.items()
+    }
 
 
 def cut_short(sensor: str, progress_by_stream: Iterable[StreamProgress], epoch: int) -> set[int]:

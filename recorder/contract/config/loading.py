@@ -79,7 +79,7 @@ class Config(Sections):
     document: Document = field(repr=False)
 
     def sensor(self, name: str) -> SensorEntry:
-        """The sensor of that name; KeyError if there is none."""
+        """The sensor of that name; KeyError without such a sensor."""
         for entry in self.sensors:
             if entry.name == name:
                 return entry

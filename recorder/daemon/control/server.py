@@ -91,7 +91,7 @@ def may_control(uid: int, gid: int, group: int | None) -> bool:
 
     Args:
         uid, gid: of the process, from the kernel.
-        group: the group whose members may; None: there is none.
+        group: the group whose members may; None: no group.
     """
     if uid in (0, os.geteuid()):
         return True

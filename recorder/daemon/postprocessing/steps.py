@@ -138,7 +138,7 @@ def configured(session: Path, available: frozenset[str]) -> tuple[list[Step], di
 
 
 def read_progress(session: Path) -> dict[str, Any]:
-    """``_recorder/finalize.json``; empty if there is none that can be read."""
+    """``_recorder/finalize.json``; empty if it cannot be read."""
     try:
         values = json.loads(private(session, FILE).read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -36,7 +36,7 @@ class Line(Protocol):
         """Send; False if sending would have to wait."""
 
     def receive(self) -> Message | None:
-        """The next message; None if there is none."""
+        """The next message; None without one."""
 
     def wait(self, seconds: float) -> None:
         """Return when there is something to receive, or time is up."""
@@ -82,7 +82,7 @@ class WriterRequest:
 
     @property
     def session(self) -> str | None:
-        """Folder of the session that is open after the command; None if there is none."""
+        """Folder of the session that is open after the command, or None."""
         return self.answer.session if isinstance(self.answer, Status) else None
 
     @property
@@ -124,7 +124,7 @@ class WriterClient:
         """Take replies, send commands, give up requests that wait too long.
 
         Args:
-            writer: the writer's process now; None while there is none.
+            writer: the writer's present process, or None.
             live: names of the sensors whose drivers take part, for commands that wait for them.
 
         Returns:

@@ -93,7 +93,7 @@ class VrsRecord:
             block: which of the layout blocks.
 
         Raises:
-            FormatError: there is none, or it lacks a piece that the class requires.
+            FormatError: the record has no such block, or the block lacks a required piece.
         """
         layouts = [b for b in self.blocks() if isinstance(b, LayoutBlock)]
         if block >= len(layouts):

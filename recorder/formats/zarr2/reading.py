@@ -106,7 +106,7 @@ def read_metadata(store: StoreReader) -> dict[str, Any]:
 
 
 def read_array(store: StoreReader, path: str) -> npt.NDArray[Any]:
-    """A whole array; KeyError if there is none."""
+    """A whole array; KeyError without such an array."""
     metadata = json.loads(store[f"{path}/.zarray"])
     dtype = decode_dtype(metadata["dtype"])
     shape, chunks = tuple(metadata["shape"]), tuple(metadata["chunks"])
