@@ -101,6 +101,21 @@ def connect(url: Url) -> Connection:
     return context.wrap_socket(plain, server_hostname=url.host)
 
 
+def require_access(where: str, head: Head, scheme: str, host: str) -> None:
+    """Check that a camera's answer neither asks for a login nor redirects.
+
+    Raises:
+        DeviceError: the camera wants a user and password.
+        SourceError: the camera refers to another address.
+    """
+    if head.status == 401:
+        form = f"{scheme}://USER:PASSWORD@{host}/..."
+        raise DeviceError(f"{where}: wants a user and password ({form})")
+    if 300 <= head.status < 400:
+        place = mask_value(head.headers.get("location", "another address"))
+        raise SourceError(f"{where}: refers to {place}: put that into the config")
+
+
 class HttpCamera(LiveCamera):
     """An MJPEG stream over HTTP.
 
@@ -189,12 +204,7 @@ class HttpCamera(LiveCamera):
             head = self._ask(answer, deadline_ns)
             if head.status == 401:
                 raise DeviceError(f"{self.where}: refuses this user and password")
-        if head.status == 401:
-            form = f"{'https' if self._url.secure else 'http'}://USER:PASSWORD@{self._url.host}/..."
-            raise DeviceError(f"{self.where}: wants a user and password ({form})")
-        if 300 <= head.status < 400:
-            place = mask_value(head.headers.get("location", "another address"))
-            raise SourceError(f"{self.where}: refers to {place}: put that into the config")
+        require_access(self.where, head, "https" if self._url.secure else "http", self._url.host)
         if head.status != 200:
             raise DeviceError(f"{self.where}: answers {head.status} {head.reason}".rstrip())
         try:

@@ -6,7 +6,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from drivers._devices.http_camera import Connection, Url
+from drivers._devices.http_camera import Connection, Url, require_access
 from drivers._protocols.rtsp import (
     Interleaved,
     Media,
@@ -19,8 +19,7 @@ from drivers._protocols.rtsp import (
     parse_sdp,
     session_of,
 )
-from recorder.contract.errors import DeviceError, ProtocolError, SourceError
-from recorder.contract.redaction import mask_value
+from recorder.contract.errors import DeviceError, ProtocolError
 
 _CONNECT_S = 2.0
 _SEND_S = 2.0
@@ -160,12 +159,7 @@ class RtspClient:
             head = reply.head
             if head.status == 401:
                 raise DeviceError(f"{self._where}: refuses this user and password")
-        if head.status == 401:
-            form = f"rtsp://USER:PASSWORD@{self._url.host}/..."
-            raise DeviceError(f"{self._where}: wants a user and password ({form})")
-        if 300 <= head.status < 400:
-            place = mask_value(head.headers.get("location", "another address"))
-            raise SourceError(f"{self._where}: refers to {place}: put that into the config")
+        require_access(self._where, head, "rtsp", self._url.host)
         if head.status == 461:
             raise ProtocolError("offers no RTP over TCP (461)")
         if head.status != 200 and not (method == "OPTIONS" and head.status in (405, 501)):

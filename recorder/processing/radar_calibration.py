@@ -40,7 +40,7 @@ _ROUNDS: Final = 60
 class CalibrationError(RecorderError):
     """The frames give no calibration.
 
-    Example: the reflector is not where it was said to be, or the vehicle moves.
+    Example: the reflector is not at the given place, or the vehicle moves.
     """
 
 

@@ -492,8 +492,7 @@ class SessionWriter:
         self._restored = journal
         self._last = {"files": journal.files, "streams": journal.positions}
         for name, position in journal.positions.items():
-            self.durable[name] = (position["epoch"], position["number"])
-            self.appended[name] = self.durable[name]
+            self.durable[name] = self.appended[name] = (position["epoch"], position["number"])
         self._session_log.open_journal(
             **self._commit_digests.of_reopening(self._named_files(), journal.files)
         )

@@ -283,7 +283,7 @@ def test_a_daemon_that_stood_still_for_seven_seconds_blames_nobody(rig: Vehicle)
     rig.writer.mute = True
     rig.run(115)
     writer = rig.children[WRITER]
-    rig.clock.advance(7.0)  # the daemon stood still: what was said is still to be heard
+    rig.clock.advance(7.0)  # the daemon was stopped: messages from before are unread
     rig.run(1)
     assert rig.children[WRITER] is writer and writer.alive
     rig.run(6)

@@ -83,7 +83,7 @@ class Ownership:
             return
         thread = RECEIVE if actor.name == "writer" else actor.name
         self.written.setdefault(key, set()).add(thread)
-        owner = self._owners.get(key, "nobody's")
+        owner = self._owners.get(key, "unassigned")
         assert thread == owner, f"{key} is {owner}, but the thread {thread} has written it"
 
 
