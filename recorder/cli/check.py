@@ -43,9 +43,9 @@ class Problem:
 
 def run(args: argparse.Namespace) -> int:
     """Check; 0 where all is well, 2 for the config or a source, 1 for a device or the disk."""
+    from recorder.contract.control.sockets import socket_warning
     from recorder.contract.errors import ConfigError
     from recorder.contract.redaction import mask_passwords
-    from recorder.daemon.control.sockets import socket_warning
     from recorder.daemon.driver_registry import check_sources, load, ports_twice, streams_twice
     from recorder.daemon.host.clocks import clock_state, summary
     from recorder.daemon.preflight import (

@@ -1,6 +1,6 @@
 """The verbs that make one request to a daemon: ``start``, ``stop``, ``mark``, ``status``, ``keep``.
 
-A verb has the arguments of its request (`recorder.daemon.control.requests`).
+A verb has the arguments of its request (`recorder.contract.control.requests`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.output import add_format, clean, emit, format_table, human_bytes, human_seconds
 
 if TYPE_CHECKING:
-    from recorder.daemon.control_client import Client, Reply
+    from recorder.contract.control.client import Client, Reply
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,8 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
         "--socket",
         metavar="PATH",
         help="reach the daemon at this socket, or at tcp://HOST:PORT with --keys (default: "
-        "/run/recorder/control.sock, else $XDG_RUNTIME_DIR/recorder/control.sock)",
+        "$RECORDER_SOCKET, else /run/recorder/control.sock, else "
+        "$XDG_RUNTIME_DIR/recorder/control.sock)",
     )
     parser.add_argument(
         "--keys", type=Path, metavar="DIR", help="use the CURVE keys in DIR, for tcp://"
@@ -37,8 +38,8 @@ def connect(args: argparse.Namespace) -> Client:
     Raises:
         UsageError: TCP without keys; DaemonError: no daemon is there.
     """
+    from recorder.contract.control.client import Client
     from recorder.contract.errors import UsageError
-    from recorder.daemon.control_client import Client
 
     if args.socket is None or not args.socket.startswith("tcp://"):
         return Client(args.socket)
@@ -55,7 +56,7 @@ def ask(args: argparse.Namespace, op: str, **values: Any) -> Reply:
     Raises:
         DaemonError: it was refused.
     """
-    from recorder.daemon.control_client import DaemonError
+    from recorder.contract.control.client import DaemonError
 
     with connect(args) as client:
         try:
@@ -172,7 +173,7 @@ class DaemonVerb:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the request's arguments, and how the daemon is reached."""
-        from recorder.daemon.control.requests import OPS
+        from recorder.contract.control.requests import OPS
 
         for each in fields(OPS[self.op]):
             parser.add_argument(*each.metadata["words"], **each.metadata["cli"])
@@ -180,7 +181,7 @@ class DaemonVerb:
 
     def run(self, args: argparse.Namespace) -> int:
         """Make the request; the exit code."""
-        from recorder.daemon.control.requests import OPS, make_request
+        from recorder.contract.control.requests import OPS, make_request
 
         names = sorted(each.name for each in fields(OPS[self.op]))
         values = {name: given for name in names if (given := getattr(args, name)) is not None}

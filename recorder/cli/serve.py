@@ -31,10 +31,10 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 0, or 1 if the daemon failed."""
     from recorder.cli.finalize import configured_steps
     from recorder.contract.clock import SystemClock
+    from recorder.contract.control.sockets import socket_to_serve
     from recorder.daemon.background_services import BackgroundServices
     from recorder.daemon.control.remote import serve_tcp
     from recorder.daemon.control.server import ControlServer
-    from recorder.daemon.control.sockets import socket_to_serve
     from recorder.daemon.daemon import Daemon
     from recorder.daemon.driver_registry import load
     from recorder.daemon.host.systemd import SystemdNotify

@@ -26,9 +26,9 @@ from typing import Any, assert_never
 from recorder.archives.base import available
 from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
+from recorder.contract.control.requests import Keep, Mark, Start, Status, Stop
 from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.contract.messages import PutEvent
-from recorder.daemon.control.requests import Keep, Mark, Start, Status, Stop
 from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.host.clocks import is_synchronized
 from recorder.daemon.host.systemd import SystemdNotify

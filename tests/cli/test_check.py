@@ -17,9 +17,9 @@ import pytest
 
 from recorder.cli import main
 from recorder.contract.config.settings import StorageSettings
+from recorder.contract.control.sockets import socket_warning
 from recorder.contract.curve import make_keys
 from recorder.daemon import preflight
-from recorder.daemon.control.sockets import socket_warning
 from recorder.daemon.preflight import check_root
 
 CONFIG = """\
@@ -247,6 +247,7 @@ def test_a_control_socket_that_cannot_be_used_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("RECORDER_SOCKET", raising=False)
     path = tmp_path / "run/c.sock"
     assert socket_warning(path) is None
     assert "--socket" in str(socket_warning(None, tmp_path / "none/there/c.sock"))

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from recorder.contract.config.loading import Config
+from recorder.contract.control.requests import OPS
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
-from recorder.daemon.control.requests import OPS
 from recorder.daemon.control.server import Call
 from recorder.daemon.daemon import Daemon
 from recorder.daemon.host.systemd import SystemdNotify

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from recorder.daemon.control_client import Client, DaemonError
+from recorder.contract.control.client import Client, DaemonError
 
 PATIENCE_S = 60.0
 

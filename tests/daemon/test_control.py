@@ -18,14 +18,13 @@ from typing import Any
 
 import pytest
 
+from recorder.contract.control.client import Client, DaemonError
+from recorder.contract.control.requests import MOST_BYTES
 from recorder.contract.curve import CurveClient, make_keys
 from recorder.contract.errors import StorageError, UsageError
 from recorder.daemon.control import server as control
 from recorder.daemon.control.remote import RemoteControl
-from recorder.daemon.control.requests import MOST_BYTES
 from recorder.daemon.control.server import Call, ControlServer, may_control
-from recorder.daemon.control.sockets import socket_to_ask, socket_to_serve
-from recorder.daemon.control_client import Client, DaemonError
 
 PATIENCE_S = 20.0
 
@@ -389,24 +388,6 @@ def test_the_client_says_what_is_wrong(tmp_path: Path) -> None:
         with pytest.raises(DaemonError, match="closed the connection"):
             client.status()
         server.close = lambda: None  # type: ignore[method-assign]
-
-
-def test_where_the_socket_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    system = tmp_path / "run/recorder/control.sock"
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "user"))
-    own = tmp_path / "user/recorder/control.sock"
-    given = tmp_path / "given.sock"
-    assert socket_to_serve(given, system) == socket_to_ask(given, system) == given
-    assert socket_to_serve(None, system) == own  # there is no /run here
-    assert socket_to_ask(None, system) == own
-    system.parent.mkdir(parents=True)
-    assert socket_to_serve(None, system) == system
-    system.touch()
-    assert socket_to_ask(None, system) == system
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert socket_to_ask(None, system) == system
-    with pytest.raises(UsageError, match="--socket"):
-        socket_to_serve(None, tmp_path / "no/where/control.sock")
 
 
 def test_over_tcp_only_known_keys_are_answered(tmp_path: Path) -> None:

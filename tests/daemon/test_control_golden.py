@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from recorder.cli import control, main
+from recorder.contract.control.client import Client
+from recorder.contract.control.requests import parse_request
 from recorder.contract.errors import UsageError
-from recorder.daemon.control.requests import parse_request
 from recorder.daemon.control.server import encode_reply, refusal
-from recorder.daemon.control_client import Client
 from tests.daemon.fakes import make_session, vehicle
 
 

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recorder.contract.control.client import Client
+from recorder.contract.control.requests import OPS, parse_request
 from recorder.contract.errors import StorageError, UsageError
 from recorder.daemon import preflight
-from recorder.daemon.control.requests import OPS, parse_request
 from recorder.daemon.control.server import ControlServer
-from recorder.daemon.control_client import Client
 from recorder.daemon.metrics import _MOST_CLIENTS, MetricsServer
 from recorder.daemon.postprocessing.finalizing import HUNG_S, Finalizing
 from recorder.daemon.processes.sensors import HUNG_NS

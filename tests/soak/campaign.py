@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from recorder.daemon.control_client import Client, DaemonError
+from recorder.contract.control.client import Client, DaemonError
 from tests.soak.accounts import Balance, balance
 from tests.soak.memory import Memory, Sample, judge
 

@@ -1,1 +1,1 @@
-"""Who may ask the daemon what, and how: the control socket, and TCP with keys."""
+"""Who may ask the daemon what: the server of the control socket, and of TCP with keys."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from recorder.contract.bus import Waker
 from recorder.contract.config.loading import Config
+from recorder.contract.control.requests import MOST_BYTES, parse_request
 from recorder.contract.curve import CurveServer
 from recorder.contract.errors import UsageError
-from recorder.daemon.control.requests import MOST_BYTES, parse_request
 from recorder.daemon.control.server import Call, Take, encode_reply, refusal
 
 _POLL_S = 1.0

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from recorder.contract.bus import Waker
+from recorder.contract.control.requests import MOST_BYTES, Request, parse_request
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.daemon.control.requests import MOST_BYTES, Request, parse_request
 
 GROUP = "recorder"
 MODE = 0o660

@@ -10,10 +10,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from recorder.contract.control.requests import check_metadata
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.contract.session_names import check_name
 from recorder.contract.wire_struct import convert
-from recorder.daemon.control.requests import check_metadata
 from recorder.daemon.recording.state_machine import DesiredState
 from recorder.formats.disk import PosixDisk, make_folders
 from recorder.session.lock import boot_id

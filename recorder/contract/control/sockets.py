@@ -9,6 +9,15 @@ from pathlib import Path
 from recorder.contract.errors import UsageError
 
 SYSTEM = Path("/run/recorder/control.sock")
+NAMED = "RECORDER_SOCKET"
+"""The environment variable that names the socket, for the daemon and its clients."""
+
+
+def named_socket(given: Path | None) -> Path | None:
+    """The socket as given, else as the environment names it."""
+    if given is None and (named := os.environ.get(NAMED)):
+        return Path(named)
+    return given
 
 
 def user_socket() -> Path | None:
@@ -27,8 +36,8 @@ def socket_to_serve(given: Path | None, system: Path = SYSTEM) -> Path:
     Raises:
         UsageError: there is no place for it.
     """
-    if given is not None:
-        return given
+    if (path := named_socket(given)) is not None:
+        return path
     folder = system.parent if system.parent.is_dir() else system.parent.parent
     if os.access(folder, os.W_OK | os.X_OK):
         return system
@@ -36,14 +45,14 @@ def socket_to_serve(given: Path | None, system: Path = SYSTEM) -> Path:
         return own
     raise UsageError(
         f"{system.parent} cannot be written to and XDG_RUNTIME_DIR is not set: "
-        "choose a control socket with --socket"
+        f"choose a control socket with --socket or {NAMED}"
     )
 
 
 def socket_to_ask(given: Path | None, system: Path = SYSTEM) -> Path:
     """Where a client finds the daemon: as given, else the first place where there is a socket."""
-    if given is not None:
-        return given
+    if (path := named_socket(given)) is not None:
+        return path
     own = user_socket()
     for path in (system, own):
         if path is not None and path.exists():

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recorder.contract.closing import Closing
+from recorder.contract.control.requests import Keep, Mark, Request, Start, Status, Stop
+from recorder.contract.control.sockets import socket_to_ask
 from recorder.contract.errors import DeviceError, RecorderError
-from recorder.daemon.control.requests import Keep, Mark, Request, Start, Status, Stop
-from recorder.daemon.control.sockets import socket_to_ask
 
 TIMEOUT_S = 120.0
 """For a reply: closing a session may take a while."""

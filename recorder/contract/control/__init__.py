@@ -1,0 +1,1 @@
+"""Asking a daemon: its requests, where its socket lies, and the client."""
