@@ -1,0 +1,233 @@
+"""The streams that somebody looks at: between a source's thread and the viewers in the event loop.
+
+A source declares streams and puts messages; a viewer watches a stream and takes what is new::
+
+    hub = Hub()                                  # in the event loop
+    hub.attach(source)                           # learns which streams are watched
+    watch = hub.watch("camera", wake=event.set)
+    await event.wait()
+    message = watch.take()                       # the newest; what came before it is skipped
+    watch.close()
+
+Nothing here decodes, copies or waits: a viewer that takes nothing costs one message, or
+`most_bytes` where it wants every message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Kind, Message
+
+MOST_BYTES = 4 << 20
+"""Default of the bytes that wait for a viewer who wants every message."""
+
+
+class Source(Protocol):
+    """Where messages come from: the drivers' taps, or the player of a recorded session."""
+
+    def want(self, streams: frozenset[str]) -> None:
+        """Deliver these streams from now on, and no others.
+
+        Called in the event loop; never blocks.
+        """
+
+    def close(self) -> None:
+        """Put no more messages; returns when the source's thread has ended."""
+
+
+class Watch:
+    """One viewer of one stream; made by `Hub.watch`, used in the event loop.
+
+    Attributes:
+        stream: name of the stream.
+        dropped: messages that a viewer of every message did not take in time.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        stream: str,
+        wake: Callable[[], None],
+        *,
+        every: bool,
+        most_bytes: int,
+    ) -> None:
+        self.stream = stream
+        self.dropped = 0
+        self._hub = hub
+        self._wake = wake
+        self._every = every
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._waiting: deque[Message] = deque()
+
+    def take(self) -> Message | None:
+        """The newest data message that was not taken yet; None if there is none."""
+        with self._hub._lock:
+            message = self._waiting.pop() if self._waiting else None
+            self._forget()
+        return message
+
+    def take_every(self) -> list[Message]:
+        """All messages since the last call, oldest first; `dropped` counts those left out."""
+        with self._hub._lock:
+            messages = list(self._waiting)
+            self._forget()
+        return messages
+
+    def close(self) -> None:
+        """Watch no more; may be called twice."""
+        self._hub._unwatch(self)
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._bytes = 0
+
+    def _offer(self, message: Message) -> bool:
+        """Take a message in; with the hub's lock.  True if the viewer is to be woken."""
+        if not self._every:
+            if message.kind is not Kind.DATA:
+                return False
+            self._forget()
+        self._waiting.append(message)
+        self._bytes += message.nbytes
+        while self._bytes > self._most_bytes and len(self._waiting) > 1:
+            self._bytes -= self._waiting.popleft().nbytes
+            self.dropped += 1
+        return True
+
+
+class Hub:
+    """All watches; lives in the event loop in which it is made.
+
+    Attributes:
+        specs: the streams by name, as their source declared them.
+        offset_ns: added to ``t_mono`` gives epoch ns; 0 for a player, whose ``t_mono`` is that.
+        on_change: called in the event loop when streams were declared or removed.
+    """
+
+    def __init__(self, offset_ns: int = 0) -> None:
+        self.specs: Mapping[str, StreamSpec] = {}
+        self.offset_ns = offset_ns
+        self.on_change: list[Callable[[], None]] = []
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._source: Source | None = None
+        self._watches: dict[str, tuple[Watch, ...]] = {}
+        self._newest: dict[str, Message] = {}  # of watched streams, for viewers who join
+        self._due: dict[Watch, None] = {}
+        self._changed = False
+        self._called = False  # the loop will call `_deliver`
+
+    def attach(self, source: Source) -> None:
+        """Tell this source from now on which streams are watched."""
+        self._source = source
+        source.want(frozenset(self._watches))
+
+    def declare(self, spec: StreamSpec) -> None:
+        """Take a stream's declaration; any thread.  Repeating it costs nothing."""
+        with self._lock:
+            if self.specs.get(spec.name) == spec:
+                return
+            self.specs = {**self.specs, spec.name: spec}  # readers keep the mapping they have
+            self._changed = True
+            self._call()
+
+    def remove(self, stream: str) -> None:
+        """Forget a stream that is not declared any more; any thread.  Watches of it remain."""
+        with self._lock:
+            if stream not in self.specs:
+                return
+            self.specs = {name: spec for name, spec in self.specs.items() if name != stream}
+            self._newest.pop(stream, None)
+            self._changed = True
+            self._call()
+
+    def put(self, message: Message) -> None:
+        """Hand a message (`Kind.DATA`, ``STATE`` or ``LOST``) to its viewers; any thread.
+
+        Without a viewer the message is dropped.  Its frames must not change afterwards.
+        """
+        with self._lock:
+            watches = self._watches.get(message.stream)
+            if watches is None:
+                return
+            if message.kind is Kind.DATA:
+                self._newest[message.stream] = message
+            woken = [watch for watch in watches if watch._offer(message)]
+            if woken:
+                self._due.update(dict.fromkeys(woken))
+                self._call()
+
+    def watch(
+        self,
+        stream: str,
+        wake: Callable[[], None],
+        *,
+        every: bool = False,
+        most_bytes: int = MOST_BYTES,
+    ) -> Watch:
+        """Watch a stream, declared or not; in the event loop.
+
+        Args:
+            stream: its name.
+            wake: called in the event loop when there is something to take.
+            every: all messages are wanted, of all kinds, not the newest data message.
+            most_bytes: bytes that may wait; the oldest messages are dropped beyond it.
+        """
+        watch = Watch(self, stream, wake, every=every, most_bytes=most_bytes)
+        with self._lock:
+            before = self._watches.get(stream)
+            self._watches[stream] = (*(before or ()), watch)
+            newest = self._newest.get(stream)
+            if newest is not None and watch._offer(newest):
+                self._due[watch] = None
+                self._call()
+        if before is None:
+            self._tell_source()
+        return watch
+
+    def _unwatch(self, watch: Watch) -> None:
+        with self._lock:
+            before = self._watches.get(watch.stream, ())
+            if watch not in before:
+                return
+            after = tuple(other for other in before if other is not watch)
+            watch._forget()
+            self._due.pop(watch, None)
+            if after:
+                self._watches[watch.stream] = after
+                return
+            del self._watches[watch.stream]
+            self._newest.pop(watch.stream, None)
+        self._tell_source()
+
+    def _tell_source(self) -> None:
+        if self._source is not None:
+            self._source.want(frozenset(self._watches))
+
+    def _call(self) -> None:
+        """Have the loop deliver; with the lock, so that many messages cost one call."""
+        if self._called:
+            return
+        self._called = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            due, self._due = list(self._due), {}
+            changed, self._changed = self._changed, False
+            self._called = False
+        for watch in due:
+            watch._wake()
+        if changed:
+            for call in tuple(self.on_change):
+                call()
