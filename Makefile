@@ -9,6 +9,8 @@ CVENV := .venv-conformance
 CSTAMP := $(CVENV)/.installed
 # What the site needs comes into .venv when the site is built for the first time.
 DSTAMP := $(VENV)/.installed-docs
+# What the tests in a browser need.
+BSTAMP := $(VENV)/.installed-browser
 # roverd is in no registry.  ROVERD=/path/to/red-rover/format/src holds the recorder against it too.
 ROVERD ?=
 DEMO_S ?= 5
@@ -17,7 +19,7 @@ JOBS ?= 2
 # The tests of a file share what they only read.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-campaign test-long lint conformance bench soak mutants \
+.PHONY: demo test test-browser test-campaign test-long browser lint conformance bench soak mutants \
     site pictures clean install environment uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
@@ -30,17 +32,21 @@ endef
 
 $(STAMP): pyproject.toml constraints.txt
 	$(call make_venv,$(VENV))
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives,radar]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives,radar,live]'
 	@touch $@
 
 $(DSTAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
+$(BSTAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	@touch $@
+
 $(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
 	$(call make_venv,$(CVENV))
 	$(CVENV)/bin/python -m pip install --quiet --constraint constraints.txt \
-	    --constraint constraints-conformance.txt --editable '.[dev,archives,radar,conformance]'
+	    --constraint constraints-conformance.txt --editable '.[dev,archives,radar,live,conformance]'
 	@# Their own requirements ask for torch, which reading does not need.
 	$(CVENV)/bin/python -m pip install --quiet --no-deps \
 	    --constraint constraints-conformance.txt nvidia-ncore l5kit
@@ -54,6 +60,13 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q $(SPREAD)
+
+# Finds Chromium, or installs the system's where this is root and apt is there.
+browser: $(BSTAMP)
+	@$(BIN)/python -m tests.browser.chromium
+
+test-browser: browser
+	$(BIN)/python -m pytest -q -m browser tests/browser
 
 # What all campaigns may take together, and the base of their seeds: another one for every commit.
 CAMPAIGN_MINUTES ?= 13
@@ -89,9 +102,15 @@ clean:
 	rm -rf $(VENV) $(CVENV) .mutants build site *.egg-info
 	find recorder drivers tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.
+# On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.  LIVE=1: with the
+# dashboard.
 PREFIX ?= /opt/recorder
 DESTDIR ?=
+LIVE ?=
+EXTRAS := archives,radar,rtsp
+ifneq ($(LIVE),)
+EXTRAS := $(EXTRAS),live
+endif
 UNITS := recorder.service recorder-finalize.service
 
 install:
@@ -101,7 +120,7 @@ install:
 	umask 022; [ -x $(DESTDIR)$(PREFIX)/bin/pip ] || { $(MAKE) --no-print-directory environment; }
 	rm -rf build  # or modules of an earlier version would be installed again
 	umask 022; $(DESTDIR)$(PREFIX)/bin/python -m pip install --quiet --constraint constraints.txt \
-	    '.[archives,radar,rtsp]'
+	    '.[$(EXTRAS)]'
 	rm -rf build
 	@# Scripts name their interpreter: as it is called where the image runs.
 	[ -z "$(DESTDIR)" ] || { grep -rlIF '$(DESTDIR)$(PREFIX)' $(DESTDIR)$(PREFIX)/bin \

@@ -27,7 +27,9 @@ _ALWAYS = settings(
 settings.register_profile("fast", _ALWAYS, max_examples=30)
 settings.register_profile("campaign", _ALWAYS, max_examples=100)
 
-CONFORMANCE = Path(__file__).parent / "conformance"
+TESTS = Path(__file__).parent
+APART = ("conformance", "browser")
+"""Folders and markers of the tests that need more than `make test` installs."""
 MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 4 << 30  # free there, for tests to lie in it
 
@@ -48,9 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out what imports third-party readers where none of it would run."""
-    unwanted = "not conformance" in config.option.markexpr or _is_campaign(config)
-    return True if unwanted and collection_path == CONFORMANCE else None
+    """Leave out what imports third-party packages where none of it would run."""
+    if collection_path.parent != TESTS or (name := collection_path.name) not in APART:
+        return None
+    return True if f"not {name}" in config.option.markexpr or _is_campaign(config) else None
 
 
 @pytest.hookimpl(tryfirst=True)
