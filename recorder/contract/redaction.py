@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 
 MASK = "***"
+SECRET_KEYS = frozenset({"token"})
+"""Keys of the config whose whole value is a password."""
 
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://|\b(?i:rtsps?|https?|rtmp|ftp|srt|tcp|udp):"
 # An address up to a space or quote, with an "@" in it; the bounds keep odd texts from taking long.
@@ -40,6 +42,7 @@ _HEADER = re.compile(
     r"([\"']?:\s*[\"']?)[^\s\"'][^\r\n]*",
     re.IGNORECASE,
 )
+_COMMENT = re.compile(rf"(#.*?\b(?:{'|'.join(SECRET_KEYS)})[\"']?:\s*)[^\s,}}]+")
 
 
 def mask_passwords(text: str) -> str:
@@ -55,6 +58,15 @@ def mask_passwords(text: str) -> str:
     """
     text = _HEADER.sub(rf"\g<1>\g<2>{MASK}", text)
     return _QUERY.sub(rf"\g<1>{MASK}", _ADDRESS.sub(_mask_address, text))
+
+
+def mask_comment(text: str) -> str:
+    """`mask_passwords` of YAML outside of its values, where secret keys may be commented out.
+
+    >>> mask_comment("} # live: {token: abc}")
+    '} # live: {token: ***}'
+    """
+    return _COMMENT.sub(rf"\g<1>{MASK}", mask_passwords(text))
 
 
 def mask_value(value: str) -> str:

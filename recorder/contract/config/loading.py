@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from recorder.contract.config.driver_schema import SESSION_SCHEME, DriverSchema
+from recorder.contract.config.live_checks import live_faults
 from recorder.contract.config.options import Option, OptionTable, suggest
 from recorder.contract.config.sections import read_section
 from recorder.contract.config.settings import (
@@ -27,11 +28,12 @@ from recorder.contract.config.settings import (
     SENSOR_KEYS,
     VERSION,
     FinalizeStep,
+    LiveSettings,
     ProcessSettings,
     RecordFormatSettings,
     Sections,
     SensorEntry,
-    is_section,
+    section_of,
 )
 from recorder.contract.config.yaml_lines import Document, read_yaml
 from recorder.contract.errors import ConfigError, ConfigFaultsError, UsageError
@@ -305,9 +307,10 @@ class _Reader:
         """All sections but ``sensors``; appends to `faults` what is wrong with them."""
         made = {
             name: kind(**self._settings(kind, values[name], name))
-            for name, kind in get_type_hints(Sections).items()
-            if is_section(kind)
+            for name, hint in get_type_hints(Sections).items()
+            if (kind := section_of(hint)) is not None
         }
+        made["live"] = self._live(made["live"])
         self._try(self._check_template, values["session"])
         made["finalize"] = self._try(self._finalize, values["finalize"])
         if names := list(values["sensors"] or ()):
@@ -327,8 +330,8 @@ class _Reader:
         hints = get_type_hints(kind)
         for name, value in values.items():
             hint, path = hints[name], f"{key}.{name}"
-            if is_section(hint):
-                made[name] = hint(**self._settings(hint, value, path))
+            if (section := section_of(hint)) is not None:
+                made[name] = section(**self._settings(section, value, path))
             elif value is not None and Path in (hint, *get_args(hint)):
                 made[name] = self._try(self.path, path, value)
             else:
@@ -371,6 +374,15 @@ class _Reader:
                     f"no sensor records a stream {stream!r}{suggest(stream, names)}",
                 )
         return RecordFormatSettings(values["enabled"], tuple(values["streams"]))
+
+    def _live(self, live: LiveSettings) -> LiveSettings | None:
+        if self.document.values.get("live") is None:
+            return None
+        self.faults.extend(self.document.fail(f"live.{k}", text) for k, text in live_faults(live))
+        for name in ("certificate", "key"):
+            if (path := getattr(live, name)) is not None:
+                self._try(self.existing, f"live.{name}", str(path), file=True)
+        return live
 
     def _finalize(self, items: Iterable[Any]) -> tuple[FinalizeStep, ...]:
         steps: list[FinalizeStep] = []

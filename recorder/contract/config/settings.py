@@ -7,11 +7,12 @@ is a new field here.  `recorder.contract.config.loading` makes the values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from recorder.contract.config.options import Option, OptionTable
@@ -134,6 +135,24 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """Where the live process serves the dashboard, and to whom; paths are absolute."""
+
+    port: Annotated[int, key("port; 0: one that is free", minimum=0, maximum=65535)] = 8377
+    bind: Annotated[str, key("address to listen on")] = "127.0.0.1"
+    token: Annotated[str | None, key("password of viewers")] = field(default=None, repr=False)
+    origins: Annotated[tuple[str, ...], key("sites that may connect", items="str")] = ()
+    certificate: Annotated[Path | None, key("file of the TLS certificate")] = None
+    key: Annotated[Path | None, key("file of its private key")] = None
+    clients: Annotated[int, key("most viewers at a time", minimum=1, maximum=1000)] = 8
+
+    def for_process(self) -> dict[str, Any]:
+        """The mapping that the live process reads as JSON from its standard input."""
+        wire: dict[str, Any] = to_builtins(asdict(self), enc_hook=str)
+        return wire
+
+
+@dataclass(frozen=True, slots=True)
 class SensorEntry:
     """One entry of ``sensors``.
 
@@ -187,15 +206,17 @@ class Sections:
     ] = ()
     control: ControlSettings
     metrics: MetricsSettings
+    live: LiveSettings | None
 
 
 _TYPES = {int: "int", float: "float", str: "str", bool: "bool", Path: "path"}
 _TYPES |= {tuple: "list", Mapping: "map"}
 
 
-def is_section(hint: Any) -> bool:
-    """Whether a field's type is that of a section."""
-    return is_dataclass(hint)
+def section_of(hint: Any) -> Any:
+    """The section that a field's type is, or may be besides None; None if it is none."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return next((kind for kind in kinds if is_dataclass(kind)), None)
 
 
 def option_table(settings: Any) -> dict[str, Option]:
@@ -204,8 +225,8 @@ def option_table(settings: Any) -> dict[str, Option]:
     table = {}
     for each in fields(settings):
         hint = hints[each.name]
-        if is_section(hint):
-            table[each.name] = Option("map", keys=option_table(hint))
+        if (section := section_of(hint)) is not None:
+            table[each.name] = Option("map", keys=option_table(section))
         elif get_origin(hint) is Annotated:
             kind, option = get_args(hint)
             kind = get_args(kind)[0] if isinstance(kind, UnionType) else kind  # of T | None

@@ -25,7 +25,7 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from recorder.contract.errors import ConfigError
-from recorder.contract.redaction import mask_passwords, mask_value
+from recorder.contract.redaction import MASK, SECRET_KEYS, mask_comment, mask_passwords, mask_value
 
 MAX_BYTES = 1 << 20
 """Largest file that is read; a config of many sensors has some kilobytes."""
@@ -84,7 +84,7 @@ class Document:
         text: the whole text, as it was.
         values: mappings with text keys, lists, str, int (64 bits), float (finite), bool, None.
         lines: line of every key path (``sensors.camera.fps``, ``finalize[0]``), from 1.
-        masked_text: the text with passwords in addresses masked.
+        masked_text: the text with passwords masked: in addresses, and values of `SECRET_KEYS`.
         written: by key path, numbers in another form: (as Python prints them, as in the file).
     """
 
@@ -104,7 +104,12 @@ class Document:
         return None
 
     def fail(self, key: str, message: str) -> ConfigError:
-        """The error to raise about a key; it shows a number as it was typed, and no password."""
+        """The error to raise about a key; it shows a number as it was typed, and no password.
+
+        A value in parentheses is left out where the whole value is a password.
+        """
+        if is_secret(key):
+            message = re.sub(r" \(.*\)", "", message, flags=re.DOTALL)
         message = mask_passwords(message.replace(*self.written.get(key, ("", "")), 1))
         return ConfigError(message, file=self.file, line=self.line_of(key), key=key)
 
@@ -262,8 +267,9 @@ class _Builder:
                 self.written[key] = str(value), text
             return value
         except (ValueError, KeyError):
-            shown = text if len(text) <= 40 else text[:37] + "..."
-            raise self._error(node, key, f"{shown!r} is {_NEEDED[kind]}") from None
+            shown = repr(text if len(text) <= 40 else text[:37] + "...")
+            what = "this value" if is_secret(key) else shown
+            raise self._error(node, key, f"{what} is {_NEEDED[kind]}") from None
 
     def _text(self, node: ScalarNode, key: str) -> str:
         text: str = node.value
@@ -320,6 +326,28 @@ def _mask(text: str, root: Node) -> str:
     Values are masked one by one, so that what is around them stays the YAML that it was.
     """
     spans: dict[tuple[int, int], str] = {}
+    nodes, secret = _walk(root)
+    for node in nodes:
+        start, end = node.start_mark.index, node.end_mark.index
+        written, masked = text[start:end], mask_value(node.value)
+        if id(node) in secret:
+            written = _spell_as_json(written, MASK)
+        elif masked != node.value:
+            written = _spell(written, node.value, masked)
+        elif node.style in ("|", ">"):  # a comment may be in its first line
+            written = mask_passwords(written)
+        spans[start, end] = written
+    parts, at = [], 0
+    for (start, end), written in sorted(spans.items()):
+        parts += [mask_comment(text[at:start]), written]
+        at = end
+    return "".join([*parts, mask_comment(text[at:])])
+
+
+def _walk(root: Node) -> tuple[list[ScalarNode], set[int]]:
+    """All scalars, and ids of those that are values of secret keys (an alias is its anchor)."""
+    scalars: list[ScalarNode] = []
+    secret: set[int] = set()
     stack, seen = [root], set()
     while stack:
         node = stack.pop()
@@ -327,30 +355,31 @@ def _mask(text: str, root: Node) -> str:
             continue
         seen.add(id(node))
         if isinstance(node, ScalarNode):
-            start, end = node.start_mark.index, node.end_mark.index
-            written, masked = text[start:end], mask_value(node.value)
-            if masked != node.value:
-                written = _spell(written, node.value, masked)
-            elif node.style in ("|", ">"):  # a comment may be in its first line
-                written = mask_passwords(written)
-            spans[start, end] = written
+            scalars.append(node)
         elif isinstance(node, SequenceNode):
             stack += node.value
         else:
-            for pair in node.value:
-                stack += pair
-    parts, at = [], 0
-    for (start, end), written in sorted(spans.items()):
-        parts += [mask_passwords(text[at:start]), written]
-        at = end
-    return "".join([*parts, mask_passwords(text[at:])])
+            for key, value in node.value:
+                stack += (key, value)
+                if key.value in SECRET_KEYS and value.tag == _TAG + "str":
+                    secret.add(id(value))
+    return scalars, secret
+
+
+def is_secret(key: str) -> bool:
+    """Whether the whole value of a key path is a password."""
+    return key.rpartition(".")[2] in SECRET_KEYS
 
 
 def _spell(written: str, value: str, masked: str) -> str:
     """What the file shows instead of the text `written`, whose value is masked."""
     if value in written:
         return written.replace(value, masked)
-    # Folded over lines or with escapes in it: write it as JSON after its anchor or tag, if any.
+    return _spell_as_json(written, masked)
+
+
+def _spell_as_json(written: str, masked: str) -> str:
+    """The masked value after the anchor or tag of `written`, whatever its style is."""
     before = re.match(r"(?:[&!]\S*\s+)*", written)
     after = "\n" if written.endswith("\n") else ""
     return (before[0] if before else "") + json.dumps(masked, ensure_ascii=False) + after
