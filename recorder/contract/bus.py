@@ -208,19 +208,25 @@ class TapPublisher(ZmqSocket):
         self._socket.setsockopt(zmq.XPUB_MANUAL, 1)  # a subscriber is known before its first sample
         self._bind(address)
         self._topics: Counter[bytes] = Counter()  # count of subscribers by topic
-        self._specs: dict[str, StreamSpec] = {}
+        self._specs: dict[bytes, StreamSpec] = {}  # by topic
         self._announced_s = 0.0
 
     def declare(self, spec: StreamSpec) -> None:
         """Announce a stream now and every second from now on."""
-        self._specs[spec.name] = spec
+        self._specs[spec.name.encode()] = spec
         self._announced_s = 0.0
 
     def wanted(self, stream: str) -> bool:
-        """Whether anybody subscribes to the stream."""
+        """Whether anybody subscribes to the stream.
+
+        The name of a declared stream is a topic for that stream alone, not for ``lidar_imu`` beside
+        ``lidar``; any other topic is a prefix, and an empty one subscribes to all streams.
+        """
         self._read_subscriptions()
         name = stream.encode()
-        return any(name.startswith(topic) for topic in self._topics)
+        if name in self._topics:
+            return True
+        return any(name.startswith(topic) and topic not in self._specs for topic in self._topics)
 
     def publish(self, message: Message) -> None:
         """Publish a message under its stream's name; announces the streams when it is time."""
@@ -229,9 +235,9 @@ class TapPublisher(ZmqSocket):
         now = time.monotonic()
         if now - self._announced_s >= 1.0:
             self._announced_s = now
-            for name, spec in self._specs.items():
+            for spec in self._specs.values():
                 announcement = TapJoin(spec.to_wire()).to_wire()
-                self._send(Message(Kind.JOIN, stream=name, values=announcement))
+                self._send(Message(Kind.JOIN, stream=spec.name, values=announcement))
         self._send(message)
 
     def _send(self, message: Message) -> None:
@@ -252,21 +258,30 @@ class TapPublisher(ZmqSocket):
 
 
 class TapSubscriber(ZmqSocket):
-    """Receives live messages from one or more taps; see the module's example."""
+    """Receives live messages from one or more taps; see the module's example.
+
+    Args:
+        addresses: of the taps.
+        streams: names of the streams; an empty name subscribes to all.
+    """
 
     def __init__(self, addresses: Sequence[str], streams: Sequence[str] = ("",)) -> None:
         super().__init__(zmq.SUB)
         self._socket.setsockopt(zmq.RCVHWM, _TAP_MARK)
-        for stream in streams:
-            self._socket.setsockopt(zmq.SUBSCRIBE, stream.encode())
+        self._topics = {stream.encode() for stream in streams}
+        for topic in self._topics:
+            self._socket.setsockopt(zmq.SUBSCRIBE, topic)
         for address in addresses:
             self._socket.connect(address)
 
     def receive(self, timeout: float) -> Message | None:
         """The next message, or None if none came within `timeout` seconds."""
-        if not self._socket.poll(round(timeout * 1000)):
-            return None
-        return decode(self._socket.recv_multipart()[1:])
+        deadline_s = time.monotonic() + timeout
+        while self._socket.poll(max(0, round((deadline_s - time.monotonic()) * 1000))):
+            topic, *frames = self._socket.recv_multipart()
+            if topic in self._topics or b"" in self._topics:  # ZeroMQ takes a topic for a prefix
+                return decode(frames)
+        return None
 
     def messages(self, timeout: float) -> Iterator[Message]:
         """Messages as they come; ends where none came for `timeout` seconds."""

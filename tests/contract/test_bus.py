@@ -293,6 +293,44 @@ def test_only_streams_that_are_subscribed_to_are_wanted(folder: Path) -> None:
         publisher.close()
 
 
+def test_the_name_of_a_stream_is_a_topic_for_that_stream_alone(folder: Path) -> None:
+    """ZeroMQ takes a topic for a prefix: `lidar` is one of `lidar_imu`."""
+    address, names = tap_address(folder, "lidar"), ("lidar", "lidar_imu")
+    publisher = TapPublisher(address)
+    deadline = time.monotonic() + PATIENCE_S
+
+    def until_wanted(*expected: str) -> None:
+        while {name for name in names if publisher.wanted(name)} != set(expected):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def publish() -> None:
+        for name in names:
+            publisher.publish(Message(Kind.DATA, name, count=1, t_mono_ns=np.array([1])))
+
+    try:
+        for name in names:
+            publisher.declare(StreamSpec(name, SPEC.channels))
+        with TapSubscriber([address], ["lidar"]) as lidar:
+            until_wanted("lidar")
+            with TapSubscriber([address], ["lidar_imu"]) as imu:
+                until_wanted("lidar", "lidar_imu")
+                for _ in range(2):
+                    publish()
+                for tap, name in ((lidar, "lidar"), (imu, "lidar_imu")):
+                    got = [tap.receive(PATIENCE_S) for _ in range(3)]
+                    assert [m and m.kind for m in got] == [Kind.JOIN, Kind.DATA, Kind.DATA]
+                    assert {m and m.stream for m in got} == {name}
+            until_wanted("lidar")
+            with TapSubscriber([address]):
+                until_wanted("lidar", "lidar_imu")
+        until_wanted()
+        with TapSubscriber([address], ["lid"]):  # no stream has that name
+            until_wanted("lidar", "lidar_imu")
+    finally:
+        publisher.close()
+
+
 def test_a_subscriber_that_sleeps_does_not_hold_up_the_publisher(folder: Path) -> None:
     publisher = TapPublisher(tap_address(folder, "camera"))
     publisher.declare(SPEC)
