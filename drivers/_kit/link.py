@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 from drivers._kit.outbox import Outbox
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.session_announcement import Session, interval_of_loss
+from drivers._kit.tap_queue import SMALL_BYTES, TapQueue
 from recorder.contract.bus import DriverSocket, TapPublisher, Waker, tap_address
 from recorder.contract.clock import Clock
 from recorder.contract.errors import ProtocolError
@@ -24,9 +24,7 @@ _POLL_S = 0.25
 _PING_NS = 500_000_000  # above the time from ack to ack on a slow disk
 _IDLE_PING_NS = _STATS_NS = 1_000_000_000
 _GATHER_NS = 50_000_000  # longest time that a small message waits for others
-_GATHER_BYTES = 4096
 _SEAM_PATIENCE_NS = 1_000_000_000  # after a seam, for a driver that publishes nothing
-_TAP_QUEUE = 8  # messages; live views get the latest
 
 Report = Callable[..., None]
 
@@ -56,7 +54,7 @@ class Link:
         self._tap = TapPublisher(tap_address(run_folder, sensor))
         for spec in specs:
             self._tap.declare(spec)
-        self._tap_queue: deque[Message] = deque(maxlen=_TAP_QUEUE)
+        self._tap_queue = TapQueue(specs)
         self._wanted: frozenset[str] = frozenset()
         self._changed = threading.Condition()
         self._session: Session | None = None
@@ -182,7 +180,7 @@ class Link:
         """
         taken = True
         now_ns = self._clock.monotonic_ns()
-        gather = message.kind is Kind.DATA and message.nbytes < _GATHER_BYTES
+        gather = message.kind is Kind.DATA and message.nbytes < SMALL_BYTES
         with self._changed:
             self._raise_failure()
             if message.kind is Kind.DATA:
@@ -192,8 +190,7 @@ class Link:
                 if not taken and not self._outbox.fits(message.nbytes):
                     self._warn_too_large(message, self._outbox.ring_bytes)
             if message.stream in self._wanted:
-                self._tap_queue.append(message)
-                gather = False
+                self._tap_queue.put(message)
             if gather and 0 <= now_ns - self._woken_ns < _GATHER_NS:
                 self._gathered = True
                 return taken
@@ -301,7 +298,7 @@ class Link:
         self._outbox = Outbox(
             self._specs,
             epoch=self._clock.realtime_ns(),
-            merge_bytes=_GATHER_BYTES,
+            merge_bytes=SMALL_BYTES,
             session=self._session.key,
         )
         self._admitted = False
@@ -336,7 +333,8 @@ class Link:
         heard_ns = pinged_ns = stats_ns = self._clock.monotonic_ns()
         blocked = True  # the join message is pending
         while not self._closing:
-            self._socket.wait(_POLL_S, until_writable=blocked)
+            poll_s = _GATHER_NS / 1e9 if self._wanted else _POLL_S
+            self._socket.wait(poll_s, until_writable=blocked)
             now_ns = self._clock.monotonic_ns()
             if self._interrupted:
                 with self._changed:
@@ -465,8 +463,11 @@ class Link:
                 outbox.mark_sent(message)
 
     def _publish_tap(self) -> None:
-        while self._tap_queue:
-            self._tap.publish(self._tap_queue.popleft())
+        if self._tap_queue:
+            with self._changed:
+                messages = self._tap_queue.take()
+            for message in messages:
+                self._tap.publish(message)
         self._wanted = frozenset(s.name for s in self._specs if self._tap.wanted(s.name))
 
     def _report_ended(self) -> None:

@@ -14,7 +14,6 @@ from itertools import islice
 import numpy as np
 from msgspec import UNSET
 
-from recorder.contract.channel_formats import Framing
 from recorder.contract.errors import ProtocolError
 from recorder.contract.messages import End, Lost
 from recorder.contract.streams import StreamSpec
@@ -92,11 +91,7 @@ class Outbox:
         self._streams = {spec.name: _Stream(spec) for spec in specs}
         self._open_streams = len(self._streams)
         self._merge_bytes = merge_bytes
-        self._unmergeable = {
-            name
-            for name, stream in self._streams.items()
-            if any(c.framing is not Framing.PLAIN for c in stream.spec.channels)
-        }
+        self._mergeable = {name for name, stream in self._streams.items() if stream.spec.joinable}
 
     def fits(self, size: int) -> bool:
         """Whether the ring can ever accept a data message of that many payload bytes."""
@@ -272,12 +267,13 @@ class Outbox:
             or message.kind is not Kind.DATA
             or last.number < stream.touched
             or last.number == stream.first  # has a budget of its own
-            or stream.spec.name in self._unmergeable
+            or stream.spec.name not in self._mergeable
             or last.nbytes + message.nbytes > self._merge_bytes
         ):
             return False
         before = last.nbytes
         last.join(message)
+        message.epoch, message.number, message.seq = last.epoch, last.number, stream.seq
         stream.seq = last.next_seq
         self.bytes_held += last.nbytes - before
         self._budgeted += last.nbytes - before

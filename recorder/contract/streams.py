@@ -148,6 +148,11 @@ class StreamSpec:
         size = self.bytes_per_sample or sum(c.sample_bytes for c in self.channels)
         return size * (self.rate_hz or 1.0)
 
+    @property
+    def joinable(self) -> bool:
+        """Whether the samples of two data messages are one message's, laid end to end."""
+        return all(channel.framing is Framing.PLAIN for channel in self.channels)
+
     def channel(self, name: str) -> ChannelSpec:
         """The channel of that name; KeyError without such a channel."""
         for channel in self.channels:

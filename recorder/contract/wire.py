@@ -99,13 +99,16 @@ class Message:
             self._nbytes = 64 + sum([buffer_size(frame) for frame in self.frames])
         return self._nbytes
 
-    def join(self, other: Message) -> None:
-        """Take over the samples of the next message of the stream; raw channels only."""
-        self.frames = [b"".join(parts) for parts in zip(self.frames, other.frames, strict=True)]
-        self.t_mono_ns = np.concatenate([_times(self), _times(other)])
-        if self.t_dev_ns is not None and other.t_dev_ns is not None:
-            self.t_dev_ns = np.concatenate([self.t_dev_ns, other.t_dev_ns])
-        self.count = (self.count or 0) + (other.count or 0)
+    def join(self, *others: Message) -> None:
+        """Take over the samples of the stream's next messages; see `StreamSpec.joinable`."""
+        messages = (self, *others)
+        frames = zip(*[m.frames for m in messages], strict=True)
+        self.frames = [b"".join(parts) for parts in frames]
+        self.t_mono_ns = np.concatenate([_times(m) for m in messages])
+        device = [m.t_dev_ns for m in messages if m.t_dev_ns is not None]
+        if self.t_dev_ns is not None:
+            self.t_dev_ns = np.concatenate(device)
+        self.count = sum([m.count or 0 for m in messages])
         self._nbytes = 0
 
     @property

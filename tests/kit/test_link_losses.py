@@ -205,7 +205,7 @@ def test_figures_come_once_a_second(stage: TwoStreams) -> None:
         stage.until(lambda turn=turn: len(stage.stats) == turn)  # type: ignore[misc]
 
 
-def test_small_messages_wait_for_others_unless_somebody_watches(stage: TwoStreams) -> None:
+def test_small_messages_wait_for_others_also_where_somebody_watches(stage: TwoStreams) -> None:
     session = stage.enter()
     woken: list[int] = []
     wake = stage.link._waker.wake
@@ -221,16 +221,40 @@ def test_small_messages_wait_for_others_unless_somebody_watches(stage: TwoStream
         assert stage.link.publish(message, session)
         return len(woken) - before
 
+    def in_turn() -> None:
+        stage.clock.advance(1.0)
+        assert [publish() for _ in range(3)] == [1, 0, 0]
+        stage.clock.advance(0.0499)
+        assert publish() == 0
+        stage.clock.advance(0.0001)
+        assert [publish() for _ in range(2)] == [1, 0], "50 ms after it was woken before"
+        assert publish(4096) == 1, "not small"
+        assert publish() == 0
+
     stage.link._waker.wake = count  # type: ignore[method-assign]
-    stage.clock.advance(1.0)
-    assert [publish() for _ in range(3)] == [1, 0, 0]
-    stage.clock.advance(0.0499)
-    assert publish() == 0
-    stage.clock.advance(0.0001)
-    assert [publish() for _ in range(2)] == [1, 0], "50 ms after it was woken before"
-    assert publish(4096) == 1, "not small"
-    stage.link._wanted = frozenset({"gnss"})
-    assert publish() == 0
-    with TapSubscriber([tap_address(stage.folder, "rig")]):
+    in_turn()
+    with TapSubscriber([tap_address(stage.folder, "rig")]) as tap:
         stage.until(lambda: stage.link.wanted("imu"))
-        assert [publish() for _ in range(2)] == [1, 1]
+        in_turn()
+        got = 0
+        while got < 8:  # the last one, too, without another sample, for which it would wait
+            message = tap.receive(PATIENCE_S)
+            assert message is not None
+            got += message.count or 0
+
+
+def test_the_link_looks_more_often_while_somebody_watches(stage: TwoStreams) -> None:
+    """Else the last small samples before a pause would wait for longer than others may."""
+    waits: list[float] = []
+    wait = stage.link._socket.wait
+
+    def note(seconds: float, *, until_writable: bool = False) -> None:
+        waits.append(seconds)
+        wait(seconds, until_writable=until_writable)
+
+    stage.link._socket.wait = note  # type: ignore[method-assign]
+    stage.enter()
+    assert set(waits) == {0.25}
+    with TapSubscriber([tap_address(stage.folder, "rig")]):
+        stage.until(lambda: 0.05 in waits)
+    stage.until(lambda: waits[-1] == 0.25)
