@@ -23,7 +23,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import zmq
@@ -287,6 +287,83 @@ class TapSubscriber(ZmqSocket):
         """Messages as they come; ends where none came for `timeout` seconds."""
         while (message := self.receive(timeout)) is not None:
             yield message
+
+
+class TapReader(Closing):
+    """Receives from many taps in one thread; what it is subscribed to may change at any time.
+
+    ::
+
+        with TapReader(waker) as reader:
+            while running:
+                reader.subscribe({tap_address(run_folder, "lidar"): frozenset({"lidar"})})
+                for message in reader.receive(1.0):
+                    ...                          # of "lidar" alone, not of "lidar_imu"
+
+    A tap that vanishes stays subscribed to: its driver may come back.
+
+    Args:
+        waker: ends `receive` before its time.
+    """
+
+    def __init__(self, waker: Waker) -> None:
+        self._waker = waker
+        self._poller = zmq.Poller()
+        self._poller.register(waker.fileno(), _IN)
+        self._taps: dict[str, tuple[zmq.Socket[bytes], frozenset[bytes]]] = {}
+        self._by_socket: dict[object, str] = {}
+
+    def subscribe(self, streams: Mapping[str, frozenset[str]]) -> None:
+        """Subscribe to these streams, by the tap's address, and to no others."""
+        wanted = {address: names for address, names in streams.items() if names}
+        for address in self._taps.keys() - wanted.keys():
+            self._drop(address)
+        for address, names in wanted.items():
+            topics = frozenset(name.encode() for name in names)
+            socket, before = self._taps.get(address) or (self._connect(address), frozenset())
+            for topic in topics - before:
+                socket.setsockopt(zmq.SUBSCRIBE, topic)
+            for topic in before - topics:
+                socket.setsockopt(zmq.UNSUBSCRIBE, topic)
+            self._taps[address] = socket, topics
+
+    def receive(self, seconds: float) -> Iterator[Message]:
+        """The messages that wait, oldest first in a tap; waits for the first at most so long.
+
+        A message that cannot be decoded is left out.
+        """
+        for ready, _ in self._poller.poll(max(0, round(seconds * 1000))):
+            if (address := self._by_socket.get(ready)) is None:
+                self._waker.clear()
+                continue
+            socket, topics = self._taps[address]
+            with contextlib.suppress(zmq.Again):
+                while True:
+                    topic, *frames = socket.recv_multipart(_LAST, copy=False)
+                    if frames and topic.bytes in topics:  # a topic is a prefix of other names, too
+                        payload = [frame.buffer for frame in frames[1:]]
+                        with contextlib.suppress(ProtocolError):
+                            yield decode([frames[0].bytes, *payload])
+
+    def _connect(self, address: str) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RCVHWM, _TAP_MARK)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        socket.connect(address)
+        self._poller.register(socket, _IN)
+        self._by_socket[socket] = address
+        return socket
+
+    def _drop(self, address: str) -> None:
+        socket, _ = self._taps.pop(address)
+        self._poller.unregister(socket)
+        del self._by_socket[socket]
+        socket.close()
+
+    def close(self) -> None:
+        for address in list(self._taps):
+            self._drop(address)
 
 
 def _send(socket: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:

@@ -20,7 +20,10 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
 
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
@@ -40,6 +43,23 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Put no more messages; returns when the source's thread has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What came of a stream while it was watched.
+
+    Attributes:
+        samples, bytes: so far, in data messages.
+        last_ns: epoch ns of the newest sample; None before the first.
+    """
+
+    samples: int = 0
+    bytes: int = 0
+    last_ns: int | None = None
+
+
+_NOTHING = Tally()
 
 
 class Watch:
@@ -109,12 +129,14 @@ class Hub:
 
     Attributes:
         specs: the streams by name, as their source declared them.
+        sensors: name of the sensor of every declared stream.
         offset_ns: added to ``t_mono`` gives epoch ns; 0 for a player, whose ``t_mono`` is that.
         on_change: called in the event loop when streams were declared or removed.
     """
 
     def __init__(self, offset_ns: int = 0) -> None:
         self.specs: Mapping[str, StreamSpec] = {}
+        self.sensors: Mapping[str, str] = {}
         self.offset_ns = offset_ns
         self.on_change: list[Callable[[], None]] = []
         self._loop = asyncio.get_running_loop()
@@ -123,6 +145,7 @@ class Hub:
         self._watches: dict[str, tuple[Watch, ...]] = {}
         self._newest: dict[str, Message] = {}  # of watched streams, for viewers who join
         self._due: dict[Watch, None] = {}
+        self._tallies: dict[str, Tally] = {}
         self._changed = False
         self._called = False  # the loop will call `_deliver`
 
@@ -131,11 +154,17 @@ class Hub:
         self._source = source
         source.want(frozenset(self._watches))
 
-    def declare(self, spec: StreamSpec) -> None:
-        """Take a stream's declaration; any thread.  Repeating it costs nothing."""
+    def declare(self, spec: StreamSpec, sensor: str | None = None) -> None:
+        """Take a stream's declaration; any thread.  Repeating it costs nothing.
+
+        Args:
+            spec: the declaration.
+            sensor: name of the sensor that it comes from; the stream's own unless given.
+        """
         with self._lock:
             if self.specs.get(spec.name) == spec:
                 return
+            self.sensors = {**self.sensors, spec.name: sensor or spec.name}
             self.specs = {**self.specs, spec.name: spec}  # readers keep the mapping they have
             self._changed = True
             self._call()
@@ -161,6 +190,7 @@ class Hub:
                 return
             if message.kind is Kind.DATA:
                 self._newest[message.stream] = message
+                self._tally(message)
             woken = [watch for watch in watches if watch._offer(message)]
             if woken:
                 self._due.update(dict.fromkeys(woken))
@@ -193,6 +223,18 @@ class Hub:
         if before is None:
             self._tell_source()
         return watch
+
+    def tally(self, stream: str) -> Tally:
+        """What came of a stream so far."""
+        return self._tallies.get(stream, _NOTHING)
+
+    def _tally(self, message: Message) -> None:
+        before = self._tallies.get(message.stream, _NOTHING)
+        times = message.t_mono_ns
+        last_ns = int(times.max() if isinstance(times, np.ndarray) else times) + self.offset_ns
+        self._tallies[message.stream] = Tally(
+            before.samples + (message.count or 0), before.bytes + message.nbytes, last_ns
+        )
 
     def _unwatch(self, watch: Watch) -> None:
         with self._lock:

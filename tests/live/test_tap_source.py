@@ -1,0 +1,168 @@
+"""Taps into the hub, over real sockets: only what is watched, and always the newest."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.contract.bus import TapPublisher, tap_address
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.live.hub import Hub
+from recorder.live.tap_source import TapSource
+
+PATIENCE_S = 20.0
+CHANNELS = (ChannelSpec("x", "raw", "u1", (4,)),)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="r"))  # addresses of sockets are short
+    yield path
+    shutil.rmtree(path)
+
+
+class Rig:
+    """A lidar's tap, published to by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address = tap_address(folder, "lidar")
+        self.tap = TapPublisher(self.address)
+        self.number = 0
+        self.declare("lidar", "lidar_imu")
+
+    def declare(self, *names: str) -> None:
+        for name in names:
+            self.tap.declare(StreamSpec(name, CHANNELS, rate_hz=10.0))
+
+    def publish(self, stream: str, size: int = 4) -> int:
+        self.number += 1
+        times = np.array([self.number], np.int64)
+        message = Message(
+            Kind.DATA, stream, number=self.number, count=1, t_mono_ns=times, frames=[b"x" * size]
+        )
+        self.tap.publish(message)
+        return self.number
+
+
+async def until(what: str, ready: Callable[[], Any]) -> Any:
+    """Turn with the other threads until something is so; bounded by the scene's patience."""
+    while not (value := ready()):
+        await asyncio.sleep(0.005)
+    return value
+
+
+def play(scene: Callable[[Rig, Hub, TapSource], Coroutine[Any, Any, None]], folder: Path) -> None:
+    async def run() -> None:
+        hub = Hub()
+        source = TapSource(hub)
+        hub.attach(source)
+        rig = Rig(folder)
+        try:
+            await asyncio.wait_for(scene(rig, hub, source), PATIENCE_S)
+        finally:
+            source.close()
+            rig.tap.close()
+
+    asyncio.run(run())
+
+
+NAMES = {"lidar": ["lidar", "lidar_imu"]}
+
+
+def test_streams_are_declared_without_a_viewer_and_then_nothing_is_subscribed(
+    folder: Path,
+) -> None:
+    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+        source.update({"lidar": rig.address}, NAMES)
+
+        def both() -> bool:
+            rig.publish("lidar")
+            return set(hub.specs) == {"lidar", "lidar_imu"}
+
+        await until("both are declared", both)
+        names = ("lidar", "lidar_imu")
+        await until("unsubscribed", lambda: not any(map(rig.tap.wanted, names)))
+        assert hub.sensors == dict.fromkeys(names, "lidar")
+
+    play(scene, folder)
+
+
+def test_only_the_watched_stream_is_subscribed_to(folder: Path) -> None:
+    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+        source.update({"lidar": rig.address}, NAMES)
+        watch = hub.watch("lidar", lambda: None, every=True)
+        taken: list[Message] = []
+
+        def some() -> bool:
+            rig.publish("lidar_imu")
+            rig.publish("lidar")
+            taken.extend(watch.take_every())
+            return len(taken) > 3 and len(hub.specs) == 2
+
+        await until("messages come", some)
+        assert {message.stream for message in taken} == {"lidar"}
+        assert bytes(taken[0].frames[0]) == b"xxxx"
+        assert rig.tap.wanted("lidar_imu")  # its name begins with the topic: the reader drops it
+        assert hub.tally("lidar_imu").samples == 0
+        watch.close()
+        await until("unsubscribed", lambda: not rig.tap.wanted("lidar"))
+
+    play(scene, folder)
+
+
+def test_a_driver_that_restarts_is_watched_again(folder: Path) -> None:
+    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+        source.update({"lidar": rig.address}, NAMES)
+        watch = hub.watch("lidar", lambda: None)
+        await until("a message", lambda: rig.publish("lidar") and watch.take())
+        rig.tap.close()
+        rig.tap = TapPublisher(rig.address)
+        wider = (ChannelSpec("x", "raw", "u1", (8,)),)
+        rig.tap.declare(StreamSpec("lidar", wider, rate_hz=20.0))
+        first = rig.number
+
+        def later() -> bool:
+            rig.publish("lidar", 8)
+            message = watch.take()
+            return message is not None and message.number > first
+
+        await until("messages come again", later)
+        assert hub.specs["lidar"].rate_hz == 20.0  # the new declaration came before its data
+
+    play(scene, folder)
+
+
+def test_streams_of_sensors_that_are_gone_are_removed(folder: Path) -> None:
+    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+        source.update({"lidar": rig.address}, NAMES)
+        await until("declared", lambda: rig.publish("lidar") and len(hub.specs) == 2)
+        source.update({"lidar": rig.address}, {"lidar": ["lidar"]})
+        await until("removed", lambda: set(hub.specs) == {"lidar"})
+        source.update({}, {})
+        await until("removed", lambda: not hub.specs)
+
+    play(scene, folder)
+
+
+def test_garbage_on_a_tap_is_left_out(folder: Path) -> None:
+    async def scene(rig: Rig, hub: Hub, source: TapSource) -> None:
+        source.update({"lidar": rig.address}, NAMES)
+        watch = hub.watch("lidar", lambda: None)
+
+        def turn() -> Message | None:
+            rig.tap._socket.send_multipart([b"lidar", b"\xc1"])
+            rig.tap._socket.send_multipart([b"lidar"])
+            rig.publish("lidar")
+            return watch.take()
+
+        await until("a message", turn)
+
+    play(scene, folder)
