@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
         check_root,
         disk_findings,
         examine_disk,
+        examine_live,
         machine_warnings,
         sensor_findings,
     )
@@ -84,6 +85,11 @@ def run(args: argparse.Namespace) -> int:
     if (warning := socket_warning(config.control.socket)) is not None:
         warnings.append(warning)
     problems += _keys(config)
+    live = None if config.live is None else examine_live(config.live)
+    if live is not None:
+        warnings += live.warnings
+        if live.certificate is not None:
+            problems.append(Problem("live.certificate", live.certificate, 2))
     clocks = clock_state()
     if clocks["kernel"] is not None and not clocks["kernel"]["synchronized"]:
         warnings.append("the clock is not synchronized: the times in ts have its error")
@@ -119,6 +125,7 @@ def run(args: argparse.Namespace) -> int:
             "mount_point": getattr(disk.system, "mount_point", None),
             "measured": disk.speed,
         },
+        "live": live and {"installed": live.missing is None, "port_free": live.taken is None},
         "clocks": clocks | {"summary": summary(clocks)},
         "warnings": warnings,
         "problems": [
@@ -200,6 +207,10 @@ def _text(report: dict[str, Any]) -> str:
             f"disk      {root['file_system']}, takes {human_rate(speed.bytes_per_second)} MB/s, "
             f"a sync {speed.sync_p99_s * 1e3:.0f} ms at the most"
         )
+    if (live := report["live"]) is not None:
+        extra = "installed" if live["installed"] else "not installed"
+        port = "can be listened on" if live["port_free"] else "cannot be listened on"
+        lines.append(f"live      its extra is {extra}, its port {port}")
     lines.append(f"clock     {report['clocks']['summary']}")
     lines += [f"warning: {text}" for text in report["warnings"]]
     if report["ok"]:

@@ -101,6 +101,8 @@ def status_text(status: dict[str, Any] | Any) -> str:
         lines.append(f"packing   {current['session']}: {current['step']}{more}")
     elif finalizing["queue"]:
         lines.append(f"packing   {len(finalizing['queue'])} waiting")
+    if (live := status.get("live")) is not None:
+        lines.append(f"live      {live['url'] or live['fault'] or 'starting'}")
     lines += map(_fault, status["faults"])
     lines += [f"warning   {text}" for text in status["warnings"]]
     return "\n".join(map(clean, lines)) + "\n\n" + _table(status["sensors"])

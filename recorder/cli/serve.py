@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.daemon.driver_registry import load
     from recorder.daemon.host.systemd import SystemdNotify
     from recorder.daemon.logs import Log, under_journald
+    from recorder.daemon.processes.live_process import LiveProcess, live_request
     from recorder.daemon.processes.supervisor import Supervisor
     from recorder.daemon.service_notifier import ERROR
 
@@ -55,7 +56,10 @@ def run(args: argparse.Namespace) -> int:
         supervisor = Supervisor(config, clock, log.say)
         daemon = Daemon(config, clock, supervisor, log.say, notify=SystemdNotify(os.environ))
         stack.callback(daemon.close)
-        stack.enter_context(BackgroundServices(daemon, log))
+        live = None
+        if config.live is not None:
+            live = LiveProcess(live_request(config, config.live, path), clock, log.say)
+        stack.enter_context(BackgroundServices(daemon, log, live=live))
         control = ControlServer(path, daemon.take, lambda: daemon.state)
         stack.callback(control.close)
         if config.control.tcp is not None:

@@ -1,4 +1,4 @@
-"""What runs beside a daemon's turns: metrics, the record of the clocks, the session's own log."""
+"""What runs beside a daemon's turns: metrics, the clocks' record, the session's log, viewers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from recorder.daemon.daemon import Daemon
 from recorder.daemon.host.clock_record import ClockRecord
 from recorder.daemon.logs import Log
 from recorder.daemon.metrics import MetricsServer, render
+from recorder.daemon.processes.live_process import LiveProcess
 
 _METRICS_NS = 1_000_000_000
 
@@ -20,18 +21,27 @@ class BackgroundServices(Closing):
         daemon: not yet open.
         log: follows the sessions.
         clocks: how the state of the clocks is found out.
+        live: the live process; None where the config asks for none.
 
     Raises:
         StorageError: the port of the metrics is taken.
     """
 
-    def __init__(self, daemon: Daemon, log: Log, clocks: ClockRecord | None = None) -> None:
+    def __init__(
+        self,
+        daemon: Daemon,
+        log: Log,
+        clocks: ClockRecord | None = None,
+        live: LiveProcess | None = None,
+    ) -> None:
         self._log = log
         self._clocks = clocks or ClockRecord()
+        self._live = live
         self._text = ""
         self._due_ns = 0
         port = daemon.config.metrics.port
         self.metrics = None if port is None else MetricsServer(port, lambda: self._text)
+        daemon.live = live
         daemon.on_tick.append(self._tick)
 
     def close(self) -> None:
@@ -39,8 +49,12 @@ class BackgroundServices(Closing):
         if self.metrics is not None:
             self.metrics.close()
         self._clocks.close()
+        if self._live is not None:
+            self._live.close()
 
     def _tick(self, daemon: Daemon, now_ns: int) -> None:
+        if self._live is not None:
+            self._live.turn(now_ns)
         session = daemon.sessions.machine.session
         self._log.follow(None if session is None else Path(session))
         self._clocks.tick(session, now_ns, daemon.supervisor.tell)

@@ -35,6 +35,7 @@ from recorder.daemon.host.systemd import SystemdNotify
 from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.postprocessing.retention import keep, sweep
 from recorder.daemon.preflight import check_root, mount_problem
+from recorder.daemon.processes.live_process import LiveProcess
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.processes.writer_client import WriterRequest
 from recorder.daemon.recording.desired_state import DesiredStateFile, state_folder
@@ -77,6 +78,7 @@ class Daemon:
         ready: drivers are armed, or known to be missing.
         root_problem: why the folder of sessions cannot be used; None if it can.
         started_ns: CLOCK_MONOTONIC of its start.
+        live: the live process, for the status; None without one.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Daemon:
         self.ready = False
         self.root_problem: str | None = None
         self.started_ns = clock.monotonic_ns()
+        self.live: LiveProcess | None = None
         root = config.session.root
         self.finalizing = finalizing or Finalizing(root, clock, say, frozenset(available()))
         self._say = say

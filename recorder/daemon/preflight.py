@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import importlib.util
 import shutil
+import socket
+import ssl
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recorder.contract.config.settings import SensorEntry, StorageSettings
+from recorder.contract.config.live_checks import is_loopback
+from recorder.contract.config.settings import LiveSettings, SensorEntry, StorageSettings
 from recorder.contract.streams import StreamSpec
 from recorder.daemon.host.disk import DiskSpeed, FileSystem, file_system, measure, nearest
 from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
@@ -16,6 +21,9 @@ from recorder.daemon.host.kernel import device_problem, receive_buffer_warning
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _HEADROOM = 2.0
 """A disk should take so many times what the rig is expected to give."""
+
+LIVE_MODULES = ("foxglove", "starlette", "uvicorn", "websockets")
+"""What the extra ``live`` installs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +156,72 @@ def machine_warnings(sensors: Sequence[SensorEntry]) -> list[str]:
     """Settings of the machine that may lose samples."""
     warning = receive_buffer_warning({entry.scheme for entry in sensors})
     return [] if warning is None else [warning]
+
+
+def extra_problem() -> str | None:
+    """Why no live process can run: what its extra installs is missing; None if it is there."""
+    missing = [name for name in LIVE_MODULES if importlib.util.find_spec(name) is None]
+    if not missing:
+        return None
+    return f"needs the extra live (pip install 'vehicle-recorder[live]'): no {', '.join(missing)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReport:
+    """What the live process will find.
+
+    Attributes:
+        missing: why its extra is not there; None if it is.
+        taken: why it cannot listen; None if it can.
+        certificate: why its TLS files cannot be loaded; None if they can, or there are none.
+        unencrypted: its token crosses the network unencrypted.
+    """
+
+    missing: str | None
+    taken: str | None
+    certificate: str | None
+    unencrypted: bool
+
+    @property
+    def warnings(self) -> list[str]:
+        """What keeps viewers away, or is not safe; the recording does not need them."""
+        found = []
+        if self.missing is not None:
+            found.append(f"live: {self.missing}")
+        if self.taken is not None:
+            found.append(f"live.port: {self.taken}")
+        if self.unencrypted:
+            found.append("live.bind: without live.certificate the token is not encrypted")
+        return found
+
+
+def examine_live(live: LiveSettings) -> LiveReport:
+    """Look at the extra, the port and the certificate of the live process."""
+    unencrypted = live.certificate is None and not is_loopback(live.bind)
+    return LiveReport(extra_problem(), _port_problem(live), _certificate_problem(live), unencrypted)
+
+
+def _port_problem(live: LiveSettings) -> str | None:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            live.bind, live.port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:
+        used = " (by a daemon that runs?)" if error.errno == errno.EADDRINUSE else ""
+        return f"cannot listen on {live.bind} port {live.port}: {error.strerror}{used}"
+    return None
+
+
+def _certificate_problem(live: LiveSettings) -> str | None:
+    if live.certificate is None or live.key is None:
+        return None
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(live.certificate, live.key, password="")  # never asks for one
+    except OSError as error:
+        return f"cannot be loaded with live.key: {error.strerror or error}"
+    return None

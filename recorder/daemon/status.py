@@ -50,6 +50,7 @@ def describe(daemon: Daemon) -> dict[str, Any]:
         "disk": _disk(daemon),
         "finalizing": daemon.finalizing.status(),
         "taps": supervisor.taps,
+        "live": None if daemon.live is None else daemon.live.status(),
         "config": str(daemon.config.path),
         "version": recorder.__version__,
         "pid": os.getpid(),

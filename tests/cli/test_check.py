@@ -265,3 +265,40 @@ def test_a_control_socket_that_cannot_be_used_is_a_warning(
     assert "group recorder" in str(socket_warning(path))
     monkeypatch.setattr(os, "access", lambda place, mode: False)
     assert "cannot be written to" in str(socket_warning(tmp_path / "other/c.sock"))
+
+
+def test_what_the_live_process_will_find(
+    fakes: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        text = CONFIG + f"live: {{port: {port}}}\n"
+        code, path = check(tmp_path, text)
+        out = capsys.readouterr().out
+        assert code == 0 and "live      its extra is installed, its port cannot be" in out
+        assert f"warning: live.port: cannot listen on 127.0.0.1 port {port}: Address" in out
+    check(tmp_path, text, "--format", "json")
+    report = json.loads(capsys.readouterr().out)
+    assert report["live"] == {"installed": True, "port_free": True}
+    monkeypatch.setattr(preflight, "LIVE_MODULES", ("json", "no_such_web_server"))
+    code, _ = check(tmp_path, text)
+    out = capsys.readouterr().out
+    assert code == 0 and "live      its extra is not installed, its port can be" in out
+    assert "warning: live: needs the extra live" in out and "no no_such_web_server" in out
+    (tmp_path / "no.pem").write_text("nothing")
+    text = CONFIG + "live: {port: 0, certificate: no.pem, key: no.pem}\n"
+    code, _ = check(tmp_path, text)
+    error = capsys.readouterr().err
+    assert code == 2 and error.startswith(f"recorder check: {path}:7: live.certificate: cannot be")
+
+
+def test_a_token_that_is_not_encrypted_is_a_warning(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = CONFIG + 'live: {port: 0, bind: "0.0.0.0", token: s3cret-s3cret-s3cret}\n'
+    assert check(tmp_path, text)[0] == 0
+    out = capsys.readouterr().out
+    assert "warning: live.bind: without live.certificate the token" in out and "s3cret" not in out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -139,3 +140,20 @@ def test_no_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no daemon can be reached there" in capsys.readouterr().err
     assert main(["status", "--socket", "tcp://127.0.0.1:1"]) == 2
     assert "--keys" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ({"url": "http://127.0.0.1:8377/", "fault": None}, "live      http://127.0.0.1:8377/\n"),
+        ({"url": None, "fault": "ended with code 1"}, "live      ended with code 1\n"),
+        ({"url": None, "fault": None}, "live      starting\n"),
+    ],
+)
+def test_the_status_shows_where_the_streams_are_seen(
+    recorder: Command, values: dict[str, str | None], shown: str
+) -> None:
+    assert "live  " not in recorder("status")[1]
+    status = values | {"pid": None, "restarts": 0}
+    recorder.rig.running.live = SimpleNamespace(status=lambda: status)  # type: ignore[assignment]
+    assert shown in recorder("status")[1]

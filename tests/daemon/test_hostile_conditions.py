@@ -80,7 +80,7 @@ def test_a_machine_without_memory_for_a_chore_is_waited_for(tmp_path: Path) -> N
 
 
 GIVES_WAY = (
-    "import os; from recorder.daemon.postprocessing.chore import give_way; give_way();"
+    "import os; from recorder.daemon.processes.chore import give_way; give_way();"
     "print(os.nice(0), os.sched_getscheduler(0), open('/proc/self/oom_score_adj').read())"
 )
 

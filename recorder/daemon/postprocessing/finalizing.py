@@ -58,7 +58,7 @@ class Chore:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in `end`
-        words = module_command("recorder.daemon.postprocessing.chore", str(os.getpid()), *command)
+        words = module_command("recorder.daemon.processes.chore", str(os.getpid()), *command)
         self._process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said
         )

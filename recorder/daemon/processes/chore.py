@@ -1,6 +1,6 @@
 """A module's command line as a child that ends with its parent and gives way to everything.
 
-``python -m recorder.daemon.postprocessing.chore PARENT MODULE ARGS...``
+``python -m recorder.daemon.processes.chore PARENT MODULE ARGS...``
 """
 
 from __future__ import annotations
