@@ -52,14 +52,19 @@ class Tally:
     Attributes:
         samples, bytes: so far, in data messages.
         last_ns: epoch ns of the newest sample; None before the first.
+        rate_hz, bytes_s: samples and bytes a second, of the last messages that came one after the
+            other, by their stamps; None before the second.
     """
 
     samples: int = 0
     bytes: int = 0
     last_ns: int | None = None
+    rate_hz: float | None = None
+    bytes_s: float | None = None
 
 
-_NOTHING = Tally()
+NOTHING = Tally()
+_RATE_NS = 3_000_000_000
 
 
 class Watch:
@@ -146,6 +151,7 @@ class Hub:
         self._newest: dict[str, Message] = {}  # of watched streams, for viewers who join
         self._due: dict[Watch, None] = {}
         self._tallies: dict[str, Tally] = {}
+        self._recent: dict[str, deque[tuple[int, int, int]]] = {}  # time, samples, bytes
         self._changed = False
         self._called = False  # the loop will call `_deliver`
 
@@ -226,15 +232,25 @@ class Hub:
 
     def tally(self, stream: str) -> Tally:
         """What came of a stream so far."""
-        return self._tallies.get(stream, _NOTHING)
+        return self._tallies.get(stream, NOTHING)
 
     def _tally(self, message: Message) -> None:
-        before = self._tallies.get(message.stream, _NOTHING)
-        times = message.t_mono_ns
+        name, times = message.stream, message.t_mono_ns
+        before = self._tallies.get(name, NOTHING)
         last_ns = int(times.max() if isinstance(times, np.ndarray) else times) + self.offset_ns
-        self._tallies[message.stream] = Tally(
-            before.samples + (message.count or 0), before.bytes + message.nbytes, last_ns
-        )
+        samples = before.samples + (message.count or 0)
+        size = before.bytes + message.nbytes
+        rate_hz, bytes_s = before.rate_hz, before.bytes_s
+        recent = self._recent.setdefault(name, deque())  # begins anew with the first watch
+        if recent and last_ns <= recent[-1][0]:
+            recent.clear()  # the player went back
+        recent.append((last_ns, samples, size))
+        while len(recent) > 2 and last_ns - recent[0][0] > _RATE_NS:
+            recent.popleft()
+        if (passed_ns := last_ns - recent[0][0]) > 0:
+            rate_hz = (samples - recent[0][1]) * 1e9 / passed_ns
+            bytes_s = (size - recent[0][2]) * 1e9 / passed_ns
+        self._tallies[name] = Tally(samples, size, last_ns, rate_hz, bytes_s)
 
     def _unwatch(self, watch: Watch) -> None:
         with self._lock:
@@ -249,6 +265,7 @@ class Hub:
                 return
             del self._watches[watch.stream]
             self._newest.pop(watch.stream, None)
+            self._recent.pop(watch.stream, None)
         self._tell_source()
 
     def _tell_source(self) -> None:

@@ -1,0 +1,82 @@
+"""All clients of the server: how many there are, and notes for all browsers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Protocol
+
+from starlette.responses import PlainTextResponse
+from starlette.websockets import WebSocket
+
+from recorder.live.backend import Note
+
+
+class Listener(Protocol):
+    """Takes notes; see `recorder.live.browser.Browser`."""
+
+    def tell(self, note: Note) -> None:
+        """Take a note; never blocks."""
+
+    def refresh(self) -> None:
+        """Streams were declared or removed."""
+
+
+class Audience:
+    """Admits clients up to a limit::
+
+        async with audience.admits(websocket) as admitted:
+            if admitted:
+                await websocket.accept()
+                ...
+
+    Args:
+        limit: the most clients, browsers and Foxglove together.
+
+    Attributes:
+        on_count: called with the number of clients after each change.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.clients = 0
+        self.on_count: list[Callable[[int], None]] = []
+        self._limit = limit
+        self._listeners: list[Listener] = []
+
+    @contextlib.asynccontextmanager
+    async def admits(self, websocket: WebSocket) -> AsyncIterator[bool]:
+        """Count a client while it is connected; one too many is refused, and False."""
+        if self.clients >= self._limit:
+            refusal = PlainTextResponse("Too many clients are connected.\n", 503)
+            await websocket.send_denial_response(refusal)
+            yield False
+            return
+        self._count(1)
+        try:
+            yield True
+        finally:
+            self._count(-1)
+
+    @contextlib.contextmanager
+    def listening(self, listener: Listener) -> Iterator[None]:
+        """Hand all notes to this listener."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def tell(self, note: Note) -> None:
+        """Send a note to every browser."""
+        for listener in self._listeners:
+            listener.tell(note)
+
+    def refresh(self) -> None:
+        """Streams were declared or removed."""
+        for listener in self._listeners:
+            listener.refresh()
+
+    def _count(self, change: int) -> None:
+        self.clients += change
+        for call in self.on_count:
+            call(self.clients)

@@ -1,0 +1,362 @@
+"""One browser: what it watches, and what it is sent.
+
+At most one sample a watch is in flight until the browser reports it as drawn, so that nothing
+older than that waits in any buffer on the way; the newest is drawn when the browser is ready for
+it.  Of notes that replace each other (`LATEST`) only the newest waits.  So a stalled browser holds
+a bounded number of bytes, and it is disconnected after `STALL_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from recorder.contract.errors import RecorderError, UsageError
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.live.backend import LATEST, Backend, Note
+from recorder.live.hub import Hub, Watch
+from recorder.live.packing import pack, to_json
+from recorder.live.views import Drawing, View, make_view
+
+MOST_WATCHES = 32
+MOST_HZ = 30.0
+MOST_WAITING = 256
+"""Notes that wait for a browser, besides those that replace each other."""
+MOST_BYTES = 16 << 20
+"""Largest sample that is sent."""
+MOST_ERRORS = 20
+"""Malformed messages in a row after which a browser is disconnected."""
+STALL_S = 15.0
+"""A browser that takes no byte for so long is disconnected."""
+_MOST_ID = 1 << 31
+
+T = TypeVar("T")
+
+
+class Socket(Protocol):
+    """What a browser needs of its WebSocket."""
+
+    async def send_text(self, data: str) -> None:
+        """Send a text message; returns when there is room for another."""
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send a binary message; returns when there is room for another."""
+
+
+class StalledError(RecorderError):
+    """The browser takes nothing any more, or sends nothing but garbage."""
+
+
+class Browser:
+    """A connected browser; `handle` its messages while `run` runs::
+
+        browser = Browser(websocket, hub, backend, executor)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(browser.run())
+            async for text in websocket.iter_text():
+                browser.handle(text)
+
+    Args:
+        socket: the connection.
+        hub: the streams.
+        backend: takes its requests.
+        executor: draws.
+    """
+
+    def __init__(self, socket: Socket, hub: Hub, backend: Backend, executor: Executor) -> None:
+        self.hub = hub
+        self.executor = executor
+        self._socket = socket
+        self._backend = backend
+        self._shown: dict[int, _Shown] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+        self._latest: dict[str, Note] = {}
+        self._waiting: deque[Note] = deque()
+        self._news = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._errors = 0
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell(self, note: Note) -> None:
+        """Send a note when there is room; never blocks."""
+        if note["type"] in LATEST:
+            self._latest[note["type"]] = note
+        elif len(self._waiting) < MOST_WAITING:
+            self._waiting.append(note)
+        else:
+            self.fail(StalledError("too many notes wait"))
+        self._news.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Have `run` end with this error."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def run(self) -> None:
+        """Send notes until the connection is lost or the browser stalls.
+
+        Raises:
+            StalledError: disconnect it.
+        """
+        sender = asyncio.create_task(self._send_notes())
+        try:
+            await asyncio.wait({sender, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            for ended in (self._failed, sender):
+                if ended.done():
+                    ended.result()
+        finally:
+            self._failed.cancel()
+            tasks = [sender, *self._requests, *(shown.task for shown in self._shown.values())]
+            for shown in self._shown.values():
+                shown.close()
+            self._shown.clear()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def handle(self, text: str | bytes | None) -> None:
+        """Take one message of the browser; a malformed one is answered with an error."""
+        try:
+            values = _parse(text)
+            op = values.get("op")
+            match op:
+                case "watch":
+                    self._watch(values)
+                case "unwatch":
+                    shown = self._shown.pop(_identifier(values), None)
+                    if shown is not None:
+                        shown.close()
+                case "drawn":
+                    shown = self._shown.get(_identifier(values))
+                    if shown is not None:
+                        shown.drawn(values.get("number"))
+                case str() if op in self._backend.ops:
+                    self._request(op, values)
+                case _:
+                    raise UsageError(f"there is no op {str(op)[:40]!r} here")
+            self._errors = 0
+        except UsageError as error:
+            self._errors += 1
+            if self._errors > MOST_ERRORS:
+                self.fail(StalledError("too many malformed messages"))
+            self.tell({"type": "error", "text": str(error)})
+
+    def refresh(self) -> None:
+        """Streams were declared or removed: watches of changed streams begin anew."""
+        for shown in self._shown.values():
+            shown.news.set()
+
+    def _watch(self, values: Mapping[str, Any]) -> None:
+        number = _identifier(values)
+        stream, view, options = values.get("stream"), values.get("view"), values.get("options")
+        if not isinstance(stream, str) or not isinstance(view, str):
+            raise UsageError("watch: stream and view are texts")
+        if not isinstance(options, dict | None):
+            raise UsageError("watch: options is not an object")
+        if number in self._shown:
+            self._shown.pop(number).close()
+        if len(self._shown) >= MOST_WATCHES:
+            raise UsageError(f"watch: {MOST_WATCHES} is the most")
+        hz = values.get("max_hz")
+        hz = MOST_HZ if hz is None else hz
+        if isinstance(hz, bool) or not isinstance(hz, int | float) or not 0.01 <= hz <= 1000.0:
+            raise UsageError("watch: max_hz is not a number from 0.01 to 1000")
+        shown = _Shown(self, number, stream, view, options or {}, 1.0 / min(hz, MOST_HZ))
+        self._shown[number] = shown
+
+    def _request(self, op: str, values: Mapping[str, Any]) -> None:
+        if len(self._requests) >= MOST_WATCHES:
+            raise UsageError(f"{op}: too many requests wait for an answer")
+        task = asyncio.create_task(self._answer(op, values))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    async def _answer(self, op: str, values: Mapping[str, Any]) -> None:
+        reply: Note = {"type": "reply", "request": values.get("request"), "op": op}
+        try:
+            reply |= {"ok": True, "error": None, **await self._backend.request(op, values)}
+        except RecorderError as error:
+            reply |= {"ok": False, "error": str(error)}
+        if isinstance(reply["request"], int | str):
+            self.tell(reply)
+        elif not reply["ok"]:
+            self.tell({"type": "error", "text": reply["error"]})
+
+    async def _send_notes(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._latest or self._waiting:
+                if self._waiting:
+                    note = self._waiting.popleft()
+                else:
+                    note = self._latest.pop(next(iter(self._latest)))
+                await self.send(to_json(note))
+
+    async def send(self, message: str | bytes) -> None:
+        """Send a message; waits until there is room.
+
+        Raises:
+            StalledError: there was none for `STALL_S`.
+        """
+        async with self._sending:
+            try:
+                async with asyncio.timeout(STALL_S):
+                    if isinstance(message, str):
+                        await self._socket.send_text(message)
+                    else:
+                        await self._socket.send_bytes(message)
+            except TimeoutError:
+                raise StalledError("the browser takes nothing") from None
+
+
+class _Shown:
+    """One watch of a browser: draws the newest whenever the browser has drawn what it was sent."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        number: int,
+        stream: str,
+        view: str,
+        options: dict[str, Any],
+        period_s: float,
+    ) -> None:
+        self.news = asyncio.Event()  # a message, or another declaration
+        self._browser = browser
+        self._id = number
+        self._stream = stream
+        self._view = view
+        self._options = options
+        self._period_s = period_s
+        self._complained = False
+        self._drawn = asyncio.Event()
+        self._number = 0
+        self._watch: Watch | None = None
+        self.task = asyncio.create_task(self._run())
+        self.task.add_done_callback(self._ended)
+
+    def drawn(self, number: Any) -> None:
+        """The browser has drawn the sample of that number."""
+        if number == self._number:
+            self._drawn.set()
+
+    def close(self) -> None:
+        self.task.cancel()
+        if self._watch is not None:
+            self._watch.close()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._browser.fail(error)
+
+    async def _run(self) -> None:
+        hub = self._browser.hub
+        while True:
+            spec = hub.specs.get(self._stream)
+            if spec is not None:
+                await self._show(spec)
+            while hub.specs.get(self._stream) == spec:
+                await self._until_news()
+
+    async def _show(self, spec: StreamSpec) -> None:
+        """Show samples until the stream's declaration changes, or its view is refused."""
+        hub = self._browser.hub
+        try:
+            view = await self._in_thread(lambda: make_view(spec, self._view, self._options))
+        except RecorderError as error:  # no such view, a wrong option, or a damaged file of optics
+            self._complain(str(error))
+            return
+        if view.static is not None:
+            await self._send(view.static, self._values(static=True))
+        self._watch = watch = hub.watch(self._stream, self.news.set, every=view.every)
+        try:
+            while hub.specs.get(self._stream) == spec:
+                await self._until_news()
+                messages = watch.take_every() if view.every else [watch.take()]
+                data = [m for m in messages if m is not None and m.kind is Kind.DATA]
+                if data:
+                    due_s = time.monotonic() + self._period_s
+                    await self._draw(view, data)
+                    await asyncio.sleep(due_s - time.monotonic())
+        finally:
+            watch.close()
+
+    async def _until_news(self) -> None:
+        await self.news.wait()
+        self.news.clear()
+
+    async def _draw(self, view: View, messages: list[Message]) -> None:
+        try:
+            drawing = await self._in_thread(lambda: view.draw(messages))
+        except Exception as error:  # noqa: BLE001  # a strange sample ends no viewer
+            self._complain(f"{self._stream}: cannot be drawn: {type(error).__name__}: {error}")
+            return
+        if drawing is None:
+            return
+        self._complained = False
+        self._drawn.clear()
+        self._number += 1
+        newest = messages[-1]
+        times = newest.t_mono_ns
+        t_ns = int(times[-1] if isinstance(times, np.ndarray) else times)
+        t_ns += self._browser.hub.offset_ns
+        age_ms = round((time.time_ns() - t_ns) / 1e6, 1)
+        values = self._values(seq=newest.next_seq - 1, t_ns=str(t_ns), age_ms=age_ms, static=False)
+        if await self._send(drawing, values):
+            await self._drawn.wait()
+
+    def _values(self, **more: Any) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "number": self._number,
+            "stream": self._stream,
+            "view": self._view,
+            **more,
+        }
+
+    async def _send(self, drawing: Drawing, values: dict[str, Any]) -> bool:
+        """Send a drawing; False if it is too large."""
+        packed = await self._in_thread(lambda: pack(values, drawing))
+        if len(packed) > MOST_BYTES:
+            self._complain(f"{self._stream}: a sample of {len(packed)} bytes is not sent")
+            return False
+        await self._browser.send(packed)
+        return True
+
+    def _complain(self, text: str) -> None:
+        """Report a problem once, until something could be drawn again."""
+        if not self._complained:
+            self._complained = True
+            self._browser.tell({"type": "error", "text": text, "id": self._id})
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._browser.executor, work)
+
+
+def _parse(text: str | bytes | None) -> dict[str, Any]:
+    if not isinstance(text, str):
+        raise UsageError("a message is a text")
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError("the message is not JSON") from None
+    if not isinstance(values, dict):
+        raise UsageError("the message is not an object")
+    return values
+
+
+def _identifier(values: Mapping[str, Any]) -> int:
+    number = values.get("id")
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < _MOST_ID:
+        raise UsageError("id is not a whole number")
+    return number

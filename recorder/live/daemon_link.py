@@ -1,0 +1,237 @@
+"""The live backend: asks the daemon for its status, and hands it the requests of browsers.
+
+Every exchange with the daemon and every read of the disk happens in a worker thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.control.client import Client, DaemonError
+from recorder.contract.errors import RecorderError, UsageError
+from recorder.live.access import without_paths
+from recorder.live.backend import Note, Tell
+from recorder.live.glances import Glances
+from recorder.live.happenings import Event, Happenings, Timeline, event_note
+from recorder.live.hub import Hub
+from recorder.live.recordings import Recordings
+from recorder.live.summary import Observed, Summary
+from recorder.live.tap_source import TapSource
+
+WATCHED_S = 0.5
+"""Interval of the daemon's status while somebody is connected."""
+IDLE_S = 5.0
+"""Interval while nobody is."""
+MOST_AGE_MS = 600_000.0
+_STATUS_TIMEOUT_S = 10.0
+_REQUEST_TIMEOUT_S = 120.0
+_SESSIONS_S = 60.0
+_TIMELINE_S = 5.0
+_REQUESTS = 4  # at a time
+_STEP_NS = 5_000_000  # of the host's clock, beyond which stamps of unrecorded samples move
+
+
+@dataclass(slots=True)
+class _Polled:
+    status: dict[str, Any] | None = None
+    problem: str = ""
+    session: Happenings | None = None
+    events: list[Event] = field(default_factory=list)
+
+
+class LiveBackend:
+    """The daemon behind the page; see `recorder.live.backend.Backend`.
+
+    Args:
+        hub: its `offset_ns` follows the open session's.
+        source: learns the taps from the status.
+        socket: the daemon's control socket.
+        root: the folder of sessions.
+        tell: sends a note to all browsers.
+        executor: makes digests for glances.
+    """
+
+    mode = "live"
+    ops = frozenset({"start", "stop", "mark"})
+
+    def __init__(
+        self,
+        hub: Hub,
+        source: TapSource,
+        socket: Path,
+        root: Path,
+        tell: Tell,
+        executor: Executor,
+    ) -> None:
+        self._hub = hub
+        self._source = source
+        self._poller = _Poller(socket)
+        self._socket = socket
+        self._tell = tell
+        self._summary = Summary()
+        self._recordings = Recordings(root)
+        self._timeline = Timeline()
+        self._glances = Glances(hub, executor)
+        self._newest: dict[str, Note] = {}
+        self._session: Happenings | None = None
+        self._viewers = 0
+        self._wake = asyncio.Event()
+        self._timeline_s = self._sessions_s = 0.0
+        self._statuses = ThreadPoolExecutor(1, "status")
+        self._requests = ThreadPoolExecutor(_REQUESTS, "request")
+        self._lists = ThreadPoolExecutor(1, "sessions")
+        self._listing: asyncio.Task[None] | None = None
+        self._task = asyncio.create_task(self._run())
+
+    def greeting(self) -> list[Note]:
+        return list(self._newest.values())
+
+    def attend(self, viewers: int) -> None:
+        self._viewers = viewers
+        self._glances.attend(viewers)
+        self._wake.set()
+
+    async def request(self, op: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = {key: values[key] for key in _ARGUMENTS[op] if values.get(key) is not None}
+        if op == "mark" and (age := values.get("age_ms")) is not None:
+            if isinstance(age, bool) or not isinstance(age, int | float):
+                raise UsageError("mark: age_ms is not a number")
+            if not 0 <= age <= MOST_AGE_MS:
+                raise UsageError(f"mark: age_ms is not a number from 0 to {MOST_AGE_MS:g}")
+            arguments["age_s"] = age / 1e3
+        received_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        session = await loop.run_in_executor(self._requests, self._ask, op, arguments, received_s)
+        self._wake.set()
+        return {"session": session}
+
+    async def close(self) -> None:
+        await self._glances.close()
+        for task in (self._task, self._listing):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        for pool in (self._statuses, self._requests, self._lists):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, op: str, arguments: dict[str, Any], received_s: float) -> str | None:
+        """One request, in a thread of its own: `start` and `stop` may take a while."""
+        if "age_s" in arguments:
+            arguments["age_s"] += time.monotonic() - received_s
+        try:
+            with Client(self._socket, timeout_s=_REQUEST_TIMEOUT_S) as client:
+                reply = client.request(op, **arguments)
+        except DaemonError as error:
+            raise DaemonError(without_paths(str(error))) from None
+        return Path(reply.session).name if reply.session else None
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            polled = await loop.run_in_executor(self._statuses, self._poller.poll)
+            self._take(polled)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WATCHED_S if self._viewers else IDLE_S):
+                    await self._wake.wait()
+            if self._wake.is_set():
+                self._wake.clear()
+
+    def _take(self, polled: _Polled) -> None:
+        now_ns, now_s = time.time_ns(), time.monotonic()
+        status = polled.status
+        if status is not None:
+            streams = {name: list(s["streams"]) for name, s in status["sensors"].items()}
+            self._source.update(status["taps"], streams)
+        self._move_clock(polled.session)
+        if _name(polled.session) != _name(self._session):
+            self._session = polled.session
+            self._timeline = Timeline()
+            self._timeline_s = self._sessions_s = 0.0
+        for event in polled.events:
+            self._tell(without_paths(event_note(event)))
+        if polled.session is not None:
+            self._timeline.start_ns = polled.session.start_ns
+        self._timeline.add(polled.events)
+        observed = {
+            name: Observed(
+                self._hub.tally(name), self._glances.silent(name), self._glances.frozen(name)
+            )
+            for name in self._hub.specs
+        }
+        note = self._summary.note(status, observed, now_s, now_ns, polled.problem)
+        self._publish(without_paths(note))
+        if polled.events or now_s - self._timeline_s >= _TIMELINE_S:
+            self._timeline_s = now_s
+            if self._session is not None:
+                self._publish(self._timeline.note(now_ns))
+        if self._viewers and now_s - self._sessions_s >= _SESSIONS_S:
+            self._sessions_s = now_s
+            if self._listing is None or self._listing.done():
+                self._listing = asyncio.create_task(self._list())
+
+    def _move_clock(self, session: Happenings | None) -> None:
+        """Stamp as the open session does; by the host's clock while nothing is recorded."""
+        if session is not None and session.offset_ns is not None:
+            self._hub.offset_ns = session.offset_ns
+        elif session is None:
+            offset_ns = time.time_ns() - time.monotonic_ns()
+            if abs(offset_ns - self._hub.offset_ns) > _STEP_NS:
+                self._hub.offset_ns = offset_ns
+
+    async def _list(self) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(RecorderError):  # the root is not there: the status reports it
+            self._publish(await loop.run_in_executor(self._lists, self._recordings.note))
+
+    def _publish(self, note: Note) -> None:
+        self._newest[note["type"]] = note
+        self._tell(note)
+
+
+class _Poller:
+    """Asks for the status, over one connection; in one worker thread."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._client: Client | None = None
+        self._session: Happenings | None = None
+
+    def poll(self) -> _Polled:
+        try:
+            if self._client is None:
+                self._client = Client(self._socket, timeout_s=_STATUS_TIMEOUT_S)
+            status = dict(self._client.status().status)
+        except DaemonError as error:
+            if self._client is not None:
+                self._client.close()
+            self._client = self._session = None
+            return _Polled(problem=without_paths(str(error)))
+        path = (status.get("session") or {}).get("path")
+        events = []
+        if path is None:
+            if self._session is not None:  # what was written last
+                events = self._session.read()
+            self._session = None
+        elif self._session is None or self._session.path != Path(path):
+            self._session = Happenings(Path(path))
+        if self._session is not None:
+            events = self._session.read()
+        return _Polled(status, session=self._session, events=events)
+
+
+_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "start": ("name", "meta"),
+    "stop": (),
+    "mark": ("text",),
+}
+
+
+def _name(session: Happenings | None) -> str | None:
+    return None if session is None else session.name

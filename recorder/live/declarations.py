@@ -1,0 +1,34 @@
+"""The streams as browsers are told of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recorder.contract.streams import StreamSpec
+from recorder.live.backend import Note
+from recorder.live.hub import Hub
+from recorder.live.views import views_of
+from recorder.processing.frames import kind_of
+
+
+def streams_note(hub: Hub) -> Note:
+    """The note ``streams``: every declared stream with its sensor, kind, views, and channels."""
+    streams = {
+        name: {"sensor": hub.sensors.get(name, name), **_described(spec)}
+        for name, spec in sorted(hub.specs.items())
+    }
+    return {"type": "streams", "streams": streams}
+
+
+def _described(spec: StreamSpec) -> dict[str, Any]:
+    names = {channel.name for channel in spec.channels}
+    return {
+        "kind": "position" if "pos" in names else kind_of(spec),
+        "views": list(views_of(spec)),
+        "rate_hz": spec.rate_hz,
+        "description": spec.description,
+        "channels": {
+            channel.name: {"shape": list(channel.shape), "unit": channel.unit}
+            for channel in spec.channels
+        },
+    }

@@ -1,0 +1,130 @@
+"""Events of the open session, as they are written, and the timeline that they make."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.errors import SessionError
+from recorder.live.backend import Note
+from recorder.session.layout import EVENTS, private
+from recorder.session.reader import read_header
+
+MOST_INTERVALS = 500
+"""Intervals of a stream in a timeline; neighbours grow together beyond it."""
+_MOST_READ = 1 << 20
+_MOST_EVENTS = 2000
+
+Event = dict[str, Any]
+
+
+class Happenings:
+    """Follows a session's event log; in one worker thread.
+
+    Args:
+        path: the session's folder.
+
+    Attributes:
+        path, name: the session's folder and name.
+        start_ns: its start, epoch ns; None while it cannot be read.
+        offset_ns: added to ``t_mono`` gives its stamps; None while it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self.start_ns: int | None = None
+        self.offset_ns: int | None = None
+        self.path = path
+        self._at = 0
+
+    def read(self) -> list[Event]:
+        """The events since the last call; an event that is half written comes the next time."""
+        if self.offset_ns is None:
+            header = {}
+            with contextlib.suppress(SessionError):  # being replaced, or damaged: `check` tells
+                header = read_header(self.path) or {}
+            start_ns, mono_ns = header.get("start_ns"), header.get("start_mono_ns")
+            if start_ns is not None and mono_ns is not None:
+                self.start_ns, self.offset_ns = start_ns, start_ns - mono_ns
+        try:
+            with private(self.path, EVENTS).open("rb") as file:
+                file.seek(self._at)
+                data = file.read(_MOST_READ)
+        except OSError:
+            return []
+        whole = data.rfind(b"\n") + 1
+        self._at += whole
+        events = []
+        for line in data[:whole].splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict) and isinstance(event.get("t_ns"), int):
+                    events.append(event)
+        return events
+
+
+class Timeline:
+    """Losses and marks of a session on one axis."""
+
+    def __init__(self, start_ns: int | None = None) -> None:
+        self.start_ns = start_ns
+        self._streams: dict[str, list[tuple[int, int, str]]] = {}
+        self._marks: list[tuple[int, str]] = []
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Take further events."""
+        for event in events:
+            begin_ns = event["t_ns"]
+            end_ns = begin_ns + int(event.get("duration_ns") or 0)
+            if event["type"] == "mark":
+                self._marks.append((begin_ns, str(event.get("text") or event.get("cause") or "")))
+            elif event["type"] == "lost" and event.get("stream"):
+                kind = "unknown" if event.get("count") is None else "lost"
+                intervals = self._streams.setdefault(event["stream"], [])
+                intervals.append((begin_ns, end_ns, kind))
+                if len(intervals) > MOST_INTERVALS:
+                    self._streams[event["stream"]] = _merged(intervals)
+        del self._marks[:-_MOST_EVENTS]
+
+    def note(self, end_ns: int) -> Note:
+        """The note ``timeline``."""
+        return {
+            "type": "timeline",
+            "start_ns": None if self.start_ns is None else str(self.start_ns),
+            "end_ns": str(end_ns),
+            "streams": {
+                name: [[str(begin), str(end), kind] for begin, end, kind in intervals]
+                for name, intervals in self._streams.items()
+            },
+            "marks": [{"t_ns": str(t_ns), "text": text} for t_ns, text in self._marks],
+        }
+
+
+def event_note(event: Event) -> Note:
+    """The note ``event``; its text is for people."""
+    kind, cause, stream = event["type"], event.get("cause"), event.get("stream")
+    text = event.get("text") or event.get("detail") or event.get("message")
+    if text is None and kind == "lost":
+        count, estimate = event.get("count"), event.get("estimate")
+        about = "" if estimate is None else f", about {estimate}"
+        text = f"lost {count} samples" if count is not None else f"lost samples{about}"
+        text += f" ({cause})" if cause else ""
+    if text is None:
+        text = " ".join(str(part) for part in (kind, cause) if part)
+    return {
+        "type": "event",
+        "t_ns": str(event["t_ns"]),
+        "kind": kind,
+        "stream": stream,
+        "cause": cause,
+        "text": str(text),
+    }
+
+
+def _merged(intervals: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """Half as many: each with its next one, over the gap between them."""
+    pairs = [intervals[i : i + 2] for i in range(0, len(intervals), 2)]
+    return [(pair[0][0], max(end for _, end, _ in pair), pair[0][2]) for pair in pairs]

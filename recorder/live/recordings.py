@@ -1,0 +1,72 @@
+"""The list of earlier sessions, for the page: names and figures, no paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recorder.live.backend import Note
+from recorder.session.layout import RECORDING
+from recorder.session.reader import find_sessions
+from recorder.session.summary import brief
+
+MOST = 200
+"""Sessions in the list: the newest."""
+
+
+class Recordings:
+    """Lists the sessions below a root; a session that is closed is read once.
+
+    Args:
+        root: the folder of sessions.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: dict[Path, tuple[int, dict[str, Any]]] = {}
+
+    def note(self) -> Note:
+        """The note ``sessions``, the newest first; reads the disk."""
+        ages = {path: _changed_ns(path) for path in find_sessions(self._root)}
+        paths = sorted(ages, key=lambda path: ages[path], reverse=True)[:MOST]
+        known, self._known = self._known, {}
+        for path in paths:
+            changed_ns, line = known.get(path, (-1, {}))
+            if changed_ns != ages[path] or line["state"] == RECORDING:
+                line = _line(path)
+            self._known[path] = ages[path], line
+        lines = [line for _, line in self._known.values()]
+        lines.sort(key=lambda line: int(line["start_ns"] or 0), reverse=True)
+        return {"type": "sessions", "sessions": lines}
+
+
+def _line(path: Path) -> dict[str, Any]:
+    found = brief(path)
+    start_ns, duration_s = found["start_ns"], found["duration_s"]
+    end_ns = None
+    if start_ns is not None and duration_s is not None:
+        end_ns = start_ns + round(duration_s * 1e9)
+    return {
+        "name": found["name"],
+        "state": found["state"],
+        "live": found["live"],
+        "start_ns": None if start_ns is None else str(start_ns),
+        "end_ns": None if end_ns is None else str(end_ns),
+        "duration_s": duration_s,
+        "bytes": found["bytes"],
+        "streams": found["streams"],
+        "lost": found["lost"],
+        "unknown_losses": found["lost_intervals"],
+        "damaged": found["problem"] is not None,
+    }
+
+
+def _changed_ns(path: Path) -> int:
+    """When something was last added to the session: its header is rewritten when it is closed."""
+    times = [0]
+    for place in (path, path / "_recorder", path / "_recorder" / "session.json"):
+        try:
+            times.append(place.stat().st_mtime_ns)
+        except OSError:
+            continue
+    return max(times)

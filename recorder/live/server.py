@@ -1,0 +1,140 @@
+"""The HTTP server: uvicorn on a socket of ours, with limits that it does not have itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from recorder.contract.errors import UsageError
+
+MOST_MESSAGE = 64 * 1024
+"""Bytes of a WebSocket message of a client."""
+MOST_HEADERS = 16 * 1024
+"""Bytes of a request's head."""
+MOST_CONNECTIONS = 64
+"""Connections at a time, of all kinds."""
+REQUEST_S = 10.0
+"""A connection that sent no whole request for so long is closed."""
+_CLOSE_S = 5.0
+_END_S = 2
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Args:
+        address: an IPv4 or IPv6 address, or a host name.
+        port: 0: the system chooses.
+
+    Raises:
+        UsageError: it cannot be bound; names the address and the port.
+    """
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = found[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError(f"live.bind: {address}: {error.strerror or error}") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(place)
+        bound.listen(MOST_CONNECTIONS)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise UsageError(
+            f"live.port: {address} port {port} cannot be used: {error.strerror or error}"
+        ) from None
+    return bound
+
+
+def url_of(address: str, port: int, *, secure: bool) -> str:
+    """The address of the page; that of this machine where the server listens on all."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address, address)
+    name = f"[{name}]" if ":" in name and not name.startswith("[") else name
+    return f"http{'s' if secure else ''}://{name}:{port}/"
+
+
+class _Http(H11Protocol):
+    """Closes a connection whose first request does not come, and those beyond the limit."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(REQUEST_S, self._give_up)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+
+    def _give_up(self) -> None:
+        cycle: object = self.cycle  # of the newest request; not set before the first
+        if cycle is None and self.transport.get_protocol() is self:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._patience.cancel()
+        super().connection_lost(exc)
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """Drops the bytes that a client does not take after its connection has been closed."""
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        self.loop.call_later(_CLOSE_S, self.transport.abort)
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals end the server in order, and the process with 0."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._end)
+        yield
+
+    def _end(self) -> None:
+        self.should_exit = True
+
+
+def make_server(app: Any, certificate: Path | None, key: Path | None) -> uvicorn.Server:
+    """The server of an ASGI app; ``await serve(sockets=[...])`` returns after SIGTERM or SIGINT.
+
+    Raises:
+        UsageError: the TLS files cannot be used.
+    """
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # requests hold tokens: none is logged
+    config = uvicorn.Config(
+        app,
+        http=_Http,
+        ws=_WebSocket,
+        ws_max_size=MOST_MESSAGE,
+        ws_per_message_deflate=False,
+        h11_max_incomplete_event_size=MOST_HEADERS,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_END_S,
+    )
+    try:
+        config.load()
+    except OSError as error:  # includes ssl.SSLError
+        raise UsageError(f"live.certificate: {certificate}: {error.strerror or error}") from None
+    return _Server(config)
