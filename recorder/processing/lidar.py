@@ -144,6 +144,17 @@ class OusterOptics:
         _, _, rate = self.settings.get("lidar_mode", "").partition("x")
         return float(rate) if rate.isdigit() and int(rate) else None
 
+    @property
+    def lines(self) -> tuple[Float32, Float32]:
+        """The line of each pixel's points: unit vectors, and the points of range 0, in m.
+
+        A point is ``start + direction * range``.
+
+        Returns:
+            two arrays f4 [3, beams * columns], in the sensor's frame.
+        """
+        return self._beams[:2]
+
     def _look_up(self) -> tuple[Floats, Floats]:
         """Unit vectors of the beams, and the points of range 0: f8 [3, beams * columns], m."""
         encoder = 2 * np.pi * (1 - np.arange(self.columns) / self.columns)
@@ -233,6 +244,35 @@ class OusterOptics:
             points = (beam[:, at] * ranges[number][at] + start[:, at]).T
             made = _with_own_rays(made, number, at, points)
         return made
+
+
+def pixel_shifts(text: str, optics: OusterOptics, where: str) -> npt.NDArray[np.intp]:
+    """Columns by which each row is shifted, so that a column has the same azimuth in all rows.
+
+    Pixel ``c`` of row ``r`` moves to column ``(c + shift[r]) % columns``.  Metadata of old firmware
+    have no shifts; they then come from the beams' azimuths.
+
+    Args:
+        text: the sensor's metadata, as for `OusterOptics.of_metadata`.
+        optics: made of it.
+        where: path of the metadata, for messages.
+
+    Raises:
+        FormatError: the metadata have shifts that are no whole numbers, or not one for each row.
+    """
+    document: dict[str, Any] = json.loads(text)
+    layout = document.get("lidar_data_format") or document.get("data_format") or {}
+    shifts = layout.get("pixel_shift_by_row")
+    if not shifts:
+        turns = optics.azimuth_rad.reshape(optics.beams, -1).mean(axis=1) / (2 * np.pi)
+        return np.asarray(np.rint((turns - turns.min()) * optics.columns), np.intp)
+    if not isinstance(shifts, list) or not all(type(shift) is int for shift in shifts):
+        raise FormatError(f"{where}: pixel_shift_by_row: needs whole numbers")
+    if len(shifts) != optics.beams:
+        raise FormatError(
+            f"{where}: pixel_shift_by_row: has {len(shifts)} rows, not {optics.beams}"
+        )
+    return np.array(shifts, np.intp)
 
 
 def _with_own_rays(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from ouster.sdk import core
 
 from recorder.contract.errors import FormatError
-from recorder.processing.lidar import OusterOptics
+from recorder.processing.lidar import OusterOptics, pixel_shifts
 
 NAMES = ["OS-1-128_v2.3.0_1024x10", "OS-0-32-U1_v2.2.0_1024x10"]
 
@@ -103,6 +104,34 @@ def test_the_model_gives_the_beams(metadata: str) -> None:
     parts = [level * np.cos(azimuth), level * np.sin(azimuth), np.sin(elevation)]
     assert np.abs(np.stack(parts, axis=-1) - direction).max() < 1e-6
     assert (np.diff(model.row_elevations_rad) < 0).all()
+
+
+def test_lines_are_those_of_the_sdk(metadata: str) -> None:
+    optics = OusterOptics.of_metadata(metadata, "lidar.json")
+    ranges = sweep(optics)
+    direction, start = optics.lines
+    points = start + direction * (ranges.reshape(-1) * np.float32(1e-3))
+    lut = core.XYZLut(core.SensorInfo(metadata), use_extrinsics=False)
+    hit = ranges.reshape(-1) > 0
+    assert np.abs(points.T - lut(ranges).reshape(-1, 3))[hit].max() < 1e-4
+
+
+def test_shifts_make_the_pictures_of_the_sdk(metadata: str) -> None:
+    info = core.SensorInfo(metadata)
+    optics = OusterOptics.of_metadata(metadata, "lidar.json")
+    shifts = pixel_shifts(metadata, optics, "lidar.json")
+    ranges = sweep(optics)
+    upright = np.stack([np.roll(row, shift) for row, shift in zip(ranges, shifts, strict=True)])
+    assert np.array_equal(upright, core.destagger(info, ranges))
+
+
+def test_shifts_of_old_firmware_come_from_the_azimuths(shared_data: Path) -> None:
+    document = json.loads((shared_data / "ouster" / f"{NAMES[0]}.json").read_text())
+    known = document["data_format"].pop("pixel_shift_by_row")
+    text = json.dumps(document)
+    optics = OusterOptics.of_metadata(text, "lidar.json")
+    assert np.ptp(known) > 0
+    assert pixel_shifts(text, optics, "lidar.json").tolist() == known
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -18,10 +17,9 @@ from recorder.archives.edgefirst.png import encode_png
 from recorder.archives.edgefirst.projection import in_steps
 from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles, xyz
 from recorder.archives.sensor_files import lidar_optics, lidar_returns
-from recorder.contract.errors import FormatError
 from recorder.processing.frames import mean_period_ns, sweep_times
 from recorder.processing.geometry import apply
-from recorder.processing.lidar import OusterOptics
+from recorder.processing.lidar import pixel_shifts
 from recorder.session.reader import lidar_range_mm
 from recorder.session.stream import Stream
 
@@ -47,8 +45,8 @@ class LidarFiles(SensorFiles):
     def __init__(self, job: Job, stream: Stream, *, project: bool) -> None:
         super().__init__(job, stream)
         self._optics, text, where = lidar_optics(stream)
-        self._beam, self._start = _lines(self._optics)
-        self._shifts = _pixel_shifts(text, self._optics.beams, where)
+        self._beam, self._start = self._optics.lines
+        self._shifts = pixel_shifts(text, self._optics, where)
         self.projects = project and self.pose is not None
         self.period_ns = mean_period_ns(stream, self._optics.frequency_hz)
         self._returns = lidar_returns(stream)[: job.options["returns"]]
@@ -127,31 +125,3 @@ class LidarFiles(SensorFiles):
         columns = np.arange(values.shape[1])
         places = (columns[None, :] - self._shifts[:, None]) % values.shape[1]
         return np.take_along_axis(values, places, axis=1)
-
-
-def _lines(optics: OusterOptics) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """The line of a pixel's points: its change per metre of range, and its start.
-
-    Returns:
-        two arrays f4 [3, beams * columns], m.
-    """
-    ends = []
-    for range_mm in (1_000, 101_000):
-        ranges = np.full((optics.beams, optics.columns), range_mm, np.uint32)
-        rays = optics.rays([ranges], [np.zeros(ranges.shape, np.uint8)])
-        ends.append(rays.direction.T.astype(np.float64) * rays.distance_m[0])
-    along = (ends[1] - ends[0]) / 100.0
-    start = ends[0] - along
-    return np.ascontiguousarray(along, np.float32), np.ascontiguousarray(start, np.float32)
-
-
-def _pixel_shifts(text: str, beams: int, where: str) -> npt.NDArray[np.intp]:
-    """Number of columns by which each row is shifted to align the columns."""
-    document: Mapping[str, Any] = json.loads(text)
-    layout = document.get("lidar_data_format") or document.get("data_format") or {}
-    shifts = layout.get("pixel_shift_by_row") or [0] * beams
-    if not isinstance(shifts, list) or not all(type(shift) is int for shift in shifts):
-        raise FormatError(f"{where}: pixel_shift_by_row: needs whole numbers")
-    if len(shifts) != beams:
-        raise FormatError(f"{where}: pixel_shift_by_row: has {len(shifts)} rows, not {beams}")
-    return np.array(shifts, np.intp)
