@@ -8,10 +8,14 @@ ECEF: x to longitude 0, z to the north pole.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from recorder.processing.geometry import Floats, transform
+from recorder.contract.streams import StreamSpec
+from recorder.processing.geometry import Floats, apply, invert, transform
 from recorder.session.stream import Stream
 
 _SEMI_MAJOR_M = 6_378_137.0
@@ -22,9 +26,20 @@ _ECCENTRICITY_2 = _FLATTENING * (2 - _FLATTENING)
 def position_channel(stream: Stream) -> str | None:
     """The channel with latitude, longitude (and height) in degrees; None without such a channel."""
     units = {} if stream.spec is None else {c.name: c.unit for c in stream.spec.channels}
-    for name, entry in stream.meta.items():
-        floats = np.dtype(entry["type"]).kind == "f" and entry["shape"] in ([2], [3])
-        if floats and stream.has_times and len(stream):
+    name = _position_channel(stream.meta, units)
+    return name if name is not None and stream.has_times and len(stream) else None
+
+
+def declared_position(spec: StreamSpec) -> str | None:
+    """The channel of positions, as `position_channel`, of a stream that may have no sample yet."""
+    return _position_channel(spec.meta(), {c.name: c.unit for c in spec.channels})
+
+
+def _position_channel(
+    meta: Mapping[str, Mapping[str, Any]], units: Mapping[str, str]
+) -> str | None:
+    for name, entry in meta.items():
+        if np.dtype(entry["type"]).kind == "f" and entry["shape"] in ([2], [3]):
             about = f"{entry.get('desc', '')} {name}".lower()
             degrees = units.get(name, "").startswith("deg")
             if "latitude" in about and (degrees or "longitude" in about):
@@ -65,3 +80,28 @@ def local_axes(positions: npt.ArrayLike) -> Floats:
 def local_to_earth(origin: npt.ArrayLike) -> Floats:
     """Transformation f8 [4, 4] from east, north, up (m) at a position [3] to ECEF."""
     return transform(local_axes(origin), earth_points(origin))
+
+
+def local_track(positions: npt.ArrayLike, origin: Floats | None) -> tuple[Floats, Floats | None]:
+    """Positions as metres east, north and up of an origin.
+
+    Args:
+        positions: latitude, longitude (deg) and height (m) [n, 3], or without the height [n, 2].
+        origin: f8 [3]; None: the first position.
+
+    Returns:
+        f8 [n, 3], NaN where there is no position; and the origin, None if there is none yet.  A
+        height that is not known counts as the origin's, or as 0.
+    """
+    given = np.asarray(positions, np.float64)
+    found = np.full((len(given), 3), np.nan)
+    found[:, : given.shape[1]] = given
+    good = is_position(found)
+    places = found[good]
+    if origin is None and len(places):
+        origin = np.nan_to_num(places[0], posinf=0.0, neginf=0.0)
+    track = np.full((len(given), 3), np.nan)
+    if origin is not None:
+        places[:, 2] = np.where(np.isfinite(places[:, 2]), places[:, 2], origin[2])
+        track[good] = apply(invert(local_to_earth(origin)), earth_points(places))
+    return track, origin

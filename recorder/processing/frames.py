@@ -6,14 +6,15 @@ strictly, to the microsecond.  `FrameGate` passes the frames that do, and counts
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.channel_formats import PICTURE_FORMATS
+from recorder.contract.streams import StreamSpec
 from recorder.session.stream import Stream
 
 Kind = Literal["camera", "lidar", "radar", "imu", "other"]
@@ -26,9 +27,9 @@ WINDOW = 65_536
 _LONGEST_SWEEP_NS = 2_000_000_000
 
 
-def kind_of(stream: Stream) -> Kind:
+def kind_of(stream: Stream | StreamSpec) -> Kind:
     """The kind of a stream, found by its channels as in roverd's typed readers."""
-    meta = stream.meta
+    meta = _meta(stream)
     if image_channel(stream) is not None:
         return "camera"
     for channel, kind in (("rng", "lidar"), ("iq", "radar")):
@@ -37,12 +38,16 @@ def kind_of(stream: Stream) -> Kind:
     return "imu" if {"acc", "avel"} <= meta.keys() else "other"
 
 
-def image_channel(stream: Stream) -> str | None:
+def image_channel(stream: Stream | StreamSpec) -> str | None:
     """The channel with a camera's JPEGs; None without such a channel."""
-    for name, entry in stream.meta.items():
+    for name, entry in _meta(stream).items():
         if entry["format"] in PICTURE_FORMATS:
             return name
     return None
+
+
+def _meta(stream: Stream | StreamSpec) -> Mapping[str, Mapping[str, Any]]:
+    return stream.meta() if isinstance(stream, StreamSpec) else stream.meta
 
 
 class Exposures:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recorder.processing.earth import earth_points, is_position, local_axes, local_to_earth
+from recorder.processing.earth import (
+    earth_points,
+    is_position,
+    local_axes,
+    local_to_earth,
+    local_track,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +55,29 @@ def test_what_is_a_position() -> None:
     fixes = [(52, 13, 30), (np.nan, 13, 0), (0, 0, 0), (0, 13, 0), (91, 0, 0), (1, -181, 0)]
     assert is_position(np.array(fixes)).tolist() == [True, False, False, True, False, False]
     assert is_position(np.array([52.0, 13.0]))
+
+
+def test_a_track_begins_at_the_first_position() -> None:
+    """A degree of latitude is 111.2 km at 48 degrees, one of longitude 74.6 km."""
+    given = [(np.nan, 0, 0), (48.0, 11.0, 500.0), (0, 0, 0), (48.001, 11.001, 503.0)]
+    track, origin = local_track(given, None)
+    assert origin is not None and origin.tolist() == [48.0, 11.0, 500.0]
+    assert np.isnan(track[[0, 2]]).all()
+    np.testing.assert_allclose(track[1], 0, atol=1e-6)
+    np.testing.assert_allclose(track[3], [74.63, 111.20, 3.0], atol=0.01)
+    again, same = local_track([given[3]], origin)
+    assert same is origin
+    np.testing.assert_allclose(again[0], track[3], atol=1e-6)
+
+
+def test_a_track_without_heights_is_level() -> None:
+    track, origin = local_track([(48.0, 11.0), (48.001, 11.0)], None)
+    assert origin is not None and origin.tolist() == [48.0, 11.0, 0.0]
+    np.testing.assert_allclose(track[1], [0, 111.19, 0], atol=0.01)
+    gap, _ = local_track([(48.0, 11.0, np.nan)], np.array([48.0, 11.0, 70.0]))
+    np.testing.assert_allclose(gap[0], 0, atol=1e-6)
+
+
+def test_a_track_without_any_position() -> None:
+    track, origin = local_track(np.full((2, 3), np.nan), None)
+    assert origin is None and np.isnan(track).all()
