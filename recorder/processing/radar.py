@@ -177,7 +177,6 @@ class RadarProcessor:
         self._multiples = [
             np.where(turns > half, turns - tx, turns) for half in ((tx - 1) // 2, tx / 2)
         ]
-        self._late_s = np.arange(tx) * geometry.chirp_time / tx
 
     def spectra(self, iq: npt.NDArray[np.int16]) -> Complex64:
         """Doppler and range spectra of each antenna pair.
@@ -285,7 +284,7 @@ class RadarProcessor:
         """
         count, tx, rx = signal.shape
         speeds = velocity[:, None] + self._turns(velocity) * 2 * self.geometry.max_velocity
-        phase = -4 * np.pi / self.geometry.wavelength * speeds[..., None] * self._late_s
+        phase = -4 * np.pi / self.geometry.wavelength * speeds[..., None] * self.geometry.late_s
         turned = signal[:, None] * np.exp(1j * phase)[..., None]  # [n, multiple, tx, rx]
         turned = turned.reshape(count, tx, tx * rx)
         _, start = array.coarse(turned)

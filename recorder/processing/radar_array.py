@@ -25,7 +25,7 @@ _SECOND_WAVE = 0.15
 """Largest share of the power that one plane wave may leave unexplained, beside the errors."""
 _LEVELS = 6
 _LEVEL_WAVELENGTHS = 1e-6
-_ALONE = 65_536
+SINGLE_THREADED = 65_536
 """Multiplications of a product up to which OpenBLAS computes it in the calling thread.  OpenBLAS
 gives larger products to threads that wait by spinning, which costs twenty times as much on a busy
 machine.
@@ -99,7 +99,7 @@ class AntennaArray:
             its power, f4 [n, multiple], at most 0.5 dB below the maximum, and its grid index.
         """
         flat = signal.astype(np.complex64)
-        columns = max(1, _ALONE // max(1, flat.shape[1] * len(self._coarse)))
+        columns = max(1, SINGLE_THREADED // max(1, flat.shape[1] * len(self._coarse)))
         ends = range(0, self._coarse.shape[1], columns)
         fit = np.abs(
             np.concatenate([flat @ self._coarse[:, at : at + columns] for at in ends], axis=-1)

@@ -163,6 +163,11 @@ class RadarGeometry:
         return np.asarray(back * (one if measured is None else measured.coefficients))
 
     @property
+    def late_s(self) -> Floats:
+        """Time from the first transmitter's chirp to the chirp of each transmitter, f8 [tx], s."""
+        return np.arange(self.shape[1]) * self.chirp_time / self.shape[1]
+
+    @property
     def ranges(self) -> int:
         """Number of range cells: the number of samples, or half of it for real samples."""
         return self.shape[3] if self.iq_order is not None else self.shape[3] // 2

@@ -1,0 +1,83 @@
+"""Pictures for screens: as recorded, or smaller where the screen is.
+
+A JPEG is decoded at 1/2, 1/4 or 1/8 of its size at a fraction of the cost of its full size (the
+inverse cosine transform of fewer coefficients, libjpeg's ``scale_denom``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+
+from recorder.contract.channel_formats import CHANNEL_FORMATS, PICTURE_FORMATS, Buffer
+from recorder.contract.channel_formats.jpeg import encode_jpeg
+from recorder.contract.errors import FormatError
+from recorder.contract.streams import ChannelSpec
+
+_QUALITY = 75
+_REDUCED = {
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+
+
+def screen_jpeg(
+    channel: ChannelSpec, picture: Buffer, width: int, where: str
+) -> tuple[Buffer, tuple[int, int]]:
+    """A recorded picture as a JPEG for a screen.
+
+    Args:
+        channel: the picture's channel, one for which `has_pictures` holds.
+        picture: the encoded sample.
+        width: of the screen in pixels; 0: any.  Of the sizes 1/1, 1/2, 1/4 and 1/8, the picture
+            gets the one whose width has the smallest ratio to it; it is never enlarged.
+        where: what messages start with.
+
+    Returns:
+        the JPEG, and its height and width.
+
+    Raises:
+        FormatError: the picture is damaged, or is not as large as the channel declares.
+    """
+    return _SCREENED[channel.format](channel, picture, width, where)
+
+
+def has_pictures(channel: ChannelSpec) -> bool:
+    """Whether `screen_jpeg` can show a channel."""
+    return channel.format in _SCREENED
+
+
+def _reduction(full: int, wanted: int) -> int:
+    """1, 2, 4 or 8: the reduction that brings a full width nearest to the wanted one."""
+    if not 0 < wanted < full:
+        return 1
+    return int(min(8, 2 ** round(math.log2(full / wanted))))
+
+
+def _screened_jpeg(
+    channel: ChannelSpec, picture: Buffer, width: int, where: str
+) -> tuple[Buffer, tuple[int, int]]:
+    found, data = CHANNEL_FORMATS[channel.format], bytes(picture)
+    if fault := found.shape_fault(data, channel.shape) or found.hidden_fault(data):
+        raise FormatError(f"{where}: {fault}")
+    factor = _reduction(channel.shape[1], width)
+    if factor == 1:
+        return picture, (channel.shape[0], channel.shape[1])
+    flags = _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error as error:
+        raise FormatError(f"{where}: does not decode as JPEG: {error.err}") from None
+    jpeg = None if image is None else encode_jpeg(np.asarray(image, np.uint8), _QUALITY)
+    if image is None or jpeg is None:
+        raise FormatError(f"{where}: {len(data)} bytes that do not decode as JPEG")
+    return jpeg, (image.shape[0], image.shape[1])
+
+
+_Screened = Callable[[ChannelSpec, Buffer, int, str], tuple[Buffer, tuple[int, int]]]
+_SCREENED: dict[str, _Screened] = dict.fromkeys(PICTURE_FORMATS, _screened_jpeg)
+"""By the channel's format; further kinds of pictures are added here."""

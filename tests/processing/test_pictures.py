@@ -1,0 +1,60 @@
+"""Pictures for screens of several sizes."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from recorder.contract.channel_formats.jpeg import encode_jpeg
+from recorder.contract.errors import FormatError
+from recorder.contract.streams import ChannelSpec
+from recorder.processing.pictures import has_pictures, screen_jpeg
+
+HEIGHT, WIDTH = 180, 320
+CHANNEL = ChannelSpec("video.avi", "mjpg", "u1", (HEIGHT, WIDTH, 3))
+
+
+def picture(height: int = HEIGHT, width: int = WIDTH) -> bytes:
+    """Smooth, and different in each corner and colour."""
+    down, right = np.mgrid[0:height, 0:width] / [[[height]], [[width]]]
+    image = np.stack([255 * down, 255 * right, 255 * (1 - down) * right], axis=-1)
+    encoded = encode_jpeg(image.astype(np.uint8), 95)
+    assert encoded is not None
+    return bytes(encoded)
+
+
+@pytest.mark.parametrize("width", [0, WIDTH, WIDTH + 1, 10_000])
+def test_a_picture_that_fits_is_as_recorded(width: int) -> None:
+    jpeg = picture()
+    shown, size = screen_jpeg(CHANNEL, jpeg, width, "camera")
+    assert shown == jpeg and size == (HEIGHT, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("width", "reduced"),
+    [(300, 320), (220, 160), (160, 160), (120, 160), (110, 80), (80, 80), (40, 40), (1, 40)],
+)
+def test_a_smaller_screen_gets_the_nearest_size(width: int, reduced: int) -> None:
+    jpeg = picture()
+    shown, size = screen_jpeg(CHANNEL, jpeg, width, "camera")
+    image = cv2.imdecode(np.frombuffer(shown, np.uint8), cv2.IMREAD_COLOR)
+    assert image is not None
+    assert image.shape == (*size, 3) and size == (-(-HEIGHT * reduced // WIDTH), reduced)
+    full = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    assert full is not None
+    expected = cv2.resize(full, size[::-1], interpolation=cv2.INTER_AREA)
+    assert np.abs(image.astype(int) - expected).mean() < 3
+
+
+@pytest.mark.parametrize("width", [0, 100])
+def test_damaged_pictures_are_named(width: int) -> None:
+    jpeg = picture()
+    for damaged in (b"", b"nothing", jpeg[:-2], jpeg[:100], picture(HEIGHT, WIDTH - 16)):
+        with pytest.raises(FormatError, match="^camera: "):
+            screen_jpeg(CHANNEL, damaged, width, "camera")
+
+
+def test_only_pictures_are_pictures() -> None:
+    assert has_pictures(CHANNEL)
+    assert not has_pictures(ChannelSpec("rng", "lzmaf", "u2", (HEIGHT, WIDTH)))
