@@ -1,0 +1,104 @@
+// The bar on top: what the recorder does, whether all is well, and the buttons.
+
+import { $, bytes, clockTime, duration, icon, setText, short, toast } from "./dom.js";
+
+export class Bar {
+  constructor(connection) {
+    this.connection = connection;
+    this.recording = false;
+    $("#mark").addEventListener("click", () => this.mark(Date.now()));
+    $("#mark-text").addEventListener("click", () => this.markWithText(Date.now()));
+    $("#start-stop").addEventListener("click", () => (this.recording ? this.askStop() : this.start("")));
+    for (const button of document.querySelectorAll("[data-cancel]"))
+      button.addEventListener("click", () => button.closest("dialog").close());
+    connection.on("status", (message) => this.#update(message));
+    connection.on("hello", ({ mode }) => (document.body.dataset.mode = mode));
+  }
+
+  /** Mark what happened at the keypress; `pressedMs` is the browser's clock then. */
+  async mark(pressedMs, text = "mark") {
+    const button = $("#mark");
+    button.classList.add("pressed");
+    try {
+      await this.connection.request("mark", { text, pressed_ms: pressedMs });
+      toast(`Marked at ${clockTime(BigInt(pressedMs) * 1000000n, 1)}`);
+    } catch (error) {
+      toast(`Not marked: ${error.message}`, "bad");
+    } finally {
+      button.classList.remove("pressed");
+    }
+  }
+
+  async markWithText(pressedMs) {
+    const text = await ask("#mark-dialog");
+    if (text !== null) await this.mark(pressedMs, text.trim() || "mark");
+  }
+
+  async askStart() {
+    const name = await ask("#start-dialog");
+    if (name !== null) await this.start(name.trim());
+  }
+
+  async askStop() {
+    if ((await ask("#stop-dialog")) !== null) await this.#command("stop", {}, "Stopped");
+  }
+
+  start(name) {
+    return this.#command("start", name ? { name } : {}, "Recording");
+  }
+
+  async #command(op, values, done) {
+    const button = $("#start-stop");
+    button.disabled = true;
+    try {
+      await this.connection.request(op, values);
+      toast(done);
+    } catch (error) {
+      toast(`Not done: ${error.message}`, "bad");
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  #update({ status, verdict, disk_hours, clock }) {
+    const session = status.session;
+    this.recording = session != null;
+    document.body.dataset.recording = this.recording;
+    setText($("#rec-word"), this.recording ? "REC" : status.state === "idle" ? "IDLE" : status.state.toUpperCase());
+    setText($("#elapsed"), this.recording ? duration(session.elapsed_s) : "");
+    setText($("#session"), session?.name ?? "not recording");
+    const button = $("#start-stop");
+    setText($("span", button), this.recording ? "STOP" : "START");
+    $("use", button).setAttribute("href", this.recording ? "#icon-stop" : "#icon-record");
+    this.#fact("#verdict", verdict.level, verdict.word, verdict.why ?? "");
+    setText($("#why"), verdict.why ?? "");
+    const { free_bytes: free } = status.disk ?? {};
+    const level = disk_hours == null ? (free == null ? "bad" : "good") : disk_hours < 0.5 ? "bad" : disk_hours < 2 ? "warn" : "good";
+    const hours = disk_hours == null ? bytes(free) : disk_hours > 999 ? "> 999 h" : `${short(disk_hours)} h`;
+    this.#fact("#disk", level, hours, `${bytes(free)} free`);
+    this.#fact("#clock", clock?.level ?? "unknown", clock?.word ?? "not known", clock?.why ?? "");
+  }
+
+  #fact(selector, level, text, title) {
+    const fact = $(selector);
+    if (fact.dataset.level !== level) {
+      fact.dataset.level = level;
+      $(".icon", fact).replaceWith(icon(level));
+    }
+    setText($("b", fact), text);
+    fact.title = title;
+  }
+}
+
+/** Show a dialog; resolves to its input's text ("" without an input), or null if it was cancelled. */
+function ask(selector) {
+  const dialog = $(selector);
+  if ($("dialog[open]")) return Promise.resolve(null);
+  const input = $("input", dialog);
+  if (input) input.value = "";
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "ok" ? input?.value ?? "" : null), { once: true });
+  });
+}

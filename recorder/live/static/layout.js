@@ -1,0 +1,292 @@
+// The panels of the centre: which view of which stream each shows, and which of them is large.
+//
+// A panel watches its view only while a part of it is on the screen.  What the user chose is kept
+// per browser, for each set of streams.
+
+import { PictureView } from "./camera.js";
+import { $, el, icon } from "./dom.js";
+import { RangeAzimuthView, RangeDopplerView, RangeImageView } from "./map.js";
+import { SeriesView, TrackView } from "./plots.js";
+import { AboveView, PointsView } from "./points.js";
+
+const VIEWS = {
+  picture: { title: "picture", source: "picture", make: PictureView },
+  points: { title: "3D", source: "sweep", make: PointsView },
+  above: { title: "from above", source: "sweep", make: AboveView },
+  range_doppler: { title: "range and speed", source: "range_doppler", make: RangeDopplerView },
+  range_azimuth: { title: "range and azimuth", source: "range_azimuth", make: RangeAzimuthView },
+  range_image: { title: "range image", source: "sweep", make: RangeImageView, wide: true },
+  series: { title: "plot", source: "series", make: SeriesView },
+  track: { title: "track", source: "series", make: TrackView, channel: "pos" },
+};
+const MOST_PANELS = 9; // that are shown unasked
+
+/** Names of the views that a stream offers here. */
+export function viewsOf(stream) {
+  return Object.keys(VIEWS).filter((name) => {
+    const { source, channel } = VIEWS[name];
+    return stream.views.includes(source) && (!channel || channel in (stream.channels ?? {}));
+  });
+}
+
+class Panel {
+  constructor(layout, spec) {
+    Object.assign(this, { layout, settings: {}, ...spec });
+    this.title = el("select", { class: "title", "aria-label": "Stream and view", onchange: () => this.#choose() });
+    this.controls = el("span", { class: "controls" });
+    this.body = el("div", { class: "body" });
+    this.left = el("span");
+    this.right = el("span", { class: "number" });
+    const button = (name, label, onclick) => el("button", { class: "plain", title: label, "aria-label": label, onclick }, icon(name));
+    this.root = el("article", { class: "panel" },
+      el("header", {}, this.title, this.controls,
+        button("enlarge", "Show large", () => layout.enlarge(this)), button("close", "Close", () => layout.close(this))),
+      this.body, el("footer", {}, this.left, this.right));
+    this.observer = new ResizeObserver(() => requestAnimationFrame(() => this.body.clientWidth && this.view?.resize?.()));
+    this.observer.observe(this.body);
+    this.show();
+  }
+
+  get key() {
+    return `${this.stream}/${this.name}`;
+  }
+
+  show() {
+    this.clear();
+    const { make, title, wide } = VIEWS[this.name];
+    this.root.classList.toggle("wide", wide === true);
+    this.root.dataset.view = this.name;
+    this.root.dataset.stream = this.stream;
+    this.root.setAttribute("aria-label", `${this.stream}, ${title}`);
+    try {
+      this.view = new make(this);
+    } catch (error) {
+      this.fail(error);
+      return;
+    }
+    const canvas = this.view.canvas;
+    canvas.classList.add("data");
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${this.stream}, ${title}`);
+    this.consumer = {
+      view: this.view,
+      maxHz: make.maxHz,
+      get options() {
+        return this.view.options;
+      },
+      setStatic: (sample) => this.view?.setStatic?.(sample),
+      draw: (sample) => this.#draw(sample),
+      drawn: (sample) => this.#drawn(sample),
+    };
+    if (this.visible) this.#watch();
+  }
+
+  clear() {
+    this.watch?.close();
+    this.watch = null;
+    this.view?.destroy?.();
+    this.view = null;
+    this.body.replaceChildren();
+    this.controls.replaceChildren();
+    this.left.textContent = this.right.textContent = "";
+    delete this.root.dataset.drawn;
+  }
+
+  destroy() {
+    this.observer.disconnect();
+    this.clear();
+    this.root.remove();
+  }
+
+  setVisible(visible) {
+    this.visible = visible;
+    if (visible && this.view && !this.watch) this.#watch();
+    if (!visible) {
+      this.watch?.close();
+      this.watch = null;
+    }
+  }
+
+  refresh() {
+    this.watch?.refresh();
+  }
+
+  note(text) {
+    this.left.textContent = text;
+  }
+
+  remember(settings) {
+    Object.assign(this.settings, settings);
+    this.layout.save();
+  }
+
+  /** A choice of a view in the panel's header. */
+  choice(label, names, chosen, onchoose) {
+    const select = el("select", { "aria-label": label, title: label, onchange: () => onchoose(select.value) },
+      ...names.map((name) => el("option", { value: name, selected: name === chosen }, name)));
+    this.controls.append(select);
+  }
+
+  fail(error) {
+    console.error(error);
+    this.body.append(el("p", { class: "problem" }, icon("bad"), String(error.message ?? error)));
+  }
+
+  /** Offer what can be chosen now. */
+  offer(choices) {
+    if (choices === this.choices) return;
+    this.choices = choices;
+    const options = choices.split("\n").filter(Boolean).map((key) => {
+      const [stream, name] = key.split("/");
+      return el("option", { value: key }, `${stream} – ${VIEWS[name].title}`);
+    });
+    this.title.replaceChildren(...options);
+    this.title.value = this.key;
+  }
+
+  #watch() {
+    this.watch = this.layout.connection.watch(this.stream, VIEWS[this.name].source, this.consumer);
+  }
+
+  async #draw(sample) {
+    const { view } = this;
+    try {
+      await view?.draw(sample);
+    } catch (error) {
+      console.error(error);
+      this.note(`cannot be drawn: ${error.message}`);
+    }
+  }
+
+  /** The sample is on the screen: its number and stamp are attributes of the canvas. */
+  #drawn(sample) {
+    if (!this.view) return;
+    const { canvas } = this.view;
+    this.root.dataset.drawn = "";
+    Object.assign(canvas.dataset, { seq: sample.seq, tNs: sample.t_ns, ageMs: sample.age_ms });
+    const age = this.layout.connection.mode === "live" ? ` · ${Math.round(sample.age_ms)} ms` : "";
+    this.right.textContent = `#${sample.seq}${age}`;
+    canvas.dispatchEvent(new CustomEvent("drawn", { bubbles: true, detail: sample }));
+  }
+
+  #choose() {
+    const [stream, name] = this.title.value.split("/");
+    this.layout.replace(this, stream, name);
+  }
+}
+
+export class Layout {
+  constructor(connection) {
+    this.connection = connection;
+    this.root = $("#panels");
+    this.panels = [];
+    this.observer = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries)
+        this.panels.find(({ root }) => root === target)?.setVisible(isIntersecting);
+    }, { rootMargin: "40px" });
+    connection.on("streams", ({ streams }) => this.#update(streams));
+    $("#add-panel").addEventListener("click", () => this.#add());
+    $("#reset-layout").addEventListener("click", () => {
+      localStorage.removeItem(this.place);
+      this.#set(this.#usual());
+    });
+  }
+
+  get main() {
+    return this.panels[0];
+  }
+
+  save() {
+    const kept = this.panels.map(({ stream, name, settings }) => ({ stream, name, settings }));
+    localStorage.setItem(this.place, JSON.stringify(kept));
+  }
+
+  /** Make a panel the large one. */
+  enlarge(panel) {
+    this.#set([panel, ...this.panels.filter((other) => other !== panel)]);
+    this.save();
+  }
+
+  close(panel) {
+    this.#set(this.panels.filter((other) => other !== panel));
+    this.save();
+  }
+
+  /** Show a stream large; again: the next of its views. */
+  choose(stream) {
+    const names = this.streams[stream] ? viewsOf(this.streams[stream]) : [];
+    if (!names.length) return;
+    const { main } = this;
+    const name = main?.stream === stream ? names[(names.indexOf(main.name) + 1) % names.length] : names[0];
+    const shown = this.panels.find((panel) => panel.stream === stream && panel.name === name);
+    if (shown) this.enlarge(shown);
+    else if (main) this.replace(main, stream, name);
+    else this.#set([{ stream, name }]);
+  }
+
+  replace(panel, stream, name) {
+    Object.assign(panel, { stream, name, settings: {} });
+    panel.show();
+    this.#offer();
+    panel.title.value = panel.key;
+    this.save();
+    this.onchange?.();
+  }
+
+  #update(streams) {
+    this.streams = streams;
+    this.place = `recorder.layout ${Object.keys(streams).sort().join(" ")}`;
+    this.#set(this.#stored() ?? this.#usual());
+  }
+
+  #stored() {
+    try {
+      const stored = JSON.parse(localStorage.getItem(this.place));
+      return stored?.filter(({ stream, name }) => this.streams[stream] && name in VIEWS);
+    } catch {
+      return null;
+    }
+  }
+
+  /** All views of all streams, in the order of `VIEWS`; plots of the rig's own sensors last. */
+  #usual() {
+    const all = Object.keys(VIEWS).flatMap((name) =>
+      Object.keys(this.streams).filter((stream) => viewsOf(this.streams[stream]).includes(name)).map((stream) => ({ stream, name })));
+    return all.slice(0, MOST_PANELS);
+  }
+
+  /** Show these, in this order; panels that are there already stay. */
+  #set(specs) {
+    const before = new Map(this.panels.map((panel) => [panel.key, panel]));
+    this.panels = specs.map((spec) => {
+      const there = before.get(spec.key ?? `${spec.stream}/${spec.name}`);
+      before.delete(there?.key);
+      return there ?? new Panel(this, spec);
+    });
+    for (const panel of before.values()) {
+      this.observer.unobserve(panel.root);
+      panel.destroy();
+    }
+    this.panels.forEach((panel, n) => {
+      panel.root.classList.toggle("main", n === 0);
+      if (this.root.children[n] !== panel.root) this.root.insertBefore(panel.root, this.root.children[n] ?? null);
+      this.observer.observe(panel.root);
+    });
+    $("#no-panels").hidden = this.panels.length > 0;
+    this.#offer();
+    this.onchange?.();
+  }
+
+  #offer() {
+    const all = Object.entries(this.streams).flatMap(([stream, info]) => viewsOf(info).map((name) => `${stream}/${name}`));
+    for (const panel of this.panels) panel.offer([...new Set([...all, panel.key])].join("\n"));
+  }
+
+  #add() {
+    const shown = new Set(this.panels.map(({ key }) => key));
+    const all = Object.entries(this.streams ?? {}).flatMap(([stream, info]) => viewsOf(info).map((name) => ({ stream, name })));
+    const next = all.find(({ stream, name }) => !shown.has(`${stream}/${name}`)) ?? all[0];
+    if (next && !shown.has(`${next.stream}/${next.name}`)) this.#set([...this.panels, next]);
+    this.save();
+  }
+}

@@ -1,0 +1,33 @@
+// Events as they come, and earlier sessions.
+
+import { $, bytes, clockTime, duration, el, icon, milliseconds } from "./dom.js";
+
+export class Lists {
+  constructor(connection) {
+    this.events = $("#events ol");
+    this.sessions = $("#sessions tbody");
+    connection.on("event", (event) => this.#add(event));
+    connection.on("sessions", ({ sessions }) => this.#list(sessions));
+  }
+
+  #add({ t_ns, kind, stream, cause, text }) {
+    const symbol = kind === "mark" ? "mark" : /loss|lost|fault|gone|died|fail|gap/.test(`${kind} ${cause ?? ""}`) ? "warn" : "info";
+    this.events.prepend(el("li", { dataset: { kind, symbol, stream: stream ?? "" } }, icon(symbol),
+      el("time", {}, clockTime(t_ns)), el("b", {}, stream ?? kind),
+      el("span", {}, [stream ? kind : "", (cause ?? "").replaceAll("_", " "), text].filter(Boolean).join(" · "))));
+    while (this.events.children.length > 200) this.events.lastChild.remove();
+    $("#events .empty").hidden = true;
+  }
+
+  #list(sessions) {
+    this.sessions.replaceChildren(...sessions.map(({ name, start_ns, end_ns, state, bytes: size, lost, unknown_losses }) =>
+      el("tr", { dataset: { name } },
+        el("td", { title: name }, name),
+        el("td", {}, start_ns ? new Date(milliseconds(start_ns)).toLocaleString([], { dateStyle: "short", timeStyle: "short", hour12: false }) : "–"),
+        el("td", {}, start_ns && end_ns ? duration((milliseconds(end_ns) - milliseconds(start_ns)) / 1000) : "–"),
+        el("td", {}, bytes(size)),
+        el("td", {}, `${lost ?? "–"}${unknown_losses ? " + ?" : ""}`),
+        el("td", {}, state ?? ""))));
+    $("#sessions .empty").hidden = sessions.length > 0;
+  }
+}

@@ -1,0 +1,83 @@
+// The page: its parts, the keyboard, the theme, and the banner of a lost connection.
+
+import { Bar } from "./bar.js";
+import { Connection } from "./connection.js";
+import { $, isTyping, setText, toast } from "./dom.js";
+import { Layout } from "./layout.js";
+import { Lists } from "./lists.js";
+import { Playback } from "./playback.js";
+import { Streams } from "./streams.js";
+import { Timeline } from "./timeline.js";
+
+const connection = new Connection();
+const bar = new Bar(connection);
+const layout = new Layout(connection);
+const streams = new Streams(connection, (name) => layout.choose(name));
+const playback = new Playback(connection, new Timeline(connection), () => layout.main?.stream);
+new Lists(connection);
+layout.onchange = () => streams.select(layout.main?.stream);
+
+// --- the connection ---------------------------------------------------------------------------
+
+let gone = 0;
+connection.on("open", () => {
+  clearInterval(gone);
+  $("#banner").hidden = true;
+  document.body.dataset.connection = "open";
+});
+connection.on("gone", ({ pause, reason }) => {
+  clearInterval(gone);
+  document.body.dataset.connection = "gone";
+  const since = Date.now();
+  const show = () => {
+    const left = Math.ceil(pause - (Date.now() - since) / 1000);
+    const next = left > 0 ? `Next attempt in ${left} s.` : "Connecting …";
+    setText($("#banner span"), `No connection to the recorder${reason ? ` (${reason})` : ""}: what you see is old. ${next}`);
+  };
+  gone = setInterval(show, 500);
+  show();
+  $("#banner").hidden = false;
+});
+connection.on("error", ({ text }) => toast(text, "bad"));
+
+// --- the theme --------------------------------------------------------------------------------
+
+const THEMES = ["auto", "dark", "light"];
+
+function setTheme(theme) {
+  localStorage.setItem("recorder.theme", theme);
+  document.documentElement.dataset.theme = theme;
+  $("#theme").title = `Colours: ${theme} (T)`;
+  $("#theme").setAttribute("aria-label", `Colours: ${theme}`);
+  document.dispatchEvent(new CustomEvent("themechange"));
+}
+const nextTheme = () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
+$("#theme").addEventListener("click", nextTheme);
+matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => document.dispatchEvent(new CustomEvent("themechange")));
+setTheme(THEMES.includes(localStorage.getItem("recorder.theme")) ? localStorage.getItem("recorder.theme") : "auto");
+
+// --- the keyboard -----------------------------------------------------------------------------
+
+const showHelp = () => !$("dialog[open]") && $("#help-dialog").showModal();
+$("#help").addEventListener("click", showHelp);
+
+const LIVE_KEYS = {
+  m: (pressedMs) => bar.mark(pressedMs),
+  M: (pressedMs) => bar.markWithText(pressedMs),
+  s: () => (bar.recording ? bar.askStop() : bar.askStart()),
+};
+const KEYS = { t: nextTheme, "?": showHelp };
+
+document.addEventListener("keydown", (event) => {
+  const pressedMs = Math.round(Date.now() - (performance.now() - event.timeStamp)); // when the key went down
+  if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey) return;
+  const numbered = /^[1-9]$/.test(event.key) && streams.numbered(Number(event.key));
+  const onButton = event.key === " " && event.target.closest("button, [tabindex]");
+  const action =
+    (connection.mode === "playback" ? !onButton && playback.keys[event.key] : !event.repeat && LIVE_KEYS[event.key]) ||
+    KEYS[event.key] || (numbered && (() => layout.choose(numbered)));
+  if (!action) return;
+  event.preventDefault();
+  if (action === playback.keys[event.key]) action(event);
+  else action(pressedMs);
+});

@@ -1,0 +1,177 @@
+// Numbers over time (uPlot), and positions as a track seen from above.
+
+import { el, fitCanvas, short, ticks } from "./dom.js";
+
+const WINDOW_S = 30;
+const STROKES = [
+  ["#4aa3ff", []],
+  ["#ff9f43", [6, 3]],
+  ["#5fd38d", [2, 3]],
+  ["#d98cff", [8, 3, 2, 3]],
+];
+
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+export class SeriesView {
+  static maxHz = 8;
+  options = {};
+
+  constructor(panel) {
+    this.panel = panel;
+    this.canvas = el("div", { class: "plot fill" });
+    panel.body.append(this.canvas);
+    this.data = null;
+    this.onTheme = () => this.#rebuild();
+    document.addEventListener("themechange", this.onTheme);
+  }
+
+  destroy() {
+    document.removeEventListener("themechange", this.onTheme);
+    this.plot?.destroy();
+  }
+
+  draw({ arrays, header }) {
+    const channels = header.channels.filter(({ name }) => arrays[name]?.length);
+    if (!channels.length) return;
+    if (!this.channels) {
+      this.channels = channels;
+      const names = channels.map(({ name }) => name);
+      this.name = names.includes(this.panel.settings.channel) ? this.panel.settings.channel : names[0];
+      if (names.length > 1) this.panel.choice("Channel", names, this.name, (name) => this.#show(name));
+    }
+    const start = Number(BigInt(header.t0_ns) / 1000n) / 1e6;
+    const times = Array.from(arrays.t, (t) => start + t);
+    if (!this.data || times[0] < this.data.t[this.data.t.length - 1] - 0.5) this.data = { t: [] };
+    const { data } = this;
+    data.t.push(...times);
+    const old = data.t.findIndex((t) => t >= times[times.length - 1] - WINDOW_S);
+    data.t.splice(0, old);
+    for (const { name } of this.channels) {
+      const array = arrays[name];
+      const width = array.shape[1] ?? 1;
+      data[name] ??= Array.from({ length: width }, () => []);
+      data[name].forEach((column, k) => {
+        for (let n = 0; n < times.length; n++) column.push(array[n * width + k]);
+        column.splice(0, old);
+      });
+    }
+    this.#update();
+  }
+
+  #show(name) {
+    this.name = name;
+    this.panel.remember({ channel: name });
+    this.#rebuild();
+  }
+
+  #rebuild() {
+    this.plot?.destroy();
+    this.plot = null;
+    if (this.data) this.#update();
+  }
+
+  #update() {
+    const columns = this.data[this.name];
+    const end = this.data.t[this.data.t.length - 1];
+    const rows = [this.data.t.map((t) => t - end), ...columns];
+    const { labels, unit } = this.channels.find(({ name }) => name === this.name);
+    if (!this.plot) this.plot = this.#make(labels ?? [], unit, rows);
+    else this.plot.setData(rows);
+    const last = columns.map((column, k) => `${labels?.[k] ?? ""} ${short(column[column.length - 1])}`);
+    this.panel.note(`${last.join("  ").trim()} ${unit ?? ""}`);
+  }
+
+  #make(labels, unit, rows) {
+    const axis = { stroke: style("--muted"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const series = rows.slice(1).map((_, k) => ({
+      label: labels[k] ?? `${this.name}${rows.length > 2 ? `[${k}]` : ""}`,
+      stroke: STROKES[k % STROKES.length][0],
+      dash: STROKES[k % STROKES.length][1],
+      width: 1.5,
+      points: { show: false },
+    }));
+    const box = this.canvas.getBoundingClientRect();
+    return new window.uPlot({
+      width: Math.max(80, box.width), height: Math.max(60, box.height - 22),
+      scales: { x: { time: false, range: [-WINDOW_S, 0] } },
+      series: [{ label: "s" }, ...series],
+      axes: [
+        { ...axis, size: 22, values: (_, values) => values.map((v) => `${v} s`) },
+        { ...axis, size: 52, label: unit ? `${this.name}, ${unit}` : this.name, labelSize: 16, labelFont: axis.font,
+          values: (_, values) => values.map((v) => short(v)) },
+      ],
+      legend: { live: false },
+      cursor: { drag: { x: false, y: false }, points: { show: false } },
+    }, rows, this.canvas);
+  }
+
+  resize() {
+    this.#rebuild();
+  }
+}
+
+const EARTH_M = 6371008.8;
+const METRES_PER_DEGREE = (Math.PI / 180) * EARTH_M;
+const MOST_POSITIONS = 20000;
+
+export class TrackView {
+  static maxHz = 4;
+  options = {};
+
+  constructor(panel) {
+    this.panel = panel;
+    this.canvas = el("canvas", { class: "fill" });
+    panel.body.append(this.canvas);
+    this.places = [];
+  }
+
+  draw({ arrays: { t, pos }, header }) {
+    if (!pos?.length) return;
+    const start = Number(BigInt(header.t0_ns) / 1000n) / 1e6;
+    for (let n = 0; n < pos.length / 3; n++) {
+      const [latitude, longitude] = [pos[3 * n], pos[3 * n + 1]];
+      if (!isFinite(latitude) || (latitude === 0 && longitude === 0)) continue;
+      this.origin ??= { latitude, longitude };
+      const east = (longitude - this.origin.longitude) * METRES_PER_DEGREE * Math.cos((this.origin.latitude * Math.PI) / 180);
+      const north = (latitude - this.origin.latitude) * METRES_PER_DEGREE;
+      const now = start + t[n];
+      while (this.places.length && this.places[this.places.length - 1][2] > now) this.places.pop();
+      this.places.push([east, north, now]);
+      this.panel.note(`${latitude.toFixed(6)}°, ${longitude.toFixed(6)}°, ${short(pos[3 * n + 2])} m`);
+    }
+    if (this.places.length > MOST_POSITIONS) this.places = this.places.filter((_, n) => n % 2);
+    this.resize();
+  }
+
+  resize() {
+    fitCanvas(this.canvas);
+    const context = this.canvas.getContext("2d");
+    const scale = window.devicePixelRatio || 1;
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.clearRect(0, 0, width, height);
+    if (!this.places.length) return;
+    const [east, north] = [0, 1].map((k) => this.places.map((place) => place[k]));
+    const limits = (values) => [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
+    const [[west, right], [south, top]] = [limits(east), limits(north)];
+    const metre = Math.min((width - 40) / Math.max(20, right - west), (height - 56) / Math.max(20, top - south));
+    const place = (e, n) => [width / 2 + (e - (west + right) / 2) * metre, (height - 16) / 2 - (n - (south + top) / 2) * metre];
+    context.strokeStyle = style("--accent");
+    context.lineWidth = 2;
+    context.beginPath();
+    for (const [e, n] of this.places) context.lineTo(...place(e, n));
+    context.stroke();
+    const now = place(east[east.length - 1], north[north.length - 1]);
+    context.fillStyle = style("--text");
+    context.beginPath();
+    context.arc(...now, 5, 0, 2 * Math.PI);
+    context.fill();
+    const bar = ticks(0, 110 / metre, 1)[1] ?? 10;
+    context.fillRect(14, height - 12, bar * metre, 2);
+    context.font = "11px system-ui, sans-serif";
+    context.fillText(`${bar} m`, 14, height - 17);
+    context.textAlign = "right";
+    context.fillText("north is up", width - 10, height - 10);
+    context.textAlign = "left";
+  }
+}

@@ -1,0 +1,133 @@
+// The rows of the streams, worst first: each state has a symbol and a word besides its colour.
+
+import { $, el, icon, setText, short } from "./dom.js";
+
+const ORDER = { bad: 0, warn: 1, good: 2 };
+const GONE = { absent: "ABSENT", lost: "GONE", failed: "FAILED", restarting: "RESTARTING", changed: "CHANGED", starting: "STARTING" };
+
+/** Level and word of a stream: the gravest of what is wrong. */
+export function judge(stream) {
+  const { state, frozen, age_s, rate_hz, expected_hz, lost, unknown_losses, ring } = stream;
+  if (stream.word) return [stream.level, stream.word];
+  if (GONE[state]) return [state === "starting" ? "warn" : "bad", GONE[state]];
+  if (state === "ended") return ["warn", "ENDED"];
+  if (age_s == null && rate_hz == null) return ["warn", "NO DATA"];
+  if (age_s > Math.max(1.5, 5 / (expected_hz || 1))) return ["bad", "SILENT"];
+  if (frozen) return ["bad", "FROZEN"];
+  if (ring > 0.8) return ["bad", "RING FULL"];
+  if (expected_hz && rate_hz != null && rate_hz < 0.9 * expected_hz) return ["warn", "SLOW"];
+  if (Object.values(lost ?? {}).some((count) => count) || unknown_losses) return ["warn", "LOSS"];
+  return ["good", "OK"];
+}
+
+function losses({ lost, unknown_losses }) {
+  const causes = Object.entries(lost ?? {}).filter(([, count]) => count);
+  if (!causes.length && !unknown_losses) return "no loss";
+  const parts = causes.map(([cause, count]) => `${cause.replaceAll("_", " ")} ${count}`);
+  if (unknown_losses) parts.push(`${unknown_losses} not counted`);
+  return `lost: ${parts.join(", ")}`;
+}
+
+const age = (seconds) =>
+  seconds == null ? "–" : seconds < 1 ? `${Math.round(seconds * 1000)} ms` : seconds < 90 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds / 60)} min`;
+
+const SVG = "http://www.w3.org/2000/svg";
+
+class Row {
+  constructor(name, number, onchoose) {
+    this.name = name;
+    const cell = (className) => el("span", { class: className });
+    this.symbol = icon("good");
+    this.word = cell("word");
+    this.rate = cell("rate");
+    this.volume = cell("volume");
+    this.age = cell("age");
+    this.ring = cell("ring");
+    this.lost = cell("lost");
+    this.spark = document.createElementNS(SVG, "svg");
+    this.spark.setAttribute("class", "spark");
+    this.spark.setAttribute("viewBox", "0 0 59 20");
+    this.spark.setAttribute("preserveAspectRatio", "none");
+    this.spark.setAttribute("aria-hidden", "true");
+    this.nominal = this.spark.appendChild(document.createElementNS(SVG, "path"));
+    this.nominal.setAttribute("class", "nominal");
+    this.curve = this.spark.appendChild(document.createElementNS(SVG, "polyline"));
+    this.button = el("button", { class: "row", dataset: { stream: name }, onclick: onchoose },
+      this.symbol, el("span", { class: "name" }, name), this.word, el("kbd", { "aria-hidden": "true" }, number <= 9 ? number : ""),
+      this.rate, this.spark, this.volume, this.age, this.ring, this.lost);
+    this.root = el("li", {}, this.button);
+  }
+
+  update(stream) {
+    [this.level, this.state] = judge(stream);
+    const { button } = this;
+    if (button.dataset.level !== this.level) {
+      const symbol = icon(this.level);
+      this.symbol.replaceWith(symbol);
+      this.symbol = symbol;
+    }
+    Object.assign(button.dataset, { level: this.level, word: this.state });
+    setText(this.word, this.state);
+    setText(this.rate, `${short(stream.rate_hz)}${stream.expected_hz ? ` / ${short(stream.expected_hz)}` : ""} Hz`);
+    setText(this.volume, stream.mb_s == null ? "–" : `${stream.mb_s.toFixed(stream.mb_s < 10 ? 2 : 1)} MB/s`);
+    setText(this.age, age(stream.age_s));
+    setText(this.ring, stream.ring == null ? "" : `ring ${Math.round(stream.ring * 100)} %`);
+    setText(this.lost, stream.fault ?? losses(stream));
+    button.title = stream.fault ?? "";
+    this.#drawSpark(stream.spark ?? [], stream.expected_hz ?? 0);
+  }
+
+  #drawSpark(values, expected) {
+    const most = Math.max(expected * 1.15, ...values, 1e-9);
+    const y = (value) => (19 - (value / most) * 18).toFixed(1);
+    const points = values.map((value, n) => (value == null ? null : `${60 - values.length + n},${y(value)}`));
+    this.curve.setAttribute("points", points.filter((point) => point !== null).join(" "));
+    this.nominal.setAttribute("d", expected ? `M0 ${y(expected)}H59` : "");
+  }
+}
+
+export class Streams {
+  constructor(connection, onchoose) {
+    this.rows = new Map();
+    this.onchoose = onchoose;
+    this.root = $("#streams ol");
+    connection.on("status", (message) => this.#update(message));
+    connection.on("streams", ({ streams }) => this.#declare(Object.keys(streams)));
+  }
+
+  /** The stream of a number key. */
+  numbered(number) {
+    return [...this.rows.keys()][number - 1];
+  }
+
+  select(name) {
+    for (const row of this.rows.values()) row.button.setAttribute("aria-pressed", row.name === name);
+  }
+
+  #declare(names) {
+    for (const name of names) {
+      if (this.rows.has(name)) continue;
+      const row = new Row(name, this.rows.size + 1, () => this.onchoose(name));
+      this.rows.set(name, row);
+      this.root.append(row.root);
+    }
+  }
+
+  #update({ status, streams }) {
+    const known = { ...streams };
+    for (const [name, sensor] of Object.entries(status.sensors ?? {})) {
+      if (!Object.keys(sensor.streams).length) known[name] ??= sensor; // it has declared nothing yet
+    }
+    this.#declare(Object.keys(known));
+    for (const [name, row] of this.rows) {
+      if (name in known) row.update(known[name]);
+      row.root.hidden = !(name in known);
+    }
+    const sorted = [...this.rows.values()].sort((a, b) => (ORDER[a.level] ?? 2) - (ORDER[b.level] ?? 2));
+    const focused = document.activeElement;
+    sorted.forEach((row, n) => {
+      if (this.root.children[n] !== row.root) this.root.insertBefore(row.root, this.root.children[n] ?? null);
+    });
+    if (this.root.contains(focused)) focused.focus(); // a row that is moved loses it
+  }
+}
