@@ -1,13 +1,13 @@
 // The bar on top: what the recorder does, whether all is well, and the buttons.
 
-import { $, bytes, clockTime, duration, icon, setText, short, toast } from "./dom.js";
+import { $, bytes, clockTime, duration, icon, setText, toast } from "./dom.js";
 
 export class Bar {
   constructor(connection) {
     this.connection = connection;
     this.recording = false;
-    $("#mark").addEventListener("click", () => this.mark(Date.now()));
-    $("#mark-text").addEventListener("click", () => this.markWithText(Date.now()));
+    $("#mark").addEventListener("click", (event) => this.mark(event.timeStamp));
+    $("#mark-text").addEventListener("click", (event) => this.markWithText(event.timeStamp));
     $("#start-stop").addEventListener("click", () => (this.recording ? this.askStop() : this.start("")));
     for (const button of document.querySelectorAll("[data-cancel]"))
       button.addEventListener("click", () => button.closest("dialog").close());
@@ -15,13 +15,15 @@ export class Bar {
     connection.on("hello", ({ mode }) => (document.body.dataset.mode = mode));
   }
 
-  /** Mark what happened at the keypress; `pressedMs` is the browser's clock then. */
-  async mark(pressedMs, text = "mark") {
+  /** Mark what happened at a keypress: `pressed`, ms of the page's own clock. */
+  async mark(pressed, text = "mark") {
     const button = $("#mark");
     button.classList.add("pressed");
     try {
-      await this.connection.request("mark", { text, pressed_ms: pressedMs });
-      toast(`Marked at ${clockTime(BigInt(pressedMs) * 1000000n, 1)}`);
+      const age = performance.now() - pressed;
+      await this.connection.request("mark", { text, age_ms: age });
+      const age_now = Math.round(performance.now() - pressed);
+      toast(`Marked at ${clockTime(BigInt(Date.now() - age_now) * 1000000n, 1)}`);
     } catch (error) {
       toast(`Not marked: ${error.message}`, "bad");
     } finally {
@@ -29,9 +31,9 @@ export class Bar {
     }
   }
 
-  async markWithText(pressedMs) {
+  async markWithText(pressed) {
     const text = await ask("#mark-dialog");
-    if (text !== null) await this.mark(pressedMs, text.trim() || "mark");
+    if (text !== null) await this.mark(pressed, text.trim() || "mark");
   }
 
   async askStart() {
@@ -61,7 +63,10 @@ export class Bar {
   }
 
   #update({ status, verdict, disk_hours, clock }) {
-    const session = status.session;
+    this.#fact("#verdict", verdict.level, verdict.word, verdict.why ?? "");
+    setText($("#why"), verdict.why ?? "");
+    if (!status) return; // the daemon does not answer
+    const { session } = status;
     this.recording = session != null;
     document.body.dataset.recording = this.recording;
     setText($("#rec-word"), this.recording ? "REC" : status.state === "idle" ? "IDLE" : status.state.toUpperCase());
@@ -70,11 +75,9 @@ export class Bar {
     const button = $("#start-stop");
     setText($("span", button), this.recording ? "STOP" : "START");
     $("use", button).setAttribute("href", this.recording ? "#icon-stop" : "#icon-record");
-    this.#fact("#verdict", verdict.level, verdict.word, verdict.why ?? "");
-    setText($("#why"), verdict.why ?? "");
     const { free_bytes: free } = status.disk ?? {};
     const level = disk_hours == null ? (free == null ? "bad" : "good") : disk_hours < 0.5 ? "bad" : disk_hours < 2 ? "warn" : "good";
-    const hours = disk_hours == null ? bytes(free) : disk_hours > 999 ? "> 999 h" : `${short(disk_hours)} h`;
+    const hours = disk_hours == null ? bytes(free) : disk_hours > 999 ? "> 999 h" : `${disk_hours.toFixed(disk_hours < 100 ? 1 : 0)} h`;
     this.#fact("#disk", level, hours, `${bytes(free)} free`);
     this.#fact("#clock", clock?.level ?? "unknown", clock?.word ?? "not known", clock?.why ?? "");
   }

@@ -1,5 +1,7 @@
 // Elements, texts and colours that all parts of the page share.
 
+export const FONT = '11px "Segoe UI", Roboto, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
+
 export const $ = (selector, root = document) => root.querySelector(selector);
 
 /** Make an element: attributes by name, `on...` as listeners, `dataset` as an object. */
@@ -76,6 +78,12 @@ export function clockTime(ns, digits = 0) {
   const date = new Date(milliseconds(ns));
   const text = date.toLocaleTimeString([], { hour12: false });
   return digits ? `${text}.${String(date.getMilliseconds()).padStart(3, "0").slice(0, digits)}` : text;
+}
+
+/** Local date and time of epoch ns, to the minute. */
+export function calendarTime(ns) {
+  const date = new Date(milliseconds(ns));
+  return new Date(date - date.getTimezoneOffset() * 60000).toISOString().slice(0, 16).replace("T", " ");
 }
 
 /** Steps of 1, 2 and 5 that divide a range into about `count` parts. */

@@ -12,9 +12,9 @@ import { AboveView, PointsView } from "./points.js";
 const VIEWS = {
   picture: { title: "picture", source: "picture", make: PictureView },
   points: { title: "3D", source: "sweep", make: PointsView },
-  above: { title: "from above", source: "sweep", make: AboveView },
-  range_doppler: { title: "range and speed", source: "range_doppler", make: RangeDopplerView },
-  range_azimuth: { title: "range and azimuth", source: "range_azimuth", make: RangeAzimuthView },
+  above: { title: "above", source: "sweep", make: AboveView },
+  range_doppler: { title: "range–speed", source: "range_doppler", make: RangeDopplerView },
+  range_azimuth: { title: "range–azimuth", source: "range_azimuth", make: RangeAzimuthView },
   range_image: { title: "range image", source: "sweep", make: RangeImageView, wide: true },
   series: { title: "plot", source: "series", make: SeriesView },
   track: { title: "track", source: "series", make: TrackView, channel: "pos" },
@@ -25,7 +25,7 @@ const MOST_PANELS = 9; // that are shown unasked
 export function viewsOf(stream) {
   return Object.keys(VIEWS).filter((name) => {
     const { source, channel } = VIEWS[name];
-    return stream.views.includes(source) && (!channel || channel in (stream.channels ?? {}));
+    return stream.views.includes(source) && (!channel || channel in stream.channels);
   });
 }
 
@@ -248,10 +248,11 @@ export class Layout {
     }
   }
 
-  /** All views of all streams, in the order of `VIEWS`; plots of the rig's own sensors last. */
+  /** All views of all streams, in the order of `VIEWS`; of a position the track, not the plot. */
   #usual() {
+    const shown = (stream) => viewsOf(stream).filter((name, _, all) => name !== "series" || !all.includes("track"));
     const all = Object.keys(VIEWS).flatMap((name) =>
-      Object.keys(this.streams).filter((stream) => viewsOf(this.streams[stream]).includes(name)).map((stream) => ({ stream, name })));
+      Object.keys(this.streams).filter((stream) => shown(this.streams[stream]).includes(name)).map((stream) => ({ stream, name })));
     return all.slice(0, MOST_PANELS);
   }
 

@@ -1,6 +1,6 @@
 // Events as they come, and earlier sessions.
 
-import { $, bytes, clockTime, duration, el, icon, milliseconds } from "./dom.js";
+import { $, bytes, calendarTime, clockTime, duration, el, icon, milliseconds } from "./dom.js";
 
 export class Lists {
   constructor(connection) {
@@ -23,7 +23,7 @@ export class Lists {
     this.sessions.replaceChildren(...sessions.map(({ name, start_ns, end_ns, state, bytes: size, lost, unknown_losses }) =>
       el("tr", { dataset: { name } },
         el("td", { title: name }, name),
-        el("td", {}, start_ns ? new Date(milliseconds(start_ns)).toLocaleString([], { dateStyle: "short", timeStyle: "short", hour12: false }) : "–"),
+        el("td", {}, start_ns ? calendarTime(start_ns) : "–"),
         el("td", {}, start_ns && end_ns ? duration((milliseconds(end_ns) - milliseconds(start_ns)) / 1000) : "–"),
         el("td", {}, bytes(size)),
         el("td", {}, `${lost ?? "–"}${unknown_losses ? " + ?" : ""}`),

@@ -62,14 +62,13 @@ const showHelp = () => !$("dialog[open]") && $("#help-dialog").showModal();
 $("#help").addEventListener("click", showHelp);
 
 const LIVE_KEYS = {
-  m: (pressedMs) => bar.mark(pressedMs),
-  M: (pressedMs) => bar.markWithText(pressedMs),
+  m: (event) => bar.mark(event.timeStamp),
+  M: (event) => bar.markWithText(event.timeStamp),
   s: () => (bar.recording ? bar.askStop() : bar.askStart()),
 };
 const KEYS = { t: nextTheme, "?": showHelp };
 
 document.addEventListener("keydown", (event) => {
-  const pressedMs = Math.round(Date.now() - (performance.now() - event.timeStamp)); // when the key went down
   if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey) return;
   const numbered = /^[1-9]$/.test(event.key) && streams.numbered(Number(event.key));
   const onButton = event.key === " " && event.target.closest("button, [tabindex]");
@@ -78,6 +77,5 @@ document.addEventListener("keydown", (event) => {
     KEYS[event.key] || (numbered && (() => layout.choose(numbered)));
   if (!action) return;
   event.preventDefault();
-  if (action === playback.keys[event.key]) action(event);
-  else action(pressedMs);
+  action(event);
 });

@@ -3,11 +3,12 @@
 // A table tells for each pixel of the plot which cell of the array it shows; it is made once for a
 // size.  The image and its axes are drawn on one canvas.
 
-import { colourMap, el, fitCanvas, short, ticks } from "./dom.js";
+import { FONT, colourMap, el, fitCanvas, short, ticks } from "./dom.js";
 
-const FONT = "system-ui, sans-serif";
 const MARGIN = { left: 44, right: 10, top: 8, bottom: 34 };
 const MOST_PIXELS = 160000;
+
+const DEGREES = 180 / Math.PI;
 
 /** Index of the value nearest to `wanted` in values that grow or fall. */
 function nearest(values, wanted) {
@@ -49,11 +50,15 @@ class MapView {
     if (this.sample) this.render();
   }
 
+  /** Axes come once, before the samples that they belong to. */
+  setStatic(sample) {
+    this.static = sample;
+    this.sample = this.table = null;
+  }
+
   draw(sample) {
+    if (!this.static) return;
     this.sample = sample;
-    const axes = JSON.stringify(this.axes(sample));
-    if (axes !== this.axesText) this.table = null;
-    this.axesText = axes;
     this.render();
     this.panel.note(this.summary(sample));
   }
@@ -86,7 +91,7 @@ class MapView {
 
   render() {
     if (!this.table || this.canvas.clientWidth !== this.laidOut) {
-      this.plot = this.axes(this.sample);
+      this.plot = this.axes(this.static);
       this.#layOut();
       this.laidOut = this.canvas.clientWidth;
     }
@@ -118,7 +123,7 @@ class MapView {
     const { context, box, plot } = this;
     context.fillStyle = "#c3ccd6";
     context.strokeStyle = "#55606d";
-    context.font = `11px ${FONT}`;
+    context.font = FONT;
     context.lineWidth = 1;
     context.strokeRect(box.left - 0.5, box.top - 0.5, box.width + 1, box.height + 1);
     const below = box.top + box.height;
@@ -130,7 +135,7 @@ class MapView {
     }
     context.fillText(plot.x.label, box.left + box.width / 2, below + 29);
     context.textAlign = "right";
-    for (const value of ticks(plot.y.low, plot.y.high, box.height / 34)) {
+    for (const value of ticks(plot.y.low, plot.y.high, box.height / 22)) {
       const [, y] = this.at(plot.x.low, value);
       context.fillRect(box.left - 4, y, 4, 1);
       context.fillText(short(value), box.left - 6, Math.min(below, Math.max(box.top + 8, y + 4)));
@@ -193,9 +198,9 @@ class RadarView extends MapView {
 }
 
 export class RangeDopplerView extends RadarView {
-  axes({ header }) {
-    this.ranges = header.range_m;
-    this.speeds = header.velocity_mps;
+  axes({ arrays }) {
+    this.ranges = arrays.range_m;
+    this.speeds = arrays.velocity_m_s;
     const [x, y] = [extent(this.ranges), extent(this.speeds)];
     return {
       x: { low: Math.max(0, x[0]), high: x[1], label: "range, m" },
@@ -207,8 +212,8 @@ export class RangeDopplerView extends RadarView {
     return nearest(this.speeds, speed) * this.ranges.length + nearest(this.ranges, range);
   }
 
-  placeOf({ range_m, velocity_mps }) {
-    return [range_m, velocity_mps];
+  placeOf({ range_m, velocity_m_s }) {
+    return [range_m, velocity_m_s];
   }
 
   describe(cell) {
@@ -219,14 +224,14 @@ export class RangeDopplerView extends RadarView {
 }
 
 export class RangeAzimuthView extends RadarView {
-  axes({ header }) {
-    this.ranges = header.range_m;
-    this.azimuths = header.azimuth_deg;
+  axes({ arrays }) {
+    this.ranges = arrays.range_m;
+    this.azimuths = arrays.azimuth_rad;
     this.reach = extent(this.ranges)[1];
-    const widest = Math.min(90, Math.max(...this.azimuths.map(Math.abs)));
-    this.sides = Math.sin((widest * Math.PI) / 180) * this.reach;
+    this.limits = extent(this.azimuths);
+    const side = Math.sin(Math.min(Math.PI / 2, Math.max(...this.limits))) * this.reach;
     return {
-      x: { low: -this.sides, high: this.sides, label: "to the right, m" },
+      x: { low: -side, high: side, label: "to the right, m" },
       y: { low: 0, high: this.reach, label: "ahead, m" },
       equal: true,
     };
@@ -234,20 +239,18 @@ export class RangeAzimuthView extends RadarView {
 
   cell(right, ahead) {
     const range = Math.hypot(right, ahead);
-    const azimuth = (Math.atan2(-right, ahead) * 180) / Math.PI;
-    const [low, high] = extent(this.azimuths);
-    if (range > this.reach || azimuth < low || azimuth > high) return -1;
+    const azimuth = Math.atan2(-right, ahead);
+    if (range > this.reach || azimuth < this.limits[0] || azimuth > this.limits[1]) return -1;
     return nearest(this.azimuths, azimuth) * this.ranges.length + nearest(this.ranges, range);
   }
 
-  placeOf({ range_m, azimuth_deg }) {
-    const angle = (azimuth_deg * Math.PI) / 180;
-    return [-range_m * Math.sin(angle), range_m * Math.cos(angle)];
+  placeOf({ range_m, azimuth_rad }) {
+    return [-range_m * Math.sin(azimuth_rad), range_m * Math.cos(azimuth_rad)];
   }
 
   describe(cell) {
     const columns = this.ranges.length;
-    const azimuth = this.azimuths[Math.floor(cell / columns)];
+    const azimuth = this.azimuths[Math.floor(cell / columns)] * DEGREES;
     const side = Math.round(azimuth) === 0 ? "" : azimuth > 0 ? " left" : " right";
     return `${this.ranges[cell % columns].toFixed(1)} m, ${Math.abs(azimuth).toFixed(0)}°${side}, ${this.power(cell)}`;
   }
@@ -259,17 +262,18 @@ export class RangeImageView extends MapView {
   static colours = "viridis";
   options = { points: 32768 };
 
-  axes({ arrays: { range } }) {
-    [this.rows, this.columns] = range.shape;
+  axes({ header }) {
+    Object.assign(this, { rows: header.rows, columns: header.columns, shift: header.pixel_shift });
     return {
       x: { low: 0, high: this.columns, label: "column" },
       y: { low: 0, high: this.rows, label: "row" },
     };
   }
 
+  /** Rows of the sensor are measured at different azimuths: each is shifted to be upright. */
   cell(column, up) {
     const row = this.rows - 1 - Math.min(this.rows - 1, Math.floor(up));
-    return row * this.columns + Math.min(this.columns - 1, Math.floor(column));
+    return row * this.columns + ((Math.floor(column) + this.shift[row] + this.columns) % this.columns);
   }
 
   levels({ arrays: { range }, header }) {

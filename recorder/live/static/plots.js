@@ -1,8 +1,9 @@
 // Numbers over time (uPlot), and positions as a track seen from above.
 
-import { el, fitCanvas, short, ticks } from "./dom.js";
+import { FONT, el, fitCanvas, short, ticks } from "./dom.js";
 
 const WINDOW_S = 30;
+const LABELS = { pos: ["latitude", "longitude", "height"], vel: ["north", "east", "down"] };
 const STROKES = [
   ["#4aa3ff", []],
   ["#ff9f43", [6, 3]],
@@ -30,15 +31,16 @@ export class SeriesView {
     this.plot?.destroy();
   }
 
+  setStatic({ header }) {
+    if (this.channels) return;
+    this.channels = header.channels;
+    const names = this.channels.map(({ name }) => name);
+    this.name = names.includes(this.panel.settings.channel) ? this.panel.settings.channel : names[0];
+    if (names.length > 1) this.panel.choice("Channel", names, this.name, (name) => this.#show(name));
+  }
+
   draw({ arrays, header }) {
-    const channels = header.channels.filter(({ name }) => arrays[name]?.length);
-    if (!channels.length) return;
-    if (!this.channels) {
-      this.channels = channels;
-      const names = channels.map(({ name }) => name);
-      this.name = names.includes(this.panel.settings.channel) ? this.panel.settings.channel : names[0];
-      if (names.length > 1) this.panel.choice("Channel", names, this.name, (name) => this.#show(name));
-    }
+    if (!this.channels) return;
     const start = Number(BigInt(header.t0_ns) / 1000n) / 1e6;
     const times = Array.from(arrays.t, (t) => start + t);
     if (!this.data || times[0] < this.data.t[this.data.t.length - 1] - 0.5) this.data = { t: [] };
@@ -46,9 +48,8 @@ export class SeriesView {
     data.t.push(...times);
     const old = data.t.findIndex((t) => t >= times[times.length - 1] - WINDOW_S);
     data.t.splice(0, old);
-    for (const { name } of this.channels) {
+    for (const { name, values: width } of this.channels) {
       const array = arrays[name];
-      const width = array.shape[1] ?? 1;
       data[name] ??= Array.from({ length: width }, () => []);
       data[name].forEach((column, k) => {
         for (let n = 0; n < times.length; n++) column.push(array[n * width + k]);
@@ -74,17 +75,18 @@ export class SeriesView {
     const columns = this.data[this.name];
     const end = this.data.t[this.data.t.length - 1];
     const rows = [this.data.t.map((t) => t - end), ...columns];
-    const { labels, unit } = this.channels.find(({ name }) => name === this.name);
-    if (!this.plot) this.plot = this.#make(labels ?? [], unit, rows);
+    const { unit } = this.channels.find(({ name }) => name === this.name);
+    const labels = LABELS[this.name] ?? (columns.length === 3 ? ["x", "y", "z"] : columns.map((_, k) => (columns.length > 1 ? `${k}` : this.name)));
+    if (!this.plot) this.plot = this.#make(labels, unit, rows);
     else this.plot.setData(rows);
-    const last = columns.map((column, k) => `${labels?.[k] ?? ""} ${short(column[column.length - 1])}`);
-    this.panel.note(`${last.join("  ").trim()} ${unit ?? ""}`);
+    const last = columns.map((column, k) => `${labels[k]} ${short(column[column.length - 1])}`);
+    this.panel.note(`${last.join("  ")} ${unit}`);
   }
 
   #make(labels, unit, rows) {
-    const axis = { stroke: style("--muted"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const axis = { stroke: style("--muted"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: FONT };
     const series = rows.slice(1).map((_, k) => ({
-      label: labels[k] ?? `${this.name}${rows.length > 2 ? `[${k}]` : ""}`,
+      label: labels[k],
       stroke: STROKES[k % STROKES.length][0],
       dash: STROKES[k % STROKES.length][1],
       width: 1.5,
@@ -110,8 +112,6 @@ export class SeriesView {
   }
 }
 
-const EARTH_M = 6371008.8;
-const METRES_PER_DEGREE = (Math.PI / 180) * EARTH_M;
 const MOST_POSITIONS = 20000;
 
 export class TrackView {
@@ -125,19 +125,18 @@ export class TrackView {
     this.places = [];
   }
 
-  draw({ arrays: { t, pos }, header }) {
-    if (!pos?.length) return;
+  draw({ arrays: { t, pos, local_m: local }, header }) {
+    const origin = String(header.origin);
+    if (origin !== this.origin) this.places = [];
+    this.origin = origin;
     const start = Number(BigInt(header.t0_ns) / 1000n) / 1e6;
-    for (let n = 0; n < pos.length / 3; n++) {
-      const [latitude, longitude] = [pos[3 * n], pos[3 * n + 1]];
-      if (!isFinite(latitude) || (latitude === 0 && longitude === 0)) continue;
-      this.origin ??= { latitude, longitude };
-      const east = (longitude - this.origin.longitude) * METRES_PER_DEGREE * Math.cos((this.origin.latitude * Math.PI) / 180);
-      const north = (latitude - this.origin.latitude) * METRES_PER_DEGREE;
+    for (let n = 0; n < t.length; n++) {
+      const [east, north] = [local[3 * n], local[3 * n + 1]];
+      if (!isFinite(east)) continue;
       const now = start + t[n];
       while (this.places.length && this.places[this.places.length - 1][2] > now) this.places.pop();
       this.places.push([east, north, now]);
-      this.panel.note(`${latitude.toFixed(6)}°, ${longitude.toFixed(6)}°, ${short(pos[3 * n + 2])} m`);
+      this.panel.note(`${pos[3 * n].toFixed(6)}°, ${pos[3 * n + 1].toFixed(6)}°, ${short(pos[3 * n + 2])} m`);
     }
     if (this.places.length > MOST_POSITIONS) this.places = this.places.filter((_, n) => n % 2);
     this.resize();
@@ -168,7 +167,7 @@ export class TrackView {
     context.fill();
     const bar = ticks(0, 110 / metre, 1)[1] ?? 10;
     context.fillRect(14, height - 12, bar * metre, 2);
-    context.font = "11px system-ui, sans-serif";
+    context.font = FONT;
     context.fillText(`${bar} m`, 14, height - 17);
     context.textAlign = "right";
     context.fillText("north is up", width - 10, height - 10);

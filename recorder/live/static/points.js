@@ -2,7 +2,7 @@
 //
 // point = origin + direction * range * unit, in the sensor's frame: x forward, y left, z up.
 
-import { colourMap, el, fitCanvas, short } from "./dom.js";
+import { FONT, colourMap, el, fitCanvas, short } from "./dom.js";
 
 const VERTEX = `#version 300 es
 in float range, intensity;
@@ -210,7 +210,7 @@ export class PointsView {
     context.clearRect(0, 0, width, height);
     context.strokeStyle = "rgba(150, 170, 190, 0.28)";
     context.fillStyle = "rgba(190, 205, 220, 0.9)";
-    context.font = `${11 * scale}px system-ui, sans-serif`;
+    context.font = FONT.replace("11", 11 * scale);
     const ground = this.ground ?? 0;
     const place = (x, y) => {
       const at = (row) => view[row] * x + view[4 + row] * y + view[8 + row] * ground + view[12 + row];
@@ -226,10 +226,13 @@ export class PointsView {
       context.stroke();
     };
     const step = this.camera.distance < 30 ? 5 : this.camera.distance < 120 ? 10 : 50;
+    let above = Infinity; // the last label's place: far rings lie close together
     for (let radius = step; radius <= 6 * step; radius += step) {
       line(Array.from({ length: 73 }, (_, n) => place(radius * Math.cos((n * Math.PI) / 36), radius * Math.sin((n * Math.PI) / 36))));
       const label = place(radius * 0.7071, -radius * 0.7071);
-      if (label) context.fillText(`${radius} m`, label[0] + 3 * scale, label[1]);
+      if (!label || above - label[1] < 13 * scale) continue;
+      context.fillText(`${radius} m`, label[0] + 3 * scale, label[1]);
+      above = label[1];
     }
     context.strokeStyle = "rgba(230, 240, 250, 0.9)";
     line([place(-1, 0), place(2.5, 0), place(1.6, 0.6), place(2.5, 0), place(1.6, -0.6)]);

@@ -1,24 +1,6 @@
-// The rows of the streams, worst first: each state has a symbol and a word besides its colour.
+// The rows of the streams: each state has a symbol and a word besides its colour.
 
-import { $, el, icon, setText, short } from "./dom.js";
-
-const ORDER = { bad: 0, warn: 1, good: 2 };
-const GONE = { absent: "ABSENT", lost: "GONE", failed: "FAILED", restarting: "RESTARTING", changed: "CHANGED", starting: "STARTING" };
-
-/** Level and word of a stream: the gravest of what is wrong. */
-export function judge(stream) {
-  const { state, frozen, age_s, rate_hz, expected_hz, lost, unknown_losses, ring } = stream;
-  if (stream.word) return [stream.level, stream.word];
-  if (GONE[state]) return [state === "starting" ? "warn" : "bad", GONE[state]];
-  if (state === "ended") return ["warn", "ENDED"];
-  if (age_s == null && rate_hz == null) return ["warn", "NO DATA"];
-  if (age_s > Math.max(1.5, 5 / (expected_hz || 1))) return ["bad", "SILENT"];
-  if (frozen) return ["bad", "FROZEN"];
-  if (ring > 0.8) return ["bad", "RING FULL"];
-  if (expected_hz && rate_hz != null && rate_hz < 0.9 * expected_hz) return ["warn", "SLOW"];
-  if (Object.values(lost ?? {}).some((count) => count) || unknown_losses) return ["warn", "LOSS"];
-  return ["good", "OK"];
-}
+import { $, bytes, el, icon, setText, short } from "./dom.js";
 
 function losses({ lost, unknown_losses }) {
   const causes = Object.entries(lost ?? {}).filter(([, count]) => count);
@@ -37,7 +19,7 @@ class Row {
   constructor(name, number, onchoose) {
     this.name = name;
     const cell = (className) => el("span", { class: className });
-    this.symbol = icon("good");
+    this.symbol = icon("unknown");
     this.word = cell("word");
     this.rate = cell("rate");
     this.volume = cell("volume");
@@ -54,23 +36,23 @@ class Row {
     this.curve = this.spark.appendChild(document.createElementNS(SVG, "polyline"));
     this.button = el("button", { class: "row", dataset: { stream: name }, onclick: onchoose },
       this.symbol, el("span", { class: "name" }, name), this.word, el("kbd", { "aria-hidden": "true" }, number <= 9 ? number : ""),
-      this.rate, this.spark, this.volume, this.age, this.ring, this.lost);
+      this.rate, this.spark, el("span", { class: "numbers" }, this.age, this.volume, this.ring), this.lost);
     this.root = el("li", {}, this.button);
   }
 
   update(stream) {
-    [this.level, this.state] = judge(stream);
     const { button } = this;
-    if (button.dataset.level !== this.level) {
-      const symbol = icon(this.level);
+    const { level, word } = stream;
+    if (button.dataset.level !== level) {
+      const symbol = icon(level);
       this.symbol.replaceWith(symbol);
       this.symbol = symbol;
     }
-    Object.assign(button.dataset, { level: this.level, word: this.state });
-    setText(this.word, this.state);
+    Object.assign(button.dataset, { level, word });
+    setText(this.word, word);
     setText(this.rate, `${short(stream.rate_hz)}${stream.expected_hz ? ` / ${short(stream.expected_hz)}` : ""} Hz`);
-    setText(this.volume, stream.mb_s == null ? "–" : `${stream.mb_s.toFixed(stream.mb_s < 10 ? 2 : 1)} MB/s`);
-    setText(this.age, age(stream.age_s));
+    setText(this.volume, stream.mb_s == null ? "–" : `${bytes(stream.mb_s * 1e6)}/s`);
+    setText(this.age, `newest ${age(stream.age_s)}`);
     setText(this.ring, stream.ring == null ? "" : `ring ${Math.round(stream.ring * 100)} %`);
     setText(this.lost, stream.fault ?? losses(stream));
     button.title = stream.fault ?? "";
@@ -113,20 +95,18 @@ export class Streams {
     }
   }
 
-  #update({ status, streams }) {
-    const known = { ...streams };
-    for (const [name, sensor] of Object.entries(status.sensors ?? {})) {
-      if (!Object.keys(sensor.streams).length) known[name] ??= sensor; // it has declared nothing yet
-    }
-    this.#declare(Object.keys(known));
+  /** The server sorts the streams: worst first. */
+  #update({ streams }) {
+    const names = Object.keys(streams);
+    this.#declare(names);
     for (const [name, row] of this.rows) {
-      if (name in known) row.update(known[name]);
-      row.root.hidden = !(name in known);
+      if (name in streams) row.update(streams[name]);
+      row.root.hidden = !(name in streams);
     }
-    const sorted = [...this.rows.values()].sort((a, b) => (ORDER[a.level] ?? 2) - (ORDER[b.level] ?? 2));
     const focused = document.activeElement;
-    sorted.forEach((row, n) => {
-      if (this.root.children[n] !== row.root) this.root.insertBefore(row.root, this.root.children[n] ?? null);
+    names.forEach((name, n) => {
+      const { root } = this.rows.get(name);
+      if (this.root.children[n] !== root) this.root.insertBefore(root, this.root.children[n] ?? null);
     });
     if (this.root.contains(focused)) focused.focus(); // a row that is moved loses it
   }

@@ -1,6 +1,6 @@
 // The timeline: a lane for each stream with its losses, the marks, and in playback the position.
 
-import { $, clockTime, duration, fitCanvas, milliseconds } from "./dom.js";
+import { $, FONT, clockTime, duration, fitCanvas, milliseconds } from "./dom.js";
 
 const LABEL = 96; // width of the names
 const TOP = 20; // of the first lane
@@ -9,6 +9,7 @@ const TICKS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 
 
 export class Timeline {
   constructor(connection) {
+    this.connection = connection;
     this.canvas = $("#timeline canvas");
     this.context = this.canvas.getContext("2d");
     this.onseek = null;
@@ -40,10 +41,11 @@ export class Timeline {
     this.end = Math.max(milliseconds(end_ns), this.start + 1000);
     this.startNs = BigInt(start_ns);
     this.data = {
-      streams: Object.entries(streams).map(([name, spans]) => [name, spans.map(([from, to, kind]) => [milliseconds(from), milliseconds(to), kind])]),
+      streams: [...new Set([...Object.keys(this.connection.streams), ...Object.keys(streams)])].map((name) => [
+        name, (streams[name] ?? []).map(([from, to, kind]) => [milliseconds(from), milliseconds(to), kind])]),
       marks: (marks ?? []).map(({ t_ns, text }) => ({ at: milliseconds(t_ns), text })),
     };
-    const count = this.data.streams.reduce((sum, [, spans]) => sum + spans.length, 0);
+    const count = this.data.streams.reduce((sum, [, spans]) => sum + spans.filter(([, , kind]) => kind !== "data").length, 0);
     this.canvas.setAttribute("aria-label", `Timeline: ${this.data.marks.length} marks, ${count} intervals of loss`);
     this.canvas.dataset.marks = this.data.marks.length;
     this.canvas.dataset.losses = count;
@@ -66,7 +68,7 @@ export class Timeline {
     const scale = window.devicePixelRatio || 1;
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
-    context.font = "11px system-ui, sans-serif";
+    context.font = FONT;
     const bottom = TOP + lanes * LANE;
     const span = (this.end - this.start) / 1000;
     const room = (canvas.clientWidth - LABEL) / 74;
@@ -112,6 +114,8 @@ export class Timeline {
     const { context } = this;
     const width = Math.max(2.5, to - from);
     context.fillStyle = colour("--bad");
+    if (kind === "data") context.fillStyle = colour("--good");
+    if (kind === "data") return context.fillRect(from, y + height - 3, width, 3);
     if (kind === "lost") return context.fillRect(from, y, width, height);
     context.save();
     context.beginPath();
@@ -143,7 +147,7 @@ export class Timeline {
     const ms = this.start + this.#time(event);
     const mark = this.data.marks.find(({ at }) => Math.abs(this.#x(at) - event.offsetX) < 6);
     const spans = this.data.streams[Math.floor((event.offsetY - TOP) / LANE)]?.[1] ?? [];
-    const loss = spans.find(([from, to]) => event.offsetX > this.#x(from) - 4 && event.offsetX < this.#x(to) + 4);
+    const loss = spans.find(([from, to, kind]) => kind !== "data" && event.offsetX > this.#x(from) - 4 && event.offsetX < this.#x(to) + 4);
     const what = mark ? ` – ${mark.text}` : loss ? ` – ${loss[2] === "lost" ? "samples lost" : "losses not counted"}` : "";
     return clockTime(BigInt(Math.round(ms)) * 1000000n, 1) + what;
   }
