@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.channel_formats.crc32 import crc32_of_both
 from recorder.contract.errors import FormatError
 
 HEADER_BYTES = FOOTER_BYTES = 12
@@ -226,6 +227,18 @@ def decompress(stream: bytes, size: int, where: str) -> bytes:
     if not decoder.eof or decoder.unused_data or len(values) != size:
         raise FormatError(f"{where} is not one xz stream of {size} bytes")
     return values
+
+
+def content_crc(stream: bytes) -> int | None:
+    """The CRC-32 of what a stream holds, without unpacking it; None for streams of other kinds."""
+    crc = 0
+    try:
+        for _, stop, size in _blocks(stream):
+            check = int.from_bytes(stream[stop - _CRC_BYTES : stop], "little")
+            crc = crc32_of_both(crc, check, size)
+    except (_OtherError, IndexError):
+        return None
+    return crc
 
 
 class BlockUnpacker:
