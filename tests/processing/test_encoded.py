@@ -26,7 +26,7 @@ SPEC = StreamSpec(
 @pytest.mark.parametrize("count", [1, 3])
 def test_every_framing_gives_what_was_encoded(count: int) -> None:
     data = content(SPEC, count)
-    message, samples = message_of(SPEC, **data), EncodedSamples(SPEC)
+    message, samples = message_of(SPEC, data), EncodedSamples(SPEC)
     samples.check(message)
     for name, values in data.items():
         newest = samples.decoded(message, name)
@@ -38,7 +38,7 @@ def test_every_framing_gives_what_was_encoded(count: int) -> None:
 
 def test_a_channel_that_is_not_read_may_be_damaged() -> None:
     data = content(SPEC, 2)
-    message, samples = message_of(SPEC, **data), EncodedSamples(SPEC)
+    message, samples = message_of(SPEC, data), EncodedSamples(SPEC)
     message.frames = [*message.frames[:4], bytes(len(message.frames[4]))]
     samples.check(message)
     assert np.array_equal(samples.decoded(message, "each"), data["each"][-1])
@@ -47,7 +47,7 @@ def test_a_channel_that_is_not_read_may_be_damaged() -> None:
 
 
 def test_a_message_of_another_shape_is_refused() -> None:
-    message = message_of(SPEC, **content(SPEC, 1))
+    message = message_of(SPEC, content(SPEC, 1))
     message.frames = [message.frames[0][:-1], *message.frames[1:]]
     with pytest.raises(ProtocolError, match="many: data message 0: plain has 11 bytes"):
         EncodedSamples(SPEC).check(message)

@@ -51,7 +51,7 @@ def test_a_smaller_screen_gets_the_nearest_size(width: int, reduced: int) -> Non
 def test_damaged_pictures_are_named(width: int) -> None:
     jpeg = picture()
     for damaged in (b"", b"nothing", jpeg[:-2], jpeg[:100], picture(HEIGHT, WIDTH - 16)):
-        with pytest.raises(FormatError, match="^camera: "):
+        with pytest.raises(FormatError, match=r"^camera: "):
             screen_jpeg(CHANNEL, damaged, width, "camera")
 
 

@@ -31,25 +31,25 @@ def grid_of(text: str, **limits: int) -> tuple[OusterOptics, SweepGrid]:
 @pytest.mark.parametrize("points", [0, 32_768, 5000])
 def test_points_of_the_shown_rays_are_those_of_the_sdk(metadata: str, points: int) -> None:
     optics, grid = grid_of(metadata, points=points)
-    ranges = sweep(optics)
+    info, ranges = core.SensorInfo(metadata), sweep(optics)
     values, unit_m = pack_ranges(grid.cut(ranges))
     assert values.dtype == np.uint16 and values.shape == grid.shape
     metres = values.reshape(-1, 1) * np.float32(unit_m)
     made = grid.origin + grid.direction * metres
-    lut = core.XYZLut(core.SensorInfo(metadata), use_extrinsics=False)
-    expected = lut(ranges)[:: grid.row_step, :: grid.column_step].reshape(-1, 3)
+    points_m = core.XYZLut(info, use_extrinsics=False)(ranges).reshape(*ranges.shape, 3)
+    upright = core.destagger(info, points_m)[:: grid.row_step, :: grid.column_step]
     hit = values.reshape(-1) > 0
     assert np.array_equal(hit, grid.cut(ranges).reshape(-1) > 0)
-    assert np.abs(made - expected)[hit].max() < unit_m / 2 + 1e-4
+    assert np.abs(made - upright.reshape(-1, 3))[hit].max() < unit_m / 2 + 1e-4
 
 
-def test_every_ray_of_a_sweep_is_shown_upright_as_the_sdk_does(metadata: str) -> None:
-    optics, grid = grid_of(metadata)
-    assert grid.shape == (optics.beams, optics.columns)
+@pytest.mark.parametrize("points", [0, 5000])
+def test_the_picture_is_the_upright_one_of_the_sdk(metadata: str, points: int) -> None:
+    optics, grid = grid_of(metadata, points=points)
+    assert points or grid.shape == (optics.beams, optics.columns)
     ranges = sweep(optics)
-    rows = zip(grid.cut(ranges), grid.shift, strict=True)
-    upright = np.stack([np.roll(row, shift) for row, shift in rows])
-    assert np.array_equal(upright, core.destagger(core.SensorInfo(metadata), ranges))
+    upright = core.destagger(core.SensorInfo(metadata), ranges)
+    assert np.array_equal(grid.cut(ranges), upright[:: grid.row_step, :: grid.column_step])
 
 
 def test_a_limit_keeps_the_distances_alike_in_both_directions(shared_data: Path) -> None:
@@ -61,13 +61,6 @@ def test_a_limit_keeps_the_distances_alike_in_both_directions(shared_data: Path)
     assert grid_of(os1, rows=32, columns=1000)[1].shape == (32, 512)
     shape = grid_of(os1, columns=256, points=4096)[1].shape
     assert shape[0] * shape[1] <= 4096 and shape[1] <= 256
-
-
-def test_the_shifts_of_shown_rows_are_in_shown_columns(shared_data: Path) -> None:
-    """Shifts of 24, 16, 8 and 0 columns; every fourth column of every second row is shown."""
-    text = (shared_data / "ouster" / f"{NAMES[0]}.json").read_text()
-    _, grid = grid_of(text, rows=64, columns=256)
-    assert grid.shift[:4].tolist() == [6, 2, 6, 2]
 
 
 @given(st.lists(st.integers(0, 1_000_000), min_size=1, max_size=20))

@@ -1,44 +1,54 @@
-"""What a viewer sees of a stream: drawings, made of messages in a worker thread."""
+"""What a viewer sees of a stream: drawings, made of messages in a worker thread.
+
+::
+
+    views_of(spec)                                   # ("picture",)
+    view = make_view(spec, "picture", {"width": 640})
+    drawing = view.draw([message])
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
-import numpy.typing as npt
+from recorder.contract.errors import UsageError
+from recorder.contract.streams import StreamSpec
+from recorder.live.views.drawing import Drawing, View
+from recorder.live.views.fingerprint import Fingerprint
+from recorder.live.views.picture import PictureView
+from recorder.live.views.radar import RangeAzimuthView, RangeDopplerView
+from recorder.live.views.series import SeriesView
+from recorder.live.views.sweep import SweepView
 
-from recorder.contract.wire import Buffer, Message
+__all__ = ["Drawing", "Fingerprint", "View", "make_view", "views_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """What a browser draws.
+_AnyView = PictureView | SweepView | RangeDopplerView | RangeAzimuthView | SeriesView
 
-    Attributes:
-        header: JSON values of the view.
-        arrays: by name, an encoded picture (bytes, sent as ``u1`` [size]), or an array of any
-            shape, sent little-endian.
+_VIEWS: Final[Mapping[str, type[_AnyView]]] = {
+    "picture": PictureView,
+    "sweep": SweepView,
+    "range_doppler": RangeDopplerView,
+    "range_azimuth": RangeAzimuthView,
+    "series": SeriesView,
+}
+
+
+def views_of(spec: StreamSpec) -> tuple[str, ...]:
+    """Names of the views that a stream offers, the one to show first in front."""
+    return tuple(name for name, view in _VIEWS.items() if view.offered(spec))
+
+
+def make_view(spec: StreamSpec, name: str, options: Mapping[str, Any]) -> View:
+    """Make a view of a stream; may take some tens of milliseconds.
+
+    Raises:
+        UsageError: the stream does not offer the view, or an option is wrong.
+        FormatError: a file of the stream (``lidar.json``, ``radar.json``) is wrong.
     """
-
-    header: dict[str, Any]
-    arrays: list[tuple[str, Buffer | npt.NDArray[Any]]]
-
-
-class View(Protocol):
-    """Draws the messages of one stream for one viewer.
-
-    Attributes:
-        every: `draw` needs every message (plots), not the newest one.
-        static: sent once before the first drawing (directions of the beams, axes); None without.
-    """
-
-    every: bool
-    static: Drawing | None
-
-    def draw(self, messages: Sequence[Message]) -> Drawing | None:
-        """Draw data messages of the stream; called in a worker thread, one call at a time.
-
-        Returns:
-            None if there is nothing to show yet.
-        """
+    offered = views_of(spec)
+    if name not in offered:
+        known = ", ".join(offered) or "none"
+        raise UsageError(f"{spec.name}: has no view {name!r} (views: {known})")
+    return _VIEWS[name](spec, options)

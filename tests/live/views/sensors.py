@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +49,9 @@ def encoded(spec: StreamSpec, sample: Sample, number: int = 0) -> Message:
     return wire.decode([bytes(frame) for frame in wire.encode(message)])
 
 
-def message_of(spec: StreamSpec, t_ns: list[int] | None = None, **data: Array) -> Message:
+def message_of(
+    spec: StreamSpec, data: Mapping[str, Array], t_ns: list[int] | None = None
+) -> Message:
     """The message of arrays [n, *shape]."""
     count = len(next(iter(data.values())))
     times = np.arange(count, dtype=np.int64) if t_ns is None else np.array(t_ns, np.int64)

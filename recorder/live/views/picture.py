@@ -1,0 +1,53 @@
+"""Pictures of a camera as JPEGs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from recorder.contract.config.options import Option, OptionTable
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Message
+from recorder.live.views.drawing import Drawing, checked_options
+from recorder.processing.encoded import EncodedSamples
+from recorder.processing.pictures import has_pictures, screen_jpeg
+
+OPTIONS: Final[OptionTable] = {
+    "width": Option(
+        "int", 0, "width of the screen [pixels]; 0: as recorded", minimum=0, maximum=65_535
+    ),
+}
+
+
+class PictureView:
+    """The newest picture, as recorded or smaller.
+
+    A drawing has the array ``jpeg``; its header has ``width`` and ``height`` of that JPEG.
+    """
+
+    every = False
+    static: Drawing | None = None
+
+    def __init__(self, spec: StreamSpec, options: Mapping[str, Any]) -> None:
+        self._width = checked_options(spec, "picture", OPTIONS, options)["width"]
+        self._channel = _channels(spec)[0]
+        self._samples = EncodedSamples(spec)
+        self._where = f"{spec.name}: {self._channel.name}"
+
+    @staticmethod
+    def offered(spec: StreamSpec) -> bool:
+        """Whether the stream has pictures that can be shown."""
+        return bool(_channels(spec))
+
+    def draw(self, messages: Sequence[Message]) -> Drawing | None:
+        """Draw the newest picture; see `recorder.live.views.View`."""
+        if not messages:
+            return None
+        self._samples.check(messages[-1])
+        picture = self._samples.newest(messages[-1], self._channel.name)
+        jpeg, (height, width) = screen_jpeg(self._channel, picture, self._width, self._where)
+        return Drawing({"width": width, "height": height}, [("jpeg", jpeg)])
+
+
+def _channels(spec: StreamSpec) -> list[ChannelSpec]:
+    return [channel for channel in spec.channels if has_pictures(channel)]

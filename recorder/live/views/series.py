@@ -1,0 +1,116 @@
+"""Plots of small numeric channels: IMU, positions, and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.channel_formats import Framing
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.live.views.drawing import Drawing, checked_options
+from recorder.processing.earth import declared_position, local_track
+from recorder.processing.encoded import EncodedSamples
+
+_MOST_VALUES: Final = 16
+_MOST_BYTES: Final = 4096  # of a sample: streams of large samples are not read in whole for this
+
+
+class SeriesView:
+    """All samples since the last drawing.
+
+    A drawing has the arrays ``t``, f8 [n], seconds after ``t0_ns`` of the header (a string, on
+    the clock of the messages' ``t_mono``: the stamp of the newest sample, so that no time is
+    positive), and one [n, k] of each channel, by the channel's name: f4 where it holds all values,
+    else f8.  Where the stream has positions, ``local_m`` f8 [n, 3] has them as east, north and up
+    in metres from ``origin`` of the header, the first position seen (latitude and longitude in
+    degrees, height in metres); NaN where there is none.
+
+    The header also has ``channels``: of each one ``name``, ``unit``, ``description`` and
+    ``labels`` [k]; and ``position``, the channel of positions, or null.
+    """
+
+    every = True
+    static: Drawing | None = None
+
+    def __init__(self, spec: StreamSpec, options: Mapping[str, Any]) -> None:
+        checked_options(spec, "series", {}, options)
+        self._samples = EncodedSamples(spec)
+        self._channels = [channel for channel in spec.channels if _plotted(channel)]
+        self._position = declared_position(spec)
+        self._origin: npt.NDArray[np.float64] | None = None
+        listed = [
+            {
+                "name": channel.name,
+                "unit": channel.unit,
+                "description": channel.description,
+                "labels": _labels(channel),
+            }
+            for channel in self._channels
+        ]
+        self._about = {"channels": listed, "position": self._position}
+
+    @staticmethod
+    def offered(spec: StreamSpec) -> bool:
+        """Whether the samples are small and hold numbers that can be plotted."""
+        small = all(c.framing is not Framing.EACH for c in spec.channels)
+        small = small and sum(c.sample_bytes for c in spec.channels) <= _MOST_BYTES
+        return small and any(map(_plotted, spec.channels))
+
+    def draw(self, messages: Sequence[Message]) -> Drawing | None:
+        """Draw the samples of all messages; see `recorder.live.views.View`."""
+        data = [message for message in messages if message.kind is Kind.DATA]
+        if not data:
+            return None
+        for message in data:
+            self._samples.check(message)
+        times = np.concatenate([np.atleast_1d(message.t_mono_ns) for message in data])
+        header: dict[str, Any] = {"t0_ns": str(times[-1]), **self._about}
+        drawing = Drawing(header, [("t", (times - times[-1]) * 1e-9)])
+        for channel in self._channels:
+            values = np.concatenate([self._samples.every(m, channel.name) for m in data])
+            if channel.name == self._position:
+                drawing.arrays.append(("local_m", self._track(values)))
+            plotted = values.astype(_dtype(channel)).reshape(len(times), -1)
+            drawing.arrays.append((channel.name, plotted))
+        if self._origin is not None:
+            header["origin"] = self._origin.tolist()
+        return drawing
+
+    def _track(self, positions: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        track, self._origin = local_track(positions, self._origin)
+        return track
+
+
+def _plotted(channel: ChannelSpec) -> bool:
+    """Whether a channel holds few numbers; those of 8 bytes that are whole are stamps."""
+    kind, size = channel.np_dtype.kind, channel.np_dtype.itemsize
+    return (
+        channel.framing is not Framing.EACH
+        and (kind == "f" or (kind in "ui" and size < 8 and not channel.device_time))
+        and _values(channel) <= _MOST_VALUES
+    )
+
+
+def _values(channel: ChannelSpec) -> int:
+    return channel.sample_bytes // channel.np_dtype.itemsize
+
+
+def _labels(channel: ChannelSpec) -> list[str]:
+    """Names of a sample's values: those that the description lists, else the axes of a vector."""
+    count = _values(channel)
+    listed = channel.description.partition(";")[0].rpartition(":")[2].split(",")
+    if count > 1 and len(listed) == count:
+        return [name.strip() for name in listed]
+    if channel.shape == (3,):
+        return ["x", "y", "z"]
+    return [channel.name] if count == 1 else [str(k) for k in range(count)]
+
+
+def _dtype(channel: ChannelSpec) -> str:
+    """``<f4`` where it holds every value of the channel, else ``<f8``."""
+    kind, size = channel.np_dtype.kind, channel.np_dtype.itemsize
+    return "<f4" if size < 4 or (kind, size) == ("f", 4) else "<f8"
