@@ -1,4 +1,4 @@
-"""A lidar's sweeps for screens: every so manieth ray, in few bytes.
+"""A lidar's sweeps for screens: every so manieth ray, upright, in few bytes.
 
 ::
 
@@ -18,14 +18,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from recorder.processing.lidar import Float32, OusterOptics
+from recorder.processing.lidar import OusterOptics
 
 _LARGEST: Final = 0xFFFF
 _WHITE_SHARE: Final = 0.99  # of the values are not brighter than white
 
 
 class SweepGrid:
-    """The rays of a sweep that are shown.
+    """The rays of a sweep that are shown, as an upright picture.
+
+    A sweep is staggered, as recorded: the beams of a column do not have one azimuth.  In the
+    picture they do, so that it can be shown as it is.
 
     Args:
         optics: the sensor's beams.
@@ -39,8 +42,6 @@ class SweepGrid:
         shape: rows and columns that are shown.
         direction: f4 [rows * columns, 3], unit vectors in the sensor's frame, row by row.
         origin: f4 [rows * columns, 3], the points of range 0, m.
-        shift: int [rows], columns of the shown ones by which each row moves to the right, around
-            the end, so that a column has the same azimuth in all rows.
     """
 
     def __init__(
@@ -66,17 +67,18 @@ class SweepGrid:
             else:
                 column_step += 1
         self.row_step, self.column_step = row_step, column_step
-        full = (3, optics.beams, optics.columns)
-        directions, origins = (self.cut(values.reshape(full)) for values in optics.lines)
-        self.shape: tuple[int, int] = directions.shape[1:]
-        self.direction: Float32 = np.ascontiguousarray(directions.reshape(3, -1).T)
-        self.origin: Float32 = np.ascontiguousarray(origins.reshape(3, -1).T)
-        shown = np.rint(shifts[::row_step] / column_step).astype(np.intp)
-        self.shift: npt.NDArray[np.intp] = shown % self.shape[1]
+        rows_at = np.arange(0, optics.beams, row_step)
+        columns_at = np.arange(0, optics.columns, column_step)
+        measured = (columns_at - shifts[rows_at, None]) % optics.columns
+        self._places = rows_at[:, None] * optics.columns + measured
+        self.shape: tuple[int, int] = measured.shape
+        self.direction, self.origin = (
+            np.ascontiguousarray(line[:, self._places.reshape(-1)].T) for line in optics.lines
+        )
 
     def cut(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The values [..., beams, columns] of the shown rays, a view [..., rows, columns]."""
-        return values[..., :: self.row_step, :: self.column_step]
+        """The values [rows, columns] of the shown rays, of a sweep [beams, columns]."""
+        return values.reshape(-1).take(self._places)
 
 
 def pack_ranges(range_mm: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint16], float]:

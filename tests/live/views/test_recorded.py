@@ -34,15 +34,20 @@ def messages(session: Session, name: str) -> Iterator[tuple[StreamSpec, Stream, 
             for channel in spec.channels
         ]
         frames, sizes = payload(spec.channels, parts)
-        yield spec, stream, chunk, Message(
-            Kind.DATA,
-            name,
-            seq=chunk.seq,
-            count=len(chunk.t_ns),
-            t_mono_ns=chunk.t_ns,
-            t_dev_ns=chunk.t_dev_ns,
-            sizes=sizes,
-            frames=frames,
+        yield (
+            spec,
+            stream,
+            chunk,
+            Message(
+                Kind.DATA,
+                name,
+                seq=chunk.seq,
+                count=len(chunk.t_ns),
+                t_mono_ns=chunk.t_ns,
+                t_dev_ns=chunk.t_dev_ns,
+                sizes=sizes,
+                frames=frames,
+            ),
         )
 
 
@@ -72,7 +77,7 @@ def test_recorded_samples_are_drawn_as_they_are(recorded: Path) -> None:
             drawing = make_view(spec, "picture", {}).draw([message])
             assert drawing is not None
             last = chunk.start + len(chunk.t_ns) - 1
-            jpeg = stream.channels["video.avi"].encoded(last)  # type: ignore[attr-defined]
+            jpeg = stream.channels["video.avi"].encoded(last)
             assert bytes(drawing.arrays[0][1]) == jpeg
         every = list(messages(session, "imu"))
         spec, stream, _, _ = every[0]

@@ -1,0 +1,126 @@
+"""What a drawing of each live view costs: ``python -m benchmarks.views``.
+
+CPU time of one thread and bytes, medians over the samples of the rig load (1080p, 128x1024 sweeps,
+radar frames of 786 kB, 20 IMU samples), from the encoded message to the drawing.  Pictures and
+sweeps are real where the recordings are (see `benchmarks.frames`).  See docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for every process of the daemon
+
+import cv2
+
+from benchmarks.frames import HEIGHT, PCAP, RECORDINGS, VIDEO, WIDTH
+from drivers._kit.driver import Driver, EndOfSource, Sample, SensorConfig
+from drivers._kit.encode import Encoder
+from drivers.camera import CameraDriver
+from drivers.mmwave import MmwaveDriver
+from drivers.ouster import OusterDriver
+from drivers.xsens import XsensDriver
+from recorder.contract.config.options import check_options
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.live.views import Drawing, Fingerprint, make_view
+
+SAMPLES, LAPS = 12, 5
+_METADATA = "ouster/OS-1-128_v2.3.0_1024x10.json"
+_SOURCES: dict[str, tuple[type[Driver], str, str, dict[str, Any]]] = {
+    "camera": (CameraDriver, "file", VIDEO, {"width": WIDTH, "height": HEIGHT}),
+    "lidar": (OusterDriver, "pcap", PCAP, {}),
+    "radar": (MmwaveDriver, "", "", {}),
+    "imu": (XsensDriver, "", "", {"batch_ms": 200.0}),
+}
+"""Driver, and scheme and path of the recording, where there is one, and options."""
+VIEWS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("camera", "picture", {}),
+    ("camera", "picture", {"width": 960}),
+    ("camera", "picture", {"width": 480}),
+    ("lidar", "sweep", {}),
+    ("lidar", "sweep", {"points": 32_768}),
+    ("lidar", "sweep", {"points": 32_768, "intensity": "near_ir"}),
+    ("radar", "range_doppler", {}),
+    ("radar", "range_doppler", {"detections": 0}),
+    ("radar", "range_azimuth", {}),
+    ("radar", "range_azimuth", {"detections": 0}),
+    ("imu", "series", {}),
+)
+
+
+def messages(sensor: str) -> Iterator[tuple[StreamSpec, Message]]:
+    """The first messages of a sensor of the rig load."""
+    kind, scheme, address, options = _SOURCES[sensor]
+    played = bool(scheme) and RECORDINGS.is_dir()
+    if played and sensor == "lidar":
+        options = {"metadata": str(RECORDINGS / _METADATA)}
+    config = SensorConfig(
+        sensor,
+        scheme if played else "sim",
+        str(RECORDINGS / address) if played else "",
+        check_options(kind.options, options),
+    )
+    driver: Driver = kind(config)
+    specs = {spec.name: spec for spec in driver.open()}
+    encoder = Encoder(specs[sensor])
+    try:
+        while True:
+            item = driver.read()
+            if isinstance(item, Sample) and item.stream == sensor:
+                frames, sizes = encoder.encode(item)
+                yield (
+                    specs[sensor],
+                    Message(
+                        Kind.DATA, sensor, count=item.count, t_mono_ns=item.t_ns,
+                        t_dev_ns=item.t_dev_ns, sizes=sizes, frames=frames,
+                    ),
+                )  # fmt: skip
+    except EndOfSource:
+        pass
+    finally:
+        driver.close()
+
+
+def cost_ms(action: Callable[[Message], object], given: list[Message]) -> float:
+    """Median CPU time of an action on each message, in ms."""
+    times = []
+    for message in given * LAPS:
+        started_s = time.thread_time()
+        action(message)
+        times.append(time.thread_time() - started_s)
+    return 1e3 * statistics.median(times)
+
+
+def size(drawing: Drawing | None) -> int:
+    """Bytes of a drawing's arrays."""
+    arrays: list[Any] = [] if drawing is None else [data for _, data in drawing.arrays]
+    return sum(data.nbytes if hasattr(data, "nbytes") else len(data) for data in arrays)
+
+
+def main() -> None:
+    """Print a table."""
+    cv2.setNumThreads(1)
+    loaded: dict[str, tuple[StreamSpec, list[Message]]] = {}
+    print(f"{'view':32}{'options':44}{'ms':>8}{'kB':>8}")
+    for sensor, name, options in VIEWS:
+        if sensor not in loaded:
+            made = list(islice(messages(sensor), SAMPLES))
+            loaded[sensor] = made[0][0], [message for _, message in made]
+            spec, given = loaded[sensor]
+            ms = cost_ms(Fingerprint(spec).of, given)
+            print(f"{sensor + ' fingerprint':32}{'':44}{ms:8.2f}")
+        spec, given = loaded[sensor]
+        view = make_view(spec, name, options)
+        kilobytes = statistics.median(size(view.draw([message])) for message in given) / 1e3
+        ms = cost_ms(lambda message, view=view: view.draw([message]), given)  # type: ignore[misc]
+        print(f"{sensor + ' ' + name:32}{options or ''!s:44}{ms:8.2f}{kilobytes:8.1f}")
+
+
+if __name__ == "__main__":
+    main()
