@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-finalize", action="store_true", help="pack no archives after the recording"
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="show the streams in a browser, where the config's section live says",
+    )
     add_format(parser)
 
 
@@ -36,12 +42,14 @@ def run(args: argparse.Namespace) -> int:
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.live_table import LiveView
     from recorder.contract.clock import SystemClock
-    from recorder.contract.errors import StorageError
+    from recorder.contract.config.settings import LiveSettings
+    from recorder.contract.errors import StorageError, UsageError
     from recorder.contract.session_names import check_name
     from recorder.daemon.driver_registry import load
     from recorder.daemon.foreground import Foreground
+    from recorder.daemon.foreground_control import serve_viewers
     from recorder.daemon.postprocessing.steps import skip
-    from recorder.daemon.preflight import check_root
+    from recorder.daemon.preflight import check_root, extra_problem
     from recorder.daemon.recording.plans import plan_session, render_config_name
 
     if args.name is not None:
@@ -49,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     for sentence in config.of_daemon():
         note(sentence)
+    if args.live and (problem := extra_problem()) is not None:
+        raise UsageError(f"--live {problem}")
+    if config.live is not None and not args.live:
+        note("live: only `recorder serve` and `recorder run --live` act on this section")
     steps = [] if args.no_finalize else configured_steps(config)
     clock, metadata = SystemClock(), config.session.metadata
     name = args.name or render_config_name(config, clock.realtime_ns(), metadata)
@@ -60,14 +72,20 @@ def run(args: argparse.Namespace) -> int:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
     view = LiveView()
-    with (
-        Foreground(config, clock, view.say) as supervisor,
-        handled(lambda number: supervisor.stop(signal.Signals(number).name)),
-    ):
+    with ExitStack() as stack:
+        supervisor = stack.enter_context(Foreground(config, clock, view.say))
+        control = None
+        if args.live:
+            settings = config.live or LiveSettings()
+            viewers = serve_viewers(supervisor, plan, clock, settings, view.say)
+            control = stack.enter_context(viewers)
+        stack.enter_context(handled(lambda number: supervisor.stop(signal.Signals(number).name)))
         supervisor.arm()
         path = supervisor.start(plan)
         note(f"recording {path}; live views: {supervisor.run_folder}/tap-SENSOR")
         outcome = supervisor.record(view, args.duration)
+        if control is not None:
+            control.closed(outcome)
     if outcome.sealed is None:
         if any(sensor.scheme == "sim" for sensor in config.sensors):
             add_truth(outcome.session)

@@ -28,7 +28,6 @@ from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
 from recorder.contract.control.requests import Keep, Mark, Start, Status, Stop
 from recorder.contract.errors import RecorderError, StorageError, UsageError
-from recorder.contract.messages import PutEvent
 from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.host.clocks import is_synchronized
 from recorder.daemon.host.systemd import SystemdNotify
@@ -37,8 +36,8 @@ from recorder.daemon.postprocessing.retention import keep, sweep
 from recorder.daemon.preflight import check_root, mount_problem
 from recorder.daemon.processes.live_process import LiveProcess
 from recorder.daemon.processes.supervisor import Supervisor
-from recorder.daemon.processes.writer_client import WriterRequest
 from recorder.daemon.recording.desired_state import DesiredStateFile, state_folder
+from recorder.daemon.recording.marks import Marks
 from recorder.daemon.recording.sessions import SETTLE_S, Sessions
 from recorder.daemon.recording.state_machine import RefusedError, State
 from recorder.daemon.root_lock import RootLock
@@ -112,7 +111,9 @@ class Daemon:
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._starters: list[Call] = []
         self._stoppers: list[Call] = []
-        self._markers: list[tuple[Call, WriterRequest]] = []
+        self._marks = Marks(
+            supervisor, lambda call, session: self._answer(call, session=session), self._refuse
+        )
         self._stop_asked = self._left = self._booted = False
         self._root_at_ns = self._feed_at_ns = self._sweep_at_ns = 0
         self._undated = False
@@ -165,7 +166,7 @@ class Daemon:
         self.notify.stopping()
         while not self._calls.empty():
             self._starters.append(self._calls.get())
-        for call in [*self._starters, *self._stoppers, *(call for call, _ in self._markers)]:
+        for call in [*self._starters, *self._stoppers, *self._marks.calls]:
             call.answer(refusal(RefusedError("the daemon is ending"), self.state))
         self.finalizing.stop()
         self.supervisor.shutdown()
@@ -192,7 +193,7 @@ class Daemon:
         while not self._calls.empty():
             self._serve(self._calls.get())
         self.sessions.turn(now_ns)
-        self._follow_marks()
+        self._marks.follow()
         if self._root.held and not machine.leaving:
             try:
                 self._chores(now_ns)
@@ -319,7 +320,7 @@ class Daemon:
                 case Stop():
                     self._stop(call)
                 case Mark() as request:
-                    self._mark(call, request)
+                    self._marks.put(call, request, self.sessions.machine.session)
                 case Keep() as request:
                     self._keep(call, request)
                 case _ as never:
@@ -346,25 +347,6 @@ class Daemon:
             self._answer(call, session=None, closed=None)
         else:
             self.sessions.do(effects)
-
-    def _mark(self, call: Call, request: Mark) -> None:
-        if request.text is None:
-            raise UsageError("a mark needs a text")
-        if self.sessions.machine.session is None:
-            raise RefusedError("nothing is being recorded")
-        # Events of one cause within a second become one: two marks are two causes.
-        event = {"kind": "mark", "cause": request.text, "text": request.text}
-        self._markers.append((call, self.supervisor.ask(PutEvent(event))))
-
-    def _follow_marks(self) -> None:
-        for call, question in [item for item in self._markers if item[1].done]:
-            self._markers.remove((call, question))
-            if (error := question.problem) is not None:
-                self._refuse(call, StorageError(f"the mark may not be in the session: {error}"))
-            elif question.session is None:
-                self._refuse(call, RefusedError("the session ended before the mark was in it"))
-            else:
-                self._answer(call, session=question.session)
 
     def _keep(self, call: Call, request: Keep) -> None:
         path, release = self.sessions.machine.session, bool(request.release)

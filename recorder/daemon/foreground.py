@@ -75,21 +75,30 @@ class Outcome:
 
 
 class Foreground(Supervisor):
-    """A supervisor whose methods wait; see the module's example."""
+    """A supervisor whose methods wait; see the module's example.
+
+    Attributes:
+        on_turn: called with CLOCK_MONOTONIC ns after every turn (ten a second or more); what is
+            slow there holds everything up.
+        stopping: `stop` was called.
+    """
 
     def __init__(self, config: Config, clock: Clock, say: Say, **more: Any) -> None:
         super().__init__(config, clock, say, **more)
-        self._stopping = False
+        self.on_turn: list[Callable[[int], object]] = []
+        self.stopping = False
         self._stopped_by = ""
+        self._stopped_why = ""
         self._overtime: dict[str, tuple[float, float]] = {}  # elapsed and played at its start
 
-    def stop(self, by: str = "") -> None:
+    def stop(self, by: str = "", why: str = "signal") -> None:
         """End the recording; safe in a signal handler.
 
         Args:
             by: name of the signal.
+            why: reason of the session's end, a word of `recorder.session.incidents`.
         """
-        self._stopping, self._stopped_by = True, by
+        self.stopping, self._stopped_by, self._stopped_why = True, by, why
         self.wake()
 
     def arm(self) -> None:
@@ -108,7 +117,7 @@ class Foreground(Supervisor):
         wrong: list[Sensor] = []
         while not self.settled and self._clock.monotonic_ns() <= deadline_ns:
             self._turn()
-            if self._stopping:
+            if self.stopping:
                 raise RecorderError("stopped before the recording began")
             if not wrong and (wrong := self._misconfigured()):
                 soon_ns = self._clock.monotonic_ns() + round(_FAULTS_S * 1e9)
@@ -146,7 +155,7 @@ class Foreground(Supervisor):
         started_ns = self._clock.monotonic_ns()
         clocks = ClockRecord()
         why = "sources" if duration_s is None else "duration"
-        while not self._stopping and not self._all_ended(duration_s, started_ns):
+        while not self.stopping and not self._all_ended(duration_s, started_ns):
             self.look()
             self._turn_for(_STATUS_S)
             clocks.tick(self.session, self._clock.monotonic_ns(), self.tell)
@@ -159,8 +168,8 @@ class Foreground(Supervisor):
                 self._say(late, WARNING)
                 why = "overtime"
                 break
-        if self._stopping:
-            why = "signal"
+        if self.stopping:
+            why = self._stopped_why
         self.finishing()
         self.tell(END, cause=why, detail=self._stopped_by or None)
         outcome = self._outcome(session, self._wait_for(self.close()).ending)
@@ -232,10 +241,12 @@ class Foreground(Supervisor):
 
     def _turn(self) -> None:
         self.turn(_POLL_S)
+        for callback in self.on_turn:
+            callback(self._clock.monotonic_ns())
         if self.writer.failed is not None:
             raise StorageError(self.writer.failed)
 
     def _turn_for(self, seconds: float) -> None:
         until = self._clock.monotonic_ns() + round(seconds * 1e9)
-        while self._clock.monotonic_ns() < until and not self._stopping:
+        while self._clock.monotonic_ns() < until and not self.stopping:
             self._turn()

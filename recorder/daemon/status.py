@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recorder
+from recorder.contract.config.settings import StorageSettings
 from recorder.contract.redaction import mask_passwords
 from recorder.daemon.postprocessing.retention import is_kept
 from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.rates import floor_of
 from recorder.daemon.processes.sensors import Sensor
+from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.processes.writer_client import account
 from recorder.session.layout import free_bytes
 
@@ -26,19 +29,44 @@ def describe(daemon: Daemon) -> dict[str, Any]:
     machine, supervisor = daemon.sessions.machine, daemon.supervisor
     now_ns = daemon.clock.monotonic_ns()
     faults = faults_of(daemon)
-    commits = supervisor.status.to_wire()
-    sensors = {name: _sensor(daemon, s) for name, s in supervisor.sensors.items()}
+    session = None
+    if machine.session is not None:
+        session = describe_session(
+            supervisor,
+            machine.session,
+            _since(now_ns, daemon.sessions.part_started_ns),
+            part=machine.desired.part,
+            splitting=machine.splitting,
+        )
     return {
         "state": str(machine.state),
         "since_s": _since(now_ns, daemon.sessions.state_since_ns),
         "healthy": not faults,
         "ready": daemon.ready,
         "faults": faults,
-        "warnings": list(supervisor.warnings),
         "wish": {key: getattr(machine.desired, key) for key in ("wanted", "by", "name", "part")},
-        "session": _session(daemon, now_ns),
+        "session": session,
         "last": daemon.sessions.last,
-        "sensors": sensors,
+        "finalizing": daemon.finalizing.status(),
+        "live": None if daemon.live is None else daemon.live.status(),
+        "uptime_s": _since(now_ns, daemon.started_ns),
+        **describe_processes(supervisor, daemon.config.session.root, session is not None),
+    }
+
+
+def describe_processes(supervisor: Supervisor, root: Path, recording: bool) -> dict[str, Any]:
+    """The part of a status that is the supervisor's.
+
+    Args:
+        supervisor: of the writer and the drivers.
+        root: folder of sessions.
+        recording: there is an open session.
+    """
+    commits = supervisor.status.to_wire()
+    known = supervisor.streams if recording else {}
+    return {
+        "warnings": list(supervisor.warnings),
+        "sensors": {n: _sensor(supervisor, s, known) for n, s in supervisor.sensors.items()},
         "writer": {
             "pid": _pid(supervisor.writer.running),
             "restarts": supervisor.writer.restarts,
@@ -47,32 +75,39 @@ def describe(daemon: Daemon) -> dict[str, Any]:
             "failed": supervisor.writer.failed,
             **{key: commits.get(key) for key in _OF_COMMITS},
         },
-        "disk": _disk(daemon),
-        "finalizing": daemon.finalizing.status(),
+        "disk": _disk(root, supervisor.config.storage),
         "taps": supervisor.taps,
-        "live": None if daemon.live is None else daemon.live.status(),
-        "config": str(daemon.config.path),
+        "config": str(supervisor.config.path),
         "version": recorder.__version__,
         "pid": os.getpid(),
-        "uptime_s": _since(now_ns, daemon.started_ns),
     }
 
 
 def faults_of(daemon: Daemon) -> list[dict[str, str]]:
     """What is wrong now: ``{about, kind, message}``, the gravest first."""
-    machine, supervisor = daemon.sessions.machine, daemon.supervisor
+    machine = daemon.sessions.machine
+    faults = []
+    if daemon.root_problem is not None:
+        faults.append(_fault("disk", "root", daemon.root_problem))
+    if machine.reason is not None:
+        faults.append(_fault("recording", "fault", machine.reason))
+    if daemon.sessions.desired_state_problem is not None:
+        faults.append(_fault("recording", "wish", daemon.sessions.desired_state_problem))
+    faults += process_faults(daemon.supervisor, machine.reason)
+    for name, failed in daemon.finalizing.status()["failed"].items():
+        text = "; ".join(f"{step}: {why}" for step, why in failed.items())
+        faults.append(_fault(name, "finalize", text))
+    return faults
+
+
+def process_faults(supervisor: Supervisor, known: str | None = None) -> list[dict[str, str]]:
+    """The part of the faults that is the supervisor's, but for the writer's if it is `known`."""
     faults: list[dict[str, str]] = []
 
     def add(about: str, kind: str, message: str) -> None:
-        faults.append({"about": about, "kind": kind, "message": mask_passwords(message)})
+        faults.append(_fault(about, kind, message))
 
-    if daemon.root_problem is not None:
-        add("disk", "root", daemon.root_problem)
-    if machine.reason is not None:
-        add("recording", "fault", machine.reason)
-    if daemon.sessions.desired_state_problem is not None:
-        add("recording", "wish", daemon.sessions.desired_state_problem)
-    if supervisor.writer.failed is not None and supervisor.writer.failed != machine.reason:
+    if supervisor.writer.failed is not None and supervisor.writer.failed != known:
         add("writer", "failed", supervisor.writer.failed)
     if supervisor.silent_s > 5.0:
         add("writer", "silent", f"no answer for {supervisor.silent_s:.0f} s")
@@ -87,9 +122,11 @@ def faults_of(daemon: Daemon) -> list[dict[str, str]]:
     for stream in supervisor.progress.rates.broken:
         rate = supervisor.progress.rates.rate_hz(stream)
         add(stream, "rate", f"{0.0 if rate is None else rate:.3g} Hz is too slow")
-    for name, failed in daemon.finalizing.status()["failed"].items():
-        add(name, "finalize", "; ".join(f"{step}: {why}" for step, why in failed.items()))
     return faults
+
+
+def _fault(about: str, kind: str, message: str) -> dict[str, str]:
+    return {"about": about, "kind": kind, "message": mask_passwords(message)}
 
 
 def line(daemon: Daemon) -> str:
@@ -106,32 +143,32 @@ def line(daemon: Daemon) -> str:
     return text
 
 
-def _session(daemon: Daemon, now_ns: int) -> dict[str, Any] | None:
-    machine, supervisor = daemon.sessions.machine, daemon.supervisor
-    if machine.session is None:
-        return None
+def describe_session(
+    supervisor: Supervisor, path: str, elapsed_s: float, *, part: int, splitting: bool = False
+) -> dict[str, Any]:
+    """The open session, or its part; see docs/daemon.md."""
     streams = supervisor.streams
     lost: dict[str, int] = {}
     for stream in streams.values():
         for cause, count in (stream.get("lost") or {}).items():
             lost[cause] = lost.get(cause, 0) + count
     return {
-        "name": Path(machine.session).name,
-        "path": machine.session,
-        "elapsed_s": _since(now_ns, daemon.sessions.part_started_ns),
+        "name": Path(path).name,
+        "path": path,
+        "elapsed_s": elapsed_s,
         "bytes": sum(stream.get("bytes") or 0 for stream in streams.values()),
         "lost": lost,
         "unknown_losses": sum(s.get("unknown_losses") or 0 for s in streams.values()),
-        "part": machine.desired.part,
-        "splitting": machine.splitting,
-        "kept": is_kept(Path(machine.session)),
+        "part": part,
+        "splitting": splitting,
+        "kept": is_kept(Path(path)),
         "faults": list(supervisor.faults),
     }
 
 
-def _sensor(daemon: Daemon, sensor: Sensor) -> dict[str, Any]:
-    supervisor = daemon.supervisor
-    known = supervisor.streams if daemon.sessions.machine.session is not None else {}
+def _sensor(
+    supervisor: Supervisor, sensor: Sensor, known: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
     streams = {}
     for name, spec in sensor.specs.items():
         floor = floor_of(sensor.entry, spec)
@@ -160,14 +197,12 @@ def _pid(child: Child | None) -> int | None:
     return None if child is None else child.process.pid
 
 
-def _disk(daemon: Daemon) -> dict[str, Any]:
-    root = daemon.config.session.root
+def _disk(root: Path, storage: StorageSettings) -> dict[str, Any]:
     try:
         free: int | None = free_bytes(root)
     except OSError:
         free = None
-    floor = daemon.config.storage.min_free_bytes
-    return {"root": str(root), "free_bytes": free, "floor_bytes": floor}
+    return {"root": str(root), "free_bytes": free, "floor_bytes": storage.min_free_bytes}
 
 
 def _since(now_ns: int, then_ns: int) -> float:

@@ -1,0 +1,180 @@
+"""Control of a session in the foreground: its viewers may mark and stop it.
+
+::
+
+    with serve_viewers(foreground, plan, clock, settings, say) as control:
+        ...
+        control.closed(foreground.record(watch))
+
+The requests and replies are those of a daemon (docs/daemon.md), as far as they apply: `status` has
+the same shape, and `start` and `keep` are refused.
+"""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.clock import Clock
+from recorder.contract.closing import Closing
+from recorder.contract.config.settings import LiveSettings
+from recorder.contract.control.requests import Mark, Status, Stop
+from recorder.contract.errors import RecorderError
+from recorder.contract.messages import SessionPlan
+from recorder.daemon.control.server import Call, ControlServer, refusal
+from recorder.daemon.foreground import Foreground, Outcome
+from recorder.daemon.processes.live_process import LiveProcess, live_request
+from recorder.daemon.processes.writer_client import account
+from recorder.daemon.recording.marks import Marks
+from recorder.daemon.recording.state_machine import RefusedError, State
+from recorder.daemon.service_notifier import Say
+from recorder.daemon.status import describe_processes, describe_session, process_faults
+
+
+class ForegroundControl(Closing):
+    """Serves a control socket, and keeps the live process that uses it running; see the module.
+
+    Args:
+        foreground: not yet armed.
+        plan: of its session.
+        clock: injectable.
+        live: not yet started.
+        socket: where to listen.
+
+    Raises:
+        StorageError: there can be no socket.
+    """
+
+    def __init__(
+        self,
+        foreground: Foreground,
+        plan: SessionPlan,
+        clock: Clock,
+        live: LiveProcess,
+        socket: Path,
+    ) -> None:
+        self._foreground = foreground
+        self._plan = plan
+        self._clock = clock
+        self._live = live
+        self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._stoppers: list[Call] = []
+        self._marks = Marks(
+            foreground, lambda call, session: self._answer(call, session=session), self._refuse
+        )
+        self._last: dict[str, Any] | None = None
+        self._state = State.STARTING
+        self._started_ns = self._since_ns = self._began_ns = clock.monotonic_ns()
+        self._server = ControlServer(socket, self._take, lambda: str(self._state))
+        self._server.start()
+        foreground.on_turn.append(self._turn)
+
+    def closed(self, outcome: Outcome) -> None:
+        """Answer those who stopped the session."""
+        session = str(outcome.session)
+        self._last = {
+            "session": session,
+            "why": outcome.sealed or outcome.full,
+            "whole": outcome.sealed is None,
+            "streams": {name: account(stream) for name, stream in outcome.streams.items()},
+            "faults": list(outcome.faults),
+        }
+        self._change(State.IDLE)
+        for call in self._stoppers:
+            self._answer(call, session=session, closed=self._last)
+        self._stoppers.clear()
+
+    def close(self) -> None:
+        """End the live process; refuse the requests that still wait."""
+        self._foreground.on_turn.remove(self._turn)
+        self._live.close()
+        waiting = [*self._stoppers, *self._marks.calls]
+        while not self._calls.empty():
+            waiting.append(self._calls.get())
+        for call in waiting:
+            self._refuse(call, RefusedError("the run is ending"))
+        self._server.close()
+
+    def status(self) -> dict[str, Any]:
+        """What applies of a daemon's status (docs/daemon.md)."""
+        foreground, now_ns = self._foreground, self._clock.monotonic_ns()
+        faults = process_faults(foreground)
+        session = None
+        if foreground.session is not None:
+            elapsed_s = _seconds(now_ns - self._began_ns)
+            session = describe_session(foreground, foreground.session, elapsed_s, part=1)
+        wanted = self._last is None and not foreground.stopping
+        return {
+            "state": str(self._state),
+            "since_s": _seconds(now_ns - self._since_ns),
+            "healthy": not faults,
+            "ready": foreground.settled,
+            "faults": faults,
+            "wish": {"wanted": wanted, "by": "user", "name": self._plan.name, "part": 1},
+            "session": session,
+            "last": self._last,
+            "finalizing": {"current": None, "queue": [], "failed": {}},
+            "live": self._live.status(),
+            "uptime_s": _seconds(now_ns - self._started_ns),
+            **describe_processes(foreground, Path(self._plan.root), session is not None),
+        }
+
+    def _take(self, call: Call) -> None:
+        self._calls.put(call)
+        self._foreground.wake()
+
+    def _turn(self, now_ns: int) -> None:
+        if self._state is State.STARTING and self._foreground.session is not None:
+            self._began_ns = now_ns
+            self._change(State.RECORDING)
+        if self._state is State.RECORDING and self._foreground.stopping:
+            self._change(State.STOPPING)
+        self._live.turn(now_ns)
+        while not self._calls.empty():
+            call = self._calls.get()
+            try:
+                self._serve(call)
+            except RecorderError as error:
+                self._refuse(call, error)
+        self._marks.follow()
+
+    def _serve(self, call: Call) -> None:
+        match call.request:
+            case Status():
+                self._answer(call)
+            case Mark() as request:
+                self._marks.put(call, request, self._foreground.session)
+            case Stop():
+                self._stoppers.append(call)
+                self._foreground.stop(why="stop")
+            case request:
+                text = f"`recorder run` records one session and takes no {request.op}"
+                raise RefusedError(f"{text}; `recorder serve` does")
+
+    def _change(self, state: State) -> None:
+        self._state, self._since_ns = state, self._clock.monotonic_ns()
+
+    def _answer(self, call: Call, **more: Any) -> None:
+        call.answer({"ok": True, "state": str(self._state), **more, "status": self.status()})
+
+    def _refuse(self, call: Call, error: RecorderError) -> None:
+        call.answer(refusal(error, str(self._state)) | {"status": self.status()})
+
+
+def serve_viewers(
+    foreground: Foreground, plan: SessionPlan, clock: Clock, settings: LiveSettings, say: Say
+) -> ForegroundControl:
+    """A live process for a session in the foreground, and the control that its viewers have.
+
+    Raises:
+        StorageError: there can be no socket.
+    """
+    socket = foreground.run_folder / "control.sock"
+    request = live_request(foreground.config, settings, socket, Path(plan.root))
+    live = LiveProcess(request, clock, say)
+    return ForegroundControl(foreground, plan, clock, live, socket)
+
+
+def _seconds(ns: int) -> float:
+    return round(max(0, ns) / 1e9, 3)

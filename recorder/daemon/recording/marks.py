@@ -1,0 +1,66 @@
+"""Marks under way: the writer has them, and each is answered when it is in the session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from recorder.contract.control.requests import Mark
+from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.messages import PutEvent
+from recorder.daemon.control.server import Call
+from recorder.daemon.processes.supervisor import Supervisor
+from recorder.daemon.processes.writer_client import WriterRequest
+from recorder.daemon.recording.state_machine import RefusedError
+
+
+class Marks:
+    """Puts marks into the open session.
+
+    Args:
+        supervisor: of the writer.
+        answer: takes a call whose mark is in the session, and the session's folder.
+        refuse: takes a call whose mark may not be there, and the reason.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        answer: Callable[[Call, str], Any],
+        refuse: Callable[[Call, RecorderError], Any],
+    ) -> None:
+        self._supervisor = supervisor
+        self._answer = answer
+        self._refuse = refuse
+        self._open: list[tuple[Call, WriterRequest]] = []
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls that wait for an answer."""
+        return [call for call, _ in self._open]
+
+    def put(self, call: Call, request: Mark, session: str | None) -> None:
+        """Put a mark into a session.
+
+        Raises:
+            UsageError: it has no text.
+            RefusedError: there is no session.
+        """
+        if request.text is None:
+            raise UsageError("a mark needs a text")
+        if session is None:
+            raise RefusedError("nothing is being recorded")
+        # Events of one cause within a second become one: two marks are two causes.
+        event = {"kind": "mark", "cause": request.text, "text": request.text}
+        self._open.append((call, self._supervisor.ask(PutEvent(event))))
+
+    def follow(self) -> None:
+        """Answer the calls whose marks the writer has dealt with."""
+        for call, question in [item for item in self._open if item[1].done]:
+            self._open.remove((call, question))
+            if (error := question.problem) is not None:
+                self._refuse(call, StorageError(f"the mark may not be in the session: {error}"))
+            elif question.session is None:
+                self._refuse(call, RefusedError("the session ended before the mark was in it"))
+            else:
+                self._answer(call, question.session)
