@@ -40,10 +40,12 @@ HEADERS: Mapping[str, str] = {
 }
 """Headers of every answer."""
 
+MOST_HEAD = 16 * 1024
+"""Bytes of a request's path, query and headers."""
 _LONGEST_TOKEN = 1024
-_PATH = re.compile(
-    r"(?<![\w:/.~-])(?:~|\.{1,2})?/(?:[^\s/:;,'\"()\[\]{}]+/)*([^\s/:;,'\"()\[\]{}]*)"
-)
+_PART = r"[^\s/:;,'\"()\[\]{}]*"
+_BEFORE = r"(?<![\w:/.~-])|(?<=:)(?=(?:~|\.{1,2})?/[^/])|(?<=://)"  # not of a URL's host
+_PATH = re.compile(rf"(?:{_BEFORE})(?:~|\.{{1,2}})?/(?:{_PART}/)*({_PART})")
 
 
 class Access:
@@ -81,6 +83,9 @@ class Access:
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Why a request is refused: the HTTP status and a sentence; None if it is not."""
+        size = sum(len(name) + len(text) for name, text in scope["headers"])
+        if size + len(scope["query_string"]) + len(scope["path"]) > MOST_HEAD:
+            return 431, "The request is too large."
         headers = headers_of(scope)
         host = headers.get("host", "")
         if self.loopback and not self._is_here(host):

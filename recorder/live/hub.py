@@ -170,6 +170,7 @@ class Hub:
         with self._lock:
             if self.specs.get(spec.name) == spec:
                 return
+            self._newest.pop(spec.name, None)  # of another declaration
             self.sensors = {**self.sensors, spec.name: sensor or spec.name}
             self.specs = {**self.specs, spec.name: spec}  # readers keep the mapping they have
             self._changed = True
@@ -229,6 +230,10 @@ class Hub:
         if before is None:
             self._tell_source()
         return watch
+
+    def watched(self, stream: str) -> bool:
+        """Whether anybody watches the stream."""
+        return stream in self._watches
 
     def tally(self, stream: str) -> Tally:
         """What came of a stream so far."""

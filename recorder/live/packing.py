@@ -29,7 +29,7 @@ def pack(values: dict[str, Any], drawing: Drawing) -> bytes:
         chunk: Buffer
         if isinstance(data, np.ndarray):
             array = np.ascontiguousarray(data, data.dtype.newbyteorder("<"))
-            dtype, shape, size = array.dtype.str.lstrip("<|"), list(array.shape), array.nbytes
+            dtype, shape, size = array.dtype.str.lstrip("<|"), list(data.shape), array.nbytes
             chunk = array.data.cast("B") if size else b""
         else:
             size = buffer_size(data)

@@ -16,11 +16,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from recorder.contract.errors import UsageError
+from recorder.live.access import MOST_HEAD
 
 MOST_MESSAGE = 64 * 1024
 """Bytes of a WebSocket message of a client."""
-MOST_HEADERS = 16 * 1024
-"""Bytes of a request's head."""
 MOST_CONNECTIONS = 64
 """Connections at a time, of all kinds."""
 REQUEST_S = 10.0
@@ -87,6 +86,11 @@ class _Http(H11Protocol):
 class _WebSocket(WebSocketsSansIOProtocol):
     """Drops the bytes that a client does not take after its connection has been closed."""
 
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # refused: no error of the application
+
     async def run_asgi(self) -> None:
         await super().run_asgi()
         self.loop.call_later(_CLOSE_S, self.transport.abort)
@@ -122,7 +126,7 @@ def make_server(app: Any, certificate: Path | None, key: Path | None) -> uvicorn
         ws=_WebSocket,
         ws_max_size=MOST_MESSAGE,
         ws_per_message_deflate=False,
-        h11_max_incomplete_event_size=MOST_HEADERS,
+        h11_max_incomplete_event_size=MOST_HEAD,
         ssl_certfile=certificate,
         ssl_keyfile=key,
         lifespan="off",

@@ -1,0 +1,396 @@
+"""One browser on a real socket: at most one undrawn sample, always the newest, and no garbage."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tracemalloc
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.exceptions import ConnectionClosed
+
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.live import browser as browser_module
+from recorder.live.browser import MOST_ERRORS, MOST_WAITING, MOST_WATCHES, Browser, StalledError
+from recorder.live.hub import Hub
+from tests.live.staging import (
+    CAMERA,
+    NUMBERS,
+    FakeBackend,
+    Stage,
+    message_of,
+    picture,
+    play,
+    until,
+)
+
+
+def test_a_browser_is_greeted_and_told_of_streams() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(CAMERA)
+        async with stage.viewer() as viewer:
+            hello = await viewer.note("hello")
+            assert hello["mode"] == "live" and hello["clients"] == 1
+            streams = (await viewer.note("streams"))["streams"]
+            assert streams["camera"]["kind"] == "camera"
+            assert streams["camera"]["views"] == ["picture"]
+            assert (await viewer.note("status"))["status"] is None
+            stage.hub.declare(NUMBERS, "box")
+            streams = (await viewer.note("streams", lambda note: len(note["streams"]) == 2))[
+                "streams"
+            ]
+            assert streams["numbers"]["sensor"] == "box"
+        await until(lambda: stage.backend.viewers == [1, 0])
+
+    play(scene)
+
+
+def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_comes() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(CAMERA)
+        async with stage.viewer() as viewer:
+            await viewer.watch(3, "camera", "picture")
+            await until(lambda: stage.hub.watched("camera"))
+            stage.hub.put(picture(0))
+            header, arrays = await viewer.sample()
+            assert (header["id"], header["number"], header["seq"]) == (3, 1, 0)
+            assert header["t_ns"] == "1" and not header["static"]
+            assert bytes(arrays["jpeg"]) == bytes(picture(0).frames[0])
+            for number in range(1, 50):
+                stage.hub.put(picture(number))
+            came = [item for item in await viewer.settled() if isinstance(item, tuple)]
+            assert came == []  # it has not drawn the first
+            await viewer.say(op="drawn", id=3, number=99)  # of no sample that was sent
+            assert [item for item in await viewer.settled() if isinstance(item, tuple)] == []
+            await viewer.drawn(header)
+            header, _ = await viewer.sample()
+            assert (header["number"], header["seq"]) == (2, 49)
+
+    play(scene)
+
+
+def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(NUMBERS)
+        async with stage.viewer() as viewer:
+            await viewer.watch(0, "numbers", "series")
+            static, _ = await viewer.sample()
+            assert static["static"] and static["number"] == 0
+            await until(lambda: stage.hub.watched("numbers"))
+            stage.hub.put(message_of("numbers", 0, np.zeros(3, "<f4").tobytes()))
+            header, arrays = await viewer.sample()
+            assert arrays["x"].shape == (1, 3)
+            for number in range(1, 6):
+                frame = np.full(3, number, "<f4").tobytes()
+                stage.hub.put(message_of("numbers", number, frame))
+            await viewer.drawn(header)
+            header, arrays = await viewer.sample()
+            assert arrays["x"][:, 0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+            assert header["seq"] == 5
+
+    play(scene)
+
+
+def test_unwatch_and_disconnect_end_the_subscription() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(CAMERA)
+        async with stage.viewer() as viewer:
+            await viewer.watch(1, "camera", "picture")
+            await until(lambda: stage.hub.watched("camera"))
+            await viewer.say(op="unwatch", id=1)
+            await until(lambda: not stage.hub.watched("camera"))
+            await viewer.watch(1, "camera", "picture")
+            await until(lambda: stage.hub.watched("camera"))
+        await until(lambda: not stage.hub.watched("camera"))
+
+    play(scene)
+
+
+def test_a_stream_that_is_declared_later_or_anew_is_shown_by_its_new_declaration() -> None:
+    async def scene(stage: Stage) -> None:
+        async with stage.viewer() as viewer:
+            await viewer.watch(1, "numbers", "series")
+            await viewer.settled()
+            stage.hub.declare(NUMBERS)
+            static, _ = await viewer.sample()
+            assert [c["name"] for c in static["header"]["channels"]] == ["x"]
+            wider = StreamSpec("numbers", (ChannelSpec("y", "raw", "f4", (2,)),), rate_hz=1.0)
+            stage.hub.declare(wider)
+            static, _ = await viewer.sample()
+            assert static["static"]
+            await until(lambda: stage.hub.watched("numbers"))
+            stage.hub.put(message_of("numbers", 0, np.zeros(2, "<f4").tobytes()))
+            _, arrays = await viewer.sample()
+            assert arrays["y"].shape == (1, 2)
+
+    play(scene)
+
+
+def test_a_message_that_cannot_be_drawn_is_reported_once_and_the_next_one_shown() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(NUMBERS)
+        async with stage.viewer() as viewer:
+            await viewer.watch(1, "numbers", "series")
+            await viewer.sample()
+            await until(lambda: stage.hub.watched("numbers"))
+            stage.hub.put(message_of("numbers", 0, b"odd"))
+            error = await viewer.note("error")
+            assert error["id"] == 1 and error["text"].startswith("numbers: ")
+            stage.hub.put(message_of("numbers", 1, np.zeros(3, "<f4").tobytes()))
+            header, _ = await viewer.sample()
+            assert header["seq"] == 1
+
+    play(scene)
+
+
+def test_requests_are_answered_under_their_number() -> None:
+    async def scene(stage: Stage) -> None:
+        async with stage.viewer() as viewer:
+            await viewer.say(op="greet", request=5, name="ada")
+            reply = await viewer.note("reply")
+            assert reply == {
+                "type": "reply",
+                "request": 5,
+                "op": "greet",
+                "ok": True,
+                "error": None,
+                "session": "ada",
+            }
+            await viewer.say(op="fail", request=6)
+            reply = await viewer.note("reply")
+            assert (reply["request"], reply["ok"], reply["error"]) == (6, False, "refused")
+            await viewer.say(op="greet")
+            assert (await viewer.note("error"))["text"] == "greet: whom?"
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("nonsense", "not JSON"),
+        ("[1]", "not an object"),
+        ("[" * 60_000, "not JSON"),
+        ('{"op": "shout"}', "no op 'shout'"),
+        ('{"op": "watch", "id": -1, "stream": "a", "view": "b"}', "id is not"),
+        ('{"op": "watch", "id": true, "stream": "a", "view": "b"}', "id is not"),
+        ('{"op": "watch", "id": 1, "stream": 1, "view": "b"}', "are texts"),
+        ('{"op": "watch", "id": 1, "stream": "a", "view": "b", "options": 3}', "not an object"),
+        ('{"op": "watch", "id": 1, "stream": "a", "view": "b", "max_hz": 0}', "max_hz"),
+        ('{"op": "watch", "id": 1, "stream": "a", "view": "b", "max_hz": NaN}', "max_hz"),
+        ('{"op": "drawn", "id": "x"}', "id is not"),
+        (b"\x00\x01", "a message is a text"),
+    ],
+)
+def test_malformed_messages_are_answered_with_the_reason(message: str | bytes, text: str) -> None:
+    async def scene(stage: Stage) -> None:
+        async with stage.viewer() as viewer:
+            await viewer.socket.send(message)
+            assert text in (await viewer.note("error"))["text"]
+            assert await viewer.settled() is not None
+
+    play(scene)
+
+
+def test_an_unknown_view_and_a_wrong_option_are_answered() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(CAMERA)
+        async with stage.viewer() as viewer:
+            await viewer.watch(1, "camera", "sweep")
+            error = await viewer.note("error")
+            assert error["id"] == 1 and "sweep" in error["text"]
+            await viewer.watch(2, "camera", "picture", options={"width": "wide"})
+            assert (await viewer.note("error"))["id"] == 2
+
+    play(scene)
+
+
+def test_a_browser_that_sends_only_garbage_is_disconnected() -> None:
+    async def scene(stage: Stage) -> None:
+        async with stage.viewer() as viewer, stage.viewer() as other:
+            with pytest.raises(ConnectionClosed) as closed:
+                while True:
+                    await viewer.socket.send("?")
+                    await viewer.note("error")
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+            assert await other.settled() is not None
+
+    play(scene)
+
+
+def test_watches_are_limited() -> None:
+    async def scene(stage: Stage) -> None:
+        async with stage.viewer() as viewer:
+            for number in range(MOST_WATCHES + 1):
+                await viewer.watch(number, "camera", "picture")
+            assert "the most" in (await viewer.note("error"))["text"]
+
+    play(scene)
+
+
+def test_a_message_beyond_the_limit_closes_the_connection() -> None:
+    async def scene(stage: Stage) -> None:
+        async with stage.viewer() as viewer:
+            await viewer.socket.send("x" * 100_000)
+            with pytest.raises(ConnectionClosed) as closed:
+                await viewer.note("never")
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+
+    play(scene)
+
+
+def test_clients_beyond_the_limit_are_refused_until_one_leaves() -> None:
+    async def scene(stage: Stage) -> None:
+        from websockets.exceptions import InvalidStatus
+
+        async with stage.viewer() as first:
+            await first.note("hello")
+            async with stage.viewer() as second:
+                await second.note("hello")
+                with pytest.raises(InvalidStatus) as refused:
+                    async with stage.viewer():
+                        pass
+                assert refused.value.response.status_code == 503
+            await until(lambda: stage.audience.clients == 1)
+            async with stage.viewer() as third:
+                await third.note("hello")
+
+    play(scene, clients=2)
+
+
+def test_a_stalled_browser_is_disconnected_and_others_see_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(browser_module, "STALL_S", 1.0)
+
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(CAMERA)
+        async with stage.connect(max_queue=1, close_timeout=0.1), stage.viewer() as viewer:
+            await viewer.watch(1, "camera", "picture")
+            await until(lambda: stage.hub.watched("camera"))
+            number = 0
+            while stage.audience.clients == 2:
+                stage.hub.put(picture(number))
+                stage.audience.tell({"type": "event", "text": "x" * 1_000_000})
+                number += 1
+                header, _ = await viewer.sample()
+                await viewer.drawn(header)
+            assert number > 0
+
+    play(scene)
+
+
+class Stuck:
+    """A connection that takes nothing any more."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    async def send_text(self, data: str) -> None:
+        self.sent += 1
+        await asyncio.Event().wait()
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.sent += 1
+        await asyncio.Event().wait()
+
+
+def test_a_stalled_browser_holds_a_bounded_number_of_bytes() -> None:
+    size = 1 << 20
+
+    async def scene() -> None:
+        hub, socket = Hub(), Stuck()
+        hub.declare(NUMBERS)
+        with ThreadPoolExecutor(2) as executor:
+            browser = Browser(socket, hub, FakeBackend(), executor)
+            running = asyncio.create_task(browser.run())
+            for number, view in enumerate(("series", "series")):
+                watch: Mapping[str, Any] = {
+                    "op": "watch",
+                    "id": number,
+                    "stream": "numbers",
+                    "view": view,
+                }
+                browser.handle(json.dumps(watch))
+            await until(lambda: socket.sent)
+            tracemalloc.start()
+            for number in range(200):
+                hub.put(message_of("numbers", number, bytes(size), count=size // 12))
+                browser.tell({"type": "status", "number": number, "more": "x" * size})
+                await asyncio.sleep(0)
+            held = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert held < 20 * size, held
+
+    asyncio.run(scene())
+
+
+def test_notes_that_replace_each_other_wait_once_and_too_many_others_end_the_browser() -> None:
+    async def scene() -> None:
+        hub, socket = Hub(), Stuck()
+        with ThreadPoolExecutor(1) as executor:
+            browser = Browser(socket, hub, FakeBackend(), executor)
+            running = asyncio.create_task(browser.run())
+            for number in range(10 * MOST_WAITING):
+                browser.tell({"type": "status", "number": number})
+            await asyncio.sleep(0)
+            assert not running.done()
+            for number in range(MOST_WAITING + 2):
+                browser.tell({"type": "event", "number": number})
+            with pytest.raises(StalledError):
+                await running
+
+    asyncio.run(scene())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=10,
+)
+KEYS = ("id", "stream", "view", "options", "max_hz", "number", "request", "name")
+OPS = st.sampled_from(("watch", "unwatch", "drawn", "greet", "fail", "start", "")) | JSON
+MESSAGES = (
+    st.fixed_dictionaries({"op": OPS}, optional=dict.fromkeys(KEYS, JSON)).map(json.dumps)
+    | st.text(max_size=200)
+    | st.binary(max_size=200)
+    | JSON.map(json.dumps)
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(MESSAGES, max_size=MOST_ERRORS))
+def test_no_message_of_any_shape_ends_a_browser_or_the_server(messages: list[str | bytes]) -> None:
+    async def scene() -> None:
+        hub, sent = Hub(), list[str]()
+
+        class Kept:
+            async def send_text(self, data: str) -> None:
+                json.loads(data)
+                sent.append(data)
+
+            async def send_bytes(self, data: bytes) -> None:
+                raise AssertionError("nothing was put")
+
+        hub.declare(NUMBERS)
+        with ThreadPoolExecutor(1) as executor:
+            browser = Browser(Kept(), hub, FakeBackend(), executor)
+            running = asyncio.create_task(browser.run())
+            for message in messages:
+                browser.handle(message if isinstance(message, str) else None)
+                await asyncio.sleep(0)
+            browser.handle('{"op": "greet", "name": "done", "request": "end"}')
+            await until(lambda: any('"end"' in text for text in sent))
+            assert not running.done()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scene())
