@@ -50,14 +50,10 @@ class MapView {
     if (this.sample) this.render();
   }
 
-  /** Axes come once, before the samples that they belong to. */
-  setStatic(sample) {
-    this.static = sample;
-    this.sample = this.table = null;
-  }
-
   draw(sample) {
-    if (!this.static) return;
+    const axes = JSON.stringify(this.axes(sample));
+    if (axes !== this.axesText) this.table = null;
+    this.axesText = axes;
     this.sample = sample;
     this.render();
     this.panel.note(this.summary(sample));
@@ -91,7 +87,7 @@ class MapView {
 
   render() {
     if (!this.table || this.canvas.clientWidth !== this.laidOut) {
-      this.plot = this.axes(this.static);
+      this.plot = this.axes(this.sample);
       this.#layOut();
       this.laidOut = this.canvas.clientWidth;
     }
@@ -198,9 +194,9 @@ class RadarView extends MapView {
 }
 
 export class RangeDopplerView extends RadarView {
-  axes({ arrays }) {
-    this.ranges = arrays.range_m;
-    this.speeds = arrays.velocity_m_s;
+  axes({ header }) {
+    this.ranges = header.range_m;
+    this.speeds = header.velocity_mps;
     const [x, y] = [extent(this.ranges), extent(this.speeds)];
     return {
       x: { low: Math.max(0, x[0]), high: x[1], label: "range, m" },
@@ -212,8 +208,8 @@ export class RangeDopplerView extends RadarView {
     return nearest(this.speeds, speed) * this.ranges.length + nearest(this.ranges, range);
   }
 
-  placeOf({ range_m, velocity_m_s }) {
-    return [range_m, velocity_m_s];
+  placeOf({ range_m, velocity_mps }) {
+    return [range_m, velocity_mps];
   }
 
   describe(cell) {
@@ -224,12 +220,12 @@ export class RangeDopplerView extends RadarView {
 }
 
 export class RangeAzimuthView extends RadarView {
-  axes({ arrays }) {
-    this.ranges = arrays.range_m;
-    this.azimuths = arrays.azimuth_rad;
+  axes({ header }) {
+    this.ranges = header.range_m;
+    this.azimuths = header.azimuth_deg;
     this.reach = extent(this.ranges)[1];
     this.limits = extent(this.azimuths);
-    const side = Math.sin(Math.min(Math.PI / 2, Math.max(...this.limits))) * this.reach;
+    const side = Math.sin(Math.min(90, Math.max(...this.limits)) / DEGREES) * this.reach;
     return {
       x: { low: -side, high: side, label: "to the right, m" },
       y: { low: 0, high: this.reach, label: "ahead, m" },
@@ -239,18 +235,18 @@ export class RangeAzimuthView extends RadarView {
 
   cell(right, ahead) {
     const range = Math.hypot(right, ahead);
-    const azimuth = Math.atan2(-right, ahead);
+    const azimuth = Math.atan2(-right, ahead) * DEGREES;
     if (range > this.reach || azimuth < this.limits[0] || azimuth > this.limits[1]) return -1;
     return nearest(this.azimuths, azimuth) * this.ranges.length + nearest(this.ranges, range);
   }
 
-  placeOf({ range_m, azimuth_rad }) {
-    return [-range_m * Math.sin(azimuth_rad), range_m * Math.cos(azimuth_rad)];
+  placeOf({ range_m, azimuth_deg }) {
+    return [-range_m * Math.sin(azimuth_deg / DEGREES), range_m * Math.cos(azimuth_deg / DEGREES)];
   }
 
   describe(cell) {
     const columns = this.ranges.length;
-    const azimuth = this.azimuths[Math.floor(cell / columns)] * DEGREES;
+    const azimuth = this.azimuths[Math.floor(cell / columns)];
     const side = Math.round(azimuth) === 0 ? "" : azimuth > 0 ? " left" : " right";
     return `${this.ranges[cell % columns].toFixed(1)} m, ${Math.abs(azimuth).toFixed(0)}°${side}, ${this.power(cell)}`;
   }
@@ -263,17 +259,16 @@ export class RangeImageView extends MapView {
   options = { points: 32768 };
 
   axes({ header }) {
-    Object.assign(this, { rows: header.rows, columns: header.columns, shift: header.pixel_shift });
+    Object.assign(this, { rows: header.rows, columns: header.columns });
     return {
       x: { low: 0, high: this.columns, label: "column" },
       y: { low: 0, high: this.rows, label: "row" },
     };
   }
 
-  /** Rows of the sensor are measured at different azimuths: each is shifted to be upright. */
   cell(column, up) {
     const row = this.rows - 1 - Math.min(this.rows - 1, Math.floor(up));
-    return row * this.columns + ((Math.floor(column) + this.shift[row] + this.columns) % this.columns);
+    return row * this.columns + Math.min(this.columns - 1, Math.floor(column));
   }
 
   levels({ arrays: { range }, header }) {

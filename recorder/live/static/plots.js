@@ -3,7 +3,6 @@
 import { FONT, el, fitCanvas, short, ticks } from "./dom.js";
 
 const WINDOW_S = 30;
-const LABELS = { pos: ["latitude", "longitude", "height"], vel: ["north", "east", "down"] };
 const STROKES = [
   ["#4aa3ff", []],
   ["#ff9f43", [6, 3]],
@@ -31,16 +30,13 @@ export class SeriesView {
     this.plot?.destroy();
   }
 
-  setStatic({ header }) {
-    if (this.channels) return;
-    this.channels = header.channels;
-    const names = this.channels.map(({ name }) => name);
-    this.name = names.includes(this.panel.settings.channel) ? this.panel.settings.channel : names[0];
-    if (names.length > 1) this.panel.choice("Channel", names, this.name, (name) => this.#show(name));
-  }
-
   draw({ arrays, header }) {
-    if (!this.channels) return;
+    if (!this.channels) {
+      this.channels = header.channels;
+      const names = this.channels.map(({ name }) => name);
+      this.name = names.includes(this.panel.settings.channel) ? this.panel.settings.channel : names[0];
+      if (names.length > 1) this.panel.choice("Channel", names, this.name, (name) => this.#show(name));
+    }
     const start = Number(BigInt(header.t0_ns) / 1000n) / 1e6;
     const times = Array.from(arrays.t, (t) => start + t);
     if (!this.data || times[0] < this.data.t[this.data.t.length - 1] - 0.5) this.data = { t: [] };
@@ -48,9 +44,10 @@ export class SeriesView {
     data.t.push(...times);
     const old = data.t.findIndex((t) => t >= times[times.length - 1] - WINDOW_S);
     data.t.splice(0, old);
-    for (const { name, values: width } of this.channels) {
+    for (const { name, labels } of this.channels) {
       const array = arrays[name];
-      data[name] ??= Array.from({ length: width }, () => []);
+      const width = labels.length;
+      data[name] ??= labels.map(() => []);
       data[name].forEach((column, k) => {
         for (let n = 0; n < times.length; n++) column.push(array[n * width + k]);
         column.splice(0, old);
@@ -75,8 +72,7 @@ export class SeriesView {
     const columns = this.data[this.name];
     const end = this.data.t[this.data.t.length - 1];
     const rows = [this.data.t.map((t) => t - end), ...columns];
-    const { unit } = this.channels.find(({ name }) => name === this.name);
-    const labels = LABELS[this.name] ?? (columns.length === 3 ? ["x", "y", "z"] : columns.map((_, k) => (columns.length > 1 ? `${k}` : this.name)));
+    const { labels, unit } = this.channels.find(({ name }) => name === this.name);
     if (!this.plot) this.plot = this.#make(labels, unit, rows);
     else this.plot.setData(rows);
     const last = columns.map((column, k) => `${labels[k]} ${short(column[column.length - 1])}`);
