@@ -63,16 +63,22 @@ def play(name: str, count: int, **options: Any) -> Iterator[tuple[StreamSpec, Sa
     """The first samples of a simulated sensor, of all its streams, with their messages."""
     kind, defaults = DRIVERS[name]
     checked = check_options(kind.options, {**defaults, **options})
-    driver = kind(SensorConfig(name, "sim", "", checked))
+    return read(kind(SensorConfig(name, "sim", "", checked)), count)
+
+
+def read(driver: Driver, count: int) -> Iterator[tuple[StreamSpec, Sample, Message]]:
+    """The first samples of a driver's streams, with their messages."""
     specs = {spec.name: spec for spec in driver.open()}
     number = 0
-    while number < count:
-        item = driver.read()
-        if isinstance(item, Sample):
-            spec = specs[item.stream]
-            yield spec, item, encoded(spec, item, number)
-            number += 1
-    driver.close()
+    try:
+        while number < count:
+            item = driver.read()
+            if isinstance(item, Sample):
+                spec = specs[item.stream]
+                yield spec, item, encoded(spec, item, number)
+                number += 1
+    finally:
+        driver.close()
 
 
 def first(name: str, stream: str = "", **options: Any) -> tuple[StreamSpec, Data, Message]:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ouster.sdk import core
+from ouster.sdk import core, open_source
 
+from drivers._kit.driver import SensorConfig
 from drivers.mmwave import SIM_CHIRP
+from drivers.ouster import OusterDriver
 from drivers.sim.radar import SimulatedRadar
+from recorder.contract.config.options import check_options
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.views import Drawing, make_view
 from recorder.live.views.drawing import View
 from recorder.processing.earth import earth_points, local_to_earth
 from recorder.processing.radar import SpeedMethod
-from tests.live.views.sensors import Array, first, message_of, play
+from tests.live.views.sensors import Array, first, message_of, play, read
 from tests.sim.lone import target, world_of
 from tests.sim.numbers import read_frame_number
 
@@ -79,6 +85,42 @@ def test_points_of_a_sweep_are_those_of_the_sdk() -> None:
     assert np.abs(made - upright)[hit].max() < unit_m / 2 + 1e-3
     assert np.array_equal(arrays["intensity"], core.destagger(info, data["rfl"][0]))
     assert drawing.header["intensity"] == "reflectivity"
+
+
+@pytest.mark.parametrize(
+    ("capture", "metadata"),
+    [
+        ("OS-1-128_v2.3.0_1024x10_lb_n3", "OS-1-128_v2.3.0_1024x10"),
+        ("OS-0-32-U1_v2.2.0_1024x10", "OS-0-32-U1_v2.2.0_1024x10"),
+    ],
+)
+def test_points_of_real_sweeps_are_those_of_the_sdk(
+    shared_data: Path, capture: str, metadata: str
+) -> None:
+    """The SDK decodes the capture by itself."""
+    folder = shared_data / "ouster"
+    path, text = folder / f"{capture}.pcap", (folder / f"{metadata}.json").read_text()
+    given: dict[str, Any] = {"metadata": str(folder / f"{metadata}.json"), "imu": False}
+    options = check_options(OusterDriver.options, given)
+    driver = OusterDriver(SensorConfig("lidar", "pcap", str(path), options))
+    [(spec, _, message)] = read(driver, 1)
+    info = core.SensorInfo(text)
+    with contextlib.closing(open_source(str(path), meta=[given["metadata"]])) as source:
+        (scan,) = next(iter(source))
+    points = core.XYZLut(info, use_extrinsics=False)(scan.field("RANGE"))
+    view = make_view(spec, "sweep", {"points": 16_384})
+    assert view.static is not None
+    static = dict(view.static.arrays)
+    arrays, drawing = draw(view, message)
+    unit_m, header = drawing.header["range_unit_m"], drawing.header
+    made = static["origin"] + static["direction"] * arrays["range"].reshape(-1, 1) * unit_m
+    shown = np.s_[:: header["row_step"], :: header["column_step"]]
+    expected = core.destagger(info, points.reshape(info.h, info.w, 3))[shown].reshape(-1, 3)
+    hit = arrays["range"].reshape(-1) > 0
+    assert hit.sum() > 5000
+    assert np.abs(made - expected)[hit].max() < unit_m / 2 + 1e-3
+    reflectivity = core.destagger(info, scan.field("REFLECTIVITY"))[shown]
+    assert np.array_equal(arrays["intensity"], reflectivity)
 
 
 def test_near_ranges_are_exactly_those_recorded() -> None:
