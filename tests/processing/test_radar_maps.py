@@ -79,6 +79,28 @@ def test_two_targets_of_one_range_are_told_apart_by_their_speeds() -> None:
     assert along[between].max() < along.max() - 8
 
 
+def test_the_calibration_of_the_antennas_is_used() -> None:
+    """Errors of the phases blur the azimuth, unless they are known; a bias moves the axis."""
+    errors = np.random.default_rng(5).normal(0, 0.15, (3, 4))  # turns
+    place, still = np.array([[12 * np.cos(0.4), 12 * np.sin(0.4), 0.0]]), np.zeros((1, 3))
+    signal = BeatSignal(SIM_CHIRP, "qqii", errors)
+    noise = np.random.default_rng(1).normal(0, 16, signal.noise_shape).astype(np.int16)
+    iq = signal.frame(Scatterers(place, still, still, np.array([60.0])), noise)
+    ideal = geometry(SIM_CHIRP)
+    assert ideal.calibration is not None
+    measured = ideal.calibration.coefficients * np.exp(-2j * np.pi * errors)
+    calibration = replace(ideal.calibration, coefficients=measured, range_bias_m=0.5)
+    maps = RadarMaps(replace(ideal, calibration=calibration))
+    spectra = RadarProcessor(ideal).spectra(iq)
+    waves_db, noise_db = maps.range_azimuth(spectra)
+    row, column = peak(waves_db)
+    assert abs(maps.azimuth_rad[row] - 0.4) <= np.radians(2.1)
+    assert maps.range_m[column] == pytest.approx(12 - 0.5, abs=0.2)
+    assert waves_db.max() + noise_db == pytest.approx(20 * np.log10(60), abs=1.5)
+    blurred_db, noise_db = RadarMaps(ideal).range_azimuth(spectra)
+    assert blurred_db.max() + noise_db < 20 * np.log10(60) - 2
+
+
 def test_the_axes_rise_and_have_the_middle_of_doppler_at_rest() -> None:
     maps = RadarMaps(geometry(SIM_CHIRP))
     for axis in (maps.range_m, maps.velocity_m_s, maps.azimuth_rad):
