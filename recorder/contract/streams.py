@@ -18,6 +18,7 @@ import numpy as np
 
 from recorder.contract.channel_formats import CHANNEL_FORMATS, RECORDED_FORMATS, Framing
 from recorder.contract.errors import ProtocolError
+from recorder.contract.raw_pixels import RawPixels, raw_pixels
 
 TIME_CHANNELS: Mapping[str, str] = {"ts": "f8", "seq": "u8", "t_mono": "u8", "t_dev": "u8"}
 """Channels that the writer adds from a message's header (`t_dev` with `device_clock` only)."""
@@ -88,6 +89,17 @@ class ChannelSpec:
     def framing(self) -> Framing:
         """How a data message carries its samples."""
         return CHANNEL_FORMATS[self.format].framing
+
+    @property
+    def pixels(self) -> RawPixels | None:
+        """What the values of raw pictures are; None for any other channel."""
+        entry = {"format": self.format, "type": self.dtype, "shape": self.shape}
+        return raw_pixels(self.name, entry)
+
+    @property
+    def picture(self) -> bool:
+        """Whether its samples are a camera's pictures."""
+        return CHANNEL_FORMATS[self.format].picture or self.pixels is not None
 
     @property
     def variable(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.channel_formats import PICTURE_FORMATS
+from recorder.contract.raw_pixels import raw_pixels
 from recorder.contract.streams import StreamSpec
 from recorder.session.stream import Stream
 
@@ -39,9 +40,9 @@ def kind_of(stream: Stream | StreamSpec) -> Kind:
 
 
 def image_channel(stream: Stream | StreamSpec) -> str | None:
-    """The channel with a camera's JPEGs; None without such a channel."""
+    """The channel with a camera's pictures, JPEGs or raw; None without such a channel."""
     for name, entry in _meta(stream).items():
-        if entry["format"] in PICTURE_FORMATS:
+        if entry["format"] in PICTURE_FORMATS or raw_pixels(name, entry) is not None:
             return name
     return None
 

@@ -67,6 +67,18 @@ class TestRawScalar(TestRaw):
         return cut // 2
 
 
+class TestRawPictures(TestRaw):
+    """Values of a sensor, which no codec touches."""
+
+    spec = ChannelSpec("image.srggb10", "raw", "u2", (4, 6))
+
+    def oracle(self, folder: Path) -> npt.NDArray[Any]:
+        return np.fromfile(folder / "image.srggb10", "<u2").reshape(-1, 4, 6)
+
+    def whole_samples(self, file: str, cut: int, messages: list[Message]) -> int | None:
+        return cut // 48
+
+
 class TestLzma(_Arrays):
     spec = ChannelSpec("mask", "lzma", "u2", (2, 5))
     more_from_cuts = True  # samples of the torn stream that unpack

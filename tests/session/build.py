@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from drivers._kit.driver import Sample
 from drivers._kit.encode import Encoder
+from recorder.contract.raw_pixels import RawPixels
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd import create_writer
@@ -38,6 +39,13 @@ Array = npt.NDArray[Any]
 def camera_spec(name: str = "camera") -> StreamSpec:
     channel = ChannelSpec("video.avi", "mjpg", "u1", (HEIGHT, WIDTH, 3), "RGB image")
     return StreamSpec(name, (channel,), rate_hz=30.0, bytes_per_sample=900)
+
+
+def raw_camera_spec(name: str = "camera", pixels: RawPixels | None = None) -> StreamSpec:
+    pixels = pixels or RawPixels(10, "RGGB")
+    channel = ChannelSpec(pixels.channel, "raw", pixels.dtype, (HEIGHT, WIDTH), "values")
+    levels = {"black_level": 16, "white_level": 200, "white_balance": [1.9, 1.5]}
+    return StreamSpec(name, (channel,), rate_hz=30.0, settings={"jpeg_quality": 90, **levels})
 
 
 def lidar_spec(name: str = "lidar") -> StreamSpec:
@@ -85,6 +93,7 @@ def content(spec: StreamSpec, count: int, seed: int = 1) -> dict[str, Array]:
             data[channel.name] = rng.normal(size=shape).astype(channel.np_dtype)
         else:
             top = min(int(np.iinfo(channel.np_dtype).max), 100_000)
+            top = top if channel.pixels is None else 1 << channel.pixels.bits
             data[channel.name] = rng.integers(0, top, shape).astype(channel.np_dtype)
     return data
 

@@ -37,6 +37,14 @@ Decode = Callable[[Buffer, npt.NDArray[Any], str], None]
 _COPIED_BYTES = 4096  # up to here a copy is cheaper than a view
 _NPZ_KEY = "data"
 _PIXELS = {"u1": "GREY8", "u2": "GREY16"}
+_DEPTHS = {10: "GREY10", 12: "GREY12"}
+_RAW_PIXELS = {
+    "SRGGB8": "BAYER8_RGGB",
+    "SBGGR8": "BAYER8_BGGR",
+    "SGBRG8": "BAYER8_GBRG",
+    "SGBRG10": "BAYER10_GBRG",
+}
+"""VRS has these Bayer formats with a value in one or two bytes; others are stored as grey."""
 
 
 class Framing(Enum):
@@ -118,6 +126,8 @@ class ChannelFormat(ABC):
         """The block of VRS that a sample is, where it is a block of its own."""
         dtype, shape = channel.dtype, channel.shape
         pixel = _PIXELS.get(dtype, "") if len(shape) == 2 else ""
+        if channel.pixels is not None:
+            pixel = _RAW_PIXELS.get(channel.pixels.name) or _DEPTHS.get(channel.pixels.bits, pixel)
         if dtype == "u1" and len(shape) == 3 and shape[2] == 3:
             pixel = "RGB8"
         if not pixel:

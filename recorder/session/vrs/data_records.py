@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, PICTURE_FORMATS, Framing
+from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer, Message
 from recorder.formats.vrs import (
@@ -54,7 +54,8 @@ from recorder.formats.vrs.record_format import Content
 from recorder.session.vrs.files import STREAM_TAG
 
 SMALL_BYTES = 4096
-"""Samples of a raw channel up to this size are pieces of the layout, larger ones blocks."""
+"""Samples of a raw channel up to this size are pieces of the layout, larger ones and pictures
+blocks."""
 CONFIGURATION = (RecordType.CONFIGURATION, 1)
 STATE = (RecordType.STATE, 1)
 DATA = (RecordType.DATA, 1)
@@ -147,7 +148,7 @@ def with_data(stream: VrsStreamSpec, layout: RecordLayout) -> VrsStreamSpec:
 def _recordable(spec: StreamSpec) -> tuple[RecordableType, str]:
     """The class of a stream, by its formats and by the channels of roverd's sensors."""
     names = {channel.name for channel in spec.channels}
-    if any(channel.format in PICTURE_FORMATS for channel in spec.channels):
+    if any(channel.picture for channel in spec.channels):
         return RecordableType.RGB_CAMERA, "camera"
     if "iq" in names:
         return RecordableType.RADAR_DATA, "radar"
@@ -240,7 +241,8 @@ class DataRecords:
 
 
 def _is_small(channel: ChannelSpec) -> bool:
-    return not channel.variable and channel.sample_bytes <= SMALL_BYTES
+    small = channel.sample_bytes <= SMALL_BYTES
+    return small and not channel.variable and not channel.picture
 
 
 def _piece(channel: ChannelSpec) -> Piece:

@@ -1,0 +1,156 @@
+"""A camera's pictures with 8 bits, whatever format was recorded.
+
+Raw pictures (`recorder.contract.raw_pixels`) are demosaiced and shown between their levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.channel_formats import DEFAULT_JPEG_QUALITY
+from recorder.contract.channel_formats.jpeg import encode_jpeg
+from recorder.contract.errors import FormatError
+from recorder.contract.raw_pixels import Levels, RawPixels, raw_pixels
+from recorder.contract.wire import Buffer
+from recorder.processing.frames import image_channel
+from recorder.session.stream import Stream
+
+Picture = npt.NDArray[np.uint8]
+"""u1 [height, width, 3], BGR."""
+Show = Callable[[Buffer], Picture]
+
+# A stored orientation is not applied: labels and lens models are of the recorded pixels.
+_AS_RECORDED = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+_DEMOSAIC = {
+    "RGGB": cv2.COLOR_BayerRGGB2BGR,
+    "GRBG": cv2.COLOR_BayerGRBG2BGR,
+    "GBRG": cv2.COLOR_BayerGBRG2BGR,
+    "BGGR": cv2.COLOR_BayerBGGR2BGR,
+    "": cv2.COLOR_GRAY2BGR,
+}
+
+
+def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str, Any]) -> Show:
+    """A function from an encoded sample of a camera's channel to its picture.
+
+    ::
+
+        channel = spec.channel(image_channel(spec))
+        show = picture_maker(channel.name, channel.meta(), spec.settings)
+        picture = show(sample)                      # u1 [height, width, 3], BGR
+
+    Several threads may use the function.
+
+    Args:
+        channel: name of the channel with the pictures.
+        entry: its entry of ``meta.json``: format, type, shape.
+        settings: the stream's; may have the levels of raw pictures.
+
+    Raises:
+        FormatError: the levels are invalid; when the function is called: the sample is damaged.
+    """
+    pixels = raw_pixels(channel, entry)
+    if pixels is None:
+        return lambda data: _decoded(data, channel)
+    tables = _tables(Levels.of_settings(pixels, settings))
+    shape, dtype = tuple(entry["shape"]), np.dtype("<" + pixels.dtype)
+
+    def show(data: Buffer) -> Picture:
+        values = np.frombuffer(data, np.uint8)
+        if values.nbytes != shape[0] * shape[1] * dtype.itemsize:
+            raise FormatError(f"{channel}: {values.nbytes} bytes of a picture of {list(shape)}")
+        values = values.view(dtype).reshape(shape)
+        mosaic = np.empty(shape, np.uint8)
+        for rows, columns, table in tables:
+            mosaic[rows, columns] = table.take(values[rows, columns])
+        return np.asarray(cv2.cvtColor(mosaic, _DEMOSAIC[pixels.pattern]), np.uint8)
+
+    return show
+
+
+@lru_cache(16)
+def _tables(levels: Levels) -> list[tuple[slice, slice, npt.NDArray[np.uint8]]]:
+    """The 8-bit values of a picture's values, with the rows and columns that have them."""
+    return [(rows, columns, levels.shown(c)) for rows, columns, c in levels.pixels.places]
+
+
+class Pictures:
+    """A recorded camera's pictures.
+
+    ::
+
+        pictures = Pictures(stream)
+        pictures.jpeg(17)       # as recorded; of raw pictures encoded
+        pictures.picture(17)    # u1 [height, width, 3], BGR
+
+    Several threads may read pictures at once.
+
+    Args:
+        stream: a stream whose kind is ``camera``.
+
+    Attributes:
+        size: (width, height) in pixels.
+        pixels: what the values of raw pictures are; None if JPEGs are recorded.
+
+    Raises:
+        FormatError: the levels in the stream's settings are invalid.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        channel = image_channel(stream)
+        assert channel is not None
+        entry = stream.meta[channel]
+        settings: Mapping[str, Any] = stream.spec.settings if stream.spec is not None else {}
+        self._stream, self._channel = stream, channel
+        self._show = picture_maker(channel, entry, settings)
+        self._quality = int(settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
+        height, width = entry["shape"][:2]
+        self.size: tuple[int, int] = (width, height)
+        self.pixels: RawPixels | None = raw_pixels(channel, entry)
+
+    def picture(self, index: int) -> Picture:
+        """A sample as a picture with 8 bits.
+
+        Raises:
+            FormatError: the sample is damaged.
+        """
+        return self._show(self._encoded(index))
+
+    def jpeg(self, index: int) -> bytes:
+        """A sample as a JPEG; a recorded JPEG is unchanged.
+
+        Raises:
+            FormatError: the sample is damaged, or cannot be encoded.
+        """
+        if self.pixels is None:
+            return self._encoded(index)
+        encoded = encode_jpeg(self.picture(index), self._quality)
+        if encoded is None:
+            raise FormatError(f"{self._channel}: {self.size} pixels cannot be encoded as JPEG")
+        return bytes(encoded)
+
+    def remark(self) -> str:
+        """For an archive that stores 8 bits: what raw pictures lose; empty for JPEGs."""
+        if self.pixels is None:
+            return ""
+        colours = "demosaiced" if self.pixels.pattern else "monochrome"
+        return (
+            f"pictures have the sensor's values ({self.pixels.name}, {self.pixels.bits} bits): "
+            f"packed with 8 bits, {colours}; the session and VRS keep the values"
+        )
+
+    def _encoded(self, index: int) -> bytes:
+        return self._stream.channels[self._channel].encoded(index)
+
+
+def _decoded(data: Buffer, where: str) -> Picture:
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), _AS_RECORDED) if len(data) else None
+    if image is None:
+        raise FormatError(f"{where}: {len(data)} bytes that do not decode as JPEG")
+    return np.asarray(image, np.uint8)
