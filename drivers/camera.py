@@ -4,7 +4,9 @@ The driver has one stream with the sensor's name and the channel ``video.avi`` (
 width, 3], BGR); of a camera that reports its exposure time also the channel ``exposure`` (raw, u4,
 us, 0 where unknown).  JPEGs of the source (a camera's own MJPEG, MJPEG in any container, a JPEG
 sequence) are recorded byte for byte, without the padding after the end of an image.  Other
-formats are decoded here and encoded by the kit.
+formats are decoded here and encoded by the kit.  A raw `pixel_format` has the channel
+``image.FORMAT`` (raw, u1 or u2 [height, width]) in place of ``video.avi``, with all bits of the
+sensor's values; see `recorder.contract.raw_pixels`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from drivers._devices.pictures import (
     resized,
     wanted_size,
 )
+from drivers._devices.raw_settings import RAW_OPTIONS, raw_settings
 from drivers._devices.rtsp_camera import RtspCamera
 from drivers._devices.v4l2 import V4l2Camera
 from drivers._devices.v4l2_pixels import PIXEL_FORMATS
@@ -34,12 +37,15 @@ from drivers._devices.v4l2_stamps import Timing
 from drivers._devices.video_file import VideoFile
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.runner import main
+from drivers._protocols.raw_pictures import RawFormat
 from drivers.sim.camera import SimulatedCamera
 from drivers.sim.camera_parts import simulated_pictures
 from drivers.sim.deferred_data import DeferredData
+from drivers.sim.raw_camera import raw_format, raw_pictures
 from drivers.sim.rig import SIM_CAMERA_OPTIONS, SIM_FPS, SIM_SIZE, simulated_camera
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SourceError
+from recorder.contract.raw_pixels import Levels, RawPixels
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 CHANNEL: Final = "video.avi"
@@ -61,7 +67,9 @@ _LIVE_OPTIONS: Final[OptionTable] = {
         "map", None, "v4l2: controls to set, named as in `v4l2-ctl --list-ctrls`",
     ),
     "pixel_format": Option(
-        "str", None, "v4l2: the device's format (default: MJPG if offered, else a decodable one)",
+        "str", None,
+        "v4l2: the device's format (default: MJPG if offered, else a decodable one); "
+        "sim: a raw format",
         choices=PIXEL_FORMATS,
     ),
     "frame_number_header": Option(
@@ -109,6 +117,7 @@ class CameraDriver(Driver):
             minimum=1, maximum=100,
         ),
         **_LIVE_OPTIONS,
+        **RAW_OPTIONS,
         **SIM_CAMERA_OPTIONS,
     }  # fmt: skip
     vrs_kind = "camera"
@@ -135,6 +144,8 @@ class CameraDriver(Driver):
         self._exposures = False  # channel declared at the first opening
         self._latency_ns = 0  # to subtract from stamps of arrival
         self._size: tuple[int, int] | None = None  # to resize to
+        self._channel = CHANNEL
+        self._raw: RawFormat | None = None  # of the simulated camera
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the source and read its first picture to declare the true size.
@@ -150,6 +161,8 @@ class CameraDriver(Driver):
             raise SourceError(f"{self.sensor.name}: controls: only a v4l2: camera has controls")
         if self.sensor.options["latency_ms"]:
             raise SourceError(f"{self.sensor.name}: latency_ms: only a live camera has latency")
+        if self.sensor.scheme != "sim":
+            self._refuse_formats()
         return [self._open_simulated() if self.sensor.scheme == "sim" else self._open_file()]
 
     def _open_simulated(self) -> StreamSpec:
@@ -159,7 +172,18 @@ class CameraDriver(Driver):
         self._simulated = simulated_camera(self.sensor.name, options, size, self._fps)
         self._index = 0
         settings = {"scene": options["scene"], "seed": options["seed"], **self._known_times()}
-        return self._spec(size, self._fps, finite=False, settings=settings)
+        self._raw = raw_format(self.sensor.name, options["pixel_format"], size[0])
+        if self._raw is not None:
+            settings["pixel_format"] = self._raw.name
+        pixels = None if self._raw is None else self._raw.pixels
+        return self._spec(size, self._fps, finite=False, settings=settings, pixels=pixels)
+
+    def _refuse_formats(self) -> None:
+        """Raise SourceError for options that only devices and the simulated camera have."""
+        if self.sensor.options["pixel_format"]:
+            raise SourceError(
+                f"{self.sensor.name}: pixel_format: only a v4l2: or sim: camera has this option"
+            )
 
     def _open_file(self) -> StreamSpec:
         options = self.sensor.options
@@ -182,7 +206,7 @@ class CameraDriver(Driver):
         settings = {"passed_through": passed_through, **self._known_times(), **live.settings}
         return self._spec(
             self._size or live.size, live.fps, finite=False, settings=settings,
-            device_clock=self._device_clock,
+            device_clock=self._device_clock, pixels=live.raw,
         )  # fmt: skip
 
     def _known_times(self) -> dict[str, float]:
@@ -211,9 +235,9 @@ class CameraDriver(Driver):
                 timeout_s=options["timeout_s"],
             )
         self._latency_ns = round(options["latency_ms"] * 1e6)
-        for option in ("controls", "pixel_format"):
-            if options[option]:
-                raise SourceError(f"{sensor.name}: {option}: only a v4l2: camera has this option")
+        if options["controls"]:
+            raise SourceError(f"{sensor.name}: controls: only a v4l2: camera has this option")
+        self._refuse_formats()
         if sensor.scheme == "rtsp":
             return RtspCamera(
                 sensor.name, sensor.address, fps=options["fps"], timeout_s=options["timeout_s"]
@@ -260,6 +284,10 @@ class CameraDriver(Driver):
         self._index += 1
         t_ns = np.array([round(index * 1e9 / self._fps)], np.int64)
         make = partial(simulated_pictures, camera, index, self.sensor.options["quality"], CHANNEL)
+        if self._raw is not None:
+            levels = Levels.of_settings(self._raw.pixels, self.sensor.options)
+            raw = partial(raw_pictures, camera, index, self._raw, levels)
+            return Sample(self.sensor.name, t_ns, DeferredData(raw))
         return Sample(self.sensor.name, t_ns, DeferredData(make))
 
     def _next_event(self, live: LiveCamera) -> Item | None:
@@ -286,7 +314,7 @@ class CameraDriver(Driver):
             return Lost(self.sensor.name, t_ns, picture.cause, picture.count, detail=detail)
         frames = [picture] if isinstance(picture, bytes) else picture[None]
         device = None if t_device_ns is None else np.array([t_device_ns], np.int64)
-        return Sample(self.sensor.name, np.array([t_ns], np.int64), {CHANNEL: frames}, device)
+        return Sample(self.sensor.name, np.array([t_ns], np.int64), {self._channel: frames}, device)
 
     def _spec(
         self,
@@ -295,24 +323,31 @@ class CameraDriver(Driver):
         finite: bool,
         settings: Mapping[str, Any],
         device_clock: bool = False,
+        pixels: RawPixels | None = None,
     ) -> StreamSpec:
         width, height = size
+        options = self.sensor.options
+        channel = ChannelSpec(CHANNEL, "mjpg", "u1", (height, width, 3), "camera image")
+        sample_bytes = int(width * height * _BYTES_PER_PIXEL)
+        if pixels is not None:
+            text = f"camera image, the sensor's values ({pixels.name})"
+            channel = ChannelSpec(pixels.channel, "raw", pixels.dtype, (height, width), text)
+            sample_bytes = channel.sample_bytes
+        self._channel = channel.name
         return StreamSpec(
             self.sensor.name,
-            (
-                ChannelSpec(CHANNEL, "mjpg", "u1", (height, width, 3), "camera image"),
-                *((EXPOSURE,) if self._exposures else ()),
-            ),
+            (channel, *((EXPOSURE,) if self._exposures else ())),
             rate_hz=fps,
             device_clock=device_clock,
-            bytes_per_sample=int(width * height * _BYTES_PER_PIXEL),
+            bytes_per_sample=sample_bytes,
             finite=finite,
-            description="camera",
+            description="camera" if pixels is None else f"camera, {pixels.name}",
             settings={
                 "width": width,
                 "height": height,
                 "fps": fps,
-                "jpeg_quality": self.sensor.options["quality"],
+                "jpeg_quality": options["quality"],
+                **raw_settings(self.sensor.name, options, pixels),
                 **settings,
             },
         )

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from drivers._protocols.jpeg import JpegHeader, parse_jpeg
 from recorder.contract.errors import ProtocolError, StreamChangedError
+from recorder.contract.raw_pixels import RawPixels
 
-Image = npt.NDArray[np.uint8]
-"""A decoded picture: [height, width, 3], BGR."""
+Image = npt.NDArray[Any]
+"""A decoded picture: u1 [height, width, 3], BGR; a raw picture: u1 or u2 [height, width]."""
 
 _PASSED_PROCESSES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive: supported by all readers
 
@@ -74,6 +75,7 @@ class LiveCamera(ABC):
         size: (width, height) in pixels.
         fps: nominal pictures per second; None where the rate is unknown.
         jpegs: pictures are the camera's own JPEGs, unchanged.
+        raw: what the values of raw pictures are; None if the pictures are not raw.
         device_clock: shots have `t_device_ns`.
         reports_exposure: shots have `exposure_us` where it is known.
         settings: properties of the device that are constant between two starts.
@@ -82,6 +84,7 @@ class LiveCamera(ABC):
     size: tuple[int, int] = (0, 0)
     fps: float | None = None
     jpegs: bool = False
+    raw: RawPixels | None = None
     device_clock: bool = False
     reports_exposure: bool = False
     settings: Mapping[str, Any] = {}

@@ -4,7 +4,8 @@ A picture's stamp is the kernel's, on CLOCK_MONOTONIC, moved to the end of the e
 exposure, readout and latency are known (see `v4l2_stamps`); the state ``stamps`` records the
 meaning of the kernel's stamp.  If the kernel's driver uses another clock, the stamp is the time of
 dequeuing.  The kernel numbers frames: a gap is a counted loss.  A device's own MJPEG
-is passed on unchanged, without the padding after the end of an image; other formats are decoded.
+is passed on unchanged, without the padding after the end of an image; other formats are decoded,
+raw formats unpacked with all their bits.
 """
 
 from __future__ import annotations
@@ -26,8 +27,16 @@ from drivers._devices.v4l2_controls import (
     read_controls,
     set_controls,
 )
-from drivers._devices.v4l2_pixels import JPEG_FORMATS, PIXEL_FORMATS, decoded, layout_of
+from drivers._devices.v4l2_pixels import (
+    JPEG_FORMATS,
+    PIXEL_FORMATS,
+    decoded,
+    format_code,
+    format_name,
+    layout_of,
+)
 from drivers._devices.v4l2_stamps import Stamps, Timing, flagged_meaning
+from drivers._protocols.raw_pictures import RAW_FORMATS
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 
 T = TypeVar("T")
@@ -177,11 +186,11 @@ class V4l2Camera(LiveCamera):
     def _offered_formats(self) -> list[str]:
         formats = (abi.FormatDescription(index=k, type=self._kind) for k in range(_MOST))
         listed = self._listed(abi.ENUM_FMT, formats, (errno.EINVAL,))
-        return [abi.fourcc_name(description.pixelformat) for description in listed]
+        return [format_name(description.pixelformat) for description in listed]
 
     def _offered_sizes(self, name: str) -> list[tuple[int, int]]:
         """Return the sizes that a device lists for a format; empty if it lists a range."""
-        sizes = (abi.FrameSize(index=k, pixel_format=abi.fourcc(name)) for k in range(_MOST))
+        sizes = (abi.FrameSize(index=k, pixel_format=format_code(name)) for k in range(_MOST))
         listed = self._listed(abi.ENUM_FRAMESIZES, sizes, (errno.EINVAL, errno.ENOTTY))
         discrete = takewhile(lambda found: found.type == abi.FRAME_SIZE_DISCRETE, listed)
         return [(found.size[0], found.size[1]) for found in discrete]
@@ -201,7 +210,8 @@ class V4l2Camera(LiveCamera):
         offered = self._offered_formats()
         usable = [n for n in PIXEL_FORMATS if n in offered and self._wanted_format in (None, n)]
         if not usable:
-            wanted = self._wanted_format or " or ".join(PIXEL_FORMATS)
+            known = [name for name in PIXEL_FORMATS if name not in RAW_FORMATS]
+            wanted = self._wanted_format or " or ".join(known) + ", nor a supported raw format"
             raise SourceError(
                 f"{self.where}: offers {', '.join(offered) or 'no format'}, but not {wanted}"
             )
@@ -212,22 +222,23 @@ class V4l2Camera(LiveCamera):
         width, height = self._size_to_ask(sizes, (pixels.width, pixels.height))
         # A new structure, so that no field of the previous format remains (strides, colours).
         chosen, pixels = self._empty_format()
-        pixels.width, pixels.height, pixels.pixelformat = width, height, abi.fourcc(name)
+        pixels.width, pixels.height, pixels.pixelformat = width, height, format_code(name)
         self._ioctl(abi.S_FMT, chosen)
         got = pixels.width, pixels.height
-        if abi.fourcc_name(pixels.pixelformat) != name or any(
+        if format_name(pixels.pixelformat) != name or any(
             wanted not in (None, given)
             for wanted, given in zip(self._wanted_size, got, strict=True)
         ):
             listed = ", ".join(f"{w}x{h}" for w, h in sizes)
             raise SourceError(
-                f"{self.where}: gives {abi.fourcc_name(pixels.pixelformat)} {got[0]}x{got[1]} "
+                f"{self.where}: gives {format_name(pixels.pixelformat)} {got[0]}x{got[1]} "
                 f"instead of the requested {name} {width}x{height}"
                 + (f"; it offers {listed}" if listed else "")
             )
         self.size = got
         self.jpegs = name in JPEG_FORMATS
         self._layout = layout_of(self.where, name, pixels)
+        self.raw = None if self._layout.raw is None else self._layout.raw.pixels
         self.settings = {**self.settings, "pixel_format": name}
 
     def _empty_format(self) -> tuple[abi.Format, abi.PixelFormat | abi.PlanesFormat]:

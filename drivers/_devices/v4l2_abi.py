@@ -46,6 +46,8 @@ EXPOSURE_ABSOLUTE: Final = 0x9A0902  # V4L2_CID_EXPOSURE_ABSOLUTE, in units of 1
 
 FRAME_SIZE_DISCRETE: Final = 1
 
+BIG_ENDIAN: Final = 0x80000000  # of a pixel format's code (v4l2_fourcc_be)
+
 
 def _words(*names: str) -> list[tuple[str, type[c_uint32]]]:
     """Return the declarations of consecutive ``__u32`` fields."""
@@ -373,5 +375,6 @@ def fourcc(name: str) -> int:
 
 
 def fourcc_name(code: int) -> str:
-    """Return the four characters of a pixel format's code."""
-    return (code & 0x7FFFFFFF).to_bytes(4, "little").decode("latin-1").rstrip()
+    """Return the four characters of a pixel format's code; ``Y16-BE`` if it is big-endian."""
+    name = (code & ~BIG_ENDIAN).to_bytes(4, "little").decode("latin-1").rstrip()
+    return name + "-BE" if code & BIG_ENDIAN else name

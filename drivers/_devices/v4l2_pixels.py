@@ -10,17 +10,30 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._devices.pictures import Image
-from drivers._devices.v4l2_abi import PixelFormat, PlanesFormat
+from drivers._devices.v4l2_abi import PixelFormat, PlanesFormat, fourcc, fourcc_name
+from drivers._protocols.raw_pictures import RAW_FORMATS, RawFormat, unpacked
 from recorder.contract.errors import SourceError
 
 PIXEL_FORMATS: Final = (
     "MJPG", "JPEG", "YUYV", "UYVY", "NV12", "NM12", "YU12", "YM12", "BGR3", "RGB3", "GREY",
+    *RAW_FORMATS,
 )  # fmt: skip
-"""Supported formats, best first."""
+"""Supported formats, best first: by their codes, raw formats by the kernel's names."""
 
 JPEG_FORMATS = ("MJPG", "JPEG")
 
 _BYTES_PER_PIXEL: Final = {"YUYV": 2, "UYVY": 2, "BGR3": 3, "RGB3": 3}
+_RAW_NAMES: Final = {fourcc(form.code): name for name, form in RAW_FORMATS.items()}
+
+
+def format_name(code: int) -> str:
+    """Return the name of a pixel format's code, as in `PIXEL_FORMATS`."""
+    return _RAW_NAMES.get(code) or fourcc_name(code)
+
+
+def format_code(name: str) -> int:
+    """Return the code of a format of `PIXEL_FORMATS`."""
+    return fourcc(RAW_FORMATS[name].code if name in RAW_FORMATS else name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +58,23 @@ class PlaneLayout:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of pictures in memory; without `planes` for compressed formats."""
+    """Layout of pictures in memory; without `planes` for compressed formats.
+
+    Attributes:
+        name: one of `PIXEL_FORMATS`.
+        width, height: in pixels.
+        planes: layout of each plane.
+    """
 
     name: str
     width: int
     height: int
     planes: tuple[PlaneLayout, ...] = ()
+
+    @property
+    def raw(self) -> RawFormat | None:
+        """The format of raw pictures."""
+        return RAW_FORMATS.get(self.name)
 
     @property
     def size(self) -> int:
@@ -70,7 +94,9 @@ def layout_of(where: str, name: str, pixels: PixelFormat | PlanesFormat) -> Layo
     else:
         granted = [pixels.bytesperline]
     # Rows and bytes of a row of each plane; NM12 and YM12 have the chroma in planes of their own.
-    luma, halves = (height, width * _BYTES_PER_PIXEL.get(name, 1)), (height // 2, width // 2)
+    raw = RAW_FORMATS.get(name)
+    row = raw.row_bytes(width) if raw else width * _BYTES_PER_PIXEL.get(name, 1)
+    luma, halves = (height, row), (height // 2, width // 2)
     planes = {
         "NV12": [(height + height // 2, width)],
         "YU12": [(height + height // 2, width)],
@@ -86,21 +112,27 @@ def layout_of(where: str, name: str, pixels: PixelFormat | PlanesFormat) -> Layo
         for stride, (rows, row_bytes) in zip(granted, planes, strict=True)
     ]
     halved = name in ("NV12", "YU12", "NM12", "YM12")
-    if (halved and (width % 2 or height % 2)) or (name == "YU12" and laid[0].stride != width):
+    cut = (halved and (width % 2 or height % 2)) or (raw and width % raw.group)
+    if cut or (name == "YU12" and laid[0].stride != width):
         raise SourceError(f"{where}: {name} of {width}x{height}, {laid[0].stride} bytes a row")
     return Layout(name, width, height, tuple(laid))
 
 
 def decoded(planes: Sequence[bytes], layout: Layout) -> Image:
-    """Decode a picture of an uncompressed format: u1 [height, width, 3], BGR, in its own memory.
+    """Decode a picture of an uncompressed format.
 
     Args:
         planes: the picture's planes, which fit the layout.
         layout: the layout.
+
+    Returns:
+        u1 [height, width, 3], BGR; of a raw format its values, u1 or u2 [height, width].
     """
     import cv2
 
     parts = [_unpadded(data, plane) for data, plane in zip(planes, layout.planes, strict=True)]
+    if layout.raw is not None:
+        return unpacked(parts[0].reshape(layout.height, -1), layout.raw)
     flat = parts[0] if len(parts) == 1 else np.concatenate(parts)
     shape = -1, layout.width, _BYTES_PER_PIXEL.get(layout.name, 1)
     pixels = flat.reshape(shape if shape[2] > 1 else shape[:2])

@@ -29,15 +29,17 @@ from drivers.sim.world import SCENE_OPTION, World, mounts
 from recorder.contract.config.options import check_options
 from recorder.contract.config.yaml_lines import read_yaml
 from recorder.contract.errors import SessionError
+from recorder.contract.raw_pixels import raw_pixels
 
 CUBOIDS: Final = "_cuboids/truth.jsonl"
 POSE: Final = "_pose"
 CALIBRATION: Final = "calibration.yaml"
 POSE_PERIOD_NS: Final = 10_000_000
 
-_FRAMED: Final = ("video.avi", "rng", "iq")  # channels of sensors that record frames
+_VIDEO: Final = "video.avi"
+_FRAMED: Final = ("rng", "iq")  # channels of other sensors that record frames
 _MOUNTS: Final = {
-    "video.avi": mounts.CAMERA,
+    _VIDEO: mounts.CAMERA,
     "rng": mounts.LIDAR,
     "iq": mounts.RADAR,
     "acc": mounts.IMU,
@@ -67,6 +69,12 @@ class SimulatedSensor:
     def world(self) -> tuple[str, int]:
         """Scene and seed."""
         return self.entry.get("scene") or SCENE_OPTION.default, self.entry.get("seed") or 0
+
+    @property
+    def pictures(self) -> str:
+        """A camera's channel with pictures, JPEGs or raw; empty for other sensors."""
+        found = (n for n, e in self.channels.items() if n == _VIDEO or raw_pixels(n, e))
+        return next(found, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ def annotate(session: Path) -> dict[str, int]:
     read = read_session(session)
     scene, seed = _common_world(read)
     world = World(scene, seed)
-    cameras = [sensor for sensor in read.sensors if "video.avi" in sensor.channels]
+    cameras = [sensor for sensor in read.sensors if sensor.pictures]
     lidars = [sensor for sensor in read.sensors if "rng" in sensor.channels]
     written: dict[str, int] = {}
     radars = [sensor for sensor in read.sensors if "iq" in sensor.channels]
@@ -123,7 +131,7 @@ def annotate(session: Path) -> dict[str, int]:
         _annotate_camera(read, world, camera, written)
     _write_calibration(read, written)
     for sensor in read.sensors:
-        if not sensor.channels.keys().isdisjoint(_FRAMED):
+        if sensor.pictures or not sensor.channels.keys().isdisjoint(_FRAMED):
             _write_sensor_poses(read, world, sensor, written)
     _write_poses(read, world, written)
     return written
@@ -210,7 +218,7 @@ def _camera_options(sensor: SimulatedSensor) -> dict[str, Any]:
 
 def _size(camera: SimulatedSensor) -> tuple[int, int]:
     """Width and height of the recorded pictures."""
-    height, width, _ = camera.channels["video.avi"]["shape"]
+    height, width = camera.channels[camera.pictures]["shape"][:2]
     return width, height
 
 
@@ -221,11 +229,12 @@ def _write_calibration(session: SimulatedSession, written: dict[str, int]) -> No
         return
     placed = []
     for sensor in session.sensors:
-        kinds = (mount for channel, mount in _MOUNTS.items() if channel in sensor.channels)
+        channels = {*sensor.channels, _VIDEO} if sensor.pictures else {*sensor.channels}
+        kinds = (mount for channel, mount in _MOUNTS.items() if channel in channels)
         if (default := next(kinds, None)) is None:
             continue
         lens = None
-        if "video.avi" in sensor.channels:
+        if sensor.pictures:
             lens = lens_of(sensor.name, _camera_options(sensor), _size(sensor))
         mount = mounts.mount_of(sensor.name, sensor.entry.get("mount"), default)
         placed.append(Placed(sensor.name, mount, lens))

@@ -21,6 +21,7 @@ version: 1
 session: {root: sessions}
 sensors:
   camera: {driver: camera, source: "sim:", width: 320, height: 240, fps: 30}
+  thermal: {driver: camera, source: "sim:", pixel_format: Y12P, width: 160, height: 120, fps: 30}
   lidar: {driver: ouster, source: "sim:", beams: 32, mode: 512x10}
   radar: {driver: mmwave, source: "sim:"}
   imu: {driver: xsens, source: "sim:", rate: 400}
@@ -29,6 +30,7 @@ storage: {sync_interval_ms: 50, min_free_gb: 0, buffer_mb: 512}  # holds all of 
 SECONDS = 4
 EXPECTED = {
     "camera": 30 * SECONDS,
+    "thermal": 30 * SECONDS,
     "lidar": 10 * SECONDS,
     "lidar_imu": 100 * SECONDS,
     "radar": 20 * SECONDS,
@@ -123,7 +125,7 @@ def test_a_killed_driver_leaves_an_interval(config: Path, undisturbed: Path, see
 def test_everything_dies_with_the_supervisor(config: Path) -> None:
     recording = begin(config, "supervisor")
     recording.wait_for_samples()
-    assert len(recording.children()) == 5
+    assert len(recording.children()) == 6
 
     recording.kill_supervisor(seed=0, within_s=0.0)
 

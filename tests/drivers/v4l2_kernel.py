@@ -17,10 +17,12 @@ from typing import Any
 from drivers._devices import v4l2_abi as abi
 from drivers._devices.pictures import Note, Shot
 from drivers._devices.v4l2 import V4l2Camera
+from drivers._protocols.raw_pictures import RAW_FORMATS
 from tests.drivers.camera_rig import jpeg
 
 DEVICE = "/dev/video0"
 MONOTONIC = abi.BUF_STAMP_MONOTONIC
+ROW_BYTES = {form.code: form.row_bytes for form in RAW_FORMATS.values()}
 FPS_UNITS = 333_333  # of 10 MHz: the period that a UVC camera tells at 30 Hz
 
 
@@ -212,13 +214,14 @@ class FakeDevice:
             key=lambda s: abs(s[0] - pixels.width) + abs(s[1] - pixels.height),
         )
         per_pixel = {"YUYV": 2, "UYVY": 2, "RGB3": 3, "BGR3": 3, "MJPG": 0}.get(name, 1)
+        row_bytes = ROW_BYTES[name](width) if name in ROW_BYTES else width * per_pixel
         pixels.width, pixels.height, pixels.pixelformat = width, height, abi.fourcc(name)
         if isinstance(pixels, abi.PlanesFormat):
             pixels.num_planes = len(self.planes)
             for plane, row_bytes in zip(pixels.plane_fmt, self.planes, strict=False):
                 plane.bytesperline, plane.sizeimage = row_bytes, row_bytes * height
         else:
-            pixels.bytesperline = (width * per_pixel + self.stride_padding) if per_pixel else 0
+            pixels.bytesperline = (row_bytes + self.stride_padding) if row_bytes else 0
             pixels.sizeimage = width * height * 3
         self.current = width, height, name
 

@@ -88,6 +88,8 @@ class CameraEmulator(Emulator):
         super().__init__(sensor, faults, seed)
         if any(fault.kind == "reorder" for fault in faults):
             raise SourceError(f"{sensor.name}: a camera's stream over TCP is never reordered")
+        if sensor.options["pixel_format"] not in (None, "MJPG"):
+            raise SourceError(f"{sensor.name}: pixel_format: an emulated camera sends JPEGs")
         self._packets = PacketFaults(faults, seed)
         self._device_faults = [f for f in faults if f.kind in DEVICE_KINDS]
         self._begun: set[int] = set()  # indices of device faults that have begun
