@@ -1,4 +1,4 @@
-"""A camera's pictures as files of samples: the recorded bytes with EXIF, or PNG."""
+"""A camera's pictures as files of samples: JPEGs, as recorded or encoded, with EXIF; or PNGs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 import recorder
-from recorder.archives import ArchiveError
 from recorder.archives.base import Job
 from recorder.archives.edgefirst import exif as exif_
 from recorder.archives.edgefirst import png
 from recorder.archives.edgefirst.container import Payload
 from recorder.archives.edgefirst.exif import Exif, encode_exif
 from recorder.archives.edgefirst.projection import Projection, depth_picture
-from recorder.processing.frames import Exposures, image_channel
+from recorder.processing.camera_pictures import Pictures
+from recorder.processing.frames import Exposures
 from recorder.processing.geometry import apply, invert
 from recorder.session.stream import Stream
 
 Place = tuple[float, float, float | None]
-_AS_RECORDED = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION  # as labels and lens models assume
 _KEYS = ("model", "device", "card", "product")
 
 
@@ -42,12 +41,11 @@ class CameraFiles:
     def __init__(self, job: Job, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream
         self._job = job
-        channel = image_channel(stream)
-        assert channel is not None
-        self._pictures = stream.channels[channel]
+        self._pictures = Pictures(stream)
+        if remark := self._pictures.remark():
+            job.notes.add(remark, stream.name)
         self._exposures = Exposures(stream)
-        height, width = stream.meta[channel]["shape"][:2]
-        self.size: tuple[int, int] = (width, height)
+        self.size = self._pictures.size
         self._settings: dict[str, Any] = dict(stream.spec.settings) if stream.spec else {}
         calibration = job.calibration.of(stream.name)
         self.projection: Projection | None = None
@@ -73,14 +71,12 @@ class CameraFiles:
     def make(self, index: int, t_ns: int, place: Place | None, name: str) -> dict[str, Payload]:
         """A picture's file, by file ending."""
         with self._job.at(self.name, index):
-            jpeg = self._pictures.encoded(index)
             exposure_ns = self._exposures.at_ns(index)
             tags = encode_exif(self._exif(t_ns, exposure_ns, place, name))
             if not self.recodes:
+                jpeg = self._pictures.jpeg(index)
                 return {"camera.jpeg": Payload(exif_.insert_exif(jpeg, tags))}
-            image = cv2.imdecode(np.frombuffer(jpeg, np.uint8), _AS_RECORDED)
-            if image is None:
-                raise ArchiveError("cannot be decoded")
+            image = self._pictures.picture(index)
             done, encoded = cv2.imencode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 1])
             assert done
             return {"camera.png": Payload(png.insert_exif(encoded.tobytes(), tags))}

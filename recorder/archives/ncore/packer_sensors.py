@@ -20,11 +20,11 @@ from recorder.archives.ncore.sequence import SequenceWriter
 from recorder.archives.sensor_files import lidar_optics, lidar_returns, radar_geometry
 from recorder.contract.errors import FormatError
 from recorder.formats.zarr2 import EncodedArray
+from recorder.processing.camera_pictures import Pictures
 from recorder.processing.frames import (
     Exposures,
     FrameGate,
     SweepTimes,
-    image_channel,
     kind_of,
     mean_period_ns,
     sweep_times,
@@ -143,7 +143,7 @@ class Sensor:
 
 @dataclass
 class Camera(Sensor):
-    """A camera's JPEGs; their bytes are stored unchanged.
+    """A camera's JPEGs; their bytes are stored unchanged.  Raw pictures are encoded.
 
     A frame starts an exposure and a readout before its end, as far as these are known (see
     `recorder.processing.frames.Exposures`).
@@ -152,9 +152,7 @@ class Camera(Sensor):
     boxes: LabelFile | None = None
 
     def __post_init__(self) -> None:
-        channel = image_channel(self.stream)
-        assert channel is not None
-        self._channel = channel
+        self._pictures = Pictures(self.stream)
         self._exposures = Exposures(self.stream)
 
     def start_ns(self, index: int, end_ns: int) -> int:
@@ -163,8 +161,7 @@ class Camera(Sensor):
     @property
     def size(self) -> tuple[int, int]:
         """Width and height in pixels."""
-        height, width = self.stream.meta[self._channel]["shape"][:2]
-        return width, height
+        return self._pictures.size
 
     def model(self) -> CameraModel | None:
         """The calibrated model, if it fits the pictures."""
@@ -192,14 +189,15 @@ class Camera(Sensor):
             self.name,
             metadata=self.metadata() | {"exposure": self._known_exposure()},
         )
-        pictures = self.stream.channels[self._channel]
+        if remark := self._pictures.remark():
+            self.note(remark)
         boxes = None if self.boxes is None else BoxReader(self.stream, self.boxes)
         for index, start_ns, end_ns in self.samples():
             with self.job.at(self.name, index):
                 metadata = self.frame_metadata(index)
                 if boxes is not None:
                     metadata["boxes"] = boxes.at(index)
-                image = pictures.encoded(index)
+                image = self._pictures.jpeg(index)
                 writer.frame(start_ns, end_ns, image, "jpeg", metadata=metadata)
         if self.boxes is not None:
             writer.metadata["boxes"] = dict(self.boxes.header)
