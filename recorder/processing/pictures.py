@@ -1,21 +1,24 @@
 """Pictures for screens: as recorded, or smaller where the screen is.
 
 A JPEG is decoded at 1/2, 1/4 or 1/8 of its size at a fraction of the cost of its full size (the
-inverse cosine transform of fewer coefficients, libjpeg's ``scale_denom``).
+inverse cosine transform of fewer coefficients, libjpeg's ``scale_denom``).  Raw pictures are shown
+between their levels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 import cv2
 import numpy as np
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, PICTURE_FORMATS, Buffer
+from recorder.contract.channel_formats import CHANNEL_FORMATS, Buffer
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec
+from recorder.processing.camera_pictures import picture_maker
 
 _QUALITY = 75
 _REDUCED = {
@@ -26,7 +29,11 @@ _REDUCED = {
 
 
 def screen_jpeg(
-    channel: ChannelSpec, picture: Buffer, width: int, where: str
+    channel: ChannelSpec,
+    picture: Buffer,
+    width: int,
+    where: str,
+    settings: Mapping[str, Any] | None = None,
 ) -> tuple[Buffer, tuple[int, int]]:
     """A recorded picture as a JPEG for a screen.
 
@@ -36,6 +43,7 @@ def screen_jpeg(
         width: of the screen in pixels; 0: any.  Of the sizes 1/1, 1/2, 1/4 and 1/8, the picture
             gets the one whose width has the smallest ratio to it; it is never enlarged.
         where: what messages start with.
+        settings: the stream's, which may have the levels of raw pictures.
 
     Returns:
         the JPEG, and its height and width.
@@ -43,12 +51,15 @@ def screen_jpeg(
     Raises:
         FormatError: the picture is damaged, or is not as large as the channel declares.
     """
-    return _SCREENED[channel.format](channel, picture, width, where)
+    factor = _reduction(channel.shape[1], width)
+    if channel.pixels is not None:
+        return _screened_raw(channel, picture, factor, where, settings or {})
+    return _screened_jpeg(channel, picture, factor, where)
 
 
 def has_pictures(channel: ChannelSpec) -> bool:
     """Whether `screen_jpeg` can show a channel."""
-    return channel.format in _SCREENED
+    return channel.picture
 
 
 def _reduction(full: int, wanted: int) -> int:
@@ -59,12 +70,11 @@ def _reduction(full: int, wanted: int) -> int:
 
 
 def _screened_jpeg(
-    channel: ChannelSpec, picture: Buffer, width: int, where: str
+    channel: ChannelSpec, picture: Buffer, factor: int, where: str
 ) -> tuple[Buffer, tuple[int, int]]:
     found, data = CHANNEL_FORMATS[channel.format], bytes(picture)
     if fault := found.shape_fault(data, channel.shape) or found.hidden_fault(data):
         raise FormatError(f"{where}: {fault}")
-    factor = _reduction(channel.shape[1], width)
     if factor == 1:
         return picture, (channel.shape[0], channel.shape[1])
     flags = _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION
@@ -78,6 +88,17 @@ def _screened_jpeg(
     return jpeg, (image.shape[0], image.shape[1])
 
 
-_Screened = Callable[[ChannelSpec, Buffer, int, str], tuple[Buffer, tuple[int, int]]]
-_SCREENED: dict[str, _Screened] = dict.fromkeys(PICTURE_FORMATS, _screened_jpeg)
-"""By the channel's format; further kinds of pictures are added here."""
+def _screened_raw(
+    channel: ChannelSpec, picture: Buffer, factor: int, where: str, settings: Mapping[str, Any]
+) -> tuple[Buffer, tuple[int, int]]:
+    try:
+        image = picture_maker(channel.name, channel.meta(), settings)(picture)
+    except FormatError as error:
+        raise FormatError(f"{where}: {error}") from None
+    if factor > 1:
+        height, width = (-(-size // factor) for size in channel.shape)
+        image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA))
+    jpeg = encode_jpeg(image, _QUALITY)
+    if jpeg is None:
+        raise FormatError(f"{where}: {list(image.shape)} pixels cannot be encoded as JPEG")
+    return jpeg, (image.shape[0], image.shape[1])

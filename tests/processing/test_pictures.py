@@ -6,13 +6,16 @@ import cv2
 import numpy as np
 import pytest
 
+from drivers.sim.raw_camera import raw_values
 from recorder.contract.channel_formats.jpeg import encode_jpeg
 from recorder.contract.errors import FormatError
+from recorder.contract.raw_pixels import Levels, RawPixels
 from recorder.contract.streams import ChannelSpec
 from recorder.processing.pictures import has_pictures, screen_jpeg
 
 HEIGHT, WIDTH = 180, 320
 CHANNEL = ChannelSpec("video.avi", "mjpg", "u1", (HEIGHT, WIDTH, 3))
+RAW = ChannelSpec("image.srggb10", "raw", "u2", (HEIGHT, WIDTH))
 
 
 def picture(height: int = HEIGHT, width: int = WIDTH) -> bytes:
@@ -55,6 +58,27 @@ def test_damaged_pictures_are_named(width: int) -> None:
             screen_jpeg(CHANNEL, damaged, width, "camera")
 
 
+@pytest.mark.parametrize(("width", "size"), [(0, (180, 320)), (100, (45, 80)), (1, (23, 40))])
+def test_raw_pictures_are_shown_between_their_levels(width: int, size: tuple[int, int]) -> None:
+    settings = {"black_level": 64, "white_level": 1000, "white_balance": [1.9, 1.5]}
+    levels = Levels.of_settings(RAW.pixels or RawPixels(10), settings)
+    original = cv2.imdecode(np.frombuffer(picture(), np.uint8), cv2.IMREAD_COLOR)
+    assert original is not None
+    values = raw_values(np.asarray(original, np.uint8), levels).tobytes()
+    shown, got = screen_jpeg(RAW, values, width, "camera", settings)
+    image = cv2.imdecode(np.frombuffer(shown, np.uint8), cv2.IMREAD_COLOR)
+    assert image is not None
+    assert image.shape == (*size, 3) and got == size
+    expected = cv2.resize(original, size[::-1], interpolation=cv2.INTER_AREA)
+    assert np.abs(image.astype(int) - expected).mean() < 3
+
+
+def test_raw_pictures_of_another_size_are_named() -> None:
+    with pytest.raises(FormatError, match=r"^camera: image\.srggb10: 5 bytes of a picture"):
+        screen_jpeg(RAW, b"12345", 0, "camera")
+
+
 def test_only_pictures_are_pictures() -> None:
     assert has_pictures(CHANNEL)
+    assert has_pictures(RAW)
     assert not has_pictures(ChannelSpec("rng", "lzmaf", "u2", (HEIGHT, WIDTH)))

@@ -30,7 +30,7 @@ class PictureView:
 
     def __init__(self, spec: StreamSpec, options: Mapping[str, Any]) -> None:
         self._width = checked_options(spec, "picture", OPTIONS, options)["width"]
-        self._channel = _channels(spec)[0]
+        self._channel, self._settings = _channels(spec)[0], spec.settings
         self._samples = EncodedSamples(spec)
         self._where = f"{spec.name}: {self._channel.name}"
 
@@ -45,7 +45,9 @@ class PictureView:
             return None
         self._samples.check(messages[-1])
         picture = self._samples.newest(messages[-1], self._channel.name)
-        jpeg, (height, width) = screen_jpeg(self._channel, picture, self._width, self._where)
+        jpeg, (height, width) = screen_jpeg(
+            self._channel, picture, self._width, self._where, self._settings
+        )
         return Drawing({"width": width, "height": height}, [("jpeg", jpeg)])
 
 
