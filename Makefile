@@ -19,8 +19,8 @@ JOBS ?= 2
 # The tests of a file share what they only read.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-browser test-campaign test-long browser lint conformance bench soak mutants \
-    site pictures clean install environment uninstall
+.PHONY: demo live test test-browser test-campaign test-long browser lint conformance bench soak \
+    mutants site pictures clean install environment uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
 define make_venv
@@ -57,6 +57,10 @@ demo: $(STAMP)
 	$(BIN)/recorder run configs/demo.yaml --duration $(DEMO_S)
 	@session=$$(ls -td demo/demo_*/ | head -n 1) && $(BIN)/recorder validate --deep $$session \
 	    && $(BIN)/recorder info $$session && $(BIN)/recorder list demo
+
+# Records the simulated sensors until Ctrl-C, and shows them at the address that it prints.
+live: $(STAMP)
+	$(BIN)/recorder serve configs/live.yaml
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q $(SPREAD)

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ sensors:
   radar: {driver: mmwave, source: "sim:"}
 storage: {min_free_gb: 0.01}
 finalize: [l5kit]
+live: {port: 0}
 """
 
 needs_systemd = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -123,6 +125,9 @@ def test_a_drive(machine: Any) -> None:
     )
     refused = m.try_run("/opt/recorder/bin/recorder", "status", user="nobody")
     assert refused.returncode == 1 and "ermission" in refused.stderr
+    m.until(lambda: m.recorder("status")["live"]["url"], "the live process serves")
+    with urllib.request.urlopen(m.recorder("status")["live"]["url"]) as page:
+        assert page.status == 200
 
     reply = m.recorder("start", user="recorder")
     assert reply["state"] == "recording"
