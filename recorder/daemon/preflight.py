@@ -6,7 +6,6 @@ import errno
 import importlib.util
 import shutil
 import socket
-import ssl
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -219,6 +218,8 @@ def _port_problem(live: LiveSettings) -> str | None:
 def _certificate_problem(live: LiveSettings) -> str | None:
     if live.certificate is None or live.key is None:
         return None
+    import ssl  # the daemon does without
+
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(live.certificate, live.key, password="")  # never asks for one

@@ -53,6 +53,7 @@ mkdir -p /opt/recorder/bin /etc/recorder
 cat > /opt/recorder/bin/recorder <<'END'
 #!/bin/sh
 export PYTHONPATH=/run/project:{site}
+export LD_LIBRARY_PATH=/run/base/lib  # the unit hides homes, where Python's own may lie
 exec /run/base/bin/python3 -m recorder "$@"
 END
 chmod 755 /opt/recorder/bin/recorder
