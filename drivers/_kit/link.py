@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from drivers._kit.counters import Counters
 from drivers._kit.outbox import Outbox
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.session_announcement import Session, interval_of_loss
@@ -18,7 +19,7 @@ from recorder.contract.clock import Clock
 from recorder.contract.errors import ProtocolError
 from recorder.contract.messages import Ack, Fault, Finish, Hello, Join
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
+from recorder.contract.wire import OVERHEAD, Kind, Message
 
 _POLL_S = 0.25
 _PING_NS = 500_000_000  # above the time from ack to ack on a slow disk
@@ -33,6 +34,9 @@ class Link:
     """Publishes messages to the writer, without loss, and to the tap, without waiting.
 
     Any thread may call its methods; the link's own thread sends and receives.
+
+    Attributes:
+        counters: samples since the driver's start; reported every second.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Link:
         for spec in specs:
             self._tap.declare(spec)
         self._tap_queue = TapQueue(specs)
+        self.counters = Counters(specs)
         self._wanted: frozenset[str] = frozenset()
         self._changed = threading.Condition()
         self._session: Session | None = None
@@ -184,7 +189,9 @@ class Link:
         with self._changed:
             self._raise_failure()
             if message.kind is Kind.DATA:
-                self._last_ns[message.stream] = int(np.max(message.t_mono_ns))
+                last_ns = self._last_ns[message.stream] = int(np.max(message.t_mono_ns))
+                size = message.nbytes - OVERHEAD
+                self.counters.encoded(message.stream, message.count or 1, last_ns, size)
             if session is not None and self._outbox is not None and self.is_open(session):
                 taken = self._outbox.offer(message)
                 if not taken and not self._outbox.fits(message.nbytes):
@@ -478,7 +485,9 @@ class Link:
             self._report("ended")
 
     def _report_stats(self) -> None:
+        held, buffer, refused = 0, self._granted_bytes, dict[str, int]()
         if (outbox := self._outbox) is not None:
             held = outbox.bytes_held + (self._leaving[1].bytes_held if self._leaving else 0)
-            refused = dict(outbox.refused)
-            self._report("stats", held=held, buffer=outbox.buffer_bytes, refused=refused)
+            buffer, refused = outbox.buffer_bytes, dict(outbox.refused)
+        given = self.counters.report()
+        self._report("stats", held=held, buffer=buffer, refused=refused, given=given)

@@ -395,6 +395,8 @@ class Runner:
 
     def _offer(self, item: Item, session: Session | None) -> None:
         if session is None and not self._link.wanted(item.stream):
+            if isinstance(item, Sample) and item.count:
+                self._link.counters.passed_by(item.stream, item.count, int(item.t_ns[-1]))
             return
         message = self._to_message(item)
         if isinstance(item, Sample) and item.count > 1 and not self._link.fits(message.nbytes):

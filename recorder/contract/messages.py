@@ -362,7 +362,7 @@ class Status(Reply):
         sensors: by sensor that has joined, names of its streams.
         session: folder of the open session; None if none is.
         ended: how the session before ended; None if there was none, or another was begun.
-        start_mono_ns: start of the open session.
+        start_ns, start_mono_ns: start of the open session, as its ``session.json`` has it.
         streams: as in `Ending`, of the open session.
         oldest_uncommitted_s: age of the oldest sample that is not durable.
         commits, commit_s, commit_last_s, commit_max_s: count of commits, and their durations.
@@ -373,6 +373,7 @@ class Status(Reply):
     sensors: dict[str, list[str]] = {}
     session: str | None = None
     ended: Ending | None = None
+    start_ns: int | UnsetType = UNSET
     start_mono_ns: int | UnsetType = UNSET
     streams: dict[str, dict[str, Any]] | UnsetType = UNSET
     oldest_uncommitted_s: float | UnsetType = UNSET

@@ -155,10 +155,14 @@ class StreamSpec:
             raise ProtocolError(f"stream {self.name!r}: rate {self.rate_hz} Hz is out of range")
 
     @property
+    def encoded_bytes(self) -> int:
+        """Expected encoded bytes of one sample; without compression if none are declared."""
+        return self.bytes_per_sample or sum(c.sample_bytes for c in self.channels)
+
+    @property
     def bytes_per_second(self) -> float:
         """Expected encoded bytes per second; what the writer shares out its budget by."""
-        size = self.bytes_per_sample or sum(c.sample_bytes for c in self.channels)
-        return size * (self.rate_hz or 1.0)
+        return self.encoded_bytes * (self.rate_hz or 1.0)
 
     @property
     def joinable(self) -> bool:

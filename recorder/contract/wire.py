@@ -70,6 +70,9 @@ class Kind(StrEnum):
     STATUS = "status"
 
 
+OVERHEAD = 64
+"""Bytes that `Message.nbytes` counts beside the payload."""
+
 NUMBERED = frozenset({Kind.DATA, Kind.STATE, Kind.LOST, Kind.END})
 """Kinds that take a message number: kept in the ring until durable, accepted in order only."""
 
@@ -96,7 +99,7 @@ class Message:
     def nbytes(self) -> int:
         """Payload bytes; what credit and budgets count (never 0, so that many headers count)."""
         if not self._nbytes:  # asked for at every station
-            self._nbytes = 64 + sum([buffer_size(frame) for frame in self.frames])
+            self._nbytes = OVERHEAD + sum([buffer_size(frame) for frame in self.frames])
         return self._nbytes
 
     def join(self, *others: Message) -> None:

@@ -58,6 +58,7 @@ class BackgroundServices(Closing):
         session = daemon.sessions.machine.session
         self._log.follow(None if session is None else Path(session))
         self._clocks.tick(session, now_ns, daemon.supervisor.tell)
+        daemon.supervisor.clock_state = self._clocks.last
         if self.metrics is not None and now_ns >= self._due_ns:
             self._due_ns = now_ns + _METRICS_NS
             self._text = render(daemon.status())

@@ -113,14 +113,14 @@ class Foreground(Supervisor):
             RecorderError: no driver came up, and no device is missing that may still appear.
         """
         self.launch()
-        deadline_ns = self._clock.monotonic_ns() + round(_ARM_S * 1e9)
+        deadline_ns = self.clock.monotonic_ns() + round(_ARM_S * 1e9)
         wrong: list[Sensor] = []
-        while not self.settled and self._clock.monotonic_ns() <= deadline_ns:
+        while not self.settled and self.clock.monotonic_ns() <= deadline_ns:
             self._turn()
             if self.stopping:
                 raise RecorderError("stopped before the recording began")
             if not wrong and (wrong := self._misconfigured()):
-                soon_ns = self._clock.monotonic_ns() + round(_FAULTS_S * 1e9)
+                soon_ns = self.clock.monotonic_ns() + round(_FAULTS_S * 1e9)
                 deadline_ns = min(deadline_ns, soon_ns)
         if wrong := self._misconfigured():
             raise ConfigFaultsError([self._config_fault(sensor) for sensor in wrong])
@@ -152,16 +152,17 @@ class Foreground(Supervisor):
         """
         assert self.session is not None
         session = Path(self.session)
-        started_ns = self._clock.monotonic_ns()
+        started_ns = self.clock.monotonic_ns()
         clocks = ClockRecord()
         why = "sources" if duration_s is None else "duration"
         while not self.stopping and not self._all_ended(duration_s, started_ns):
             self.look()
             self._turn_for(_STATUS_S)
-            clocks.tick(self.session, self._clock.monotonic_ns(), self.tell)
+            clocks.tick(self.session, self.clock.monotonic_ns(), self.tell)
+            self.clock_state = clocks.last
             if (ended := self.take_ended()) is not None:
                 return self._outcome(session, ended)
-            elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9
+            elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
             watch(Status(elapsed, session, self.streams, self.sensors))
             if duration_s is not None and elapsed > duration_s + _OVERTIME_S:
                 late = f"sources still play {_OVERTIME_S:g} s after the duration; stopping"
@@ -174,7 +175,7 @@ class Foreground(Supervisor):
         self.tell(END, cause=why, detail=self._stopped_by or None)
         outcome = self._outcome(session, self._wait_for(self.close()).ending)
         outcome.why = outcome.why or why
-        elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9
+        elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
         watch(Status(elapsed, session, outcome.streams, self.sensors))
         return outcome
 
@@ -196,7 +197,7 @@ class Foreground(Supervisor):
 
     def _all_ended(self, duration_s: float | None, started_ns: int) -> bool:
         """Whether every source that can end has ended (a failed one has, too)."""
-        elapsed = (self._clock.monotonic_ns() - started_ns) / 1e9
+        elapsed = (self.clock.monotonic_ns() - started_ns) / 1e9
         over = duration_s is not None and elapsed > duration_s + _MISSING_S
 
         def has_ended(sensor: Sensor) -> bool:
@@ -242,11 +243,11 @@ class Foreground(Supervisor):
     def _turn(self) -> None:
         self.turn(_POLL_S)
         for callback in self.on_turn:
-            callback(self._clock.monotonic_ns())
+            callback(self.clock.monotonic_ns())
         if self.writer.failed is not None:
             raise StorageError(self.writer.failed)
 
     def _turn_for(self, seconds: float) -> None:
-        until = self._clock.monotonic_ns() + round(seconds * 1e9)
-        while self._clock.monotonic_ns() < until and not self.stopping:
+        until = self.clock.monotonic_ns() + round(seconds * 1e9)
+        while self.clock.monotonic_ns() < until and not self.stopping:
             self._turn()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import recorder
-from recorder.contract.config.settings import StorageSettings
 from recorder.contract.redaction import mask_passwords
+from recorder.daemon.host.clocks import brief
 from recorder.daemon.postprocessing.retention import is_kept
 from recorder.daemon.processes.children import Child
 from recorder.daemon.processes.rates import floor_of
@@ -64,9 +64,10 @@ def describe_processes(supervisor: Supervisor, root: Path, recording: bool) -> d
     """
     commits = supervisor.status.to_wire()
     known = supervisor.streams if recording else {}
+    sensors = {name: _sensor(supervisor, s, known) for name, s in supervisor.sensors.items()}
     return {
         "warnings": list(supervisor.warnings),
-        "sensors": {n: _sensor(supervisor, s, known) for n, s in supervisor.sensors.items()},
+        "sensors": sensors,
         "writer": {
             "pid": _pid(supervisor.writer.running),
             "restarts": supervisor.writer.restarts,
@@ -75,7 +76,9 @@ def describe_processes(supervisor: Supervisor, root: Path, recording: bool) -> d
             "failed": supervisor.writer.failed,
             **{key: commits.get(key) for key in _OF_COMMITS},
         },
-        "disk": _disk(root, supervisor.config.storage),
+        "disk": _disk(supervisor, root, sensors),
+        "clock": brief(supervisor.clock_state),
+        "events": supervisor.events.list(),
         "taps": supervisor.taps,
         "config": str(supervisor.config.path),
         "version": recorder.__version__,
@@ -120,7 +123,7 @@ def process_faults(supervisor: Supervisor, known: str | None = None) -> list[dic
         elif sensor.fault is not None and not sensor.armed:
             add(name, sensor.state, sensor.fault)
     for stream in supervisor.progress.rates.broken:
-        rate = supervisor.progress.rates.rate_hz(stream)
+        rate = supervisor.progress.rates.rate(stream)
         add(stream, "rate", f"{0.0 if rate is None else rate:.3g} Hz is too slow")
     return faults
 
@@ -155,6 +158,8 @@ def describe_session(
     return {
         "name": Path(path).name,
         "path": path,
+        "start_ns": supervisor.start_ns,
+        "offset_ns": supervisor.offset_ns,
         "elapsed_s": elapsed_s,
         "bytes": sum(stream.get("bytes") or 0 for stream in streams.values()),
         "lost": lost,
@@ -169,15 +174,21 @@ def describe_session(
 def _sensor(
     supervisor: Supervisor, sensor: Sensor, known: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
+    progress, now_ns = supervisor.progress, supervisor.clock.monotonic_ns()
+    counted = supervisor.session is not None or sensor.reports(now_ns)
     streams = {}
     for name, spec in sensor.specs.items():
         floor = floor_of(sensor.entry, spec)
-        rate = supervisor.progress.rates.rate_hz(name)
+        rate = progress.rates.rate(name) if counted else None
+        volume = progress.volumes.rate(name) if counted else None
         streams[name] = {
             "rate_hz": None if rate is None else round(rate, 3),
             "expected_hz": spec.rate_hz or None,
             "floor_hz": None if floor is None else floor.floor_hz,
-            "slow": name in supervisor.progress.rates.broken,
+            "slow": name in progress.rates.broken,
+            "bytes_per_s": None if volume is None else round(volume),
+            "last_ns": sensor.last_ns.get(name),
+            "age_s": sensor.age_s(name, now_ns),
             **account(known.get(name, {})),
         }
     return {
@@ -197,12 +208,28 @@ def _pid(child: Child | None) -> int | None:
     return None if child is None else child.process.pid
 
 
-def _disk(root: Path, storage: StorageSettings) -> dict[str, Any]:
+def _disk(supervisor: Supervisor, root: Path, sensors: Mapping[str, Any]) -> dict[str, Any]:
+    idle, per_s = supervisor.session is None, 0.0
+    for name, sensor in supervisor.sensors.items():
+        for stream, spec in sensor.specs.items():
+            volume = sensors[name]["streams"][stream]["bytes_per_s"]
+            # A file is not read, and a device may come back, before a session begins.
+            per_s += spec.bytes_per_second if volume is None or (idle and not volume) else volume
     try:
         free: int | None = free_bytes(root)
     except OSError:
         free = None
-    return {"root": str(root), "free_bytes": free, "floor_bytes": storage.min_free_bytes}
+    floor = supervisor.config.storage.min_free_bytes
+    left = None
+    if free is not None and per_s:  # the writer keeps the bytes of a minute free, too
+        left = round(max(0.0, (free - floor) / per_s - 60.0))
+    return {
+        "root": str(root),
+        "free_bytes": free,
+        "floor_bytes": floor,
+        "bytes_per_s": round(per_s),
+        "seconds_left": left,
+    }
 
 
 def _since(now_ns: int, then_ns: int) -> float:

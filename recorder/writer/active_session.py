@@ -247,6 +247,7 @@ class ActiveSession:
         """
         waits_s = [o.oldest_uncommitted_s(now_ns) for o in (self, leaving) if o is not None]
         status.session = str(self.writer.path)
+        status.start_ns = self.writer.start_ns
         status.start_mono_ns = self.writer.start_mono_ns
         status.streams = self.writer.positions()
         status.oldest_uncommitted_s = max(waits_s)

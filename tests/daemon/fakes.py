@@ -108,7 +108,7 @@ class FakeWriter:
         self.events: dict[str, list[dict[str, Any]]] = {}
         self.rates = dict(RATES)
         self.frozen: dict[str, dict[str, Any]] = {}
-        self.began_s = 0.0
+        self.start_ns = self.start_mono_ns = 0
         self._replies: deque[Message] = deque()
 
     def wait(self, seconds: float) -> None:
@@ -160,10 +160,11 @@ class FakeWriter:
         status = {"session": session, "ended": self.ended, "oldest_uncommitted_s": 0.0}
         if session is not None:
             status |= {"streams": self.streams(), "oldest_uncommitted_s": self.uncommitted_s}
+            status |= {"start_ns": self.start_ns, "start_mono_ns": self.start_mono_ns}
         return status
 
     def streams(self) -> dict[str, Any]:
-        seconds = self.clock.monotonic_ns() / 1e9 - self.began_s
+        seconds = (self.clock.monotonic_ns() - self.start_mono_ns) / 1e9
         return {
             name: {
                 "samples": int(seconds * rate),
@@ -182,7 +183,7 @@ class FakeWriter:
         assert self.session is None
         self.session = Path(plan["root"]) / plan["name"]
         self.ended = None
-        self.began_s = self.clock.monotonic_ns() / 1e9
+        self.start_ns, self.start_mono_ns = self.clock.realtime_ns(), self.clock.monotonic_ns()
         make_session(self.session, "recording", metadata=plan["metadata"])
         (self.session / "config.yaml").write_text(plan.get("config_text", "version: 1\n"))
 

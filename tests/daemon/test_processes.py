@@ -6,9 +6,10 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,11 @@ def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
         yield made
     finally:
         made.close()
+
+
+def imu(served: Served) -> Mapping[str, Any]:
+    status: Mapping[str, Any] = served.status()["sensors"]["imu"]["streams"]["imu"]
+    return status
 
 
 def info(path: Path) -> tuple[str, int]:
@@ -65,8 +71,14 @@ def test_a_split_loses_and_doubles_nothing_and_the_end_is_clean(served: Served) 
     served.start()
     reply = served.request("start", meta={"driver": "ada"})
     assert (reply["ok"], reply["state"]) == (True, "recording")
+    header = read_session_json(Path(reply["session"]))
+    session = reply["status"]["session"]
+    assert session["start_ns"] == header["start_ns"]
+    assert session["offset_ns"] == header["start_ns"] - header["start_mono_ns"]
     wait_until("a second part", lambda: served.status()["session"]["part"] == 2)
     wait_until("samples in it", lambda: served.samples("imu") > 50)
+    wait_until("the age of the newest", lambda: imu(served)["age_s"] is not None)
+    assert imu(served)["age_s"] < 30 and imu(served)["bytes_per_s"] > 0
     assert served.status()["healthy"], served.status()["faults"]
     assert served.request("mark", text="pothole")["ok"]
     assert served.terminate() == 0, served.log

@@ -189,7 +189,10 @@ def test_a_disk_that_stalls_is_told_of_once_each_time() -> None:
     def say(text: str, /, level: str = "info", **fields: Any) -> None:
         reported.append(text)
 
-    progress = Progress(say, lambda *a, **k: reported.append(k["cause"]))
+    def tell(kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        reported.append(cause)
+
+    progress = Progress(say, tell, tell)
     progress._on_commits(STALLED_S)
     assert reported == []
     for uncommitted_s in (0.0, STALLED_S + 0.001, 60.0, STALLED_S, 0.0, 5.5, 0.0):
@@ -227,14 +230,14 @@ def test_what_a_stream_was_in_one_session_is_forgotten_in_the_next() -> None:
 
     sensor = Sensor(SensorEntry("imu", "xsens", "sim", "", {}, min_rate=95.0))
     sensor.specs = {"imu": spec()}
-    progress = Progress(say, tell)
-    account = {"lost": {}, "unknown_losses": 0, "ended": None}
+    progress = Progress(say, tell, tell)
+    account = {"lost": {}, "unknown_losses": 0, "ended": None, "bytes": 0}
     for step in range(40):  # 10 s of 10 Hz
         count = step * 10 // 4
         progress.update(step * S // 4, [sensor], {"imu": account | {"samples": count}}, 0.0)
     assert reported == [("imu", "low")] and progress.rates.broken == ["imu"]
     progress.reset()
-    assert progress.rates.broken == [] and progress.rates.rate_hz("imu") is None
+    assert progress.rates.broken == [] and progress.rates.rate("imu") is None
     # The next session begins a minute later, with as many samples as the last one ended with.
     for step in range(40):
         count = 100 + step * 100 // 4

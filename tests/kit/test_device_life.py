@@ -86,6 +86,30 @@ def test_an_absent_device_is_told_and_tried_again(make_rig: Callable[..., Rig]) 
     assert account["samples"] > 10 and account["unknown_losses"] == 0
 
 
+def test_a_devices_samples_are_counted_without_a_session(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig()
+    driver = Device([], rig.clock)
+    before: list[tuple[int, int, int]] = []
+    start = rig.start
+
+    def start_later(duration_s: float | None = None) -> Path:
+        def counted() -> bool:
+            given = [values["given"]["fake"] for event, values in rig.reports if event == "stats"]
+            before[:] = [counts for counts in given if counts[0] > 20]
+            return bool(before)
+
+        wait(counted)
+        return start(duration_s)
+
+    monkeypatch.setattr(rig, "start", start_later)
+    rig.record(driver, during=lambda: later(driver))
+    samples, nbytes, last_ns = before[0]
+    assert 20 < samples <= driver.given and nbytes == samples * 256
+    assert 0 < last_ns <= rig.clock.monotonic_ns()
+
+
 def test_a_device_that_appears_late_has_an_interval_of_loss(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:

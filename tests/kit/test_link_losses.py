@@ -18,6 +18,7 @@ from tests.kit.test_link import PATIENCE_S, Stage
 S = 1_000_000_000
 T0 = 1000 * S  # the stage's clock at first
 CHANNELS = (ChannelSpec("x", "raw", "u1", (10_000,)),)
+RING = {"buffer_bytes": 100_000, "window_bytes": 10**6}
 SPECS = (StreamSpec("imu", CHANNELS, rate_hz=200.0), StreamSpec("gnss", CHANNELS))
 
 
@@ -39,7 +40,7 @@ class TwoStreams(Stage):
     def announce(self, session: dict[str, Any], **more: Any) -> None:
         whole = {"key": "s1", "start_ns": T0, "until_ns": None, "last_ns": None, **session}
         values = {"session": whole, "next": None, "crossing": None, "positions": {}, **more}
-        self.say(Kind.HELLO, buffer_bytes=100_000, window_bytes=10**6, **values)
+        self.say(Kind.HELLO, **RING, **values)
 
     def enter(self, **session: Any) -> Session:
         self.link.start()
@@ -190,7 +191,9 @@ def test_the_figures_are_of_both_sides_of_a_seam(stage: TwoStreams) -> None:
     reported = len(stage.stats)
     stage.clock.advance(1.0)
     stage.until(lambda: len(stage.stats) > reported)
-    assert stage.stats[-1] == {"held": own, "buffer": 100_000, "refused": {}}
+    figures = stage.stats[-1]
+    del figures["given"]
+    assert figures == {"held": own, "buffer": 100_000, "refused": {}}
     assert epoch != outbox.epoch
 
 
@@ -203,6 +206,36 @@ def test_figures_come_once_a_second(stage: TwoStreams) -> None:
         assert len(stage.stats) == turn - 1
         stage.clock.advance(0.001)
         stage.until(lambda turn=turn: len(stage.stats) == turn)  # type: ignore[misc]
+
+
+def test_what_a_driver_gave_is_reported_with_and_without_a_session(stage: TwoStreams) -> None:
+    stage.link.start()
+    stage.hear(Kind.JOIN)
+    stage.say(Kind.HELLO, session=None, next=None, crossing=None, positions={}, **RING)
+    stage.until(lambda: "armed" in stage.reports)
+
+    def reported() -> dict[str, Any]:
+        before = len(stage.stats)
+        stage.clock.advance(1.0)
+        stage.until(lambda: len(stage.stats) > before)
+        return stage.stats[-1]
+
+    stats = reported()
+    assert stats["given"] == {"imu": (0, 0, None), "gnss": (0, 0, None)}
+    assert (stats["held"], stats["buffer"], stats["refused"]) == (0, 100_000, {})
+    stage.link.counters.passed_by("imu", 3, T0 + 3)  # of the declared size
+    assert reported()["given"]["imu"] == (3, 30_000, T0 + 3)
+    times = np.array([T0 + 4, T0 + 5])
+    stage.link.publish(Message(Kind.DATA, "imu", count=2, t_mono_ns=times, frames=[bytes(8)]), None)
+    stage.link.counters.passed_by("imu", 1, T0 + 6)  # of the size that samples have now
+    assert reported()["given"]["imu"] == (6, 30_012, T0 + 6)
+    stage.announce({})
+    session = stage.link.wait_for_session(PATIENCE_S)
+    assert session is not None
+    stage.give("imu", T0 + 7, session)
+    stats = reported()
+    assert stats["given"]["imu"] == (7, 40_012, T0 + 7)
+    assert stats["held"] > 10_000
 
 
 def test_small_messages_wait_for_others_also_where_somebody_watches(stage: TwoStreams) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the state of the clocks in the session: at its start, every minute, and when it turns."""
+"""Keeps the state of the clocks, and puts it into the session: at its start and every minute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ClockRecord:
         every_s: seconds between two states.
 
     Attributes:
-        last: the state recorded last; None before the first.
+        last: the latest state, also without a session; None before the first.
     """
 
     def __init__(
@@ -50,14 +50,12 @@ class ClockRecord:
             now_ns: CLOCK_MONOTONIC.
             tell: called from here, with what was found since the last call.
         """
-        if session is None:
-            self._session = None
-            return
-        if session != self._session:
-            self._session, self._due_ns = session, now_ns
         if self._answer is not None:
             self.last, self._answer = self._answer, None
-            tell("clock", "", "state", **self.last)
+            if session is not None and session == self._session:
+                tell("clock", "", "state", **self.last)
+        if session != self._session:
+            self._session, self._due_ns = session, now_ns
         if now_ns >= self._due_ns and (self._thread is None or not self._thread.is_alive()):
             self._due_ns = now_ns + self._every_ns
             self._thread = threading.Thread(target=self._find_out, name="clocks", daemon=True)

@@ -114,6 +114,25 @@ def clock_state(run: Run | None = None) -> dict[str, Any]:
     }
 
 
+def brief(state: dict[str, Any] | None) -> dict[str, Any]:
+    """The kernel's state of now, and who disciplines the clock by an earlier `clock_state`.
+
+    Returns:
+        synchronized: None if the kernel does not say.
+        by, reference: name of the time daemon and of its source; None if they are not known.
+        offset_ns: from the time daemon, else what the kernel still has to slew; None: not known.
+        max_error_ns: bound of the error by the kernel; None: not known.
+    """
+    kernel, daemon = kernel_clock() or {}, (state or {}).get("daemon") or {}
+    return {
+        "synchronized": kernel.get("synchronized"),
+        "by": daemon.get("name"),
+        "reference": daemon.get("reference"),
+        "offset_ns": daemon.get("offset_ns", kernel.get("offset_ns")),
+        "max_error_ns": kernel.get("max_error_ns"),
+    }
+
+
 def summary(state: dict[str, Any]) -> str:
     """One line for people."""
     kernel, daemon = state["kernel"], state["daemon"]

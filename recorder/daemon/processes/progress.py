@@ -27,22 +27,26 @@ class Progress:
     Args:
         say: takes one line for people.
         tell: puts an event into the session.
+        show: shows an event that the writer puts into the session itself.
 
     Attributes:
-        rates: rates of the streams, and the streams below their floor.
+        rates: samples per second of the streams, and the streams below their floor.
+        volumes: bytes per second of the streams.
         stalled: received samples do not become durable.
     """
 
-    def __init__(self, say: Say, tell: Tell) -> None:
-        self.rates = RateWatch()
+    def __init__(self, say: Say, tell: Tell, show: Tell) -> None:
+        self.rates, self.volumes = RateWatch(), RateWatch()
         self.stalled = False
         self._losses = LossWatch()
         self._say = say
         self._tell = tell
+        self._show = show
 
     def reset(self) -> None:
         """A session begins or ends."""
         self.rates.reset()
+        self.volumes.reset()
         self._losses.reset()
         self.stalled = False
 
@@ -71,9 +75,18 @@ class Progress:
         samples = {name: stream["samples"] for name, stream in streams.items()}
         for change in self.rates.update(now_ns, samples, floors):
             self._on_rate(change)
+        for name, account in streams.items():
+            self.volumes.count(now_ns, name, account["bytes"])
         for stream, sentence in self._losses.update(now_ns, streams):
             self._say(f"{stream}: {sentence}", WARNING, stream=stream)
+            self._show("lost", stream, text=sentence)
         self._on_commits(uncommitted_s)
+
+    def update_idle(self, now_ns: int, sensor: Sensor) -> None:
+        """Take the counts of a sensor's driver; no session is open."""
+        for name, (samples, nbytes) in sensor.given.items():
+            self.rates.count(now_ns, name, samples)
+            self.volumes.count(now_ns, name, nbytes)
 
     def _on_rate(self, change: Change) -> None:
         word = "below" if change.broken else "again above"

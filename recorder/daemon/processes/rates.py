@@ -81,8 +81,8 @@ class RateWatch:
         """Streams below their floor now."""
         return [name for name, track in self._tracks.items() if track.broken]
 
-    def rate_hz(self, stream: str) -> float | None:
-        """The stream's rate over the last seconds; None before there is one."""
+    def rate(self, stream: str) -> float | None:
+        """The stream's count per second over the last seconds; None before there is one."""
         track = self._tracks.get(stream)
         return None if track is None else track.rate_hz
 
@@ -104,12 +104,15 @@ class RateWatch:
             del self._tracks[name]
         changes = []
         for name, floor in floors.items():
-            change = self._update(now_ns, name, samples.get(name, 0), floor)
+            change = self.count(now_ns, name, samples.get(name, 0), floor)
             if change is not None:
                 changes.append(change)
         return changes
 
-    def _update(self, now_ns: int, name: str, count: int, floor: Floor | None) -> Change | None:
+    def count(
+        self, now_ns: int, name: str, count: int, floor: Floor | None = None
+    ) -> Change | None:
+        """Take the count of one stream; see `update`."""
         track = self._tracks.setdefault(name, _Track())
         history = track.history
         if history and count < history[-1][1]:

@@ -18,6 +18,7 @@ MOST_DEATHS = 20
 DEATHS_WINDOW_NS = 600_000_000_000
 HUNG_NS = 60_000_000_000
 """Silence after which a driver hangs: it reports every second of a session."""
+_LATE_NS = 2_500_000_000  # after a report, which comes every second
 _FAILING = 3  # deaths in a row after which sessions do not wait for the sensor
 _STEADY_NS = 60_000_000_000  # a driver that lived so long starts its back-off again
 
@@ -45,6 +46,9 @@ class Sensor:
         specs: its streams by name.
         ring_held, ring_size: bytes in its driver's ring, and the ring's size.
         refused: samples that its ring refused, by stream.
+        given: samples and encoded bytes since its driver's start, by stream.
+        given_ns: CLOCK_MONOTONIC of that report.
+        last_ns: `t_mono` of the newest sample, by stream; kept when the driver is restarted.
         reported_ns: CLOCK_MONOTONIC of its last report; None: no report is expected.
         stalled: its driver returns no data; `hung_in` is the call that has not returned for too
             long, or empty.
@@ -69,6 +73,9 @@ class Sensor:
     ring_held: int = 0
     ring_size: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    given: dict[str, tuple[int, int]] = field(default_factory=dict)
+    given_ns: int = 0
+    last_ns: dict[str, int] = field(default_factory=dict)
     reported_ns: int | None = None
     stalled: bool = False
     hung_in: str = ""
@@ -135,13 +142,32 @@ class Sensor:
             case "stats":
                 self.ring_held, self.ring_size = report["held"], report["buffer"]
                 self.refused = report.get("refused") or {}
-                self.reported_ns = now_ns
+                self.reported_ns = self.given_ns = now_ns
+                self.given = {}
+                for name, (samples, nbytes, last_ns) in report.get("given", {}).items():
+                    self.given[name] = int(samples), int(nbytes)
+                    if last_ns is not None:
+                        self.last_ns[name] = int(last_ns)
             case "fault":
                 self.fault, self.fault_key = report["message"], str(report.get("key") or "")
                 wrong = report["exit_code"] == ConfigError.exit_code
                 self.misconfigured = self.misconfigured or (wrong and not self.armed)
             case "stall":
                 self.stalled, self.hung_in = bool(report["stalled"]), str(report["hung_in"])
+
+    def reports(self, now_ns: int) -> bool:
+        """Whether its driver's counts are of now."""
+        return self.alive and now_ns - self.given_ns < _LATE_NS
+
+    def age_s(self, stream: str, now_ns: int) -> float | None:
+        """Age of a stream's newest sample, in seconds; None before the first.
+
+        Between two reports of the driver, the age is that of the last report.
+        """
+        if (last_ns := self.last_ns.get(stream)) is None:
+            return None
+        until_ns = self.given_ns if self.reports(now_ns) else now_ns
+        return max(0, until_ns - last_ns) / 1e9
 
     def hangs(self, now_ns: int) -> str | None:
         """Why its driver hangs; None if it does not.  A silent device is no hang."""

@@ -45,6 +45,7 @@ from recorder.contract.messages import (
 )
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
 from recorder.daemon.processes.progress import Progress
+from recorder.daemon.processes.recent_events import RecentEvents
 from recorder.daemon.processes.sensors import ABSENT, LOST, PRESENT, Sensor
 from recorder.daemon.processes.writer_client import Line, WriterClient, WriterRequest
 from recorder.daemon.processes.writer_process import WriterProcess
@@ -69,6 +70,7 @@ class Supervisor:
         line: to the writer, and `spawn` as `Child`: injectable.
 
     Attributes:
+        clock: as given.
         sensors: by name.
         session: the open session's folder; None if none is.
         streams: the writer's account by stream, of its last status.
@@ -76,8 +78,10 @@ class Supervisor:
         heard_ns: CLOCK_MONOTONIC of the writer's last message.
         writer: the writer's process.
         faults: one sentence per fault of this session.
+        events: the latest events.
         progress: rates of the streams, losses, and commits.
         warnings: settings of the config that could not be applied, once each.
+        clock_state: the clocks as `recorder.daemon.host.clocks` found them last; None: not yet.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class Supervisor:
         spawn: Callable[..., Child] = Child,
     ) -> None:
         self.config = config
-        self._clock = clock
+        self.clock = clock
         self._say = say
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._waker = Waker()
@@ -103,12 +107,14 @@ class Supervisor:
         self.writer = WriterProcess(clock, say, self._spawn_writer)
         self.session: str | None = None
         self.streams: dict[str, dict[str, Any]] = {}
-        self.status = Status()
+        self.status = self._told = Status()  # the last, and the open session's last
         self.heard_ns = self._turned_ns = clock.monotonic_ns()
         self._paused_ns = 0
         self.faults: list[str] = []
-        self.progress = Progress(say, self.tell)
+        self.events = RecentEvents()
+        self.progress = Progress(say, self.tell, self.show)
         self.warnings: list[str] = []
+        self.clock_state: dict[str, Any] | None = None
         self._ending = self._shut = False
         self._ended: Ending | None = None
         self._status_question: WriterRequest | None = None
@@ -127,10 +133,10 @@ class Supervisor:
         for sensor in self.sensors.values():
             if sensor.child is not None and sensor.child.alive:
                 sensor.child.process.terminate()
-        deadline_ns = self._clock.monotonic_ns() + round(_END_S * 1e9)
+        deadline_ns = self.clock.monotonic_ns() + round(_END_S * 1e9)
         for sensor in self.sensors.values():
             if sensor.child is not None:
-                left = (deadline_ns - self._clock.monotonic_ns()) / 1e9
+                left = (deadline_ns - self.clock.monotonic_ns()) / 1e9
                 sensor.child.end(max(0.0, left))
         if self.writer.child is not None:
             self.writer.child.end(_END_S)
@@ -189,9 +195,27 @@ class Supervisor:
         return self._questions.ask(command, patience_s)
 
     def tell(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        """Put an event into the open session, if there is one."""
+        """Put an event into the open session, if there is one, and show it."""
+        self.show(kind, stream, cause, **more)
         if self.session is not None:
             self.ask(PutEvent({"kind": kind, "stream": stream, "cause": cause, **more}))
+
+    def show(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """Show an event of now in the status alone."""
+        mono_ns, offset_ns = self.clock.monotonic_ns(), self.offset_ns
+        t_ns = self.clock.realtime_ns() if offset_ns is None else mono_ns + offset_ns
+        self.events.add(t_ns, kind, stream, cause, **more)
+
+    @property
+    def start_ns(self) -> int | None:
+        """Start of the open session, epoch ns; None if no session is open."""
+        return self._told.start_ns or None if self.session == self._told.session else None
+
+    @property
+    def offset_ns(self) -> int | None:
+        """Epoch ns minus CLOCK_MONOTONIC in the open session, as its `ts` has it."""
+        start_ns, mono_ns = self.start_ns, self._told.start_mono_ns
+        return None if start_ns is None or mono_ns is UNSET else start_ns - mono_ns
 
     def look(self) -> None:
         """Ask the writer for its status, unless the last answer is still due."""
@@ -209,7 +233,7 @@ class Supervisor:
         if self._status_question is None:
             return 0.0
         since_ns = max(self._status_question.asked_ns, self.heard_ns)
-        return (self._clock.monotonic_ns() - since_ns) / 1e9
+        return (self.clock.monotonic_ns() - since_ns) / 1e9
 
     @property
     def uncommitted_s(self) -> float:
@@ -221,7 +245,7 @@ class Supervisor:
         sensor.forgive()
         sensor.changed = False
         if not sensor.alive:
-            sensor.restart_at_ns = self._clock.monotonic_ns()
+            sensor.restart_at_ns = self.clock.monotonic_ns()
 
     def forget_session(self) -> None:
         """Give up the open session; recovery will close it."""
@@ -230,13 +254,13 @@ class Supervisor:
     def turn(self, seconds: float) -> None:
         """Wait for messages; then handle replies, reports, and restarts that are due."""
         self._socket.wait(seconds)
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self.clock.monotonic_ns()
         if now_ns - self._turned_ns > _PAUSE_NS + seconds * 1e9:  # SIGSTOP, a disk that hangs
             self._paused_ns = now_ns
         self._turned_ns = now_ns
         if self._questions.pump(self.writer.child, self._live):
             self.writer.answered()
-            self.heard_ns = self._clock.monotonic_ns()
+            self.heard_ns = self.clock.monotonic_ns()
         self._take_answers()  # before a new writer learns which session to resume
         self._take_events()
         self._start_due()
@@ -259,7 +283,8 @@ class Supervisor:
         question = self._plan_question
         if question is not None and question.done:
             self._plan_question = None
-            if question.session:
+            if isinstance(question.answer, Status) and question.session:
+                self._told = question.answer
                 self._opened(question.session)
         question = self._close_question
         if question is not None and question.done:
@@ -317,7 +342,7 @@ class Supervisor:
         return [name for name, s in self.sensors.items() if s.alive and s.armed]
 
     def _start_due(self) -> None:
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self.clock.monotonic_ns()
         for sensor in self.sensors.values():
             if sensor.restart_at_ns is not None and now_ns >= sensor.restart_at_ns:
                 self._start_driver(sensor)
@@ -358,11 +383,12 @@ class Supervisor:
             return
         if current != self.session:  # a writer died after a split, before it answered
             self._opened(current)
+        self._told = status
         self.streams = {} if status.streams is UNSET else status.streams
         for sensor in self.sensors.values():
             ends = [self.streams.get(name, {}).get("ended") for name in sensor.specs]
             sensor.ended = bool(ends) and all(ends)
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self.clock.monotonic_ns()
         self.progress.update(now_ns, self.sensors.values(), self.streams, self.uncommitted_s)
 
     def _spawn_writer(self) -> Child:
@@ -376,7 +402,7 @@ class Supervisor:
 
     def _start_driver(self, sensor: Sensor) -> None:
         entry = sensor.entry
-        sensor.starting(self._clock.monotonic_ns())
+        sensor.starting(self.clock.monotonic_ns())
         try:
             words, stdin = run_command(self.run_folder, entry), entry.for_driver()
             how = {"stdin": json.dumps(stdin), "priority": entry.process}
@@ -405,7 +431,10 @@ class Supervisor:
     def _on_sensor(self, sensor: Sensor, report: dict[str, Any]) -> None:
         match report["event"]:
             case "armed" | "stats" | "stall":
-                sensor.take(report, self._clock.monotonic_ns())
+                now_ns = self.clock.monotonic_ns()
+                sensor.take(report, now_ns)
+                if report["event"] == "stats" and self.session is None:
+                    self.progress.update_idle(now_ns, sensor)
             case "device":
                 self._on_device(sensor, report["state"], report.get("message") or "")
             case "fault":
@@ -437,12 +466,12 @@ class Supervisor:
             self._add_fault(sensor.fault)
 
     def _on_fault(self, sensor: Sensor, report: dict[str, Any]) -> None:
-        sensor.take(report, self._clock.monotonic_ns())
+        sensor.take(report, self.clock.monotonic_ns())
         if self.session is not None:
             self._add_fault(report["message"])
             self._say(report["message"], ERROR, sensor=sensor.name)
         if report.get("kind") == "changed" and sensor.entry.live:
-            sensor.changed, sensor.changed_ns = True, self._clock.monotonic_ns()
+            sensor.changed, sensor.changed_ns = True, self.clock.monotonic_ns()
         elif report["exit_code"] != DeviceError.exit_code:
             sensor.given_up = True
 
@@ -460,7 +489,7 @@ class Supervisor:
             return
         why = f": {last.strip()}" if last and sensor.fault is None else ""
         ended = f"{sensor.name}: driver ended with code {code}{why}"
-        wait_s = sensor.died(self._clock.monotonic_ns())
+        wait_s = sensor.died(self.clock.monotonic_ns())
         sensor.fault = sensor.fault or ended
         if wait_s is None:
             sensor.fault = f"{sensor.fault}; given up after {len(sensor.deaths)} starts"

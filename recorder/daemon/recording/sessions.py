@@ -10,6 +10,7 @@ The daemon calls `turn` repeatedly and receives the outcomes::
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Protocol
 
 from recorder.contract.clock import Clock
@@ -219,10 +220,14 @@ class Sessions:
         if session is None:
             self._not_begun(question.problem or StorageError("the writer gave no answer"))
             return
-        self.part_started_ns = now_ns
-        self._say(f"recording {session}")
+        self._began(session, now_ns)
         self.do(self.machine.began(now_ns, session, self._begun_name))
         self._reported.began(session)
+
+    def _began(self, session: str, now_ns: int) -> None:
+        self.part_started_ns = now_ns
+        self._say(f"recording {session}")
+        self._supervisor.show("session", cause="began", text=Path(session).name)
 
     def _send_begin(self, begin: Begin) -> None:
         try:
@@ -258,8 +263,7 @@ class Sessions:
                 return
         if self._splitting is None and session is not None and session != self.machine.session:
             self._unclear_until_ns = None
-            self.part_started_ns = now_ns
-            self._say(f"recording {session}")
+            self._began(session, now_ns)
             self.do(self.machine.split_done(now_ns, session))
         elif self._unclear_until_ns is not None and now_ns > self._unclear_until_ns:
             self._unclear_until_ns = None
@@ -301,7 +305,10 @@ class Sessions:
             "faults": list(self._supervisor.faults),
         }
         level = INFO if why is None else ERROR
-        self._say(f"closed {self.machine.session}" + (f": {why}" if why else ""), level)
+        because = f": {why}" if why else ""
+        self._say(f"closed {self.machine.session}{because}", level)
+        name = Path(self.machine.session or "").name
+        self._supervisor.show("session", cause="closed", text=name + because)
         self._splitting = self._unclear_until_ns = None
         self.do(self.machine.ended(self._clock.monotonic_ns(), whole=whole, why=why))
         self._reported.over()

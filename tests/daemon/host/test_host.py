@@ -253,7 +253,8 @@ def test_the_clocks_are_told_at_a_sessions_start_and_regularly() -> None:
         record.close()  # waits for the answer
 
     tick(None, 0)
-    assert reported == []
+    tick(None, 1)
+    assert reported == [] and record.last == {"n": 0}, "known, and in no session"
     for at_s in (1, 2, 30, 62, 63, 64):
         tick("a", at_s)
     assert [t[:3] for t in reported] == [("clock", "", "state")] * 2

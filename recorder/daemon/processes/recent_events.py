@@ -1,0 +1,41 @@
+"""The latest events, whether or not a session is open, for the daemon's status."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from recorder.contract.redaction import mask_passwords
+
+MOST = 100
+MOST_TEXT = 300
+
+
+class RecentEvents:
+    """Holds the last `MOST` events.
+
+    ::
+
+        events.add(clock.realtime_ns(), "device", "imu", "lost", detail="no answer")
+        events.list()      # [{"number": 0, "t_ns": ..., "kind": "device", "stream": "imu", ...}]
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[dict[str, Any]] = deque(maxlen=MOST)
+        self._number = 0
+
+    def add(self, t_ns: int, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """Add an event of epoch ns `t_ns`; `more` is its text, or values that make one."""
+        text = more.get("detail", more.get("text"))
+        if text is None:
+            shown = (f"{key} {value}" for key, value in more.items() if value is not None)
+            text = ", ".join(shown)
+        # Cut before: masking takes long for long texts.  Cut after: no half of a password is left.
+        text, cause = mask_passwords(text[: 4 * MOST_TEXT])[:MOST_TEXT], cause[:MOST_TEXT]
+        event = {"number": self._number, "t_ns": t_ns, "kind": kind}
+        self._events.append(event | {"stream": stream or None, "cause": cause, "text": text})
+        self._number += 1
+
+    def list(self) -> list[dict[str, Any]]:
+        """The events, the oldest first; numbers count from the daemon's start."""
+        return list(self._events)
