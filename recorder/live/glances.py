@@ -27,6 +27,7 @@ FROZEN = 3
 """Glances in a row with the same payload under fresh stamps."""
 _MESSAGES = 3
 _LEAST_WAIT_S = 2.0
+_PAUSE_S = 0.2
 _PERIODS = 4.0
 _BYTES = 8 << 20
 
@@ -86,8 +87,9 @@ class Glances:
             for gone in self._seen.keys() - specs.keys():
                 del self._seen[gone]
             await asyncio.gather(*(self._look(spec) for spec in specs.values()))
+            left_s = EVERY_S - (time.monotonic() - began_s)
             # Streams that are declared meanwhile are not left waiting for long.
-            await asyncio.sleep(max(0.2, EVERY_S - (time.monotonic() - began_s)) if specs else 0.2)
+            await asyncio.sleep(max(_PAUSE_S, left_s) if specs else _PAUSE_S)
 
     async def _look(self, spec: StreamSpec) -> None:
         news = asyncio.Event()

@@ -77,14 +77,15 @@ class Timeline:
     def add(self, events: Iterable[Event]) -> None:
         """Take further events."""
         for event in events:
-            begin_ns = event["t_ns"]
-            end_ns = begin_ns + int(event.get("duration_ns") or 0)
+            t_ns, duration_ns = event["t_ns"], int(event.get("duration_ns") or 0)
             if event["type"] == "mark":
-                self._marks.append((begin_ns, str(event.get("text") or event.get("cause") or "")))
+                self._marks.append((t_ns, str(event.get("text") or event.get("cause") or "")))
             elif event["type"] == "lost" and event.get("stream"):
+                # A loss is found at its end; that of merged events is written at its begin.
+                begin_ns = t_ns if event.get("merged") else t_ns - duration_ns
                 kind = "unknown" if event.get("count") is None else "lost"
                 intervals = self._streams.setdefault(event["stream"], [])
-                intervals.append((begin_ns, end_ns, kind))
+                intervals.append((begin_ns, begin_ns + duration_ns, kind))
                 if len(intervals) > MOST_INTERVALS:
                     self._streams[event["stream"]] = _merged(intervals)
         del self._marks[:-_MOST_EVENTS]

@@ -1,0 +1,124 @@
+"""Events of an open session, the timeline, and the list of sessions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recorder.live import recordings
+from recorder.live.happenings import MOST_INTERVALS, Happenings, Timeline, event_note
+from recorder.session.summary import brief
+from tests.session.build import full_session
+
+
+def event(kind: str, t_ns: int, **more: Any) -> dict[str, Any]:
+    return {"t_ns": t_ns, "type": kind, "stream": None, "cause": None, "count": None, **more}
+
+
+def lost(t_ns: int, duration_ns: int | None, count: int | None = 1) -> dict[str, Any]:
+    return event("lost", t_ns, stream="imu", cause="refused", count=count, duration_ns=duration_ns)
+
+
+def session(folder: Path) -> Path:
+    (folder / "tour" / "_recorder").mkdir(parents=True)
+    return folder / "tour"
+
+
+def test_events_come_once_and_only_whole(tmp_path: Path) -> None:
+    path = session(tmp_path)
+    happenings = Happenings(path)
+    assert happenings.read() == []
+    log = path / "_recorder" / "events.jsonl"
+    line = json.dumps(event("mark", 5)).encode() + b"\n"
+    log.write_bytes(line + line[:10])
+    assert [e["t_ns"] for e in happenings.read()] == [5]
+    assert happenings.read() == []
+    with log.open("ab") as file:
+        file.write(line[10:] + b"no json\n[1]\n" + line)
+    assert [e["t_ns"] for e in happenings.read()] == [5, 5]
+
+
+def test_stamps_are_placed_by_the_sessions_header(tmp_path: Path) -> None:
+    path = session(tmp_path)
+    file = path / "_recorder" / "session.json"
+
+    def placed(text: str) -> tuple[int | None, int | None]:
+        file.write_text(text)
+        happenings.read()
+        return happenings.start_ns, happenings.offset_ns
+
+    happenings = Happenings(path)
+    assert placed("{") == (None, None)  # damaged, or not there yet: asked again
+    header = {"version": 1, "name": "tour", "state": "recording", "end_ns": None}
+    assert placed(json.dumps({**header, "start_ns": 1000, "start_mono_ns": 400})) == (1000, 600)
+
+
+def test_the_list_of_sessions_has_no_paths_and_reads_closed_ones_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_session(tmp_path / "first")
+    full_session(tmp_path / "second")
+    (tmp_path / "broken" / "_recorder").mkdir(parents=True)
+    (tmp_path / "broken" / "_recorder" / "session.json").write_text("{")
+    read: list[str] = []
+
+    def counted(path: Path) -> dict[str, Any]:
+        read.append(path.name)
+        return brief(path)
+
+    monkeypatch.setattr(recordings, "brief", counted)
+    listed = recordings.Recordings(tmp_path)
+    note = listed.note()
+    lines = {line["name"]: line for line in note["sessions"]}
+    assert set(lines) == {"first", "second", "broken"} == set(read)
+    assert lines["broken"]["damaged"] and not lines["first"]["damaged"]
+    first = lines["first"]
+    assert first["state"] == "clean" and first["lost"] == 0 and first["bytes"] > 0
+    assert int(first["end_ns"]) > int(first["start_ns"]) > 0
+    assert str(tmp_path) not in json.dumps(note)
+    listed.note()
+    assert len(read) == 3
+    full_session(tmp_path / "third")
+    assert {line["name"] for line in listed.note()["sessions"]} == {*lines, "third"}
+    assert read[3:] == ["third"]
+
+
+def test_a_timeline_has_losses_by_kind_and_marks() -> None:
+    timeline = Timeline(100)
+    timeline.add([lost(250, 50), lost(300, None), {**lost(400, 10, None), "merged": 2}])
+    timeline.add([event("mark", 250, cause="pothole", text="pothole"), event("clock", 260)])
+    note = timeline.note(500)
+    assert (note["start_ns"], note["end_ns"]) == ("100", "500")
+    assert note["streams"] == {
+        "imu": [["200", "250", "lost"], ["300", "300", "lost"], ["400", "410", "unknown"]]
+    }
+    assert note["marks"] == [{"t_ns": "250", "text": "pothole"}]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 5 * MOST_INTERVALS))
+def test_a_timeline_stays_small_and_covers_all_losses(count: int) -> None:
+    timeline = Timeline(0)
+    timeline.add(lost(10 * i + 5, 5) for i in range(count))
+    intervals = timeline.note(0)["streams"]["imu"]
+    assert len(intervals) <= MOST_INTERVALS
+    assert int(intervals[0][0]) == 0 and int(intervals[-1][1]) == 10 * (count - 1) + 5
+    covered = [(int(begin), int(end)) for begin, end, _ in intervals]
+    assert covered == sorted(covered)
+
+
+def test_events_have_a_text_for_people() -> None:
+    assert event_note(lost(1, None, 3))["text"] == "lost 3 samples (refused)"
+    estimate = {**lost(1, None, None), "estimate": 40}
+    assert event_note(estimate)["text"] == "lost samples, about 40 (refused)"
+    assert event_note(event("mark", 1, cause="a", text="a b"))["text"] == "a b"
+    assert event_note(event("disk", 1, detail="nothing was committed"))["text"].startswith(
+        "nothing"
+    )
+    assert event_note(event("rate", 1, cause="low"))["text"] == "rate low"
+    assert event_note(event("clock", 7))["t_ns"] == "7"
