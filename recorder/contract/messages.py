@@ -279,7 +279,8 @@ class PutEvent(Command, tag="event"):
     """Put an event of now into the session.
 
     Attributes:
-        event: ``kind``, ``stream`` and ``cause``, which are text; further keys are its details.
+        event: ``kind``, ``stream`` and ``cause``, which are text; ``age_ns``, how long ago it was;
+            further keys are its details.
     """
 
     event: dict[str, Any]
@@ -287,6 +288,9 @@ class PutEvent(Command, tag="event"):
     def __post_init__(self) -> None:
         if not isinstance(self.event.get("kind"), str):
             raise ValueError("event.kind: is missing, or not a text")
+        age_ns = self.event.get("age_ns", 0)
+        if not isinstance(age_ns, int) or age_ns < 0:
+            raise ValueError("event.age_ns: is not a whole number of ns")
         for key in ("stream", "cause"):
             if not isinstance(self.event.get(key, ""), str):
                 raise ValueError(f"event.{key}: is not a text")

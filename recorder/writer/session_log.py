@@ -150,6 +150,11 @@ class SessionLog:
         """Epoch ns of now, on the session's clock."""
         return self._clock.monotonic_ns() + self._offset_ns
 
+    def before_now_ns(self, age_ns: int) -> int:
+        """Epoch ns of that long ago; of the session's start for what was earlier."""
+        then_ns = self._clock.monotonic_ns() - age_ns
+        return max(then_ns, self._start_mono_ns) + self._offset_ns
+
     def take_incoming(self) -> None:
         """Log the events of other threads."""
         while self.incoming:

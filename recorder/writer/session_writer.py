@@ -272,9 +272,12 @@ class SessionWriter:
         self._session_log.events.uncommitted.clear()
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
-    def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
-        """Log an event of now; never waits for the disk."""
-        self.record_event(make_event(kind, self._session_log.now_ns(), stream, cause, **more))
+    def event(
+        self, kind: str, stream: str = "", cause: str = "", *, age_ns: int = 0, **more: Any
+    ) -> None:
+        """Log an event of now, or of `age_ns` ago in this session; never waits for the disk."""
+        t_ns = self._session_log.before_now_ns(age_ns)
+        self.record_event(make_event(kind, t_ns, stream, cause, **more))
 
     def record_event(self, event: dict[str, Any]) -> None:
         """Log an event unchanged; never waits for the disk."""

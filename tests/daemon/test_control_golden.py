@@ -101,10 +101,13 @@ REFUSED = {
     b'{"op":"mark","text":""}': "a mark needs a text",
     b'{"op":"mark","text":null}': "a mark needs a text",
     b'{"op":"mark","text":"a\\u001b"}': "a mark holds '\\x1b'",
+    b'{"op":"mark","text":"a","age_s":-1}': "mark: age_s is not a number of seconds from 0 to 600",
+    b'{"op":"mark","text":"a","age_s":true}': "mark: age_s is not a number of seconds from 0 to 600",
+    b'{"op":"mark","text":"a","age_s":601}': "mark: age_s is not a number of seconds from 0 to 600",
     b'{"op":"keep","session":5}': "a session's name is a text",
     b'{"op":"keep","session":".."}': "session name '..': is a path; a session is one folder right below its root",
     b'{"op":"keep","release":1}': "keep: release is neither true nor false",
-    b'{"op":"mark","text":"a","session":"b"}': "mark takes text, not 'session'",
+    b'{"op":"mark","text":"a","session":"b"}': "mark takes text, age_s, not 'session'",
 }
 
 

@@ -44,8 +44,11 @@ def test_a_session_from_start_to_stop(rig: Vehicle) -> None:
     reply = rig.ask("mark", text="pothole")
     assert states(reply) == (True, "recording")
     assert rig.writer.events["tour"] == [{"kind": "mark", "cause": "pothole", "text": "pothole"}]
+    rig.ask("mark", text="bend", age_s=0.4)
+    assert rig.writer.events["tour"][1]["age_ns"] == 400_000_000
     status = reply["status"]
     assert status["healthy"] and status["faults"] == []
+    assert status["clock"].keys() == {"synchronized"}
     assert status["session"]["name"] == "tour" and status["session"]["part"] == 1
     assert status["sensors"]["cam"]["streams"]["cam"]["rate_hz"] == pytest.approx(30, abs=1)
     reply = rig.ask("stop")

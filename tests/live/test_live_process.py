@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Live:
     def __init__(self, socket: Path, root: Path, **live: Any) -> None:
         section = {"port": 0, "bind": "127.0.0.1", "token": None, "origins": [], "clients": 4}
         section |= {"certificate": None, "key": None, **live}
-        self.given = {"socket": str(socket), "root": str(root), "calibration": None}
+        self.given: dict[str, Any] = {"socket": str(socket), "root": str(root), "calibration": None}
         self.given["live"] = section
         self.url = ""
         self.process: subprocess.Popen[str] | None = None
@@ -132,10 +133,12 @@ def test_a_session_is_started_watched_marked_and_stopped_from_a_browser(
                     shown[header["stream"]] = count + 1, int(header["t_ns"])
                     assert len(arrays)
                     await viewer.drawn(header)
-            await viewer.say(op="mark", request=2, text="pothole", age_ms=250)
+            await viewer.say(op="mark", request=2, text="pothole", age_ms=1000)
+            said_ns = time.time_ns()
             assert (await viewer.note("reply"))["ok"]
             event = await viewer.note("event", lambda note: note["kind"] == "mark")
             assert event["text"] == "pothole"
+            assert int(event["t_ns"]) < said_ns  # of the keypress
             await viewer.note("timeline", lambda note: note["marks"])
             recording = await viewer.note(
                 "status", lambda note: note["session"] and note["streams"]["imu"]["rate_hz"]

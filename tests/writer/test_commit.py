@@ -14,7 +14,8 @@ import pytest
 
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.formats.disk import SYNC_THREADS, PosixDisk
-from recorder.session.layout import JOURNAL, TAILS, SessionPlan, read_session_json
+from recorder.session.layout import CLEAN, JOURNAL, TAILS, SessionPlan, read_session_json
+from recorder.session.reader import Session
 from recorder.writer.active_session import ActiveSession
 from recorder.writer.commit_times import CommitTimes
 from recorder.writer.disk_policy import Fuse
@@ -270,3 +271,17 @@ def test_a_session_ends_with_its_latest_sample(tmp_path: Path) -> None:
     drive.close()
     values = read_session_json(drive.path)
     assert values["end_ns"] - values["start_ns"] == t_ns - values["start_mono_ns"]
+
+
+def test_an_event_of_earlier_has_its_own_time_and_none_before_the_session(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, ["a"])
+    recording.append("a")
+    recording.clock.advance(10.0)
+    writer = recording.writer
+    for text, age_ns in (("now", 0), ("earlier", 4_000_000_000), ("before", 600_000_000_000)):
+        writer.event("mark", cause=text, age_ns=age_ns)
+    writer.close(CLEAN)
+    with Session(recording.path) as session:
+        marks = {e["cause"]: e["t_ns"] for e in session.events() if e["type"] == "mark"}
+        assert marks["now"] - marks["earlier"] == 4_000_000_000
+        assert marks["before"] == session.start_ns

@@ -20,6 +20,7 @@ MOST_BYTES = 64 * 1024
 MOST_KEYS = 64
 MOST_VALUE = 4096
 MOST_TEXT = 1000
+MOST_AGE_S = 600.0
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -97,6 +98,13 @@ def _mark_text(value: Any) -> str:
     return value
 
 
+def _age(value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= MOST_AGE_S:
+        raise UsageError(f"mark: age_s is not a number of seconds from 0 to {MOST_AGE_S:g}")
+    return float(value)
+
+
 def _name(value: Any) -> str:
     if not isinstance(value, str):
         raise UsageError("a session's name is a text")
@@ -172,6 +180,14 @@ class Mark(_Request):
     """Put a mark into the session that is being recorded."""
 
     text: str | None = _argument(_mark_text, "text", metavar="TEXT", help="text of the mark")
+    age_s: float | None = _argument(
+        _age,
+        "--age",
+        dest="age_s",
+        type=float,
+        metavar="S",
+        help="mark the moment S seconds ago (default: now)",
+    )
 
 
 @dataclass(frozen=True, slots=True)

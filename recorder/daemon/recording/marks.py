@@ -51,7 +51,9 @@ class Marks:
         if session is None:
             raise RefusedError("nothing is being recorded")
         # Events of one cause within a second become one: two marks are two causes.
-        event = {"kind": "mark", "cause": request.text, "text": request.text}
+        event: dict[str, Any] = {"kind": "mark", "cause": request.text, "text": request.text}
+        if request.age_s:
+            event["age_ns"] = round(request.age_s * 1e9)
         self._open.append((call, self._supervisor.ask(PutEvent(event))))
 
     def follow(self) -> None:
