@@ -127,7 +127,7 @@ def _samples(stream: Stream, first: int) -> Iterator[Chunk | Hole]:
             if gap is not None and gap.index == at + start:
                 yield Hole(stream.name, int(times[start]), gap.count)
                 gap = next(holes, None)
-            yield _chunk(stream, at + start, int(seq[start]), times[start:end])
+            yield read_chunk(stream, at + start, int(seq[start]), times[start:end])
 
 
 def _cuts(
@@ -147,7 +147,17 @@ def _cuts(
             start = end
 
 
-def _chunk(stream: Stream, start: int, seq: int, times: npt.NDArray[np.int64]) -> Chunk:
+def read_chunk(stream: Stream, start: int, seq: int, times: npt.NDArray[np.int64]) -> Chunk:
+    """Read consecutive samples.
+
+    Args:
+        stream: the recorded stream.
+        start, seq: index and number of the first sample.
+        times: their stamps, int64 [n], epoch ns.
+
+    Raises:
+        FormatError: a channel's bytes do not fit its format.
+    """
     stop = start + len(times)
     t_dev = None
     if "t_dev" in stream.meta:

@@ -76,8 +76,15 @@ class Session(Closing):
         SessionError: there is no such folder, it is no session, or ``session.json`` is damaged.
     """
 
-    def __init__(self, path: str | Path, *, virtual: bool = False) -> None:
-        """Open the session at `path`; with `virtual`, processed sensors (``_NAME``) as well."""
+    def __init__(self, path: str | Path, *, virtual: bool = False, partial: bool = False) -> None:
+        """Open the session at `path`.
+
+        Args:
+            path: the session's folder.
+            virtual: with processed sensors (``_NAME``).
+            partial: read what damaged files of a closed session hold, too: files that end in the
+                middle of a sample.
+        """
         self.path = Path(path)
         if not self.path.is_dir():
             raise SessionError(f"{path}: no such session folder")
@@ -100,7 +107,7 @@ class Session(Closing):
             offset_ns = header["start_ns"] - header["start_mono_ns"]
         epochs = header.get("epochs") or {}
         # The files of a killed or a running writer may end in the middle of a sample.
-        partial = self.state in (layout.RECORDING, layout.SEALED)
+        partial = partial or self.state in (layout.RECORDING, layout.SEALED)
         streams = {}
         self.broken: dict[str, FormatError] = {}
         for folder in folders:

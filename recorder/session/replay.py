@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -84,17 +85,18 @@ class Replay:
         passed = dict.fromkeys(self.specs, 0)
         number = dict.fromkeys(self.specs, 0)
         begin_ns = clock.monotonic_ns()
+        pace = Pace(0, begin_ns, self._speed)
         lap_ns = 0  # recorded time of earlier laps
         while not stop.is_set():
             last_ns = 0
             for item, due_ns in self._timed():
                 last_ns = due_ns
-                if not _wait_until(begin_ns + round((lap_ns + due_ns) / self._speed), clock, stop):
+                if not _wait_until(pace.due_ns(lap_ns + due_ns), clock, stop):
                     break
                 name = item.stream
-                shift_ns = begin_ns + lap_ns - self._origin_ns
-                message = self._message(item, shift_ns, publisher.wanted(name))
-                if message is not None:
+                if publisher.wanted(name):
+                    shift_ns = begin_ns + lap_ns - self._origin_ns
+                    message = message_of(item, self.specs[name], shift_ns)
                     message.number = number[name]
                     publisher.publish(message)
                 number[name] += 1
@@ -114,38 +116,66 @@ class Replay:
         rates = (spec.rate_hz for spec in self.specs.values())
         return round(1e9 / min((rate for rate in rates if rate), default=10.0))
 
-    def _message(self, item: Chunk | Hole, shift_ns: int, wanted: bool) -> Message | None:
-        if not wanted:
-            return None
-        if not isinstance(item, Chunk):
-            values: dict[str, Any] = {"cause": item.cause or "recorded"}
-            if item.estimate is not None:
-                values["estimate"] = item.estimate
-            return Message(
-                Kind.LOST,
-                stream=item.stream,
-                count=item.count,
-                t_mono_ns=item.t_ns + shift_ns,
-                values=values,
-            )
-        channels = self.specs[item.stream].channels
-        encoded: list[Sequence[Buffer]] = [
-            CHANNEL_FORMATS[channel.format].encode(samples)
-            if isinstance(samples := item.data[channel.name], np.ndarray)
-            else samples
-            for channel in channels
-        ]
-        frames, sizes = payload(channels, encoded)
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Recorded time by a clock.
+
+    Attributes:
+        t_ns: a recorded time.
+        clock_ns: when it is played.
+        speed: recorded seconds per second, above 0; infinite: everything is due at once.
+    """
+
+    t_ns: int
+    clock_ns: int
+    speed: float
+
+    def due_ns(self, t_ns: int) -> int:
+        """When a recorded time is played, ns of the clock."""
+        return self.clock_ns + round((t_ns - self.t_ns) / self.speed)
+
+    def at_ns(self, clock_ns: int) -> int:
+        """The recorded time that is played at a time of the clock; the speed is finite."""
+        return self.t_ns + round((clock_ns - self.clock_ns) * self.speed)
+
+
+def message_of(item: Chunk | Hole, spec: StreamSpec, shift_ns: int = 0) -> Message:
+    """A recorded item as a driver's tap would have it: the encoded frames are the stored ones.
+
+    Args:
+        item: samples, or a loss.
+        spec: the stream's declaration.
+        shift_ns: added to the epoch ns of the stamps for ``t_mono``.
+    """
+    if not isinstance(item, Chunk):
+        values: dict[str, Any] = {"cause": item.cause or "recorded"}
+        if item.estimate is not None:
+            values["estimate"] = item.estimate
         return Message(
-            Kind.DATA,
+            Kind.LOST,
             stream=item.stream,
-            seq=item.seq,
-            count=len(item.t_ns),
+            count=item.count,
             t_mono_ns=item.t_ns + shift_ns,
-            t_dev_ns=item.t_dev_ns,
-            sizes=sizes,
-            frames=frames,
+            values=values,
         )
+    encoded: list[Sequence[Buffer]] = [
+        CHANNEL_FORMATS[channel.format].encode(samples)
+        if isinstance(samples := item.data[channel.name], np.ndarray)
+        else samples
+        for channel in spec.channels
+    ]
+    frames, sizes = payload(spec.channels, encoded)
+    return Message(
+        Kind.DATA,
+        stream=item.stream,
+        seq=item.seq,
+        count=len(item.t_ns),
+        t_mono_ns=item.t_ns + shift_ns,
+        t_dev_ns=item.t_dev_ns,
+        sizes=sizes,
+        frames=frames,
+    )
 
 
 def _wait_until(t_ns: int, clock: Clock, stop: threading.Event) -> bool:
