@@ -1,0 +1,234 @@
+"""What a session's streams hold over time, for a picture: covered times, losses, marks, events.
+
+Only stamps, sample numbers and the event log are read, no payload.  The result is bounded however
+long the session is: pieces that the picture could not tell apart are merged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.errors import RecorderError
+from recorder.session.absence import reported_losses
+from recorder.session.incidents import of_events
+from recorder.session.loss_accounts import WINDOW, Gap, Run, epoch_ids, losses, scan
+from recorder.session.reader import Session
+from recorder.session.stream import Stream
+
+PIECES = 400
+"""The most pieces of one kind of a stream."""
+EVENTS = 100
+MARKS = 500
+"""The most events and marks; the newest are kept."""
+RATES = 60
+"""Intervals whose sample rates are given."""
+DATA, LOST, UNCOUNTED = "data", "lost", "unknown"
+_BREAK = 2.5  # sample intervals without a sample that end a piece of data
+
+Event = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Piece:
+    """An interval of a stream, epoch ns.
+
+    Attributes:
+        start_ns, end_ns: both included.
+        kind: `DATA` (samples without a pause), `LOST` (counted), or `UNCOUNTED` (samples may be
+            lost).
+        causes: of losses, samples by cause; 0 of causes that nobody could count.
+    """
+
+    start_ns: int
+    end_ns: int
+    kind: str
+    causes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def text(self) -> str:
+        """The causes in words: ``buffer 12, device``."""
+        return ", ".join(f"{name} {n}" if n else name for name, n in self.causes.items())
+
+
+@dataclass(slots=True)
+class StreamTimeline:
+    """One stream over time.
+
+    Attributes:
+        samples: samples that can be read.
+        pieces: in order of time.
+        lost: counted losses by cause; ``unknown`` for gaps without an event.
+        uncounted: number of intervals in which samples may be lost.
+        rate_hz: mean rate; None below two samples.
+        rates_hz: mean rates in `RATES` intervals of equal length, from the session's start to its
+            end; empty without a sample.
+        problem: why the stream cannot be read; empty if it can be.
+    """
+
+    samples: int = 0
+    pieces: list[Piece] = field(default_factory=list)
+    lost: dict[str, int] = field(default_factory=dict)
+    uncounted: int = 0
+    rate_hz: float | None = None
+    rates_hz: list[float] = field(default_factory=list)
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A session over time.
+
+    Attributes:
+        start_ns, end_ns: what the picture shows, epoch ns.
+        streams: by name, declared streams without samples included.
+        marks: ``{t_ns, text}``.
+        events: losses, faults, marks and the end, as in the log.
+        problem: why the event log cannot be read; empty if it can be.
+    """
+
+    start_ns: int
+    end_ns: int
+    streams: Mapping[str, StreamTimeline]
+    marks: Sequence[Mapping[str, Any]]
+    events: Sequence[Mapping[str, Any]]
+    problem: str = ""
+
+
+def make_timeline(session: Session, start_ns: int, end_ns: int) -> Timeline:
+    """The timeline of a session from its start to its end, epoch ns.
+
+    Faults of files are reported in it; nothing is raised.
+    """
+    lost: Mapping[str, Sequence[Event]] = {}
+    log: deque[Event] = deque(maxlen=EVENTS)
+    marks: deque[Event] = deque(maxlen=MARKS)
+    problem = ""
+    try:
+        lost = reported_losses(session)
+        for event in filter(_is_shown, session.events()):
+            log.append(event)
+            marks += of_events([event], {})["marks"]
+    except RecorderError as error:
+        problem = str(error)
+    names = {*session.streams, *session.declared, *session.broken, *lost}
+    streams = {}
+    for name in sorted(names):
+        streams[name] = made = StreamTimeline()
+        events = lost.get(name, ())
+        made.lost, intervals = losses(events)
+        made.lost = {cause: count for cause, count in made.lost.items() if count}
+        made.uncounted = len(intervals)
+        pieces = [_loss(event, start_ns, end_ns) for event in events]
+        try:
+            if name in session.broken:
+                raise session.broken[name]
+            if name in session.streams and session.streams[name].has_times:
+                stream = session.streams[name]
+                unknown = list(_unknown_gaps(stream, events, start_ns, end_ns))
+                if count := sum(piece.causes["unknown"] for piece in unknown):
+                    made.lost["unknown"] = made.lost.get("unknown", 0) + count
+                pieces += unknown
+                pieces += _add_samples(made, stream, start_ns, end_ns)
+        except RecorderError as error:
+            made.problem = str(error)
+        made.pieces = merge(pieces, (end_ns - start_ns) // PIECES)
+    return Timeline(start_ns, end_ns, streams, list(marks), list(log), problem)
+
+
+def merge(pieces: Iterable[Piece], resolution_ns: int) -> list[Piece]:
+    """Pieces in order of time; those of one kind that are nearer than the resolution are one."""
+    merged: list[Piece] = []
+    newest: dict[str, Piece] = {}
+    for piece in sorted(pieces, key=lambda piece: piece.start_ns):
+        before = newest.get(piece.kind)
+        if before is not None and piece.start_ns - before.end_ns <= resolution_ns:
+            before.end_ns = max(before.end_ns, piece.end_ns)
+            for cause, count in piece.causes.items():  # `update` would leave out what is 0
+                before.causes[cause] += count
+        else:
+            merged.append(piece)
+            newest[piece.kind] = piece
+    return merged
+
+
+def _add_samples(made: StreamTimeline, stream: Stream, start_ns: int, end_ns: int) -> list[Piece]:
+    """Count a stream's samples; the pieces that they cover."""
+    made.samples = length = len(stream)
+    if not length:
+        return []
+    first, last = (int(stream.times(i, i + 1)[0]) for i in (0, length - 1))
+    interval_ns = (last - first) / max(1, length - 1)
+    if length > 1 and last > first:
+        made.rate_hz = 1e9 / interval_ns
+    limit_ns = max(_BREAK * interval_ns, (end_ns - start_ns) / PIECES)
+    edges = np.linspace(start_ns, max(end_ns, start_ns + 1), RATES + 1).astype(np.int64)
+    edges[-1] += 1  # the last moment is included
+    counts: npt.NDArray[np.int64] = np.zeros(RATES, np.int64)
+    pieces = [Piece(first, first, DATA)]
+    for at in range(0, length, WINDOW):
+        times = stream.times(at, min(at + WINDOW, length))
+        counts += np.diff(np.searchsorted(times, edges))
+        before = np.concatenate(([pieces[-1].end_ns], times[:-1]))
+        for k in np.flatnonzero(times - before > limit_ns).tolist():
+            pieces[-1].end_ns = int(before[k])
+            pieces.append(Piece(int(times[k]), int(times[k]), DATA))
+        pieces[-1].end_ns = int(times[-1])
+    made.rates_hz = (counts * 1e9 / np.diff(edges)).tolist()
+    return pieces
+
+
+def _loss(event: Event, start_ns: int, end_ns: int) -> Piece:
+    """A ``lost`` event: its duration ends at its time; that of merged events begins there."""
+    t_ns, count = event.get("t_ns"), event.get("count")
+    causes = Counter({str(event.get("cause") or "unknown"): count if isinstance(count, int) else 0})
+    kind = LOST if isinstance(count, int) else UNCOUNTED
+    if not isinstance(t_ns, int):
+        return Piece(start_ns, end_ns, kind, causes)
+    duration_ns = event.get("duration_ns")
+    length_ns = duration_ns if isinstance(duration_ns, int) else 0
+    if "merged" in event:
+        return Piece(t_ns, t_ns + length_ns, kind, causes)
+    return Piece(max(start_ns, t_ns - length_ns), t_ns, kind, causes)
+
+
+def _unknown_gaps(
+    stream: Stream, events: Iterable[Event], start_ns: int, end_ns: int
+) -> Iterator[Piece]:
+    """Gaps in the sample numbers that no event explains."""
+    items = list(scan(stream))
+    ids = epoch_ids(stream, (item for item in items if isinstance(item, Run)))
+    reported: dict[int | None, list[tuple[int, int]]] = {}
+    for event in events:
+        first, last = event.get("first_seq"), event.get("last_seq")
+        if isinstance(first, int) and isinstance(last, int):
+            reported.setdefault(event.get("epoch"), []).append((last, first))
+            reported.setdefault(None, []).append((last, first))
+    for known in reported.values():
+        known.sort()
+    for gap in items:
+        if not isinstance(gap, Gap):
+            continue
+        known = reported.get(ids.get(gap.epoch), [])
+        k = bisect_left(known, (gap.first_seq, -1))
+        if k < len(known) and known[k][1] <= gap.last_seq:
+            continue
+        before, after = start_ns, end_ns
+        if gap.index:
+            before = int(stream.times(gap.index - 1, gap.index)[0])
+        if gap.index < len(stream):
+            after = int(stream.times(gap.index, gap.index + 1)[0])
+        yield Piece(before, after, LOST, Counter(unknown=gap.count))
+
+
+def _is_shown(event: Event) -> bool:
+    if not isinstance(event.get("t_ns"), int):
+        return False
+    found = of_events([event], {})
+    return bool(event.get("type") == "lost" or found["marks"] or found["faults"] or found["ended"])
