@@ -1,0 +1,142 @@
+"""One stream of a recorded session on its way to the viewers; what a player moves."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message
+from recorder.session.playback import BATCH_NS, SMALL_BYTES, read_chunk, recorded_spec
+from recorder.session.replay import message_of
+from recorder.session.stream import Stream
+
+_WINDOW = 1024  # samples whose times are read at once
+
+
+class Cursor:
+    """The place in a stream: which sample comes next.  All methods may raise a FormatError.
+
+    Times are found by bisection in the file, so that a stream of any length costs the same memory.
+
+    Attributes:
+        index: index of the next sample.
+        shown: index of the sample that was put last; -1: none.
+    """
+
+    def __init__(self, stream: Stream, spec: StreamSpec) -> None:
+        self.index = 0
+        self.shown = -1
+        self._stream = stream
+        self._spec = spec
+        small = stream.sample_bytes <= SMALL_BYTES and not any(c.variable for c in spec.channels)
+        self._most = _WINDOW if small else 1  # samples in a message
+        self._first = 0  # index of the first sample of the window
+        self._times: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._seq: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self._stream.name
+
+    @property
+    def length(self) -> int:
+        """Samples of the stream."""
+        return len(self._stream)
+
+    @property
+    def next_ns(self) -> int | None:
+        """Stamp of the next sample, epoch ns; None at the end."""
+        return self.time_of(self.index) if self.index < self.length else None
+
+    def time_of(self, index: int) -> int:
+        """Stamp of a sample, epoch ns."""
+        at = self._offset(index)  # may replace the window
+        return int(self._times[at])
+
+    def place(self, t_ns: int) -> None:
+        """Go to the first sample after a time, epoch ns."""
+        times = self._stream.times
+        self.index = bisect_right(range(self.length), t_ns, key=lambda i: int(times(i, i + 1)[0]))
+
+    def drop_until(self, t_ns: int) -> int:
+        """Go on to the newest samples at or before a time; how many are left out."""
+        before = self.index
+        self.place(t_ns)
+        self.index = max(before, self.index - self._most)
+        return self.index - before
+
+    def batch_end(self, t_ns: int | None) -> int:
+        """End of the samples that go together with the next one.
+
+        It is one sample, or of small samples all that are due at a time (None: some milliseconds
+        after the first) and have consecutive numbers.
+        """
+        if self._most == 1:
+            return self.index + 1
+        at = self._offset(self.index)
+        until_ns = int(self._times[at]) + BATCH_NS if t_ns is None else t_ns
+        due = int(np.searchsorted(self._times[at:], until_ns, side="right"))
+        breaks = np.flatnonzero(np.diff(self._seq[at : at + due]) != 1)
+        return self.index + max(1, int(breaks[0]) + 1 if len(breaks) else due)
+
+    def message(self, start: int, stop: int) -> Message:
+        """The samples [start, stop) as a message, with epoch ns as ``t_mono``."""
+        at = self._offset(start)
+        times = self._times[at : at + stop - start]
+        return message_of(read_chunk(self._stream, start, int(self._seq[at]), times), self._spec)
+
+    def passed(self, stop: int) -> None:
+        """The samples before `stop` were put."""
+        self.index, self.shown = stop, stop - 1
+
+    def extend(self, *, also_inside: bool = False) -> bool:
+        """At the end (or anywhere), read the stream's length again; whether that was done."""
+        if self.index < self.length and not also_inside:
+            return False
+        self._stream.refresh()
+        self._times = self._times[:0]
+        return True
+
+    def _offset(self, index: int) -> int:
+        """Place of a sample in the window, which is read anew if the sample is not in it."""
+        if not 0 <= index - self._first < len(self._times):
+            stop = min(index + _WINDOW, self.length)
+            self._times = self._stream.times(index, stop)
+            if "seq" in self._stream.meta:
+                self._seq = self._stream.channels["seq"].read(index, stop).astype(np.int64)
+            else:
+                self._seq = np.arange(index, stop)
+            self._first = index
+        return index - self._first
+
+
+def playable_spec(stream: Stream) -> StreamSpec:
+    """A stream's declaration for viewers: as recorded, but nothing is compressed for them.
+
+    Channels whose samples were compressed together are declared as raw values.
+
+    Raises:
+        FormatError: the stream cannot be declared.
+    """
+    spec = recorded_spec(stream)
+    channels = (
+        replace(channel, format="raw")
+        if CHANNEL_FORMATS[channel.format].framing is Framing.JOINT
+        else channel
+        for channel in spec.channels
+    )
+    return replace(spec, channels=tuple(channels))
+
+
+def missing_samples(stream: Stream) -> str:
+    """Which channels hold fewer samples than others of their stream; empty if none does."""
+    lengths = {name: len(stream.channels[name]) for name in stream.meta}
+    most = max(lengths.values(), default=0)
+    short = [f"{name} holds {n} of {most} samples" for name, n in lengths.items() if n < most]
+    return ", ".join(short)
