@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
 from recorder.contract.config.settings import LiveSettings
-from recorder.contract.errors import RecorderError, UsageError
+from recorder.contract.errors import RecorderError
+from recorder.live import serving
+from recorder.live.backend import Tell
+from recorder.live.hub import Hub
 
 
 async def serve(given: dict[str, Any]) -> None:
@@ -28,42 +31,18 @@ async def serve(given: dict[str, Any]) -> None:
     Raises:
         UsageError: the server cannot listen, or the extra is not installed.
     """
-    from recorder.live.access import Access
-    from recorder.live.app import make_app
-    from recorder.live.audience import Audience
     from recorder.live.daemon_link import LiveBackend
-    from recorder.live.hub import Hub
     from recorder.live.tap_source import TapSource
 
-    try:
-        from recorder.live.server import listen, make_server, url_of
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the live view needs {error.name}: pip install 'vehicle-recorder[live]'"
-        ) from None
+    def stage(hub: Hub, tell: Tell, executor: Executor) -> tuple[LiveBackend, TapSource]:
+        source = TapSource(hub)
+        socket, root = Path(given["socket"]), Path(given["root"])
+        return LiveBackend(hub, source, socket, root, tell, executor), source
 
-    settings = _settings(given["live"])
-    socket = listen(settings.bind, settings.port)
-    port = socket.getsockname()[1]
-    secure = settings.certificate is not None
-    access = Access(settings.bind, settings.token, settings.origins, secure=secure, port=port)
-    hub, audience = Hub(), Audience(settings.clients)
-    executor = ThreadPoolExecutor(2, "draw")
-    source = TapSource(hub)
-    hub.attach(source)
-    backend = LiveBackend(
-        hub, source, Path(given["socket"]), Path(given["root"]), audience.tell, executor
-    )
-    try:
-        app = make_app(hub, backend, audience, access, executor)
-        server = make_server(app, settings.certificate, settings.key)
-        print(json.dumps({"url": url_of(settings.bind, port, secure=secure)}), flush=True)
-        await server.serve(sockets=[socket])
-    finally:
-        await backend.close()
-        source.close()
-        executor.shutdown(cancel_futures=True)
-        socket.close()
+    def announce(url: str) -> None:
+        print(json.dumps({"url": url}), flush=True)
+
+    await serving.serve(_settings(given["live"]), stage, announce)
 
 
 def _settings(values: dict[str, Any]) -> LiveSettings:

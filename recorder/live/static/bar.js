@@ -71,7 +71,7 @@ export class Bar {
     document.body.dataset.recording = this.recording;
     setText($("#rec-word"), this.recording ? "REC" : status.state === "idle" ? "IDLE" : status.state.toUpperCase());
     setText($("#elapsed"), this.recording ? duration(session.elapsed_s) : "");
-    setText($("#session"), session?.name ?? "not recording");
+    setText($("#session"), session?.name ?? shown ?? "not recording");
     const button = $("#start-stop");
     setText($("span", button), this.recording ? "STOP" : "START");
     $("use", button).setAttribute("href", this.recording ? "#icon-stop" : "#icon-record");

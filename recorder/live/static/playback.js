@@ -2,7 +2,7 @@
 
 import { $, clockTime, duration, milliseconds, setText } from "./dom.js";
 
-const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8];
+const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8, 16, "max"];
 
 export class Playback {
   constructor(connection, timeline, stream) {
@@ -15,7 +15,7 @@ export class Playback {
     $("#play").addEventListener("click", () => this.toggle());
     $("#back").addEventListener("click", () => this.step(-1));
     $("#forward").addEventListener("click", () => this.step(1));
-    $("#speed").addEventListener("change", (event) => connection.send({ op: "speed", value: Number(event.target.value) }));
+    $("#speed").addEventListener("change", (event) => this.#setSpeed(SPEEDS.find((speed) => String(speed) === event.target.value)));
     this.keys = {
       " ": () => this.toggle(),
       ArrowLeft: (event) => (event.shiftKey ? this.seek(-5) : this.step(-1)),
@@ -40,8 +40,12 @@ export class Playback {
   }
 
   #faster(by) {
-    const at = SPEEDS.findIndex((speed) => speed >= this.speed) + by;
-    this.connection.send({ op: "speed", value: SPEEDS[Math.min(SPEEDS.length - 1, Math.max(0, at))] });
+    const at = SPEEDS.findIndex((speed) => speed === "max" || speed >= this.speed) + by;
+    this.#setSpeed(SPEEDS[Math.min(SPEEDS.length - 1, Math.max(0, at))]);
+  }
+
+  #setSpeed(value) {
+    this.connection.send({ op: "speed", value });
   }
 
   #seekTo(tNs) {

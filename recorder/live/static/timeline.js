@@ -148,7 +148,7 @@ export class Timeline {
     const mark = this.data.marks.find(({ at }) => Math.abs(this.#x(at) - event.offsetX) < 6);
     const spans = this.data.streams[Math.floor((event.offsetY - TOP) / LANE)]?.[1] ?? [];
     const loss = spans.find(([from, to, kind]) => kind !== "data" && event.offsetX > this.#x(from) - 4 && event.offsetX < this.#x(to) + 4);
-    const what = mark ? ` – ${mark.text}` : loss ? ` – ${loss[2] === "lost" ? "samples lost" : "losses not counted"}` : "";
+    const what = mark ? ` – ${mark.text}` : loss ? ` – ${loss[2] === "lost" ? "samples lost" : "losses not counted"}${loss[3] ? `: ${loss[3].replaceAll("_", " ")}` : ""}` : "";
     return clockTime(BigInt(Math.round(ms)) * 1000000n, 1) + what;
   }
 }

@@ -1,0 +1,85 @@
+"""``recorder view SESSION``: play a recorded session in the dashboard of the live view."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recorder.cli.output import add_format, emit, note
+
+if TYPE_CHECKING:
+    from recorder.contract.config.settings import LiveSettings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the session, where it is served, and to whom."""
+    parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        metavar="N",
+        help="port of the server (default: one that is free)",
+    )
+    parser.add_argument(
+        "--bind",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to listen on; any but a loopback address needs --token (default: 127.0.0.1)",
+    )
+    parser.add_argument("--token", metavar="T", help="password that viewers need")
+    parser.add_argument(
+        "--speed",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="play X times as fast as recorded at first (default: 1; inf: as fast as possible)",
+    )
+    parser.add_argument("--no-browser", action="store_true", help="open no browser")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM; both are a clean end."""
+    import asyncio
+
+    from recorder.live.playback_backend import serve_session
+
+    settings = _settings(args)
+
+    def announce(url: str, name: str, problems: Mapping[str, str]) -> None:
+        for stream, text in problems.items():
+            note(f"recorder view: {stream}: {text}")
+        emit({"url": url, "session": name}, args, lambda result: result["url"])
+        sys.stdout.flush()  # a program that waits for the address reads it from a pipe
+        if not args.no_browser and _has_screen():
+            import webbrowser
+
+            webbrowser.open(url)
+
+    asyncio.run(serve_session(args.session, settings, announce, speed=args.speed))
+    return 0
+
+
+def _settings(args: argparse.Namespace) -> LiveSettings:
+    """The options as the config's section ``live``, checked by the same rules."""
+    from recorder.contract.config.live_checks import live_faults
+    from recorder.contract.config.settings import LiveSettings
+    from recorder.contract.errors import UsageError
+
+    if not 0 <= args.port <= 65535:
+        raise UsageError(f"--port {args.port}: needs a number from 0 to 65535")
+    settings = LiveSettings(port=args.port, bind=args.bind, token=args.token)
+    for key, text in live_faults(settings):
+        raise UsageError(f"--{key}: {text.replace('live.', '--')}")
+    return settings
+
+
+def _has_screen() -> bool:
+    """Whether a browser can be opened where the command was typed."""
+    desktop = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return bool(desktop) and sys.stdout.isatty()

@@ -1,0 +1,279 @@
+"""Playback behind the page: requests to the player, its position, and what the session holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.config.settings import LiveSettings
+from recorder.contract.errors import UsageError
+from recorder.live.access import without_paths
+from recorder.live.backend import Note, Tell
+from recorder.live.happenings import event_note
+from recorder.live.hub import Hub
+from recorder.live.player import Player, Position
+from recorder.live.serving import serve
+from recorder.session.layout import CLEAN, RECORDING
+from recorder.session.reader import Session
+from recorder.session.summary import folder_bytes
+from recorder.session.timeline import StreamTimeline, Timeline, make_timeline
+
+REPORT_S = 0.1
+"""Interval of the position while it moves and somebody is connected."""
+TIMELINE_S = 5.0
+"""Interval of the timeline of a session that is being recorded."""
+MAXIMUM = "max"
+"""The maximum speed in JSON."""
+_MOST_STEPS = 1000
+
+
+class PlaybackBackend:
+    """A player behind the page; see `recorder.live.backend.Backend`.
+
+    Args:
+        player: plays the session; whoever made it closes it.
+        path: the session's folder.
+        tell: sends a note to all browsers.
+    """
+
+    mode = "playback"
+    ops = frozenset({"play", "pause", "speed", "seek", "step"})
+
+    def __init__(self, player: Player, path: Path, tell: Tell) -> None:
+        self._player = player
+        self._path = path
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._viewers = 0
+        self._changed = asyncio.Event()
+        self._outdated = asyncio.Event()  # what is told of the session
+        self._problems = len(player.problems)
+        self._notes: list[Note] = []  # about the session
+        self._events: list[Note] = []
+        self._reader = ThreadPoolExecutor(1, "timeline")
+        player.on_change.append(self._wake)
+        self._tasks = [
+            asyncio.create_task(self._report()),
+            asyncio.create_task(self._describe()),
+        ]
+
+    def greeting(self) -> list[Note]:
+        return [*self._notes, *self._events, position_note(self._player.position)]
+
+    def attend(self, viewers: int) -> None:
+        self._viewers = viewers
+        self._changed.set()
+
+    async def request(self, op: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        position = await asyncio.wrap_future(self._command(op, values))
+        return {"t_ns": str(position.t_ns)}
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._reader.shutdown(cancel_futures=True)
+
+    def _command(self, op: str, values: Mapping[str, Any]) -> Future[Position]:
+        player = self._player
+        match op, values:
+            case "play", _:
+                return player.play()
+            case "pause", _:
+                return player.pause()
+            case "speed", {"value": "max"}:
+                return player.set_speed(math.inf)
+            case "speed", {"value": int() | float() as speed} if not isinstance(speed, bool):
+                return player.set_speed(speed)
+            case "seek", {"t_ns": str() as text}:
+                if len(text) < 20 and text.removeprefix("-").isdecimal():
+                    return player.seek(int(text))
+            case "step", {"stream": str() as stream, "by": int() as by}:
+                if 0 < abs(by) <= _MOST_STEPS and not isinstance(by, bool):
+                    return player.step(stream, by)
+        raise UsageError(f"{op}: {_NEEDS.get(op, 'unknown')}")
+
+    def _wake(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def _report(self) -> None:
+        """Tell the position after each change, and regularly while it moves."""
+        while True:
+            moves = self._viewers and self._player.position.playing
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_S if moves else None):
+                    await self._changed.wait()
+            self._changed.clear()
+            if len(self._player.problems) != self._problems:
+                self._outdated.set()
+            if self._viewers:
+                self._tell(position_note(self._player.position))
+
+    async def _describe(self) -> None:
+        """Tell the timeline and the state: of a session that is being recorded, regularly."""
+        while True:
+            self._outdated.clear()
+            self._problems = len(self._player.problems)
+            position = self._player.position
+            self._notes, events = await self._loop.run_in_executor(
+                self._reader, self._read, position
+            )
+            for note in (*self._notes, *(e for e in events if e not in self._events)):
+                self._tell(note)
+            self._events = events
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TIMELINE_S if position.recording else None):
+                    await self._outdated.wait()
+
+    def _read(self, position: Position) -> tuple[list[Note], list[Note]]:
+        with Session(self._path, partial=True) as session:
+            timeline = make_timeline(session, position.start_ns, position.end_ns)
+            notes = [
+                timeline_note(timeline),
+                status_note(session, timeline, self._player.problems, position.recording),
+            ]
+        return without_paths(notes), without_paths([event_note(dict(e)) for e in timeline.events])
+
+
+_NEEDS = {
+    "speed": f"value is not a number, nor {MAXIMUM!r}",
+    "seek": "t_ns is not a decimal number in a string",
+    "step": f"stream and by (up to {_MOST_STEPS}, not 0) are needed",
+}
+
+
+def position_note(position: Position) -> Note:
+    """The note ``playback``."""
+    return {
+        "type": "playback",
+        "start_ns": str(position.start_ns),
+        "end_ns": str(position.end_ns),
+        "t_ns": str(position.t_ns),
+        "playing": position.playing,
+        "speed": MAXIMUM if math.isinf(position.speed) else position.speed,
+        "jumps": position.jumps,
+        "recording": position.recording,
+    }
+
+
+def timeline_note(timeline: Timeline) -> Note:
+    """The note ``timeline``: per stream ``[start_ns, end_ns, kind, causes]``."""
+    return {
+        "type": "timeline",
+        "start_ns": str(timeline.start_ns),
+        "end_ns": str(timeline.end_ns),
+        "streams": {
+            name: [[str(p.start_ns), str(p.end_ns), p.kind, p.text] for p in stream.pieces]
+            for name, stream in timeline.streams.items()
+        },
+        "marks": [{**mark, "t_ns": str(mark["t_ns"])} for mark in timeline.marks],
+    }
+
+
+def status_note(
+    session: Session, timeline: Timeline, problems: Mapping[str, str], recording: bool
+) -> Note:
+    """The note ``status``: one row a stream for the whole session, and a verdict."""
+    seconds = (timeline.end_ns - timeline.start_ns) / 1e9
+    rows = {}
+    for name, stream in timeline.streams.items():
+        spec = session.declared.get(name)
+        size = folder_bytes(session.path / name)
+        fault = stream.problem or problems.get(name, "")
+        level, word = _judge(stream, fault)
+        rows[name] = {
+            "state": "ended",
+            "fault": fault or None,
+            "required": True,
+            "rate_hz": None if stream.rate_hz is None else round(stream.rate_hz, 3),
+            "expected_hz": None if spec is None else spec.rate_hz,
+            "mb_s": round(size / seconds / 1e6, 4) if seconds > 0 else None,
+            "age_s": None,
+            "ring": None,
+            "lost": stream.lost,
+            "unknown_losses": stream.uncounted,
+            "samples": stream.samples,
+            "bytes": size,
+            "spark": [round(rate, 2) for rate in stream.rates_hz],
+            "level": level,
+            "word": word,
+        }
+    return {
+        "type": "status",
+        "status": {"state": session.state, "session": None, "sensors": {}, "disk": {}},
+        "streams": rows,
+        "verdict": _verdict(session, rows, timeline.problem, recording),
+        "disk_hours": None,
+        "session": session.name,
+        "elapsed_s": seconds,
+        "clock": None,
+    }
+
+
+def _judge(stream: StreamTimeline, fault: str) -> tuple[str, str]:
+    if fault:
+        return "bad", "damaged"
+    if not stream.samples:
+        return "bad", "no data"
+    if stream.lost or stream.uncounted:
+        return "warn", "loss"
+    return "good", "ok"
+
+
+def _verdict(
+    session: Session, rows: Mapping[str, Mapping[str, Any]], problem: str, recording: bool
+) -> dict[str, str]:
+    words: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        words.setdefault(row["word"], []).append(name)
+    if problem or "damaged" in words:
+        why = problem or "cannot be read: " + ", ".join(words["damaged"])
+        return {"word": "DAMAGED", "level": "bad", "why": why}
+    if recording:
+        return {"word": "RECORDING", "level": "good", "why": "this session is being recorded"}
+    if session.state == RECORDING:
+        why = "the session was not closed; `recorder recover` repairs it"
+        return {"word": "NOT CLOSED", "level": "warn", "why": why}
+    bad = [f"{word}: {', '.join(words[word])}" for word in ("no data", "loss") if word in words]
+    if bad:
+        return {"word": "LOSS", "level": "warn", "why": "; ".join(bad)}
+    if session.state != CLEAN:
+        return {"word": session.state.upper(), "level": "warn", "why": "nothing was lost"}
+    return {"word": "COMPLETE", "level": "good", "why": "nothing was lost"}
+
+
+async def serve_session(
+    path: Path,
+    settings: LiveSettings,
+    announce: Callable[[str, str, Mapping[str, str]], None],
+    *,
+    speed: float = 1.0,
+) -> None:
+    """Serve a recorded session until SIGTERM or SIGINT.
+
+    Args:
+        path: the session's folder.
+        settings: where, and to whom.
+        announce: called when the server listens, with its address, the session's name, and what
+            cannot be read, by stream.
+        speed: at first.
+
+    Raises:
+        SessionError: there is no such session, or it has no sample that can be read.
+        UsageError: the server cannot listen there, the speed is none, or the extra is not
+            installed.
+    """
+    with Player(path) as player:
+        player.set_speed(speed)
+
+        def stage(hub: Hub, tell: Tell, _: Executor) -> tuple[PlaybackBackend, Player]:
+            player.start(hub)
+            return PlaybackBackend(player, path, tell), player
+
+        await serve(settings, stage, lambda url: announce(url, player.name, player.problems))

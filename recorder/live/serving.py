@@ -1,0 +1,63 @@
+"""One server from its start to its end, for the live process and for `recorder view`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Protocol
+
+from recorder.contract.config.settings import LiveSettings
+from recorder.contract.errors import UsageError
+from recorder.live.backend import Backend, Tell
+from recorder.live.hub import Hub, Source
+
+_DRAWING_THREADS = 2
+
+
+class Stage(Protocol):
+    """Makes what is behind a server, in the event loop."""
+
+    def __call__(self, hub: Hub, tell: Tell, executor: Executor, /) -> tuple[Backend, Source]:
+        """The backend and the source of a hub; both are closed at the end."""
+
+
+async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        settings: where, and to whom.
+        stage: makes what is served.
+        announce: called with the server's address when it listens.
+
+    Raises:
+        UsageError: the server cannot listen there, or the extra is not installed.
+    """
+    try:
+        from recorder.live.access import Access
+        from recorder.live.app import make_app
+        from recorder.live.audience import Audience
+        from recorder.live.server import listen, make_server, url_of
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the live view needs {error.name}: pip install 'vehicle-recorder[live]'"
+        ) from None
+    socket = listen(settings.bind, settings.port)
+    port = socket.getsockname()[1]
+    secure = settings.certificate is not None
+    executor = ThreadPoolExecutor(_DRAWING_THREADS, "draw")
+    try:
+        access = Access(settings.bind, settings.token, settings.origins, secure=secure, port=port)
+        hub, audience = Hub(), Audience(settings.clients)
+        backend, source = stage(hub, audience.tell, executor)
+        try:
+            hub.attach(source)
+            app = make_app(hub, backend, audience, access, executor)
+            server = make_server(app, settings.certificate, settings.key)
+            announce(url_of(settings.bind, port, secure=secure))
+            await server.serve(sockets=[socket])
+        finally:
+            await backend.close()
+            source.close()
+    finally:
+        executor.shutdown(cancel_futures=True)
+        socket.close()
