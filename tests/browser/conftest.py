@@ -1,4 +1,4 @@
-"""The system's Chromium, driven by playwright."""
+"""The system's Chromium, driven by playwright, and a dashboard to look at."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.browser.chromium import MISSING, find
+from tests.browser.rig import Dashboard, Rig
 
 # Tests run as root in containers, and without a graphics card.
 ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -23,3 +24,30 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def served(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A daemon with simulated sensors; `rig` is the same between two tests."""
+    rig = Rig(tmp_path_factory.mktemp("rig"))
+    try:
+        rig.start()
+        yield rig
+        rig.terminate()
+    finally:
+        rig.close()
+
+
+@pytest.fixture
+def rig(served: Rig) -> Iterator[Rig]:
+    """A daemon that records nothing."""
+    yield served
+    served.stop_session()
+
+
+@pytest.fixture
+def dashboard(browser: Browser, rig: Rig) -> Iterator[Dashboard]:
+    """A page of a desktop; complaints of the page fail the test."""
+    dashboard = Dashboard(browser, rig.url)
+    yield dashboard
+    dashboard.close()

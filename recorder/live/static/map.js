@@ -187,7 +187,7 @@ class RadarView extends MapView {
     for (const found of header.detections ?? []) {
       const [x, y] = this.at(...this.placeOf(found));
       context.beginPath();
-      context.arc(x, y, 6, 0, 2 * Math.PI);
+      context.arc(x, y, 5, 0, 2 * Math.PI);
       context.stroke();
     }
   }
@@ -208,8 +208,11 @@ export class RangeDopplerView extends RadarView {
     return nearest(this.speeds, speed) * this.ranges.length + nearest(this.ranges, range);
   }
 
+  /** A target that is faster than the map reaches appears at its other end. */
   placeOf({ range_m, velocity_mps }) {
-    return [range_m, velocity_mps];
+    const { low, high } = this.plot.y;
+    const span = high - low;
+    return [range_m, velocity_mps - span * Math.floor((velocity_mps - low) / span)];
   }
 
   describe(cell) {

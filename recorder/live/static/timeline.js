@@ -42,7 +42,7 @@ export class Timeline {
     this.startNs = BigInt(start_ns);
     this.data = {
       streams: [...new Set([...Object.keys(this.connection.streams), ...Object.keys(streams)])].map((name) => [
-        name, (streams[name] ?? []).map(([from, to, kind]) => [milliseconds(from), milliseconds(to), kind])]),
+        name, (streams[name] ?? []).map(([from, to, ...about]) => [milliseconds(from), milliseconds(to), ...about])]),
       marks: (marks ?? []).map(({ t_ns, text }) => ({ at: milliseconds(t_ns), text })),
     };
     const count = this.data.streams.reduce((sum, [, spans]) => sum + spans.filter(([, , kind]) => kind !== "data").length, 0);

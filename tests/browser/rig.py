@@ -1,0 +1,138 @@
+"""A daemon with simulated sensors and its dashboard, and what a test sees of the page."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from playwright.sync_api import Browser, ConsoleMessage, Page
+
+from tests.daemon.served import Served, wait_until
+
+Picture = npt.NDArray[np.uint8]
+
+CHIRP = """{device: AWR1843, frequency: 77.0, idle_time: 6.0, adc_start_time: 5.7,
+      ramp_end_time: 34.0, freq_slope: 30.0, adc_samples: 256, sample_rate: 10000,
+      frame_length: 32, frame_period: 100.0}"""
+CONFIG = """
+version: 1
+session: {{root: sessions, name: drive}}
+sensors:
+  camera: {{driver: camera, source: "sim:", width: 640, height: 360, fps: 10}}
+  lidar: {{driver: ouster, source: "sim:", mode: 512x10, beams: 32, imu: false, compression: raw}}
+  radar:
+    driver: mmwave
+    source: "sim:"
+    radar: {chirp}
+  imu: {{driver: xsens, source: "sim:", rate: 50, model: MTi-680G}}
+storage: {{min_free_gb: 0.1}}
+live: {{port: {port}}}
+"""
+STREAMS = {"camera", "lidar", "radar", "imu", "imu_gnss"}
+PATIENCE_MS = 60_000
+DESKTOP = {"width": 1440, "height": 900}
+
+
+class Rig(Served):
+    """A daemon of simulated sensors; `url` is its dashboard."""
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()  # fixed, so that pages find a live process that was started again
+        super().__init__(folder, CONFIG.format(chirp=CHIRP, port=port))
+        self.url = f"http://127.0.0.1:{port}/"
+
+    def start(self) -> None:
+        super().start()
+        wait_until("the dashboard is served", lambda: self.status()["live"]["url"])
+
+    def stop_session(self) -> None:
+        """Stop what a test has left recording."""
+        if self.status()["session"] is not None:
+            self.request("stop")
+
+    def events(self, session: str) -> list[dict[str, Any]]:
+        """The events of a session that are in its file."""
+        path = self.root / session / "_recorder" / "events.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+class Dashboard:
+    """A page in a browser of its own; `close` fails if the page complained or asked elsewhere."""
+
+    def __init__(self, browser: Browser, url: str, **context: Any) -> None:
+        self.context = browser.new_context(**{"viewport": DESKTOP, **context})
+        self.context.set_default_timeout(PATIENCE_MS)
+        self.page: Page = self.context.new_page()
+        self.url = url
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("websocket", lambda opened: self.requests.append(opened.url))
+
+    def open(self) -> Page:
+        """Load the dashboard; returns when it has the daemon's status."""
+        self.page.goto(self.url)
+        self.page.wait_for_selector("#verdict[data-level]:not([data-level=unknown])")
+        return self.page
+
+    def start(self, name: str) -> None:
+        """Start a session by the keyboard."""
+        self.page.keyboard.press("s")
+        self.page.keyboard.type(name)
+        self.page.keyboard.press("Enter")
+        self.page.wait_for_selector("body[data-recording=true]")
+
+    def stop(self) -> None:
+        """Stop the session by the keyboard."""
+        self.page.keyboard.press("s")
+        self.page.wait_for_selector("#stop-dialog[open]")
+        self.page.keyboard.press("Enter")
+        self.page.wait_for_selector("body[data-recording=false]")
+
+    def canvas(self, stream: str, view: str) -> str:
+        """Selector of what shows a view of a stream."""
+        return f".panel[data-stream={stream}][data-view={view}] .data"
+
+    def drawn(self, stream: str, view: str, after: int = -1) -> int:
+        """Wait until a sample after `after` is on the screen; its number."""
+        selector = self.canvas(stream, view)
+        self.page.wait_for_function(
+            "([selector, after]) => Number(document.querySelector(selector)?.dataset.seq ?? -1)"
+            " > after",
+            arg=[selector, after],
+        )
+        return int(self.page.get_attribute(selector, "data-seq") or -1)
+
+    def picture(self, selector: str) -> Picture:
+        """What is on the screen where an element is, BGR [height, width, 3]."""
+        png = self.page.locator(selector).screenshot()
+        return np.asarray(cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR))
+
+    def close(self, expected: str | None = None) -> None:
+        """Close the page.
+
+        Args:
+            expected: pattern of complaints of the browser that the test brings about.
+        """
+        self.context.close()
+        assert [c for c in self.complaints if not (expected and re.search(expected, c))] == []
+        assert {urlsplit(url).netloc for url in self.requests} <= {urlsplit(self.url).netloc}
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.complaints.append(message.text)
