@@ -69,7 +69,7 @@ def test_edgefirst_gets_pictures_of_eight_bits(tmp_path: Path, images: str) -> N
     [
         (BAYER, "grey10"),
         (GREY, "grey12"),
-        (RawPixels(10, "GBRG"), "bayer10_gbrg"),
+        (RawPixels(10, "GBRG"), "grey10"),
         (RawPixels(8, "RGGB"), "bayer8_rggb"),
         (RawPixels(8, "GRBG"), "grey8"),
         (RawPixels(14, "RGGB"), "grey16"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drivers._protocols.raw_pictures import RAW_FORMATS
 from recorder.contract.wire import Kind
 from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
@@ -16,6 +17,7 @@ from recorder.session.reader import Session
 from recorder.session.vrs.files import open_vrs, vrs_streams
 from recorder.writer.recovery import recover
 from tests.manual_clock import ManualClock
+from tests.session.build import Builder, raw_camera_spec
 from tests.writer.vrs_session import SPECS, Recording, stream_of
 
 pytestmark = pytest.mark.conformance
@@ -178,3 +180,20 @@ def hold_channels(stream: Any, index: int, record: Any) -> None:
             if stored.dtype != values.dtype and channel in fields:
                 stored = stored.astype(values.dtype)
             assert stored.tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["SRGGB8", "SBGGR8", "SGBRG8", "SGRBG8", "SGBRG10", "SBGGR10", "SRGGB12", "Y10", "Y16"]
+)
+def test_raw_pictures_are_images_with_all_bits(tmp_path: Path, name: str) -> None:
+    pixels = RAW_FORMATS[name].pixels
+    builder = Builder(tmp_path / "drive")
+    put = builder.add(raw_camera_spec(pixels=pixels), 0.2)
+    (result,) = finalize(builder.close(), [Step("vrs", {})])
+    reader = pyvrs.SyncVRSReader(str(result.files[0]))
+    with VrsReader(result.files[0]) as ours:
+        stream = str(stream_of(ours, "camera"))
+    records = reader.filtered_by_fields(stream_ids={stream}, record_types={"data"})
+    for record, value in zip(records, put.data[pixels.channel], strict=True):
+        (image,) = record.image_blocks
+        np.testing.assert_array_equal(np.asarray(image), value)

@@ -38,13 +38,9 @@ _COPIED_BYTES = 4096  # up to here a copy is cheaper than a view
 _NPZ_KEY = "data"
 _PIXELS = {"u1": "GREY8", "u2": "GREY16"}
 _DEPTHS = {10: "GREY10", 12: "GREY12"}
-_RAW_PIXELS = {
-    "SRGGB8": "BAYER8_RGGB",
-    "SBGGR8": "BAYER8_BGGR",
-    "SGBRG8": "BAYER8_GBRG",
-    "SGBRG10": "BAYER10_GBRG",
-}
-"""VRS has these Bayer formats with a value in one or two bytes; others are stored as grey."""
+_RAW_PIXELS = {"SRGGB8": "BAYER8_RGGB", "SBGGR8": "BAYER8_BGGR"}
+"""Other Bayer pictures are stored as grey.  VRS packs RAW10_BAYER_..., and readers of before June
+2026 return no image of BAYER8_GBRG and BAYER10_GBRG."""
 
 
 class Framing(Enum):
