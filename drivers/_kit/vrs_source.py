@@ -1,12 +1,14 @@
 """The source ``vrs:PATH[#STREAM]``: plays a camera's or an IMU's stream of any VRS file.
 
 The kit replaces a driver by `VrsSource` if the driver declares its kind (`Driver.vrs_kind`).
-JPEGs are passed on unchanged; raw and PNG images are encoded by the kit.  An IMU's values are
-found by the usual names in data layouts, including Project Aria's.
+JPEGs are passed on unchanged; raw and PNG images are encoded by the kit.  Raw pictures of the
+recorder's own files (`recorder.contract.raw_pixels`) keep their values.  An IMU's values are found
+by the usual names in data layouts, including Project Aria's.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy.typing as npt
 
 from drivers._kit.driver import Driver, Encoded, EndOfSource, Item, Lost, Sample, SensorConfig
 from recorder.contract.channel_formats.jpeg import jpeg_size
-from recorder.contract.errors import FormatError, SourceError
+from recorder.contract.errors import FormatError, ProtocolError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.vrs import (
     DataBlock,
@@ -110,7 +112,9 @@ class VrsSource(Driver):
         settings: dict[str, Any] = {"vrs_stream": str(stream.id), "vrs_flavor": stream.flavor}
         settings |= {f"vrs_tag.{key}": value for key, value in stream.tags.items()}
         if self._kind == CAMERA:
-            self._channels = (self._video(blocks, first),)
+            raw, recorded = _raw_pictures(vrs, stream.id)
+            self._channels = (raw or self._video(blocks, first),)
+            settings = {**recorded, **settings}
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
         else:
             self._channels = tuple(
@@ -176,9 +180,12 @@ class VrsSource(Driver):
         try:
             if self._kind == CAMERA:
                 blocks = record.blocks()
-                picture = _picture(blocks, record)
                 data: npt.NDArray[Any] | Encoded
-                data = [picture] if isinstance(picture, bytes) else picture[None]
+                if self._channels[0].pixels is not None:
+                    data = _pixels(blocks, record)[None]
+                else:
+                    picture = _picture(blocks, record)
+                    data = [picture] if isinstance(picture, bytes) else picture[None]
                 t_ns, t_dev_ns = self._times(record, _layout(blocks))
                 return self._sample([t_ns], [t_dev_ns], {self._channels[0].name: data})
             return self._batch(record)
@@ -268,6 +275,28 @@ def _image(blocks: Sequence[LayoutBlock | DataBlock]) -> DataBlock | None:
     return None
 
 
+def _pixels(blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord) -> npt.NDArray[Any]:
+    """Return the values of a raw image."""
+    block = _image(blocks)
+    if block is None:
+        raise FormatError(f"{record.reader.where(record)}: has no image")
+    return block.array()
+
+
+def _raw_pictures(vrs: VrsReader, stream: StreamId) -> tuple[ChannelSpec | None, Mapping[str, Any]]:
+    """Return the channel of raw pictures that the recorder declared, and its settings."""
+    for values in _configurations(vrs, stream):
+        try:
+            wire = json.loads(values["declaration"])
+            spec = StreamSpec.from_wire({**wire, "settings": json.loads(values["settings"])})
+        except (KeyError, TypeError, ValueError, ProtocolError):
+            continue
+        for channel in spec.channels:
+            if channel.pixels is not None:
+                return channel, spec.settings
+    return None, {}
+
+
 def _picture(
     blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord
 ) -> bytes | npt.NDArray[np.uint8]:
@@ -326,14 +355,21 @@ def _values(layout: LayoutBlock | None) -> dict[str, npt.NDArray[np.float32]]:
     return {name: found[name] for name in _PIECES if name in found}
 
 
-def _rate_hz(vrs: VrsReader, stream: StreamId, times: npt.NDArray[np.float64]) -> float | None:
-    """Return the rate from the configuration, or else from the stamps."""
+def _configurations(vrs: VrsReader, stream: StreamId) -> Iterator[Mapping[str, Any]]:
+    """Yield the values of the stream's configuration records."""
     for record in vrs.records(stream, RecordType.CONFIGURATION):
         try:
             layout = _layout(record.blocks())
         except FormatError:
             continue
-        rate = layout.as_dict().get("nominal_rate") if layout is not None else None
+        if layout is not None:
+            yield layout.as_dict()
+
+
+def _rate_hz(vrs: VrsReader, stream: StreamId, times: npt.NDArray[np.float64]) -> float | None:
+    """Return the rate from the configuration, or else from the stamps."""
+    for values in _configurations(vrs, stream):
+        rate = values.get("nominal_rate")
         if isinstance(rate, float) and 0 < rate < 1e6:
             return rate
     steps = np.diff(times)

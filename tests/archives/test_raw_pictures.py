@@ -8,6 +8,8 @@ import cv2
 import numpy as np
 import pytest
 
+from drivers._kit.driver import EndOfSource, Sample, SensorConfig
+from drivers._kit.vrs_source import VrsSource
 from recorder.contract.raw_pixels import RawPixels
 from recorder.finalizer import Step, finalize
 from recorder.formats.vrs import DataBlock, ImageContent, RecordType, VrsReader
@@ -93,6 +95,17 @@ def test_vrs_keeps_the_values(tmp_path: Path, pixels: RawPixels, text: str) -> N
             assert content.pixel_format.text == text
             np.testing.assert_array_equal(block.array(), value)
     assert not any("8 bits" in note for note in result.notes)
+    source = VrsSource(SensorConfig("front", "vrs", str(result.files[0]), {}), "camera")
+    (spec,) = source.open()
+    assert spec.channels == put.spec.channels
+    assert put.spec.settings.items() <= spec.settings.items()
+    for value in values:
+        item = source.read()
+        assert isinstance(item, Sample)
+        np.testing.assert_array_equal(np.asarray(item.data[pixels.channel])[0], value)
+    with pytest.raises(EndOfSource):
+        source.read()
+    source.close()
 
 
 def test_l5kit_has_no_pictures(tmp_path: Path) -> None:
