@@ -68,6 +68,7 @@ SPECS = [
     ChannelSpec("flags", "lzma", "u2", ()),
     ChannelSpec("rng", "lzmaf", "u2", (8, 16)),
     ChannelSpec("t_col", "lzmaf", "u8", (16,)),
+    ChannelSpec("image.srggb10", "raw", "u2", (6, 8)),
 ]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from drivers._devices import v4l2_abi as abi
+from drivers._protocols.raw_pictures import RAW_FORMATS
 
 pytestmark = pytest.mark.conformance
 
@@ -79,6 +80,12 @@ CONSTANTS = {
     "V4L2_PIX_FMT_BGR24": abi.fourcc("BGR3"),
     "V4L2_PIX_FMT_RGB24": abi.fourcc("RGB3"),
     "V4L2_PIX_FMT_GREY": abi.fourcc("GREY"),
+    **{
+        f"V4L2_PIX_FMT_{name}": abi.fourcc(form.code)
+        for name, form in RAW_FORMATS.items()
+        if name not in ("Y12P", "Y14P")  # newer than the headers of many systems
+    },
+    "V4L2_PIX_FMT_Y16_BE": abi.fourcc("Y16") | abi.BIG_ENDIAN,
     **{name: request for request, name in abi.REQUEST_NAMES.items()},
 }
 

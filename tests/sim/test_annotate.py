@@ -149,6 +149,15 @@ def test_boxes_are_those_of_the_pictures(tmp_path: Path) -> None:
     assert 0.01 < (mask > 0).mean() < 0.2 and mask[-1].any() and not mask[:100].any()
 
 
+def test_raw_pictures_have_the_boxes_of_jpegs(tmp_path: Path) -> None:
+    jpegs, raw = make_session(tmp_path / "jpegs"), make_session(tmp_path / "raw")
+    channel = {"image.srggb10": {"format": "raw", "type": "u2", "shape": [180, 320]}}
+    (raw / "front/meta.json").write_text(json.dumps(channel))
+    assert annotate(raw) == annotate(jpegs)
+    for file in ("_labels/front.jsonl", "_masks/front/ego.png", "calibration.yaml"):
+        assert (raw / file).read_bytes() == (jpegs / file).read_bytes()
+
+
 def test_occlusion_is_what_is_hidden() -> None:
     """Each target's share of pixels against pictures in which it stands alone."""
     from drivers.sim.camera import SimulatedCamera
