@@ -19,6 +19,7 @@ from tests.session.build import (
     Builder,
     full_session,
     imu_spec,
+    raw_camera_spec,
 )
 from tests.session.test_session_playback import stored
 
@@ -46,6 +47,18 @@ class FakeTap:
     def publish(self, message: Message) -> None:
         frames = [bytes(frame) for frame in encode(message)]
         self.got.append((self.clock.monotonic_ns(), decode(frames)))
+
+
+def test_raw_pictures_are_replayed(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    put = builder.add(raw_camera_spec(), 0.2)
+    clock = ManualClock(monotonic_ns=10**12)
+    tap = FakeTap(clock)
+    with Session(builder.close()) as session:
+        Replay(session).run(tap, clock, threading.Event())
+    assert tap.declared["camera"].channels == put.spec.channels
+    frames = [bytes(frame) for _, message in tap.got for frame in message.frames]
+    assert frames == [value.tobytes() for value in put.data["image.srggb10"]]
 
 
 @pytest.mark.parametrize("speed", [0.5, 1.0, 8.0])

@@ -59,7 +59,8 @@ class CameraFiles:
                     ),
                     stream.name,
                 )
-        self.recodes: bool = job.options["images"] == "png"
+        self._png: bool = job.options["images"] == "png"
+        self.recodes = self._png or self._pictures.pixels is not None
         self._from_rig = None if calibration.pose is None else invert(calibration.pose)
         self._comment = self._parameters()
 
@@ -73,7 +74,7 @@ class CameraFiles:
         with self._job.at(self.name, index):
             exposure_ns = self._exposures.at_ns(index)
             tags = encode_exif(self._exif(t_ns, exposure_ns, place, name))
-            if not self.recodes:
+            if not self._png:
                 jpeg = self._pictures.jpeg(index)
                 return {"camera.jpeg": Payload(exif_.insert_exif(jpeg, tags))}
             image = self._pictures.picture(index)
