@@ -96,11 +96,15 @@ def unpacked(rows: Rows, form: RawFormat) -> npt.NDArray[Any]:
         return rows.view("<" + form.pixels.dtype)
     count, low_bytes = _GROUPS[bits]
     groups = rows.reshape(-1, count + low_bytes)
-    values = groups[:, :count].astype("<u2")
-    values <<= bits - 8
-    low = groups[:, count].astype("<u4" if low_bytes > 1 else np.uint8)
-    for k in range(1, low_bytes):
-        low |= groups[:, count + k].astype("<u4") << (8 * k)
+    low: npt.NDArray[Any] = np.ascontiguousarray(groups[:, count])
+    if low_bytes > 1:
+        low = low.astype("<u4")
+        for k in range(1, low_bytes):
+            low |= groups[:, count + k].astype("<u4") << (8 * k)
+    values = np.empty((len(groups), count), "<u2")
     for k in range(count):
-        values[:, k] |= (low >> (k * (bits - 8))).astype("<u2") & ((1 << bits - 8) - 1)
+        value = groups[:, k].astype("<u2")  # contiguous: twice as fast as in place
+        value <<= bits - 8
+        value |= (low >> (k * (bits - 8))) & ((1 << bits - 8) - 1)
+        values[:, k] = value
     return values.reshape(len(rows), -1)
