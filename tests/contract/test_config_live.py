@@ -121,3 +121,12 @@ def test_the_copy_of_the_config_shows_no_token(rig: Path, written: str) -> None:
 def test_a_token_that_is_not_set_is_not_masked(rig: Path) -> None:
     text = SMALL + "live: {token: null, port: 1}\n"
     assert load(rig, text).document.masked_text == text
+
+
+def test_the_rig_of_make_live_is_that_of_make_demo() -> None:
+    folder = Path(__file__).parents[2] / "configs"
+    live, demo = (
+        yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in ("live", "demo")
+    )
+    assert live["sensors"] == demo["sensors"] and live["calibration"] == demo["calibration"]
+    assert live["live"] is not None and "retention" in live and "live" not in demo

@@ -56,6 +56,7 @@ def test_all_that_is_commented_out_exists(tmp_path: Path) -> None:
     config = loaded(path)
     assert config.sensor("rear").scheme == "http"
     assert config.metrics.port == 9464
+    assert config.live is not None and config.live.bind == "127.0.0.1"
     assert config.sensor("camera").options["controls"]["gain"] == 20
     for sensor in config.sensors:
         written = config.document.values["sensors"][sensor.name]

@@ -30,7 +30,7 @@ from recorder.daemon.service_notifier import INFO, WARNING, Say
 
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _STEADY_NS = 60_000_000_000  # a process that lived so long starts the back-off again
-_END_S = 2.0
+_END_S = 3.0
 _MOST_LINES = 100
 
 
