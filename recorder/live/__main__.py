@@ -2,8 +2,8 @@
 
 Standard input has one JSON object: ``socket`` (the control socket), ``live`` (the section of the
 config), ``root`` (the folder of sessions) and ``calibration`` (a path, or null).  When the server
-listens, one line ``{"url": ...}`` goes to standard output.  Exit codes: 0 after SIGTERM or SIGINT,
-2 if it cannot listen.
+listens, one line ``{"event": "listening", "url": ...}`` goes to standard output.  Exit codes: 0
+after SIGTERM or SIGINT, 2 if it cannot listen.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def serve(given: dict[str, Any]) -> None:
         return LiveBackend(hub, source, socket, root, tell, executor), source
 
     def announce(url: str) -> None:
-        print(json.dumps({"url": url}), flush=True)
+        print(json.dumps({"event": "listening", "url": url}), flush=True)
 
     await serving.serve(_settings(given["live"]), stage, announce)
 

@@ -16,6 +16,7 @@ print(json.dumps(facts | {"socket": request["socket"]}), file=sys.stderr, flush=
 print(*request.get("lines", ()), sep="\n", file=sys.stderr, flush=True)
 if "code" in request:
     sys.exit(request["code"])
-print(json.dumps({"url": "http://127.0.0.1:1/"}), flush=True)
+print("a line without an end", end="", file=sys.stderr, flush=True)
+print(json.dumps({"event": "listening", "url": "http://127.0.0.1:1/"}), flush=True)
 while True:
     signal.pause()

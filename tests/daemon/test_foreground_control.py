@@ -106,7 +106,7 @@ def test_the_status_has_the_shape_of_a_daemons(bench: Controlled, tmp_path: Path
     replies: list[dict[str, Any]] = []
     bench.record(
         lambda: replies.extend([bench.control.status()]),
-        lambda: bench.viewers[0].report("printed", line='{"url": "http://127.0.0.1:1/"}'),
+        lambda: bench.viewers[0].report("listening", url="http://127.0.0.1:1/"),
         lambda: replies.extend([bench.control.status()]),
         bench.foreground.stop,
     )

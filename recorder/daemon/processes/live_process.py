@@ -88,13 +88,7 @@ class LiveProcess(Closing):
 
     def turn(self, now_ns: int) -> None:
         """Take what the process reports; start it if that is due."""
-        while not self._events.empty():
-            _, report = self._events.get()
-            if report["event"] == "printed":
-                self._take_line(report["line"])
-            elif report["event"] == "exit":
-                last = f": {report['last']}" if report.get("last") else ""
-                self._ended(f"ended with code {report['code']}{last}", now_ns)
+        self._take_reports(now_ns)
         if self._start_at_ns is not None and now_ns >= self._start_at_ns:
             self._start(now_ns)
 
@@ -103,6 +97,8 @@ class LiveProcess(Closing):
         self._start_at_ns = None
         if self.child is not None:
             self.child.end(_END_S)
+            self.child = None
+            self._take_reports(self._clock.monotonic_ns())  # its last words
 
     def _start(self, now_ns: int) -> None:
         self._start_at_ns, self._started_ns = None, now_ns
@@ -114,12 +110,18 @@ class LiveProcess(Closing):
         except (OSError, RuntimeError) as error:  # no process, thread or descriptor is left
             self._ended(f"cannot be started: {getattr(error, 'strerror', None) or error}", now_ns)
 
-    def _take_line(self, line: str) -> None:
-        if self.url is None and (url := _url_of(line)) is not None:
-            self.url, self.fault = url, None
-            self._say(f"live: {url}")
-        else:
-            self._tell(line)
+    def _take_reports(self, now_ns: int) -> None:
+        while not self._events.empty():
+            _, report = self._events.get()
+            match report["event"]:
+                case "listening":
+                    self.url, self.fault = str(report.get("url")), None
+                    self._say(f"live: {self.url}")
+                case "printed":
+                    self._tell(report["line"])
+                case "exit" if self.child is not None:
+                    last = f": {report['last']}" if report.get("last") else ""
+                    self._ended(f"ended with code {report['code']}{last}", now_ns)
 
     def _ended(self, fault: str, now_ns: int) -> None:
         self.child = self.url = None
@@ -159,13 +161,3 @@ def live_request(
         "root": str(root or config.session.root),
         "calibration": calibration,
     }
-
-
-def _url_of(line: str) -> str | None:
-    """The address in ``{"url": "http://127.0.0.1:8377/"}``."""
-    try:
-        report = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    url = report.get("url") if isinstance(report, dict) else None
-    return url if isinstance(url, str) else None
