@@ -82,11 +82,11 @@ class Progress:
             self._show("lost", stream, text=sentence)
         self._on_commits(uncommitted_s)
 
-    def update_idle(self, now_ns: int, sensor: Sensor) -> None:
+    def update_idle(self, sensor: Sensor) -> None:
         """Take the counts of a sensor's driver; no session is open."""
         for name, (samples, nbytes) in sensor.given.items():
-            self.rates.count(now_ns, name, samples)
-            self.volumes.count(now_ns, name, nbytes)
+            self.rates.count(sensor.given_ns, name, samples)
+            self.volumes.count(sensor.given_ns, name, nbytes)
 
     def _on_rate(self, change: Change) -> None:
         word = "below" if change.broken else "again above"

@@ -81,7 +81,7 @@ class Supervisor:
         events: the latest events.
         progress: rates of the streams, losses, and commits.
         warnings: settings of the config that could not be applied, once each.
-        clock_state: the clocks as `recorder.daemon.host.clocks` found them last; None: not yet.
+        clock_state: of `recorder.daemon.host.clocks`; None: not known yet.
     """
 
     def __init__(
@@ -202,9 +202,10 @@ class Supervisor:
 
     def show(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Show an event of now in the status alone."""
-        mono_ns, offset_ns = self.clock.monotonic_ns(), self.offset_ns
-        t_ns = self.clock.realtime_ns() if offset_ns is None else mono_ns + offset_ns
-        self.events.add(t_ns, kind, stream, cause, **more)
+        offset_ns = self.offset_ns
+        if offset_ns is None:
+            offset_ns = self.clock.realtime_ns() - self.clock.monotonic_ns()
+        self.events.add(self.clock.monotonic_ns() + offset_ns, kind, stream, cause, **more)
 
     @property
     def start_ns(self) -> int | None:
@@ -431,10 +432,9 @@ class Supervisor:
     def _on_sensor(self, sensor: Sensor, report: dict[str, Any]) -> None:
         match report["event"]:
             case "armed" | "stats" | "stall":
-                now_ns = self.clock.monotonic_ns()
-                sensor.take(report, now_ns)
+                sensor.take(report, self.clock.monotonic_ns())
                 if report["event"] == "stats" and self.session is None:
-                    self.progress.update_idle(now_ns, sensor)
+                    self.progress.update_idle(sensor)
             case "device":
                 self._on_device(sensor, report["state"], report.get("message") or "")
             case "fault":
