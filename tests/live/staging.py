@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,13 +15,14 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from recorder.contract.errors import RecorderError, UsageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.contract.wire import Kind, Message
+from recorder.contract.wire import Kind, Message, check_data
 from recorder.live.access import Access
 from recorder.live.app import make_app
 from recorder.live.audience import Audience
 from recorder.live.hub import Hub
 from recorder.live.packing import unpack
 from recorder.live.server import listen, make_server
+from recorder.live.views import Drawing, View, make_view
 
 PATIENCE_S = 30.0
 CAMERA = StreamSpec("camera", (ChannelSpec("video.avi", "mjpg", "u1", (8, 8, 3)),), rate_hz=30.0)
@@ -206,9 +207,26 @@ async def _play(scene: Scene, bind: str, clients: int, access: Mapping[str, Any]
 
 async def until(ready: Callable[[], Any]) -> None:
     """Turn with the other tasks until something is so."""
-    while not ready():
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(PATIENCE_S):
+        while not ready():
+            await asyncio.sleep(0.005)
 
 
-async def within(work: Awaitable[Any]) -> Any:
-    return await asyncio.wait_for(work, PATIENCE_S)
+class Every:
+    """A view of every message, with a static drawing; the numbers of the messages are its array."""
+
+    every = True
+
+    def __init__(self, spec: StreamSpec) -> None:
+        self.static = Drawing({"channels": [channel.name for channel in spec.channels]}, [])
+        self._spec = spec
+
+    def draw(self, messages: Sequence[Message]) -> Drawing:
+        for message in messages:
+            check_data(message, self._spec)
+        return Drawing({}, [("numbers", np.array([message.number for message in messages]))])
+
+
+def make_view_or_every(spec: StreamSpec, name: str, options: Mapping[str, Any]) -> View:
+    """`make_view`, which also knows the view ``every``."""
+    return Every(spec) if name == "every" else make_view(spec, name, options)
