@@ -1,0 +1,94 @@
+"""All channels of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from recorder.contract.errors import FormatError
+from recorder.contract.streams import StreamSpec
+from recorder.live.foxglove.channels import Channel
+from recorder.live.foxglove.clouds import lidar_channel
+from recorder.live.foxglove.pictures import camera_channels
+from recorder.live.foxglove.protocol import Advertised, Schema
+from recorder.live.foxglove.radar import radar_channels
+from recorder.live.foxglove.series import json_channels, position_channel
+from recorder.processing.calibration import Calibration
+from recorder.processing.earth import declared_position
+from recorder.processing.frames import kind_of
+
+
+class Catalog:
+    """The channels that are offered, and the numbers of their advertisements.
+
+    ::
+
+        catalog = Catalog(calibration, [log_channel()])
+        channels = catalog.channels(hub.specs)     # {Advertised: Channel}
+        catalog.problems                           # what cannot be offered, and why
+
+    Args:
+        calibration: of the rig.
+        others: channels that belong to no stream.
+
+    Attributes:
+        problems: by stream, why a channel of it is not offered.
+    """
+
+    def __init__(self, calibration: Calibration, others: Sequence[Channel]) -> None:
+        self.problems: dict[str, str] = {}
+        self._calibration = calibration
+        self._others = tuple(others)
+        self._of_stream: dict[str, tuple[StreamSpec, list[Channel]]] = {}
+        # A number stays with its topic, encoding and schema for good.
+        self._numbers: dict[tuple[str, str, Schema], int] = {}
+
+    def channels(self, specs: Mapping[str, StreamSpec]) -> dict[int, tuple[Advertised, Channel]]:
+        """The channels by number, of these streams and the others."""
+        for name in self._of_stream.keys() - specs.keys():
+            del self._of_stream[name]
+            self.problems.pop(name, None)
+        for name, spec in specs.items():
+            known = self._of_stream.get(name)
+            if known is None or known[0] != spec:
+                self._of_stream[name] = spec, self._made(spec)
+        found = [*self._others]
+        for _, channels in self._of_stream.values():
+            found += channels
+        return {
+            advertised.id: (advertised, channel)
+            for channel in found
+            for advertised in (self._advertised(channel),)
+        }
+
+    def _made(self, spec: StreamSpec) -> list[Channel]:
+        self.problems.pop(spec.name, None)
+        try:
+            return stream_channels(spec, self._calibration)
+        except FormatError as error:
+            self.problems[spec.name] = str(error)
+            return json_channels(spec)
+
+    def _advertised(self, channel: Channel) -> Advertised:
+        key = (channel.topic, channel.encoding, channel.schema)
+        number = self._numbers.setdefault(key, len(self._numbers) + 1)
+        return Advertised(number, *key)
+
+
+def stream_channels(spec: StreamSpec, calibration: Calibration) -> list[Channel]:
+    """The channels of a stream.
+
+    Raises:
+        FormatError: a file of the stream is wrong.
+    """
+    kind = kind_of(spec)
+    channels = json_channels(spec)
+    if kind == "camera":
+        channels += camera_channels(spec, calibration.of(spec.name))
+    elif kind == "lidar":
+        channels.append(lidar_channel(spec))
+    elif kind == "radar":
+        channels += radar_channels(spec)
+    position = declared_position(spec)
+    if position is not None:
+        channels.append(position_channel(spec, position))
+    return channels

@@ -1,0 +1,195 @@
+"""The endpoint ``/foxglove``: the streams for Foxglove and Lichtblick."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.responses import PlainTextResponse
+from starlette.websockets import WebSocket
+
+import recorder
+from recorder.live.backend import Backend
+from recorder.live.foxglove import protocol
+from recorder.live.foxglove.catalog import Catalog
+from recorder.live.foxglove.channels import Channel, Encoded
+from recorder.live.foxglove.connection import Connection
+from recorder.live.foxglove.parameters import config_parameters
+from recorder.live.foxglove.playback import Playback
+from recorder.live.foxglove.protocol import SUBPROTOCOLS, Advertised
+from recorder.live.foxglove.scene import (
+    events_channel,
+    label_channels,
+    log_channel,
+    transforms_channel,
+)
+from recorder.live.foxglove.services import offered_services
+from recorder.live.hub import Hub
+from recorder.processing.calibration import Calibration
+
+T = TypeVar("T")
+
+
+class Foxglove:
+    """Serves viewers that speak the Foxglove WebSocket protocol.
+
+    ::
+
+        foxglove = Foxglove(hub, backend, executor, calibration=read_calibration(path))
+        await foxglove.serve(websocket)      # of a client that may see and control
+
+    Made in the event loop.  Compression of WebSocket messages should be off in the server: pictures
+    do not become smaller by it.
+
+    Args:
+        hub: the streams.
+        backend: takes requests: start, stop, mark.
+        executor: decodes and encodes.
+        name: shown to people.
+        calibration: of the rig.
+        config: path of the config to show; called again for each request.
+        playback: the player of a recorded session; None if the streams are live.
+        session: folder of that session, for labels, poses and events.
+        listening: hands notes to a connection while it lasts (`Audience.listening`).
+
+    Attributes:
+        connections: the connected viewers.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        backend: Backend,
+        executor: Executor,
+        *,
+        name: str = "recorder",
+        calibration: Calibration | None = None,
+        config: Callable[[], Path | None] = lambda: None,
+        playback: Playback | None = None,
+        session: Path | None = None,
+        listening: Callable[[Connection], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.hub = hub
+        self.playback = playback
+        self.name = name
+        self.services = offered_services(backend.ops)
+        self._backend = backend
+        self._executor = executor
+        self._config = config
+        self._listening = listening
+        self._id = str(uuid.uuid4())
+        self.connections: set[Connection] = set()
+        self._shared: dict[Channel, tuple[object, asyncio.Future[Encoded]]] = {}
+        self._making = asyncio.Lock()
+        known = calibration or Calibration()
+        others = [log_channel() if session is None else events_channel(session)]
+        transforms = transforms_channel(known, session)
+        others += [] if transforms is None else [transforms]
+        others += [] if session is None else label_channels(session)
+        self._catalog = Catalog(known, others)
+        hub.on_change.append(self.refresh)
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Accept a viewer and talk to it until the connection ends.
+
+        A client that offers none of the subprotocols is refused with the status 400.
+        """
+        offered = websocket.scope["subprotocols"]
+        chosen = next((known for known in SUBPROTOCOLS if known in offered), None)
+        if chosen is None:
+            text = f"The client offers none of the subprotocols {', '.join(SUBPROTOCOLS)}.\n"
+            await websocket.send_denial_response(PlainTextResponse(text, 400))
+            return
+        await websocket.accept(subprotocol=chosen)
+        connection = Connection(self, websocket)
+        self.connections.add(connection)
+        try:
+            with self._listening(connection):
+                await connection.run()
+        finally:
+            self.connections.discard(connection)
+            if not self.connections:
+                self._shared.clear()
+
+    def refresh(self) -> None:
+        """Streams were declared or removed."""
+        self._shared.clear()
+        for connection in self.connections:
+            connection.refresh()
+
+    # What connections ask for
+
+    @property
+    def jumps(self) -> int:
+        """How often the playback's time did not just pass."""
+        return 0 if self.playback is None else self.playback.position.jumps
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """By stream, why a channel of it is not offered."""
+        return self._catalog.problems
+
+    def info(self) -> str:
+        """The first message to a viewer."""
+        capabilities = ["parameters", "parametersSubscribe"]
+        capabilities += ["services"] if self.services else []
+        range_ns = None
+        if self.playback is not None:
+            capabilities += ["time", "playbackControl"]
+            position = self.playback.position
+            range_ns = position.start_ns, position.end_ns
+        metadata = {"recorder": recorder.__version__, "mode": self._backend.mode}
+        return protocol.server_info(
+            self.name, capabilities, self._id, metadata=metadata, data_range_ns=range_ns
+        )
+
+    def now_ns(self) -> int:
+        """The time that is shown, epoch ns."""
+        if self.playback is not None:
+            return self.playback.position.t_ns
+        return time.monotonic_ns() + self.hub.offset_ns
+
+    async def channels(self) -> dict[int, tuple[Advertised, Channel]]:
+        """The channels that are offered now."""
+        async with self._making:
+            return await self.in_thread(lambda: self._catalog.channels(self.hub.specs))
+
+    async def parameters(self) -> dict[str, Any]:
+        """The config, without secrets."""
+        path = self._config()
+        return {} if path is None else await self.in_thread(lambda: config_parameters(path))
+
+    async def request(self, op: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the backend; raises RecorderError where it refuses."""
+        return await self._backend.request(op, values)
+
+    async def encode(self, channel: Channel, message: Any) -> Encoded:
+        """Messages of a channel for a data message; encoded once for all viewers."""
+        known = self._shared.get(channel)
+        if known is None or known[0] is not message:
+            encode, offset_ns = channel.encode, self.hub.offset_ns
+            assert encode is not None
+            future = asyncio.ensure_future(self.in_thread(lambda: encode(message, offset_ns)))
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._shared[channel] = known = message, future
+        return await asyncio.shield(known[1])
+
+    async def encode_every(self, channel: Channel, messages: list[Any]) -> Encoded:
+        """Messages of a channel for several data messages."""
+        encode, offset_ns = channel.encode, self.hub.offset_ns
+        assert encode is not None
+
+        def work() -> Encoded:
+            return [each for message in messages for each in encode(message, offset_ns)]
+
+        return await self.in_thread(work)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run in a worker thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -1,0 +1,102 @@
+"""Cameras: pictures, and the camera's model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from foxglove.messages import CameraCalibration, CompressedImage
+
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message
+from recorder.live.foxglove.channels import (
+    Channel,
+    Encoded,
+    repeat,
+    schema_of,
+    stamp,
+    times_ns,
+)
+from recorder.processing.calibration import SensorCalibration
+from recorder.processing.encoded import EncodedSamples
+from recorder.processing.frames import image_channel
+
+_PINHOLE: Final = ("k1", "k2", "p1", "p2", "k3")
+_RATIONAL: Final = (*_PINHOLE, "k4", "k5", "k6")
+_FISHEYE: Final = ("k1", "k2", "k3", "k4")
+_FOCUS: Final = ("fx", "fy", "cx", "cy")
+
+
+def camera_channels(spec: StreamSpec, calibration: SensorCalibration) -> list[Channel]:
+    """``/NAME/image``, and ``/NAME/calibration`` where Foxglove knows the camera's model."""
+    channel = image_channel(spec)
+    assert channel is not None
+    samples = EncodedSamples(spec)
+
+    def encode(message: Message, offset_ns: int) -> Encoded:
+        samples.check(message)
+        t_ns = times_ns(message, offset_ns)[-1]
+        image = CompressedImage(
+            timestamp=stamp(t_ns),
+            frame_id=spec.name,
+            data=bytes(samples.newest(message, channel)),
+            format="jpeg",
+        )
+        return [(t_ns, image.encode())]
+
+    channels = [Channel(f"/{spec.name}/image", schema_of(CompressedImage), spec.name, encode)]
+    height, width, _ = spec.channel(channel).shape
+    model = camera_model(calibration, (width, height))
+    if model is not None:
+
+        def make(t_ns: int) -> bytes:
+            return CameraCalibration(timestamp=stamp(t_ns), frame_id=spec.name, **model).encode()
+
+        channels.append(
+            Channel(f"/{spec.name}/calibration", schema_of(CameraCalibration), timed=repeat(make))
+        )
+    return channels
+
+
+def camera_model(
+    calibration: SensorCalibration, resolution: tuple[int, int]
+) -> dict[str, Any] | None:
+    """Fields of a CameraCalibration.
+
+    OpenCV's pinhole model is ``plumb_bob``, or ``rational_polynomial`` with `k4` to `k6`; OpenCV's
+    fisheye model is ``kannala_brandt``.
+
+    Returns:
+        None where the camera has no model, the model is for another resolution, or the model or a
+        parameter other than zero has no counterpart.
+    """
+    if calibration.resolution != resolution:
+        return None
+    values = {key: value for key, value in calibration.parameters.items() if value}
+    if calibration.model == "opencv-pinhole":
+        rational = any(key in values for key in ("k4", "k5", "k6"))
+        name = "rational_polynomial" if rational else "plumb_bob"
+        terms: tuple[str, ...] = _RATIONAL if rational else _PINHOLE
+    elif calibration.model == "opencv-fisheye":
+        name, terms = "kannala_brandt", _FISHEYE
+    else:
+        return None
+    if not values.keys() <= {*_FOCUS, *terms} or not _is_usable(values):
+        return None
+    fx, fy = float(values["fx"]), float(values["fy"])
+    cx, cy = float(values.get("cx", 0.0)), float(values.get("cy", 0.0))
+    return {
+        "width": resolution[0],
+        "height": resolution[1],
+        "distortion_model": name,
+        "D": [float(values.get(key, 0.0)) for key in terms],
+        "K": [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0],
+        "R": [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        "P": [fx, 0.0, cx, 0.0, 0.0, fy, cy, 0.0, 0.0, 0.0, 1.0, 0.0],
+    }
+
+
+def _is_usable(values: Mapping[str, Any]) -> bool:
+    """Whether the values are numbers, with focal lengths."""
+    numbers = all(type(value) in (int, float) for value in values.values())
+    return numbers and {"fx", "fy"} <= values.keys()

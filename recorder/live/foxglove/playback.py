@@ -1,0 +1,114 @@
+"""Control of the playback of a recorded session by a viewer."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import Any, Final, Protocol
+
+from recorder.contract.errors import RecorderError
+from recorder.live.foxglove import protocol
+from recorder.live.foxglove.outbox import Outbox
+from recorder.live.foxglove.protocol import Level, PlaybackStatus
+
+SPEEDS: Final = (0.1, 16.0)
+"""Speeds that a viewer may set; others are brought into this range."""
+_TICK_S: Final = 0.05
+_TIMES: Final = -1  # of the outbox: no subscription has this number
+
+
+class Position(Protocol):
+    """What a player does at one moment; see `recorder.live.player.Position`."""
+
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def end_ns(self) -> int: ...
+    @property
+    def t_ns(self) -> int: ...
+    @property
+    def playing(self) -> bool: ...
+    @property
+    def speed(self) -> float: ...
+    @property
+    def jumps(self) -> int: ...
+    @property
+    def ended(self) -> bool: ...
+
+
+class Playback(Protocol):
+    """A player of a recorded session; see `recorder.live.player.Player`."""
+
+    @property
+    def position(self) -> Position:
+        """Where the player is now."""
+
+    def play(self) -> Future[Any]:
+        """Let the time pass."""
+
+    def pause(self) -> Future[Any]:
+        """Stay at the position."""
+
+    def set_speed(self, speed: float) -> Future[Any]:
+        """Play at another speed."""
+
+    def seek(self, t_ns: int) -> Future[Any]:
+        """Go to a time, epoch ns."""
+
+
+class PlaybackControl:
+    """Carries out a viewer's requests, and reports time and changes of the playback to it.
+
+    Args:
+        player: the player, which all viewers share.
+        outbox: of the viewer.
+    """
+
+    def __init__(self, player: Playback, outbox: Outbox) -> None:
+        self._player = player
+        self._outbox = outbox
+        self._reported: tuple[PlaybackStatus, float, int] | None = None
+        self._t_ns: int | None = None
+
+    async def run(self) -> None:
+        """Report the time, and changes that others made."""
+        while True:
+            position = self._player.position
+            if self._reported != _state_of(position):
+                await self._report(position)
+            if position.t_ns != self._t_ns:
+                self._t_ns = position.t_ns
+                await self._outbox.until_idle(_TIMES)
+                await self._outbox.put(_TIMES, [protocol.time(position.t_ns)])
+            await asyncio.sleep(_TICK_S)
+
+    async def handle(self, request: protocol.PlaybackRequest) -> None:
+        """Carry out a request and answer it with the state that it led to."""
+        player = self._player
+        try:
+            if request.seek_ns is not None:
+                await asyncio.wrap_future(player.seek(request.seek_ns))
+            speed = min(max(request.speed, SPEEDS[0]), SPEEDS[1])
+            if speed != player.position.speed:
+                await asyncio.wrap_future(player.set_speed(speed))
+            if request.play != player.position.playing:
+                await asyncio.wrap_future(player.play() if request.play else player.pause())
+        except RecorderError as error:
+            await self._outbox.answer(protocol.status(Level.ERROR, str(error)))
+        await self._report(player.position, request.request)
+
+    async def _report(self, position: Position, request: str = "") -> None:
+        status, speed, jumps = state = _state_of(position)
+        before = jumps if self._reported is None else self._reported[2]
+        self._reported = state
+        frame = protocol.playback_state(
+            status, position.t_ns, speed, seeked=jumps != before, request=request
+        )
+        await self._outbox.answer(frame)
+
+
+def _state_of(position: Position) -> tuple[PlaybackStatus, float, int]:
+    status = PlaybackStatus.PLAYING if position.playing else PlaybackStatus.PAUSED
+    if position.ended:
+        status = PlaybackStatus.ENDED
+    return status, min(position.speed, 1e6), position.jumps

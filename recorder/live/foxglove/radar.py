@@ -1,0 +1,120 @@
+"""Radars: detections as PointCloud, and maps as RawImage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from foxglove.messages import PointCloud, RawImage
+
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message
+from recorder.live.foxglove.channels import Channel, Encoded, schema_of, stamp, times_ns
+from recorder.live.foxglove.clouds import MOST_HZ, cloud
+from recorder.processing.encoded import EncodedSamples
+from recorder.processing.radar import RadarProcessor
+from recorder.processing.radar_geometry import RadarGeometry
+from recorder.processing.radar_maps import RadarMaps, in_db_steps
+from recorder.processing.radar_spectra import Complex64, Float32
+
+DETECTION: Final = np.dtype(
+    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("velocity", "<f4"), ("power", "<f4"),
+     ("snr", "<f4"), ("method", "u1")]
+)  # fmt: skip
+"""A detection: m; m/s; dB; dB; `recorder.processing.radar.SpeedMethod`."""
+LEAST_DB: Final = -10.0
+"""Level above the map's noise that is black."""
+STEP_DB: Final = 0.25
+"""Between two levels of grey."""
+_MAP_HZ: Final = 5.0
+_METADATA: Final = "radar.json"
+
+EncodeSpectra = Callable[[int, Complex64], bytes]
+
+
+def radar_channels(spec: StreamSpec) -> list[Channel]:
+    """``/NAME/detections``, ``/NAME/range_doppler`` and ``/NAME/range_azimuth``.
+
+    The speeds of detections are those of one frame: where ``method`` is 0, a speed may be off by a
+    multiple of twice the unambiguous speed.  A map is a picture ``mono8``: a column for each range,
+    from near to far; a row for each speed or azimuth, rising from the top to the bottom; a pixel is
+    ``(dB above the map's noise - LEAST_DB) / STEP_DB``.  Without antennas in ``radar.json`` there
+    is no map over azimuths.
+
+    Raises:
+        FormatError: ``radar.json`` is missing or wrong.
+    """
+    where = f"{spec.name}: {_METADATA}"
+    shape = spec.channel("iq").shape
+    geometry = RadarGeometry.of_metadata(spec.files.get(_METADATA, ""), where, shape)
+    processor, maps = RadarProcessor(geometry), RadarMaps(geometry)
+    frames = _Frames(spec, processor)
+
+    def detections(t_ns: int, spectra: Complex64) -> bytes:
+        found = processor.find(spectra)
+        points = np.empty(len(found), DETECTION)
+        for axis, name in enumerate("xyz"):
+            points[name] = found.direction[:, axis] * found.range_m
+        points["velocity"], points["power"] = found.velocity_m_s, found.power_db
+        points["snr"], points["method"] = found.snr_db, found.method
+        return cloud(t_ns, spec.name, points)
+
+    def map_of(draw: Callable[[Complex64], tuple[Float32, float]]) -> EncodeSpectra:
+        return lambda t_ns, spectra: _image(t_ns, spec.name, draw(spectra)[0])
+
+    def channel(name: str, schema: Any, encode: EncodeSpectra, most_hz: float) -> Channel:
+        return Channel(
+            f"/{spec.name}/{name}",
+            schema_of(schema),
+            spec.name,
+            lambda message, offset_ns: frames.encode(message, offset_ns, encode),
+            most_hz=most_hz,
+        )
+
+    channels = [
+        channel("detections", PointCloud, detections, MOST_HZ),
+        channel("range_doppler", RawImage, map_of(maps.range_doppler), _MAP_HZ),
+    ]
+    if len(maps.azimuth_rad):
+        channels.append(channel("range_azimuth", RawImage, map_of(maps.range_azimuth), _MAP_HZ))
+    return channels
+
+
+class _Frames:
+    """Spectra of the newest frame, computed once for all channels."""
+
+    def __init__(self, spec: StreamSpec, processor: RadarProcessor) -> None:
+        self._samples = EncodedSamples(spec)
+        self._processor = processor
+        self._lock = threading.Lock()
+        self._last: tuple[Message, Complex64] | None = None
+
+    def encode(self, message: Message, offset_ns: int, encode: EncodeSpectra) -> Encoded:
+        t_ns = times_ns(message, offset_ns)[-1]
+        return [(t_ns, encode(t_ns, self._spectra(message)))]
+
+    def _spectra(self, message: Message) -> Complex64:
+        with self._lock:
+            if self._last is None or self._last[0] is not message:
+                self._samples.check(message)
+                iq = self._samples.decoded(message, "iq")
+                self._last = message, self._processor.spectra(iq)
+            return self._last[1]
+
+
+def _image(t_ns: int, frame: str, level_db: Float32) -> bytes:
+    pixels: npt.NDArray[np.uint8] = in_db_steps(level_db, LEAST_DB, STEP_DB)
+    height, width = pixels.shape
+    image = RawImage(
+        timestamp=stamp(t_ns),
+        frame_id=frame,
+        width=width,
+        height=height,
+        encoding="mono8",
+        step=width,
+        data=pixels.tobytes(),
+    )
+    return image.encode()
