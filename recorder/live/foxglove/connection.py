@@ -114,6 +114,8 @@ class Connection:
             services = (service for _, service in server.services.values())
             await self._outbox.answer(protocol.advertise_services(services))
         await self._update_channels()
+        for about, problem in server.problems.items():
+            await self._status(Level.WARNING, f"{about}: not all is shown: {problem}")
 
     # Channels
 

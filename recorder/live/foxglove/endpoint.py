@@ -15,6 +15,8 @@ from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket
 
 import recorder
+from recorder.contract.errors import ConfigError
+from recorder.live.access import without_paths
 from recorder.live.backend import Backend
 from recorder.live.foxglove import protocol
 from recorder.live.foxglove.catalog import Catalog
@@ -31,7 +33,7 @@ from recorder.live.foxglove.scene import (
 )
 from recorder.live.foxglove.services import offered_services
 from recorder.live.hub import Hub
-from recorder.processing.calibration import Calibration
+from recorder.processing.calibration import Calibration, read_calibration
 
 T = TypeVar("T")
 
@@ -41,7 +43,7 @@ class Foxglove:
 
     ::
 
-        foxglove = Foxglove(hub, backend, executor, calibration=read_calibration(path))
+        foxglove = Foxglove(hub, backend, executor, calibration=path)
         await foxglove.serve(websocket)      # of a client that may see and control
 
     Made in the event loop.  Compression of WebSocket messages should be off in the server: pictures
@@ -52,8 +54,9 @@ class Foxglove:
         backend: takes requests: start, stop, mark.
         executor: decodes and encodes.
         name: shown to people.
-        calibration: of the rig.
-        config: path of the config to show; called again for each request.
+        calibration: the rig's calibration; of a recorded session its own, unless given.
+        config: path of the config to show, asked for at each request; of a recorded session its
+            own, unless given.
         playback: the player of a recorded session; None if the streams are live.
         session: folder of that session, for labels, poses and events.
         listening: hands notes to a connection while it lasts (`Audience.listening`).
@@ -69,8 +72,8 @@ class Foxglove:
         executor: Executor,
         *,
         name: str = "recorder",
-        calibration: Calibration | None = None,
-        config: Callable[[], Path | None] = lambda: None,
+        calibration: Path | None = None,
+        config: Callable[[], Path | None] | None = None,
         playback: Playback | None = None,
         session: Path | None = None,
         listening: Callable[[Connection], AbstractContextManager[object]] = nullcontext,
@@ -81,18 +84,19 @@ class Foxglove:
         self.services = offered_services(backend.ops)
         self._backend = backend
         self._executor = executor
-        self._config = config
+        self._config = config or (lambda: session and session / "config.yaml")
         self._listening = listening
         self._id = str(uuid.uuid4())
         self.connections: set[Connection] = set()
         self._shared: dict[Channel, tuple[object, asyncio.Future[Encoded]]] = {}
         self._making = asyncio.Lock()
-        known = calibration or Calibration()
+        known, problem = _calibration(calibration, session)
         others = [log_channel() if session is None else events_channel(session)]
         transforms = transforms_channel(known, session)
         others += [] if transforms is None else [transforms]
         others += [] if session is None else label_channels(session)
         self._catalog = Catalog(known, others)
+        self._problem = {"calibration": problem} if problem else {}
         hub.on_change.append(self.refresh)
 
     async def serve(self, websocket: WebSocket) -> None:
@@ -132,8 +136,8 @@ class Foxglove:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """By stream, why a channel of it is not offered."""
-        return self._catalog.problems
+        """By stream (or ``calibration``), why some channels are not offered."""
+        return {**self._problem, **self._catalog.problems}
 
     def info(self) -> str:
         """The first message to a viewer."""
@@ -193,3 +197,16 @@ class Foxglove:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run in a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def _calibration(given: Path | None, session: Path | None) -> tuple[Calibration, str]:
+    """The calibration, and what is wrong with its file."""
+    path = given
+    if path is None and session is not None and (session / "calibration.yaml").is_file():
+        path = session / "calibration.yaml"
+    if path is None:
+        return Calibration(), ""
+    try:
+        return read_calibration(path), ""
+    except ConfigError as error:
+        return Calibration(), without_paths(str(error))

@@ -69,13 +69,15 @@ class PlaybackControl:
         self._outbox = outbox
         self._reported: tuple[PlaybackStatus, float, int] | None = None
         self._t_ns: int | None = None
+        self._handling = asyncio.Lock()
 
     async def run(self) -> None:
         """Report the time, and changes that others made."""
         while True:
-            position = self._player.position
-            if self._reported != _state_of(position):
-                await self._report(position)
+            async with self._handling:
+                position = self._player.position
+                if self._reported != _state_of(position):
+                    await self._report(position)
             if position.t_ns != self._t_ns:
                 self._t_ns = position.t_ns
                 await self._outbox.until_idle(_TIMES)
@@ -84,6 +86,10 @@ class PlaybackControl:
 
     async def handle(self, request: protocol.PlaybackRequest) -> None:
         """Carry out a request and answer it with the state that it led to."""
+        async with self._handling:  # the answer, not news, reports what changed
+            await self._carry_out(request)
+
+    async def _carry_out(self, request: protocol.PlaybackRequest) -> None:
         player = self._player
         try:
             if request.seek_ns is not None:

@@ -54,6 +54,7 @@ from recorder.processing.poses import Identity, find_poses
 from recorder.session.reader import Session
 
 _POSE_EVERY_NS: Final = 20_000_000  # closer poses are left out
+_EARLIER_EVENTS: Final = 100
 _LABEL_TIME: Final = re.compile(rb'"t_ns"\s*:\s*(-?\d{1,19})\s*[,}]')
 _COLORS: Final = {
     "car": Color(r=0.2, g=0.6, b=1.0, a=0.4),
@@ -291,6 +292,8 @@ def log_message(note: Mapping[str, Any]) -> tuple[int, bytes]:
 def events_channel(session: Path) -> Channel:
     """``/log`` of a recorded session: its events, as the playback reaches them.
 
+    A viewer that begins, or that forgot what it has, gets the last events before that time too.
+
     Args:
         session: the session's folder; its events are read at the first use.
     """
@@ -311,9 +314,11 @@ def events_channel(session: Path) -> Channel:
             nonlocal last
             if not known:
                 known.append(read())
-            begin = t_ns if last is None else last
-            last = t_ns
-            return [log_message(note) for note in known[0] if begin < int(note["t_ns"]) <= t_ns]
+            begin, last = last, t_ns
+            reached = [note for note in known[0] if int(note["t_ns"]) <= t_ns]
+            if begin is None:
+                return [log_message(note) for note in reached[-_EARLIER_EVENTS:]]
+            return [log_message(note) for note in reached if int(note["t_ns"]) > begin]
 
         return due
 

@@ -24,7 +24,6 @@ from recorder.live.backend import Note
 from recorder.live.foxglove import Foxglove
 from recorder.live.hub import Hub
 from recorder.live.server import listen, make_server
-from recorder.processing.calibration import Calibration
 from tests.live.foxglove.client import SUBPROTOCOL, Client
 
 OFFSET_NS = 1_717_236_000_000_000_123
@@ -129,7 +128,7 @@ async def serving(
     *,
     specs: tuple[StreamSpec, ...] = (),
     token: str | None = None,
-    calibration: Calibration | None = None,
+    calibration: Path | None = None,
     backend: FakeBackend | None = None,
     config: Path | None = None,
     playback: FakePlayer | None = None,
@@ -146,7 +145,7 @@ async def serving(
         backend,
         executor,
         calibration=calibration,
-        config=lambda: config,
+        config=None if config is None else lambda: config,
         playback=playback,
         session=session,
         listening=audience.listening,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.live.foxglove.pictures import camera_model
 from recorder.live.foxglove.radar import LEAST_DB, STEP_DB
-from recorder.processing.calibration import Calibration, SensorCalibration
+from recorder.processing.calibration import SensorCalibration
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_geometry import RadarGeometry
@@ -20,10 +22,6 @@ from recorder.processing.radar_maps import RadarMaps
 from tests.live.foxglove.client import decode_schema, stamp_ns
 from tests.live.foxglove.rig import OFFSET_NS, run, serving
 from tests.live.views.sensors import first, message_of, play
-
-MODEL = SensorCalibration(
-    None, "opencv-pinhole", {"fx": 200.0, "fy": 201.0, "cx": 160.0, "k1": -0.1}, (320, 180)
-)
 
 
 def test_pictures_are_passed_on_unchanged_with_their_stamps() -> None:
@@ -47,14 +45,17 @@ def test_pictures_are_passed_on_unchanged_with_their_stamps() -> None:
     run(scene)
 
 
-def test_a_camera_with_a_model_has_a_calibration_channel() -> None:
+def test_a_camera_with_a_model_has_a_calibration_channel(tmp_path: Path) -> None:
     spec, _, _ = first("camera")
     height, width, _ = spec.channels[0].shape
-    model = SensorCalibration(None, MODEL.model, MODEL.parameters, (width, height))
+    path = tmp_path / "calibration.yaml"
+    path.write_text(
+        f"sensors: {{camera: {{model: opencv-pinhole, resolution: [{width}, {height}], "
+        "parameters: {fx: 200.0, fy: 201.0, cx: 160.0, k1: -0.1}}}"
+    )
 
     async def scene() -> None:
-        known = Calibration(sensors={"camera": model})
-        async with serving(specs=(spec,), calibration=known) as rig:
+        async with serving(specs=(spec,), calibration=path) as rig:
             client = await (await rig.client()).greeted("/camera/calibration")
             await client.subscribe("/camera/calibration", 1)
             received = await client.data(1)
@@ -64,6 +65,49 @@ def test_a_camera_with_a_model_has_a_calibration_channel() -> None:
             assert found.distortion_model == "plumb_bob"
             assert list(found.D) == [-0.1, 0.0, 0.0, 0.0, 0.0]
             assert list(found.K) == [200.0, 0.0, 160.0, 0.0, 201.0, 0.0, 0.0, 0.0, 1.0]
+
+    run(scene)
+
+
+_PLAIN = {"fx": 1.0, "fy": 2.0, "cx": 3.0, "cy": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "wanted"),
+    [
+        ("opencv-pinhole", {"k1": 0.1, "p2": 0.2, "k3": 0.3}, ("plumb_bob", [0.1, 0, 0, 0.2, 0.3])),
+        ("opencv-pinhole", {"k6": 0.6}, ("rational_polynomial", [0, 0, 0, 0, 0, 0, 0, 0.6])),
+        ("opencv-pinhole", {"s1": 0.0}, ("plumb_bob", [0.0] * 5)),
+        ("opencv-fisheye", {"k4": 0.4}, ("kannala_brandt", [0, 0, 0, 0.4])),
+        ("opencv-pinhole", {"s1": 0.1}, None),  # thin prism: Foxglove has none
+        ("opencv-fisheye", {"p1": 0.1}, None),
+        ("opencv-pinhole", {"fx": "1"}, None),
+        ("opencv-pinhole", {"fx": 0.0}, None),
+        ("ftheta", {}, None),
+        (None, {}, None),
+    ],
+)
+def test_models_of_cameras_are_named_as_foxglove_knows_them_or_left_out(
+    model: str | None, parameters: dict[str, Any], wanted: tuple[str, list[float]] | None
+) -> None:
+    calibration = SensorCalibration(None, model, {**_PLAIN, **parameters}, (64, 48))
+    found = camera_model(calibration, (64, 48))
+    assert (None if found is None else (found["distortion_model"], found["D"])) == wanted
+    assert camera_model(calibration, (32, 24)) is None  # a model is for one resolution
+
+
+def test_a_wrong_calibration_is_reported_and_harms_no_stream(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.yaml"
+    path.write_text("sensors: {camera: {model: none}}")
+    spec, _, _ = first("camera")
+
+    async def scene() -> None:
+        async with serving(specs=(spec,), calibration=path) as rig:
+            client = await (await rig.client()).greeted("/camera/image")
+            assert set(client.channels) == {"/camera/image", "/camera", "/log"}
+            status = await client.op("status")
+            assert status["message"].startswith("calibration: ")
+            assert str(tmp_path) not in status["message"]
 
     run(scene)
 
