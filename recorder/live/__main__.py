@@ -20,6 +20,7 @@ from recorder.contract.errors import RecorderError
 from recorder.live import serving
 from recorder.live.backend import Tell
 from recorder.live.hub import Hub
+from recorder.live.shown import Shown
 
 
 async def serve(given: dict[str, Any]) -> None:
@@ -34,10 +35,12 @@ async def serve(given: dict[str, Any]) -> None:
     from recorder.live.daemon_link import LiveBackend
     from recorder.live.tap_source import TapSource
 
-    def stage(hub: Hub, tell: Tell, executor: Executor) -> tuple[LiveBackend, TapSource]:
+    def stage(hub: Hub, tell: Tell, executor: Executor) -> tuple[LiveBackend, TapSource, Shown]:
         source = TapSource(hub)
         socket, root = Path(given["socket"]), Path(given["root"])
-        return LiveBackend(hub, source, socket, root, tell, executor), source
+        backend = LiveBackend(hub, source, socket, root, tell, executor)
+        calibration = Path(given["calibration"]) if given.get("calibration") else None
+        return backend, source, Shown(calibration, lambda: backend.config)
 
     def announce(url: str) -> None:
         print(json.dumps({"event": "listening", "url": url}), flush=True)

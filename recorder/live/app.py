@@ -23,7 +23,9 @@ from recorder.live.audience import Audience
 from recorder.live.backend import Backend
 from recorder.live.browser import Browser, StalledError
 from recorder.live.declarations import streams_note
+from recorder.live.foxglove import Foxglove
 from recorder.live.hub import Hub
+from recorder.live.shown import Shown
 
 STATIC = Path(str(files("recorder.live"))) / "static"
 
@@ -41,7 +43,12 @@ _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>recorder
 
 
 def make_app(
-    hub: Hub, backend: Backend, audience: Audience, access: Access, executor: Executor
+    hub: Hub,
+    backend: Backend,
+    audience: Audience,
+    access: Access,
+    executor: Executor,
+    shown: Shown | None = None,
 ) -> ASGIApp:
     """The whole application, behind the rules of access.
 
@@ -51,7 +58,9 @@ def make_app(
         audience: counts the clients, and refuses them beyond its limit.
         access: the rules.
         executor: draws and packs.
+        shown: what is shown besides the streams.
     """
+    foxglove = Foxglove(hub, backend, executor, shown or Shown(), listening=audience.listening)
 
     async def page(request: Request) -> Response:
         if access.shows_token(request.scope):
@@ -73,6 +82,11 @@ def make_app(
             with audience.listening(browser):
                 await _converse(websocket, browser)
 
+    async def for_foxglove(websocket: WebSocket) -> None:
+        async with audience.admits(websocket) as admitted:
+            if admitted:
+                await foxglove.serve(websocket)
+
     def declared() -> None:
         audience.tell(streams_note(hub))
         audience.refresh()
@@ -83,6 +97,7 @@ def make_app(
         Route("/", page),
         Mount("/static", StaticFiles(directory=STATIC)),
         WebSocketRoute("/live", live),
+        WebSocketRoute("/foxglove", for_foxglove),
     ]
     return Guard(Starlette(routes=routes), access)
 

@@ -82,6 +82,7 @@ class LiveBackend:
         self._newest: dict[str, Note] = {}
         self._session: Happenings | None = None
         self._viewers = 0
+        self.config: Path | None = None
         self._wake = asyncio.Event()
         self._timeline_s = self._sessions_s = 0.0
         self._statuses = ThreadPoolExecutor(1, "status")
@@ -149,6 +150,7 @@ class LiveBackend:
         if status is not None:
             streams = {name: list(s["streams"]) for name, s in status["sensors"].items()}
             self._source.update(status["taps"], streams)
+            self.config = Path(status["config"])
         self._move_clock(polled.session)
         if _name(polled.session) != _name(self._session):
             self._session = polled.session

@@ -18,6 +18,7 @@ from recorder.live.happenings import event_note
 from recorder.live.hub import Hub
 from recorder.live.player import Player, Position
 from recorder.live.serving import serve
+from recorder.live.shown import Shown
 from recorder.session.layout import CLEAN, RECORDING
 from recorder.session.reader import Session
 from recorder.session.summary import folder_bytes
@@ -272,8 +273,9 @@ async def serve_session(
     with Player(path) as player:
         player.set_speed(speed)
 
-        def stage(hub: Hub, tell: Tell, _: Executor) -> tuple[PlaybackBackend, Player]:
+        def stage(hub: Hub, tell: Tell, _: Executor) -> tuple[PlaybackBackend, Player, Shown]:
             player.start(hub)
-            return PlaybackBackend(player, path, tell), player
+            shown = Shown(playback=player, session=path)
+            return PlaybackBackend(player, path, tell), player, shown
 
         await serve(settings, stage, lambda url: announce(url, player.name, player.problems))

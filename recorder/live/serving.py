@@ -10,6 +10,7 @@ from recorder.contract.config.settings import LiveSettings
 from recorder.contract.errors import UsageError
 from recorder.live.backend import Backend, Tell
 from recorder.live.hub import Hub, Source
+from recorder.live.shown import Shown
 
 _DRAWING_THREADS = 2
 
@@ -17,8 +18,10 @@ _DRAWING_THREADS = 2
 class Stage(Protocol):
     """Makes what is behind a server, in the event loop."""
 
-    def __call__(self, hub: Hub, tell: Tell, executor: Executor, /) -> tuple[Backend, Source]:
-        """The backend and the source of a hub; both are closed at the end."""
+    def __call__(
+        self, hub: Hub, tell: Tell, executor: Executor, /
+    ) -> tuple[Backend, Source, Shown]:
+        """The backend and the source of a hub, which are closed at the end, and what else there is."""
 
 
 async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], None]) -> None:
@@ -48,10 +51,10 @@ async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], 
     try:
         access = Access(settings.bind, settings.token, settings.origins, secure=secure, port=port)
         hub, audience = Hub(), Audience(settings.clients)
-        backend, source = stage(hub, audience.tell, executor)
+        backend, source, shown = stage(hub, audience.tell, executor)
         try:
             hub.attach(source)
-            app = make_app(hub, backend, audience, access, executor)
+            app = make_app(hub, backend, audience, access, executor, shown)
             server = make_server(app, settings.certificate, settings.key)
             announce(url_of(settings.bind, port, secure=secure))
             await server.serve(sockets=[socket])

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.responses import PlainTextResponse
@@ -23,7 +22,6 @@ from recorder.live.foxglove.catalog import Catalog
 from recorder.live.foxglove.channels import Channel, Encoded
 from recorder.live.foxglove.connection import Connection
 from recorder.live.foxglove.parameters import config_parameters
-from recorder.live.foxglove.playback import Playback
 from recorder.live.foxglove.protocol import SUBPROTOCOLS, Advertised
 from recorder.live.foxglove.scene import (
     events_channel,
@@ -33,6 +31,7 @@ from recorder.live.foxglove.scene import (
 )
 from recorder.live.foxglove.services import offered_services
 from recorder.live.hub import Hub
+from recorder.live.shown import Shown
 from recorder.processing.calibration import Calibration, read_calibration
 
 T = TypeVar("T")
@@ -43,7 +42,7 @@ class Foxglove:
 
     ::
 
-        foxglove = Foxglove(hub, backend, executor, calibration=path)
+        foxglove = Foxglove(hub, backend, executor, Shown(calibration=path))
         await foxglove.serve(websocket)      # of a client that may see and control
 
     Made in the event loop.  Compression of WebSocket messages should be off in the server: pictures
@@ -53,12 +52,7 @@ class Foxglove:
         hub: the streams.
         backend: takes requests: start, stop, mark.
         executor: decodes and encodes.
-        name: shown to people.
-        calibration: the rig's calibration; of a recorded session its own, unless given.
-        config: path of the config to show, asked for at each request; of a recorded session its
-            own, unless given.
-        playback: the player of a recorded session; None if the streams are live.
-        session: folder of that session, for labels, poses and events.
+        shown: what is shown besides the streams.
         listening: hands notes to a connection while it lasts (`Audience.listening`).
 
     Attributes:
@@ -70,27 +64,24 @@ class Foxglove:
         hub: Hub,
         backend: Backend,
         executor: Executor,
+        shown: Shown,
         *,
-        name: str = "recorder",
-        calibration: Path | None = None,
-        config: Callable[[], Path | None] | None = None,
-        playback: Playback | None = None,
-        session: Path | None = None,
         listening: Callable[[Connection], AbstractContextManager[object]] = nullcontext,
     ) -> None:
+        session = shown.session
         self.hub = hub
-        self.playback = playback
-        self.name = name
+        self.playback = shown.playback
+        self.name = "recorder" if session is None else session.name
         self.services = offered_services(backend.ops)
         self._backend = backend
         self._executor = executor
-        self._config = config or (lambda: session and session / "config.yaml")
+        self._config = shown.config or (lambda: session and session / "config.yaml")
         self._listening = listening
         self._id = str(uuid.uuid4())
         self.connections: set[Connection] = set()
         self._shared: dict[Channel, tuple[object, asyncio.Future[Encoded]]] = {}
         self._making = asyncio.Lock()
-        known, problem = _calibration(calibration, session)
+        known, problem = _calibration(shown)
         others = [log_channel() if session is None else events_channel(session)]
         transforms = transforms_channel(known, session)
         others += [] if transforms is None else [transforms]
@@ -199,9 +190,9 @@ class Foxglove:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
-def _calibration(given: Path | None, session: Path | None) -> tuple[Calibration, str]:
+def _calibration(shown: Shown) -> tuple[Calibration, str]:
     """The calibration, and what is wrong with its file."""
-    path = given
+    path, session = shown.calibration, shown.session
     if path is None and session is not None and (session / "calibration.yaml").is_file():
         path = session / "calibration.yaml"
     if path is None:

@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future
-from typing import Any, Final, Protocol
+from typing import Final
 
 from recorder.contract.errors import RecorderError
 from recorder.live.foxglove import protocol
 from recorder.live.foxglove.outbox import Outbox
 from recorder.live.foxglove.protocol import Level, PlaybackStatus
+from recorder.live.shown import Playback, Position
 
 SPEEDS: Final = (0.1, 16.0)
 """Speeds that a viewer may set; others are brought into this range."""
 _TICK_S: Final = 0.05
 _TIMES: Final = -1  # of the outbox: no subscription has this number
-
-
-class Position(Protocol):
-    """What a player does at one moment; see `recorder.live.player.Position`."""
-
-    @property
-    def start_ns(self) -> int: ...
-    @property
-    def end_ns(self) -> int: ...
-    @property
-    def t_ns(self) -> int: ...
-    @property
-    def playing(self) -> bool: ...
-    @property
-    def speed(self) -> float: ...
-    @property
-    def jumps(self) -> int: ...
-    @property
-    def ended(self) -> bool: ...
-
-
-class Playback(Protocol):
-    """A player of a recorded session; see `recorder.live.player.Player`."""
-
-    @property
-    def position(self) -> Position:
-        """Where the player is now."""
-
-    def play(self) -> Future[Any]:
-        """Let the time pass."""
-
-    def pause(self) -> Future[Any]:
-        """Stay at the position."""
-
-    def set_speed(self, speed: float) -> Future[Any]:
-        """Play at another speed."""
-
-    def seek(self, t_ns: int) -> Future[Any]:
-        """Go to a time, epoch ns."""
 
 
 class PlaybackControl:

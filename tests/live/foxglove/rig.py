@@ -24,6 +24,7 @@ from recorder.live.backend import Note
 from recorder.live.foxglove import Foxglove
 from recorder.live.hub import Hub
 from recorder.live.server import listen, make_server
+from recorder.live.shown import Shown
 from tests.live.foxglove.client import SUBPROTOCOL, Client
 
 OFFSET_NS = 1_717_236_000_000_000_123
@@ -140,16 +141,8 @@ async def serving(
         hub.declare(spec)
     executor = ThreadPoolExecutor(2)
     audience = Audience(8)
-    foxglove = Foxglove(
-        hub,
-        backend,
-        executor,
-        calibration=calibration,
-        config=None if config is None else lambda: config,
-        playback=playback,
-        session=session,
-        listening=audience.listening,
-    )
+    shown = Shown(calibration, None if config is None else lambda: config, playback, session)
+    foxglove = Foxglove(hub, backend, executor, shown, listening=audience.listening)
 
     async def route(websocket: WebSocket) -> None:
         async with audience.admits(websocket) as admitted:

@@ -104,7 +104,7 @@ def test_a_wrong_calibration_is_reported_and_harms_no_stream(tmp_path: Path) -> 
     async def scene() -> None:
         async with serving(specs=(spec,), calibration=path) as rig:
             client = await (await rig.client()).greeted("/camera/image")
-            assert set(client.channels) == {"/camera/image", "/camera", "/log"}
+            assert set(client.channels) == {"/camera/image", "/log"}
             status = await client.op("status")
             assert status["message"].startswith("calibration: ")
             assert str(tmp_path) not in status["message"]

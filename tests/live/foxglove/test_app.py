@@ -1,0 +1,70 @@
+"""The endpoint as the live process serves it, beside the dashboard and behind the same rules."""
+
+from __future__ import annotations
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.live.foxglove.client import Client, decode_schema
+from tests.live.staging import Stage, play
+from tests.live.views.sensors import first
+
+TOKEN = "a-token-of-some-length"
+
+
+def test_streams_and_events_reach_a_viewer_of_the_server() -> None:
+    spec, _, message = first("camera")
+
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(spec)
+        client = await Client.open(f"ws://127.0.0.1:{stage.port}/foxglove?token={TOKEN}")
+        await client.greeted("/camera/image", "/log")
+        await client.subscribe("/camera/image", 1)
+        await client.subscribe("/log", 2)
+        await client.answered()
+        stage.hub.put(message)
+        image = decode_schema(client.channels["/camera/image"], (await client.data(1)).payload)
+        assert image.data == bytes(message.frames[0])
+        note = {"type": "event", "t_ns": "5", "kind": "mark", "stream": None, "text": "here"}
+        stage.audience.tell(note)
+        assert (await client.data(2)).t_ns == 5
+        assert stage.audience.clients == 1
+        await client.close()
+
+    play(scene, token=TOKEN)
+
+
+@pytest.mark.parametrize("query", ["", "?token=wrong", f"?token={TOKEN[:-1]}"])
+def test_a_viewer_without_the_token_gets_nothing(query: str) -> None:
+    async def scene(stage: Stage) -> None:
+        with pytest.raises(InvalidStatus) as refused:
+            await Client.open(f"ws://127.0.0.1:{stage.port}/foxglove{query}")
+        assert refused.value.response.status_code == 401
+        assert stage.audience.clients == 0
+
+    play(scene, token=TOKEN)
+
+
+def test_a_page_of_another_origin_gets_nothing() -> None:
+    async def scene(stage: Stage) -> None:
+        url = f"ws://127.0.0.1:{stage.port}/foxglove"
+        with pytest.raises(InvalidStatus) as refused:
+            await Client.open(url, origin="https://evil.example")
+        assert refused.value.response.status_code == 403
+        client = await Client.open(url, origin="https://app.example")
+        await client.close()
+
+    play(scene, origins=["https://app.example"])
+
+
+def test_viewers_count_as_clients_and_one_too_many_is_refused() -> None:
+    async def scene(stage: Stage) -> None:
+        url = f"ws://127.0.0.1:{stage.port}/foxglove"
+        clients = [await Client.open(url) for _ in range(2)]
+        with pytest.raises(InvalidStatus) as refused:
+            await Client.open(url)
+        assert refused.value.response.status_code == 503
+        for client in clients:
+            await client.close()
+
+    play(scene, clients=2)
