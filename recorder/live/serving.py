@@ -21,7 +21,7 @@ class Stage(Protocol):
     def __call__(
         self, hub: Hub, tell: Tell, executor: Executor, /
     ) -> tuple[Backend, Source, Shown]:
-        """The backend and the source of a hub, which are closed at the end, and what else there is."""
+        """A backend and a hub's source, which are closed at the end, and what else is shown."""
 
 
 async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], None]) -> None:

@@ -51,10 +51,11 @@ def test_a_page_of_another_origin_gets_nothing() -> None:
         with pytest.raises(InvalidStatus) as refused:
             await Client.open(url, origin="https://evil.example")
         assert refused.value.response.status_code == 403
-        client = await Client.open(url, origin="https://app.example")
-        await client.close()
+        for origin in ("https://app.example", "file://"):  # a page, a desktop app
+            client = await Client.open(url, origin=origin)
+            await client.close()
 
-    play(scene, origins=["https://app.example"])
+    play(scene, origins=["https://app.example", "file://"])
 
 
 def test_viewers_count_as_clients_and_one_too_many_is_refused() -> None:
