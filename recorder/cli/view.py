@@ -33,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--token", metavar="T", help="password that viewers need")
     parser.add_argument(
+        "--origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="let pages of this origin connect, such as file:// for a desktop app; may be repeated",
+    )
+    parser.add_argument(
         "--speed",
         type=float,
         default=1.0,
@@ -73,9 +80,10 @@ def _settings(args: argparse.Namespace) -> LiveSettings:
 
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: needs a number from 0 to 65535")
-    settings = LiveSettings(port=args.port, bind=args.bind, token=args.token)
+    origins = tuple(args.origin)
+    settings = LiveSettings(port=args.port, bind=args.bind, token=args.token, origins=origins)
     for key, text in live_faults(settings):
-        raise UsageError(f"--{key}: {text.replace('live.', '--')}")
+        raise UsageError(f"--{key.replace('origins', 'origin')}: {text.replace('live.', '--')}")
     return settings
 
 

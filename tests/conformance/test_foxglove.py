@@ -56,7 +56,9 @@ class Listener(ServerListener):
             request_id=request.request_id,
         )
 
-    def on_get_parameters(self, client: Any, names: list[str], request_id: str | None) -> Any:
+    def on_get_parameters(
+        self, client: Any, param_names: list[str], request_id: str | None = None
+    ) -> list[Parameter]:
         return [Parameter("fps", value=30), Parameter("exposure_ms", value=2.0)]
 
 

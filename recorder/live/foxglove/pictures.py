@@ -20,7 +20,9 @@ from recorder.live.foxglove.channels import (
 from recorder.processing.calibration import SensorCalibration
 from recorder.processing.encoded import EncodedSamples
 from recorder.processing.frames import image_channel
+from recorder.processing.pictures import screen_jpeg
 
+_RAW_HZ: Final = 10.0
 _PINHOLE: Final = ("k1", "k2", "p1", "p2", "k3")
 _RATIONAL: Final = (*_PINHOLE, "k4", "k5", "k6")
 _FISHEYE: Final = ("k1", "k2", "k3", "k4")
@@ -28,24 +30,29 @@ _FOCUS: Final = ("fx", "fy", "cx", "cy")
 
 
 def camera_channels(spec: StreamSpec, calibration: SensorCalibration) -> list[Channel]:
-    """``/NAME/image``, and ``/NAME/calibration`` where Foxglove knows the camera's model."""
-    channel = image_channel(spec)
-    assert channel is not None
-    samples = EncodedSamples(spec)
+    """``/NAME/image``, and ``/NAME/calibration`` where Foxglove knows the camera's model.
+
+    Recorded JPEGs are passed on unchanged; raw pictures become JPEGs, shown between their levels.
+    """
+    name = image_channel(spec)
+    assert name is not None
+    channel, samples = spec.channel(name), EncodedSamples(spec)
+    where = f"{spec.name}: {name}"
 
     def encode(message: Message, offset_ns: int) -> Encoded:
         samples.check(message)
         t_ns = times_ns(message, offset_ns)[-1]
+        picture = samples.newest(message, name)
+        jpeg, _ = screen_jpeg(channel, picture, 0, where, spec.settings)
         image = CompressedImage(
-            timestamp=stamp(t_ns),
-            frame_id=spec.name,
-            data=bytes(samples.newest(message, channel)),
-            format="jpeg",
+            timestamp=stamp(t_ns), frame_id=spec.name, data=bytes(jpeg), format="jpeg"
         )
         return [(t_ns, image.encode())]
 
-    channels = [Channel(f"/{spec.name}/image", schema_of(CompressedImage), spec.name, encode)]
-    height, width, _ = spec.channel(channel).shape
+    most_hz = None if channel.pixels is None else _RAW_HZ
+    topic, schema = f"/{spec.name}/image", schema_of(CompressedImage)
+    channels = [Channel(topic, schema, spec.name, encode, most_hz=most_hz)]
+    height, width = channel.shape[:2]
     model = camera_model(calibration, (width, height))
     if model is not None:
 

@@ -110,7 +110,7 @@ def _fix(
 
 
 def _is_small(channel: ChannelSpec) -> bool:
-    numeric = channel.np_dtype.kind in "fiu"
+    numeric = channel.np_dtype.kind in "fiu" and not channel.picture
     return numeric and channel.framing is Framing.PLAIN and channel.sample_bytes <= _SMALL_BYTES
 
 

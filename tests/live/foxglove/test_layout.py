@@ -53,9 +53,8 @@ def test_every_panel_is_placed_once_and_of_a_known_type() -> None:
 
 def test_topics_and_services_are_those_of_the_demonstration() -> None:
     calibration = read_calibration(DEMO)
-    size = {"width": 1280}
     specs = [first(name)[0] for name in ("lidar", "radar")]
-    specs += [first("camera", **size)[0], first("imu")[0], first("imu", "imu_gnss")[0]]
+    specs += [first("camera", width=1280)[0], first("imu")[0], first("imu", "imu_gnss")[0]]
     topics = {c.topic: c for spec in specs for c in stream_channels(spec, calibration)}
     known = {*topics, "/log", "/labels/truth"}
     used = {text for text in texts(LAYOUT["configById"]) if re.match(r"/\w", text)}

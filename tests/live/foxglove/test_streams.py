@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.contract.channel_formats.jpeg import decode_jpeg
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.live.foxglove.pictures import camera_model
 from recorder.live.foxglove.radar import LEAST_DB, STEP_DB
 from recorder.processing.calibration import SensorCalibration
+from recorder.processing.camera_pictures import picture_maker
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_geometry import RadarGeometry
@@ -22,6 +24,7 @@ from recorder.processing.radar_maps import RadarMaps
 from tests.live.foxglove.client import decode_schema, stamp_ns
 from tests.live.foxglove.rig import OFFSET_NS, run, serving
 from tests.live.views.sensors import first, message_of, play
+from tests.session.build import HEIGHT, WIDTH, raw_camera_spec
 
 
 def test_pictures_are_passed_on_unchanged_with_their_stamps() -> None:
@@ -41,6 +44,30 @@ def test_pictures_are_passed_on_unchanged_with_their_stamps() -> None:
             assert received.t_ns == stamp_ns(image.timestamp) == t_ns
             assert image.data == bytes(message.frames[0])
             assert (image.format, image.frame_id) == ("jpeg", "camera")
+
+    run(scene)
+
+
+def test_raw_pictures_are_shown_between_their_levels() -> None:
+    spec = raw_camera_spec()
+    (channel,) = spec.channels
+    values = np.arange(HEIGHT * WIDTH, dtype=np.uint16).reshape(1, HEIGHT, WIDTH) % 256
+    message = message_of(spec, {channel.name: values}, [9])
+
+    async def scene() -> None:
+        async with serving(specs=(spec,)) as rig:
+            client = await (await rig.client()).greeted("/camera/image")
+            assert set(client.channels) == {"/camera/image", "/log"}
+            await client.subscribe("/camera/image", 1)
+            await rig.watched("camera")
+            rig.put(spec, message)
+            received = await client.data(1)
+            image = decode_schema(client.channels["/camera/image"], received.payload)
+            assert (received.t_ns, image.format) == (OFFSET_NS + 9, "jpeg")
+            wanted = picture_maker(channel.name, channel.meta(), spec.settings)(values.tobytes())
+            found = np.empty((HEIGHT, WIDTH, 3), np.uint8)
+            decode_jpeg(image.data, found, "the picture")  # RGB
+            assert np.abs(found[..., ::-1].astype(int) - wanted).mean() < 16
 
     run(scene)
 
