@@ -24,6 +24,9 @@ Rows = npt.NDArray[np.uint8]
 _GROUPS: Final = {10: (4, 1), 12: (2, 1), 14: (4, 3)}
 """Values of a group, and bytes of their low bits, by the bits of a value."""
 
+_BLOCK: Final = 65536
+"""Groups that are unpacked together, in memory that the allocator uses again."""
+
 _CODES: Final = {  # in the order of PATTERNS
     (8, False): ("RGGB", "GRBG", "GBRG", "BA81"),
     (10, False): ("RG10", "BA10", "GB10", "BG10"),
@@ -96,15 +99,17 @@ def unpacked(rows: Rows, form: RawFormat) -> npt.NDArray[Any]:
         return rows.view("<" + form.pixels.dtype)
     count, low_bytes = _GROUPS[bits]
     groups = rows.reshape(-1, count + low_bytes)
-    low: npt.NDArray[Any] = np.ascontiguousarray(groups[:, count])
-    if low_bytes > 1:
-        low = low.astype("<u4")
-        for k in range(1, low_bytes):
-            low |= groups[:, count + k].astype("<u4") << (8 * k)
     values = np.empty((len(groups), count), "<u2")
-    for k in range(count):
-        value = groups[:, k].astype("<u2")  # contiguous: twice as fast as in place
-        value <<= bits - 8
-        value |= (low >> (k * (bits - 8))) & ((1 << bits - 8) - 1)
-        values[:, k] = value
+    for at in range(0, len(groups), _BLOCK):
+        block, out = groups[at : at + _BLOCK], values[at : at + _BLOCK]
+        low: npt.NDArray[Any] = np.ascontiguousarray(block[:, count])
+        if low_bytes > 1:
+            low = low.astype("<u4")
+            for k in range(1, low_bytes):
+                low |= block[:, count + k].astype("<u4") << (8 * k)
+        for k in range(count):
+            value = block[:, k].astype("<u2")
+            value <<= bits - 8
+            value |= (low >> (k * (bits - 8))) & ((1 << bits - 8) - 1)
+            out[:, k] = value
     return values.reshape(len(rows), -1)

@@ -81,6 +81,15 @@ def test_any_bytes_are_values_of_the_bits(data: st.DataObject) -> None:
     assert packed(values, form) == rows.tobytes()
 
 
+@pytest.mark.parametrize("name", ["Y10P", "Y12P", "Y14P"])
+def test_large_pictures(name: str) -> None:
+    """Of several blocks, the last one short."""
+    form = RAW_FORMATS[name]
+    values = np.random.default_rng(5).integers(0, 1 << form.pixels.bits, (700, 1000), "u2")
+    rows = np.frombuffer(packed(values, form), np.uint8).reshape(700, -1)
+    np.testing.assert_array_equal(unpacked(rows, form), values)
+
+
 def test_names_are_the_kernels() -> None:
     assert {"Y10", "Y12P", "Y16", "SRGGB8", "SGRBG10P", "SGBRG12", "SBGGR16"} <= RAW_FORMATS.keys()
     assert len(RAW_FORMATS) == 39
