@@ -6,12 +6,24 @@ A verb has the arguments of its request (`recorder.contract.control.requests`).
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, clean, emit, format_table, human_bytes, human_seconds
+from recorder.cli.output import (
+    Screen,
+    add_format,
+    clean,
+    emit,
+    format_table,
+    human_bytes,
+    human_rate,
+    human_seconds,
+)
 
 if TYPE_CHECKING:
     from recorder.contract.control.client import Client, Reply
@@ -93,7 +105,13 @@ def status_text(status: dict[str, Any] | Any) -> str:
         lines.append(f"last      {last['session']}{why}")
     if disk["free_bytes"] is not None:
         floor = human_bytes(disk["floor_bytes"])
-        lines.append(f"disk      {human_bytes(disk['free_bytes'])} free, {floor} stay free")
+        lasts = disk["seconds_left"]
+        left = "" if lasts is None else f", enough for {human_seconds(lasts)}"
+        lines.append(f"disk      {human_bytes(disk['free_bytes'])} free, {floor} stay free{left}")
+    clock = status["clock"]
+    by = f" by {clock['by']}" if clock["by"] else ""
+    if clock["synchronized"] is not None:
+        lines.append(f"clock     {'' if clock['synchronized'] else 'not '}synchronized{by}")
     finalizing = status["finalizing"]
     if (current := finalizing["current"]) is not None:
         waiting = len(finalizing["queue"]) - (current["session"] in finalizing["queue"])
@@ -119,7 +137,7 @@ def _table(sensors: dict[str, Any]) -> str:
         ring = sensor["ring_size_bytes"]
         queue = f"{sensor['ring_held_bytes'] / ring:.0%}" if ring else None
         if not sensor["streams"]:
-            rows.append([name, sensor["state"], None, None, None, None, None, None, queue])
+            rows.append([name, sensor["state"], *[None] * 8, queue])
         for i, (stream, values) in enumerate(sensor["streams"].items()):
             rate, expected = values["rate_hz"], values["expected_hz"]
             rows.append(
@@ -129,13 +147,16 @@ def _table(sensors: dict[str, Any]) -> str:
                     stream,
                     None if rate is None else f"{rate:.1f} Hz" + (" slow" * values["slow"]),
                     None if expected is None else f"{expected:g} Hz",
+                    human_rate(values["bytes_per_s"]),
+                    human_seconds(values["age_s"]),
                     values["samples"],
                     human_bytes(values["bytes"]),
                     None if values["lost"] is None else lost_text(values) or "0",
                     queue if i == 0 else "",
                 ]
             )
-    headers = ["sensor", "state", "stream", "rate", "expected", "samples", "size", "lost", "queue"]
+    headers = ["sensor", "state", "stream", "rate", "expected", "MB/s", "age", "samples", "size"]
+    headers += ["lost", "queue"]
     return format_table(headers, rows, right=range(3, len(headers)))
 
 
@@ -195,6 +216,39 @@ class DaemonVerb:
         return self.exit_code(reply)
 
 
+class Watched(DaemonVerb):
+    """Show the status, once or again and again."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the interval, too."""
+        parser.add_argument(
+            "--watch",
+            nargs="?",
+            type=_interval,
+            const=1.0,
+            metavar="SECONDS",
+            help="show the status every SECONDS (default: 1) until Ctrl-C",
+        )
+        super().add_arguments(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Show the status; 0."""
+        if args.watch is None:
+            return super().run(args)
+        people = args.format != "json"
+        screen = Screen(sys.stdout) if people and sys.stdout.isatty() else None
+        with contextlib.suppress(KeyboardInterrupt), connect(args) as client:
+            while True:
+                status = client.request(self.op).status
+                if screen is not None:
+                    screen.draw(status_text(status))
+                else:
+                    emit(dict(status), args, lambda s: status_text(s) + "\n", indent=None)
+                    print(end="\n" if people else "", flush=True)
+                time.sleep(args.watch)
+        return 0
+
+
 class Keep(DaemonVerb):
     """Keep a session's folder; a session of a daemon through the daemon."""
 
@@ -218,6 +272,16 @@ class Keep(DaemonVerb):
         word = "no longer kept" if args.release else "kept"
         emit({"session": shown, "kept": not args.release}, args, lambda _: f"{shown}: {word}")
         return 0
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 60:  # the daemon ends a connection that is idle for longer
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 60")
+    return seconds
 
 
 def _pairs(items: Sequence[str]) -> dict[str, str]:
@@ -256,5 +320,5 @@ def _stop_code(reply: Reply) -> int:
 start = DaemonVerb("start")
 stop = DaemonVerb("stop", _stopped, exit_code=_stop_code)
 mark = DaemonVerb("mark")
-status = DaemonVerb("status", lambda reply: status_text(reply.status), lambda reply: reply.status)
+status = Watched("status", lambda reply: status_text(reply.status), lambda reply: reply.status)
 keep = Keep("keep")

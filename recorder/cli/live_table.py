@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from typing import Any
 
-from recorder.cli.output import format_table, human_bytes, human_seconds, note
+from recorder.cli.output import Screen, format_table, human_bytes, human_seconds, note
 from recorder.contract.redaction import mask_passwords
 from recorder.daemon.processes.sensors import Status
 
@@ -21,25 +20,23 @@ class LiveView:
     """Shows each state that it is handed; use as ``watch`` of `Supervisor.record`."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._screen = Screen(sys.stderr) if sys.stderr.isatty() else None
         self._history: list[tuple[float, dict[str, dict[str, Any]]]] = []
-        self._lines = 0
         self._logged_s = time.monotonic()
 
     def __call__(self, status: Status) -> None:
         self._history.append((status.elapsed_s, status.streams))
         del self._history[:-_WINDOW]
-        if self._terminal:
-            self._draw(status)
+        if self._screen is not None:
+            self._screen.draw(self._table(status))
         elif time.monotonic() - self._logged_s >= _LOG_S:
             self._logged_s = time.monotonic()
             self._log(status)
 
     def say(self, line: str, /, *_: Any, **__: Any) -> None:
         """Print a line for people, passwords masked; at a terminal above the table."""
-        if self._lines:
-            sys.stderr.write(f"\x1b[{self._lines}A\x1b[J")
-            self._lines = 0
+        if self._screen is not None:
+            self._screen.clear()
         note(mask_passwords(line))
 
     def rows(self, status: Status) -> list[list[str]]:
@@ -73,16 +70,11 @@ class LiveView:
                 )
         return rows
 
-    def _draw(self, status: Status) -> None:
+    def _table(self, status: Status) -> str:
         total = sum(s["bytes"] for s in status.streams.values())
         head = f"{status.session.name}  {human_seconds(status.elapsed_s)}  {human_bytes(total)}"
         table = format_table(HEADERS, self.rows(status), right=range(1, len(HEADERS)))
-        width = shutil.get_terminal_size().columns  # a wrapped line would not be overwritten
-        lines = [line[: width - 1] for line in (head, *table.splitlines())]
-        back = f"\x1b[{self._lines}A" if self._lines else ""
-        sys.stderr.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
-        sys.stderr.flush()
-        self._lines = len(lines)
+        return f"{head}\n{table}"
 
     def _log(self, status: Status) -> None:
         parts = [

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 from recorder.contract.redaction import mask_passwords
 
@@ -50,19 +51,51 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def emit(result: T, args: argparse.Namespace, text: Callable[[T], str]) -> None:
+def emit(
+    result: T, args: argparse.Namespace, text: Callable[[T], str], *, indent: int | None = 2
+) -> None:
     """Print a result on stdout as the user asked for it.
 
     Args:
         result: mappings, lists, dataclasses, paths, numbers; see `plain`.
         args: with ``format``, from `add_format`.
         text: renders the result for people; called only where text was asked for.
+        indent: of JSON; None: on one line.
     """
     if args.format == "json":
-        dumped = json.dumps(plain(result), indent=2, ensure_ascii=False, allow_nan=False)
+        dumped = json.dumps(plain(result), indent=indent, ensure_ascii=False, allow_nan=False)
         print(_escape_json(dumped))
     elif rendered := text(result).rstrip("\n"):
         print("\n".join(map(clean, rendered.split("\n"))))
+
+
+class Screen:
+    """Lines at the end of a terminal, drawn over themselves.
+
+    Args:
+        stream: the terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lines = 0
+
+    def draw(self, text: str) -> None:
+        """Show this text instead of the last one, cut to the terminal's size."""
+        columns, rows = shutil.get_terminal_size()  # what wraps or scrolls is not drawn over
+        lines = [line[: columns - 1] for line in text.splitlines()[: rows - 1]]
+        self._stream.write(self._back() + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
+        self._stream.flush()
+        self._lines = len(lines)
+
+    def clear(self) -> None:
+        """Remove the text, so that other lines can be printed."""
+        if self._lines:
+            self._stream.write(self._back() + "\x1b[J")
+            self._lines = 0
+
+    def _back(self) -> str:
+        return f"\x1b[{self._lines}A" if self._lines else ""
 
 
 def note(message: str, /, *_: Any, **__: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,3 +158,48 @@ def test_the_status_shows_where_the_streams_are_seen(
     status = values | {"pid": None, "restarts": 0}
     recorder.rig.running.live = SimpleNamespace(status=lambda: status)  # type: ignore[assignment]
     assert shown in recorder("status")[1]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_status_is_shown_again_and_again_until_ctrl_c(
+    recorder: Command, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("recorder.cli.control.time", SimpleNamespace(sleep=sleep))
+    code, out, err = recorder("status", "--watch", "0.5", "--format", form)
+    assert (code, err, slept) == (0, "", [0.5] * 3)
+    if form == "json":
+        assert [json.loads(line)["state"] for line in out.splitlines()] == ["idle"] * 3
+    else:
+        assert out.count("state     idle for ") == 3 and out.count("\n\nstate") == 2
+        assert recorder("status")[1].count("state     idle for ") == 1
+    for wrong in ("0", "x", "nan", "1e9"):
+        assert recorder("status", "--watch", wrong)[0] == 2
+
+
+def test_at_a_terminal_the_status_is_drawn_over_itself(
+    recorder: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def sleep(_: float) -> None:
+        if terminal.getvalue().count("state     idle") == 2:
+            raise KeyboardInterrupt
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setattr("recorder.cli.control.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("LINES", "5")
+    assert main(["status", "--watch", "--socket", str(recorder.socket)]) == 0
+    first, second = terminal.getvalue().split("\x1b[4A")
+    assert first.count("\n") == second.count("\n") == 4, "as many lines as the terminal has room"
+    assert all(len(line) < 50 + len("\x1b[2K") for line in first.splitlines())

@@ -129,7 +129,7 @@ def test_events_are_shown_also_without_a_session(rig: Vehicle) -> None:
         ("device", "cam", "present", ""),
         ("session", None, "began", "tour"),
         ("lost", "cam", "", "lost 7 samples (refused)"),
-        ("mark", None, "", "pothole"),
+        ("mark", None, "pothole", "pothole"),
         ("end", None, "stop", ""),
         ("session", None, "closed", "tour"),
     ]

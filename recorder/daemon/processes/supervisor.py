@@ -74,7 +74,7 @@ class Supervisor:
         sensors: by name.
         session: the open session's folder; None if none is.
         streams: the writer's account by stream, of its last status.
-        status: the writer's last status reply.
+        status: the writer's last reply.
         heard_ns: CLOCK_MONOTONIC of the writer's last message.
         writer: the writer's process.
         faults: one sentence per fault of this session.
@@ -202,10 +202,9 @@ class Supervisor:
 
     def show(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
         """Show an event of now in the status alone."""
-        offset_ns = self.offset_ns
-        if offset_ns is None:
-            offset_ns = self.clock.realtime_ns() - self.clock.monotonic_ns()
-        self.events.add(self.clock.monotonic_ns() + offset_ns, kind, stream, cause, **more)
+        mono_ns, offset_ns = self.clock.monotonic_ns(), self.offset_ns
+        t_ns = self.clock.realtime_ns() if offset_ns is None else mono_ns + offset_ns
+        self.events.add(t_ns - more.pop("age_ns", 0), kind, stream, cause, **more)
 
     @property
     def start_ns(self) -> int | None:

@@ -65,6 +65,6 @@ class Marks:
             elif question.session is None:
                 self._refuse(call, RefusedError("the session ended before the mark was in it"))
             else:
-                if isinstance(call.request, Mark):
-                    self._supervisor.show("mark", text=call.request.text)
+                if isinstance(put := question.command, PutEvent):
+                    self._supervisor.show(**put.event)
                 self._answer(call, question.session)
