@@ -215,10 +215,11 @@ async def until(ready: Callable[[], Any]) -> None:
 class Every:
     """A view of every message, with a static drawing; the numbers of the messages are its array."""
 
-    every = True
-
     def __init__(self, spec: StreamSpec) -> None:
-        self.static = Drawing({"channels": [channel.name for channel in spec.channels]}, [])
+        self.every = True
+        self.static: Drawing | None = Drawing(
+            {"channels": [channel.name for channel in spec.channels]}, []
+        )
         self._spec = spec
 
     def draw(self, messages: Sequence[Message]) -> Drawing:
