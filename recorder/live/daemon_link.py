@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.contract.control.client import Client, DaemonError
+from recorder.contract.control.requests import MOST_AGE_S
 from recorder.contract.errors import RecorderError, UsageError
 from recorder.live.access import without_paths
 from recorder.live.backend import Note, Tell
@@ -29,12 +31,12 @@ WATCHED_S = 0.5
 """Interval of the daemon's status while somebody is connected."""
 IDLE_S = 5.0
 """Interval while nobody is."""
-MOST_AGE_MS = 600_000.0
 _STATUS_TIMEOUT_S = 10.0
 _REQUEST_TIMEOUT_S = 120.0
 _SESSIONS_S = 60.0
 _TIMELINE_S = 5.0
 _REQUESTS = 4  # at a time
+_MOST_EVENTS = 200
 _STEP_NS = 5_000_000  # of the host's clock, beyond which stamps of unrecorded samples move
 
 
@@ -80,6 +82,9 @@ class LiveBackend:
         self._timeline = Timeline()
         self._glances = Glances(hub, executor)
         self._newest: dict[str, Note] = {}
+        self._events: deque[Note] = deque(maxlen=_MOST_EVENTS)
+        self._told = 0  # number of the daemon's next event
+        self._daemon: int | None = None
         self._session: Happenings | None = None
         self._viewers = 0
         self.config: Path | None = None
@@ -92,7 +97,7 @@ class LiveBackend:
         self._task = asyncio.create_task(self._run())
 
     def greeting(self) -> list[Note]:
-        return list(self._newest.values())
+        return [*self._newest.values(), {"type": "events", "events": list(self._events)}]
 
     def attend(self, viewers: int) -> None:
         self._viewers = viewers
@@ -104,8 +109,8 @@ class LiveBackend:
         if op == "mark" and (age := values.get("age_ms")) is not None:
             if isinstance(age, bool) or not isinstance(age, int | float):
                 raise UsageError("mark: age_ms is not a number")
-            if not 0 <= age <= MOST_AGE_MS:
-                raise UsageError(f"mark: age_ms is not a number from 0 to {MOST_AGE_MS:g}")
+            if not 0 <= age <= 1e3 * MOST_AGE_S:
+                raise UsageError(f"mark: age_ms is not from 0 to {1e3 * MOST_AGE_S:.0f}")
             arguments["age_s"] = age / 1e3
         received_s = time.monotonic()
         loop = asyncio.get_running_loop()
@@ -125,7 +130,8 @@ class LiveBackend:
     def _ask(self, op: str, arguments: dict[str, Any], received_s: float) -> str | None:
         """One request, in a thread of its own: `start` and `stop` may take a while."""
         if "age_s" in arguments:
-            arguments["age_s"] += time.monotonic() - received_s
+            age_s = arguments["age_s"] + time.monotonic() - received_s
+            arguments["age_s"] = min(age_s, MOST_AGE_S)
         try:
             with Client(self._socket, timeout_s=_REQUEST_TIMEOUT_S) as client:
                 reply = client.request(op, **arguments)
@@ -151,20 +157,17 @@ class LiveBackend:
             streams = {name: list(s["streams"]) for name, s in status["sensors"].items()}
             self._source.update(status["taps"], streams)
             self.config = Path(status["config"])
-        self._move_clock(polled.session)
+            self._take_events(status, polled.events)
+            self._move_clock(status.get("session"))
         if _name(polled.session) != _name(self._session):
             self._session = polled.session
             self._timeline = Timeline()
             self._timeline_s = self._sessions_s = 0.0
-        for event in polled.events:
-            self._tell(without_paths(event_note(event)))
-        if polled.session is not None:
-            self._timeline.start_ns = polled.session.start_ns
+        if polled.session is not None and status is not None and status.get("session"):
+            self._timeline.start_ns = status["session"]["start_ns"]
         self._timeline.add(polled.events)
         observed = {
-            name: Observed(
-                self._hub.tally(name), self._glances.silent(name), self._glances.frozen(name)
-            )
+            name: Observed(self._hub.last_ns(name), self._glances.frozen(name))
             for name in self._hub.specs
         }
         note = self._summary.note(status, observed, now_s, now_ns, polled.problem)
@@ -178,14 +181,30 @@ class LiveBackend:
             if self._listing is None or self._listing.done():
                 self._listing = asyncio.create_task(self._list())
 
-    def _move_clock(self, session: Happenings | None) -> None:
+    def _take_events(self, status: Mapping[str, Any], written: list[Event]) -> None:
+        """Tell of new events: the daemon's, and losses, which only the session has."""
+        if status["pid"] != self._daemon:
+            self._daemon, self._told = status["pid"], 0
+        events = [
+            event_note({**e, "type": e["kind"]})
+            for e in status["events"]
+            if e["number"] >= self._told
+        ]
+        if status["events"]:
+            self._told = status["events"][-1]["number"] + 1
+        events += [event_note(event) for event in written if event["type"] == "lost"]
+        for note in events:
+            self._events.append(without_paths(note))
+            self._tell(self._events[-1])
+
+    def _move_clock(self, session: Mapping[str, Any] | None) -> None:
         """Stamp as the open session does; by the host's clock while nothing is recorded."""
-        if session is not None and session.offset_ns is not None:
-            self._hub.offset_ns = session.offset_ns
-        elif session is None:
-            offset_ns = time.time_ns() - time.monotonic_ns()
-            if abs(offset_ns - self._hub.offset_ns) > _STEP_NS:
-                self._hub.offset_ns = offset_ns
+        if session is not None:
+            self._hub.offset_ns = session["offset_ns"]
+            return
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        if abs(offset_ns - self._hub.offset_ns) > _STEP_NS:
+            self._hub.offset_ns = offset_ns
 
     async def _list(self) -> None:
         loop = asyncio.get_running_loop()

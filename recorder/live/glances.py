@@ -1,8 +1,7 @@
-"""Glances at streams that nobody looks at: their rate, and whether their pictures are frozen.
+"""Glances at streams that nobody looks at: whether their pictures are frozen.
 
-While somebody is connected, every stream is watched for a few messages every few seconds.  That
-tells its rate where nothing is recorded, and whether a picture, a sweep or a radar frame stays
-the same under fresh stamps.
+While somebody is connected, every stream is watched for one message every few seconds.  A picture,
+a sweep or a radar frame that stays the same under fresh stamps is frozen.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import numpy as np
 
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
-from recorder.contract.wire import Kind, Message
 from recorder.live.hub import Hub
 from recorder.live.views import Fingerprint
 
@@ -25,16 +23,13 @@ EVERY_S = 4.0
 """Interval between two glances at a stream."""
 FROZEN = 3
 """Glances in a row with the same payload under fresh stamps."""
-_MESSAGES = 3
 _LEAST_WAIT_S = 2.0
 _PAUSE_S = 0.2
 _PERIODS = 4.0
-_BYTES = 8 << 20
 
 
 @dataclass(slots=True)
 class _Seen:
-    silent: bool = False
     same: int = 0  # glances in a row with this fingerprint
     fingerprint: int | None = None
     last_ns: int = 0
@@ -45,7 +40,7 @@ class Glances:
 
     glances = Glances(hub, executor)
     glances.attend(1)
-    glances.silent("camera"), glances.frozen("camera")
+    glances.frozen("camera")
     """
 
     def __init__(self, hub: Hub, executor: Executor) -> None:
@@ -63,11 +58,6 @@ class Glances:
             self._some.set()
         else:
             self._some.clear()
-
-    def silent(self, stream: str) -> bool:
-        """Whether nothing came at the last glance."""
-        seen = self._seen.get(stream)
-        return seen is not None and seen.silent
 
     def frozen(self, stream: str) -> bool:
         """Whether fresh stamps carried the same payload at the last glances."""
@@ -93,27 +83,24 @@ class Glances:
 
     async def _look(self, spec: StreamSpec) -> None:
         news = asyncio.Event()
-        watch = self._hub.watch(spec.name, news.set, every=True, most_bytes=_BYTES)
-        came: list[Message] = []
+        watch = self._hub.watch(spec.name, news.set)
         try:
             async with asyncio.timeout(max(_LEAST_WAIT_S, _PERIODS / (spec.rate_hz or 1e9))):
-                while len(came) < _MESSAGES:
-                    await news.wait()
-                    news.clear()
-                    came += [m for m in watch.take_every() if m.kind is Kind.DATA]
+                await news.wait()
+            message = watch.take()
         except TimeoutError:
-            pass
+            return
         finally:
             watch.close()
-        seen = self._seen.setdefault(spec.name, _Seen())
-        seen.silent = not came
-        if came:
-            loop = asyncio.get_running_loop()
-            with contextlib.suppress(ProtocolError):  # of a driver that has just changed
-                fingerprint = await loop.run_in_executor(
-                    self._executor, lambda: Fingerprint(spec).of(came[-1])
-                )
-                _compare(seen, fingerprint, int(np.max(came[-1].t_mono_ns)))
+        if message is None:
+            return
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(ProtocolError):  # of a driver that has just changed
+            fingerprint = await loop.run_in_executor(
+                self._executor, lambda: Fingerprint(spec).of(message)
+            )
+            seen = self._seen.setdefault(spec.name, _Seen())
+            _compare(seen, fingerprint, int(np.max(message.t_mono_ns)))
 
 
 def _compare(seen: _Seen, fingerprint: int | None, last_ns: int) -> None:

@@ -8,10 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.errors import SessionError
 from recorder.live.backend import Note
 from recorder.session.layout import EVENTS, private
-from recorder.session.reader import read_header
 
 MOST_INTERVALS = 500
 """Intervals of a stream in a timeline; neighbours grow together beyond it."""
@@ -29,26 +27,15 @@ class Happenings:
 
     Attributes:
         path, name: the session's folder and name.
-        start_ns: its start, epoch ns; None while it cannot be read.
-        offset_ns: added to ``t_mono`` gives its stamps; None while it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
-        self.start_ns: int | None = None
-        self.offset_ns: int | None = None
         self.path = path
         self._at = 0
 
     def read(self) -> list[Event]:
         """The events since the last call; an event that is half written comes the next time."""
-        if self.offset_ns is None:
-            header = {}
-            with contextlib.suppress(SessionError):  # being replaced, or damaged: `check` tells
-                header = read_header(self.path) or {}
-            start_ns, mono_ns = header.get("start_ns"), header.get("start_mono_ns")
-            if start_ns is not None and mono_ns is not None:
-                self.start_ns, self.offset_ns = start_ns, start_ns - mono_ns
         try:
             with private(self.path, EVENTS).open("rb") as file:
                 file.seek(self._at)

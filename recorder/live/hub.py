@@ -20,7 +20,6 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -43,28 +42,6 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Put no more messages; returns when the source's thread has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What came of a stream while it was watched.
-
-    Attributes:
-        samples, bytes: so far, in data messages.
-        last_ns: epoch ns of the newest sample; None before the first.
-        rate_hz, bytes_s: samples and bytes a second, of the last messages that came one after the
-            other, by their stamps; None before the second.
-    """
-
-    samples: int = 0
-    bytes: int = 0
-    last_ns: int | None = None
-    rate_hz: float | None = None
-    bytes_s: float | None = None
-
-
-NOTHING = Tally()
-_RATE_NS = 3_000_000_000
 
 
 class Watch:
@@ -150,8 +127,7 @@ class Hub:
         self._watches: dict[str, tuple[Watch, ...]] = {}
         self._newest: dict[str, Message] = {}  # of watched streams, for viewers who join
         self._due: dict[Watch, None] = {}
-        self._tallies: dict[str, Tally] = {}
-        self._recent: dict[str, deque[tuple[int, int, int]]] = {}  # time, samples, bytes
+        self._last_ns: dict[str, int] = {}
         self._changed = False
         self._called = False  # the loop will call `_deliver`
 
@@ -197,7 +173,9 @@ class Hub:
                 return
             if message.kind is Kind.DATA:
                 self._newest[message.stream] = message
-                self._tally(message)
+                times = message.t_mono_ns
+                last = times.max() if isinstance(times, np.ndarray) else times
+                self._last_ns[message.stream] = int(last) + self.offset_ns
             woken = [watch for watch in watches if watch._offer(message)]
             if woken:
                 self._due.update(dict.fromkeys(woken))
@@ -235,27 +213,9 @@ class Hub:
         """Whether anybody watches the stream."""
         return stream in self._watches
 
-    def tally(self, stream: str) -> Tally:
-        """What came of a stream so far."""
-        return self._tallies.get(stream, NOTHING)
-
-    def _tally(self, message: Message) -> None:
-        name, times = message.stream, message.t_mono_ns
-        before = self._tallies.get(name, NOTHING)
-        last_ns = int(times.max() if isinstance(times, np.ndarray) else times) + self.offset_ns
-        samples = before.samples + (message.count or 0)
-        size = before.bytes + message.nbytes
-        rate_hz, bytes_s = before.rate_hz, before.bytes_s
-        recent = self._recent.setdefault(name, deque())  # begins anew with the first watch
-        if recent and last_ns <= recent[-1][0]:
-            recent.clear()  # the player went back
-        recent.append((last_ns, samples, size))
-        while len(recent) > 2 and last_ns - recent[0][0] > _RATE_NS:
-            recent.popleft()
-        if (passed_ns := last_ns - recent[0][0]) > 0:
-            rate_hz = (samples - recent[0][1]) * 1e9 / passed_ns
-            bytes_s = (size - recent[0][2]) * 1e9 / passed_ns
-        self._tallies[name] = Tally(samples, size, last_ns, rate_hz, bytes_s)
+    def last_ns(self, stream: str) -> int | None:
+        """Epoch ns of the newest sample that came; None before the first."""
+        return self._last_ns.get(stream)
 
     def _unwatch(self, watch: Watch) -> None:
         with self._lock:
@@ -270,7 +230,6 @@ class Hub:
                 return
             del self._watches[watch.stream]
             self._newest.pop(watch.stream, None)
-            self._recent.pop(watch.stream, None)
         self._tell_source()
 
     def _tell_source(self) -> None:

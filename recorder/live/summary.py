@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
-
-from recorder.live.hub import NOTHING, Tally
 
 SPARK = 60
 """Values of a sparkline, one a second."""
@@ -19,9 +17,10 @@ _ORDER = {BAD: 0, WARN: 1, GOOD: 2}
 
 _MISSING = ("failed", "lost", "absent", "changed", "restarting")
 _RECENT_S = 10.0
+_SILENT_S = 2.0
 _RING_FULL = 0.5
 _DISK_BAD_H, _DISK_WARN_H = 10 / 60, 1.0
-_DISK_WINDOW_S = 30.0
+_LEFT_OUT = ("events", "taps", "config", "live")  # of the status: paths, and what notes tell
 
 Status = Mapping[str, Any]
 """A daemon's status (docs/daemon.md)."""
@@ -32,13 +31,11 @@ class Observed:
     """What the taps gave of a stream.
 
     Attributes:
-        tally: of what came while it was watched.
-        silent: nothing came when it was looked at last.
+        last_ns: epoch ns of the newest sample; None before the first.
         frozen: fresh stamps carried the same payload.
     """
 
-    tally: Tally = NOTHING
-    silent: bool = False
+    last_ns: int | None = None
     frozen: bool = False
 
 
@@ -49,7 +46,6 @@ class _Track:
     spark: deque[float] = field(default_factory=lambda: deque(maxlen=SPARK))
     spark_s: float = 0.0
     samples: int | None = None  # of the session, where the spark's second began
-    bytes: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=8))
     grown: tuple[int, float] | None = None  # samples of the session, and since when
     lost: tuple[int, float] = (0, -1e9)  # samples and intervals, and when they became more
 
@@ -61,7 +57,6 @@ class Summary:
         self._tracks: dict[str, _Track] = {}
         self._session: str | None = None
         self._since_ns = 0  # of the session, or of its end
-        self._written: deque[tuple[float, int]] = deque()
 
     def note(
         self,
@@ -77,7 +72,7 @@ class Summary:
             status: the daemon's; None while it cannot be asked.
             observed: by stream.
             now_s: of a monotonic clock.
-            now_ns: epoch ns, the clock of `Tally.last_ns`.
+            now_ns: epoch ns.
             problem: why there is no status.
         """
         if status is None:
@@ -88,26 +83,23 @@ class Summary:
         session = status.get("session")
         if (name := session and session["name"]) != self._session:
             self._session, self._since_ns = name, now_ns
-            self._written.clear()
             for track in self._tracks.values():
                 track.samples, track.grown, track.lost = None, None, (0, -1e9)
-                track.bytes.clear()
         streams = {}
         for sensor, stream, values in _streams(status):
             track = self._tracks.setdefault(stream, _Track())
             seen = observed.get(stream, Observed())
-            if seen.silent and (seen.tally.last_ns or 0) < self._since_ns:
-                seen = replace(seen, silent=False)  # a played source waits for the session
-            row = _row(track, sensor, values, seen, session is not None, now_s, now_ns)
+            row = _row(track, sensor, values, seen, session, now_s, now_ns, self._since_ns)
             level, word = judge(row)
             streams[stream] = {"sensor": sensor[0], **row, "level": level, "word": word}
         for gone in self._tracks.keys() - streams.keys():
             del self._tracks[gone]
-        hours = self._disk_hours(status, streams, now_s)
+        left_s = status["disk"].get("seconds_left")
+        hours = None if left_s is None else left_s / 3600
         fresh = [s for s, track in self._tracks.items() if now_s - track.lost[1] < _RECENT_S]
         return {
             "type": "status",
-            "status": status,
+            "status": {key: status[key] for key in status if key not in _LEFT_OUT},
             "streams": dict(sorted(streams.items(), key=lambda item: _ORDER[item[1]["level"]])),
             "verdict": verdict_of(status, streams, hours, fresh),
             "disk_hours": None if hours is None else round(hours, 2),
@@ -115,28 +107,6 @@ class Summary:
             "elapsed_s": session and session["elapsed_s"],
             "clock": _clock(status),
         }
-
-    def _disk_hours(
-        self, status: Status, streams: Mapping[str, Mapping[str, Any]], now_s: float
-    ) -> float | None:
-        """Hours until the disk is full at this rate; by the taps while nothing is recorded."""
-        disk, session = status["disk"], status.get("session")
-        if disk["free_bytes"] is None:
-            return None
-        rate = sum(row["mb_s"] or 0.0 for row in streams.values()) * 1e6
-        if session is not None:
-            written = self._written
-            if not written or now_s - written[-1][0] >= 1.0:
-                written.append((now_s, session["bytes"]))
-            while now_s - written[0][0] > _DISK_WINDOW_S:
-                written.popleft()
-            (then_s, then), (last_s, last) = written[0], written[-1]
-            if last_s - then_s >= 2.0 and last >= then:
-                rate = (last - then) / (last_s - then_s)
-        if rate <= 0:
-            return None
-        left: int = disk["free_bytes"] - (disk["floor_bytes"] or 0)
-        return max(0.0, left / rate / 3600)
 
 
 def judge(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -214,34 +184,33 @@ def _row(
     sensor: tuple[str, Status],
     values: Mapping[str, Any],
     seen: Observed,
-    recording: bool,
+    session: Mapping[str, Any] | None,
     now_s: float,
     now_ns: int,
+    since_ns: int,
 ) -> dict[str, Any]:
     state = sensor[1]
-    tally = seen.tally
-    samples, size = (values.get("samples"), values.get("bytes")) if recording else (None, None)
     missing = state["state"] in _MISSING
-    rate_hz = 0.0 if missing or seen.silent else tally.rate_hz
-    mb_s = (
-        None if tally.bytes_s is None else (0.0 if missing or seen.silent else tally.bytes_s / 1e6)
-    )
-    if samples is not None:
-        if track.grown is None or samples != track.grown[0]:
-            track.grown = samples, now_s
-        if values.get("rate_hz") is not None:
-            rate_hz = values["rate_hz"]
-        if size is not None:
-            if not track.bytes or now_s - track.bytes[-1][0] >= 0.4:
-                track.bytes.append((now_s, size))
-            (then_s, then), (last_s, last) = track.bytes[0], track.bytes[-1]
-            mb_s = (last - then) / (last_s - then_s) / 1e6 if last_s > then_s else mb_s
+    recording = session is not None
+    samples = values.get("samples") if recording else None
+    rate_hz, bytes_s = values.get("rate_hz"), values.get("bytes_per_s")
+    if missing:
+        rate_hz, bytes_s = 0.0, 0
     _spark(track, samples, rate_hz, now_s)
     ages = []
+    if samples and (track.grown is None or samples != track.grown[0]):
+        track.grown = samples, now_s
     if samples and track.grown is not None:
         ages.append(now_s - track.grown[1])
-    if tally.last_ns is not None:
-        ages.append((now_ns - tally.last_ns) / 1e9)
+    if values.get("age_s") is not None:
+        ages.append(values["age_s"])
+    if seen.last_ns is not None:
+        ages.append((now_ns - seen.last_ns) / 1e9)
+    age_s = max(0.0, min(ages)) if ages else None
+    # A played source gives nothing before its session: then silence is no fault.
+    gave = age_s is not None and now_ns - round(age_s * 1e9) > since_ns
+    due = gave if session is None else session["elapsed_s"] > _SILENT_S
+    silent = due and not rate_hz and (age_s is None or age_s > _SILENT_S)
     lost = values.get("lost") or {} if recording else {}
     unknown = values.get("unknown_losses") or 0 if recording else 0
     count = sum(lost.values()) + unknown
@@ -252,18 +221,18 @@ def _row(
         "state": state["state"],
         "fault": state["fault"],
         "required": state["required"],
-        "rate_hz": None if rate_hz is None else round(rate_hz, 3),
+        "rate_hz": rate_hz,
         "expected_hz": values.get("expected_hz"),
         "slow": bool(values.get("slow")),
-        "silent": seen.silent and not missing,
+        "silent": silent and not missing and rate_hz is not None and not values.get("ended"),
         "frozen": seen.frozen,
-        "mb_s": None if mb_s is None else round(mb_s, 4),
-        "age_s": round(max(0.0, min(ages)), 2) if ages else None,
+        "mb_s": None if bytes_s is None else bytes_s / 1e6,
+        "age_s": None if age_s is None else round(age_s, 2),
         "ring": round(held / ring, 4) if recording and ring else None,
         "lost": lost,
         "unknown_losses": unknown,
         "samples": samples,
-        "bytes": size,
+        "bytes": values.get("bytes") if recording else None,
         "spark": [round(value, 2) for value in track.spark],
     }
 
@@ -283,9 +252,9 @@ def _spark(track: _Track, samples: int | None, rate_hz: float | None, now_s: flo
 
 
 def _clock(status: Status) -> dict[str, str] | None:
-    clock = status.get("clock")
-    if clock is None:
+    synchronized = status.get("clock", {}).get("synchronized")
+    if synchronized is None:
         return None
-    if clock.get("synchronized"):
+    if synchronized:
         return {"word": "synchronized", "level": GOOD}
     return {"word": "not synchronized", "level": WARN}

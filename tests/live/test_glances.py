@@ -1,4 +1,4 @@
-"""Glances at streams that nobody looks at: silent, frozen, and only while somebody is connected."""
+"""Glances at streams that nobody looks at: frozen or not, and only while somebody is connected."""
 
 from __future__ import annotations
 
@@ -84,22 +84,12 @@ def test_nothing_is_looked_at_without_a_viewer(monkeypatch: pytest.MonkeyPatch) 
         await until(lambda: rig.number > 20)
         assert rig.given == []
         glances.attend(1)
-        await until(lambda: rig.hub.tally("camera").rate_hz)
+        await until(lambda: rig.given)
         glances.attend(0)
         await until(lambda: not rig.wanted)
         given, number = len(rig.given), rig.number
         await until(lambda: rig.number > number + 20)
-        assert len(rig.given) <= given + 3 * 2  # a glance that had begun
-
-    play(monkeypatch, scene)
-
-
-def test_a_glance_measures_the_rate_by_the_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(rig: Rig, glances: Glances) -> None:
-        glances.attend(1)
-        await until(lambda: rig.hub.tally("camera").rate_hz)
-        assert rig.hub.tally("camera").rate_hz == pytest.approx(100.0)
-        assert not glances.silent("camera")
+        assert len(rig.given) <= given + 3  # a glance that had begun
 
     play(monkeypatch, scene)
 
@@ -116,18 +106,6 @@ def test_the_same_picture_under_fresh_stamps_is_frozen_until_it_moves(
         assert not glances.frozen("numbers")  # numbers may well repeat
         rig.moves = True
         await until(lambda: not glances.frozen("camera"))
-
-    play(monkeypatch, scene)
-
-
-def test_a_stream_that_gives_nothing_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(rig: Rig, glances: Glances) -> None:
-        glances.attend(1)
-        await until(lambda: rig.hub.tally("camera").samples)
-        rig.publishes = False
-        await until(lambda: glances.silent("camera"))
-        rig.publishes = True
-        await until(lambda: not glances.silent("camera"))
 
     play(monkeypatch, scene)
 

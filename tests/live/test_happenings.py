@@ -43,21 +43,6 @@ def test_events_come_once_and_only_whole(tmp_path: Path) -> None:
     assert [e["t_ns"] for e in happenings.read()] == [5, 5]
 
 
-def test_stamps_are_placed_by_the_sessions_header(tmp_path: Path) -> None:
-    path = session(tmp_path)
-    file = path / "_recorder" / "session.json"
-
-    def placed(text: str) -> tuple[int | None, int | None]:
-        file.write_text(text)
-        happenings.read()
-        return happenings.start_ns, happenings.offset_ns
-
-    happenings = Happenings(path)
-    assert placed("{") == (None, None)  # damaged, or not there yet: asked again
-    header = {"version": 1, "name": "tour", "state": "recording", "end_ns": None}
-    assert placed(json.dumps({**header, "start_ns": 1000, "start_mono_ns": 400})) == (1000, 600)
-
-
 def test_the_list_of_sessions_has_no_paths_and_reads_closed_ones_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
