@@ -62,7 +62,7 @@ export class Bar {
     }
   }
 
-  #update({ status, verdict, disk_hours, clock }) {
+  #update({ status, verdict, disk_hours, clock, session: shown }) {
     this.#fact("#verdict", verdict.level, verdict.word, verdict.why ?? "");
     setText($("#why"), verdict.why ?? "");
     if (!status) return; // the daemon does not answer
