@@ -15,6 +15,7 @@ from recorder.session.playback import BATCH_NS, SMALL_BYTES, read_chunk, recorde
 from recorder.session.replay import message_of
 from recorder.session.stream import Stream
 
+_PLOT_NS = 10_000_000_000  # small samples of this time before a position are shown with it
 _WINDOW = 1024  # samples whose times are read at once
 
 
@@ -85,9 +86,24 @@ class Cursor:
         breaks = np.flatnonzero(np.diff(self._seq[at : at + due]) != 1)
         return self.index + max(1, int(breaks[0]) + 1 if len(breaks) else due)
 
+    def batch_start(self, last: int) -> int:
+        """Start of the samples that are shown with a sample: of small ones those of the last time.
+
+        They are what a plot shows, have consecutive numbers, and were not shown before.
+        """
+        if self._most == 1:
+            return last
+        first = max(0, last + 1 - _WINDOW, self.shown + 1 if self.shown < last else 0)
+        at = self._offset(first, last)
+        stop = at + last + 1 - first
+        oldest_ns = int(self._times[stop - 1]) - _PLOT_NS
+        first += int(np.searchsorted(self._times[at:stop], oldest_ns))
+        breaks = np.flatnonzero(np.diff(self._seq[at:stop]) != 1)
+        return max(first, last + 1 - (stop - at) + int(breaks[-1]) + 1) if len(breaks) else first
+
     def message(self, start: int, stop: int) -> Message:
         """The samples [start, stop) as a message, with epoch ns as ``t_mono``."""
-        at = self._offset(start)
+        at = self._offset(start, stop - 1)
         times = self._times[at : at + stop - start]
         return message_of(read_chunk(self._stream, start, int(self._seq[at]), times), self._spec)
 
@@ -103,9 +119,10 @@ class Cursor:
         self._times = self._times[:0]
         return True
 
-    def _offset(self, index: int) -> int:
-        """Place of a sample in the window, which is read anew if the sample is not in it."""
-        if not 0 <= index - self._first < len(self._times):
+    def _offset(self, index: int, last: int | None = None) -> int:
+        """Place of a sample in the window, which is read anew if it does not hold it and `last`."""
+        end = self._first + len(self._times)
+        if not self._first <= index <= (index if last is None else last) < end:
             stop = min(index + _WINDOW, self.length)
             self._times = self._stream.times(index, stop)
             if "seq" in self._stream.meta:

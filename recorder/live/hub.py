@@ -181,6 +181,13 @@ class Hub:
                 self._due.update(dict.fromkeys(woken))
                 self._call()
 
+    def forget(self, stream: str) -> None:
+        """Show the messages that were put to no further viewer; any thread."""
+        with self._lock:
+            self._newest.pop(stream, None)
+            for watch in self._watches.get(stream, ()):
+                watch._forget()
+
     def watch(
         self,
         stream: str,

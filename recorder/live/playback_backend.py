@@ -64,7 +64,7 @@ class PlaybackBackend:
         ]
 
     def greeting(self) -> list[Note]:
-        return [*self._notes, *self._events, position_note(self._player.position)]
+        return [*self._notes, *self._events, position_note(self._player)]
 
     def attend(self, viewers: int) -> None:
         self._viewers = viewers
@@ -114,7 +114,7 @@ class PlaybackBackend:
             if len(self._player.problems) != self._problems:
                 self._outdated.set()
             if self._viewers:
-                self._tell(position_note(self._player.position))
+                self._tell(position_note(self._player))
 
     async def _describe(self) -> None:
         """Tell the timeline and the state: of a session that is being recorded, regularly."""
@@ -149,8 +149,9 @@ _NEEDS = {
 }
 
 
-def position_note(position: Position) -> Note:
-    """The note ``playback``."""
+def position_note(player: Player) -> Note:
+    """The note ``playback``; ``blank``: streams that have no sample yet at that time."""
+    position = player.position
     return {
         "type": "playback",
         "start_ns": str(position.start_ns),
@@ -160,6 +161,7 @@ def position_note(position: Position) -> Note:
         "speed": MAXIMUM if math.isinf(position.speed) else position.speed,
         "jumps": position.jumps,
         "recording": position.recording,
+        "blank": sorted(player.blank),
     }
 
 

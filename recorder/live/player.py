@@ -51,6 +51,9 @@ class Sink(Protocol):
     def put(self, message: Message) -> None:
         """Take samples; never waits for a viewer."""
 
+    def forget(self, stream: str) -> None:
+        """Show the samples that were put to no further viewer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -137,6 +140,11 @@ class Player(Closing):
             return position
         t_ns = pace.at_ns(self._clock.monotonic_ns())
         return replace(position, t_ns=max(position.start_ns, min(t_ns, position.end_ns)))
+
+    @property
+    def blank(self) -> frozenset[str]:
+        """The watched streams that have no sample at or before the position; any thread."""
+        return frozenset(c.name for c in tuple(self._cursors.values()) if c.shown < 0)
 
     # Commands
 
@@ -354,12 +362,17 @@ class Player(Closing):
             self._show(cursor, self._now[1].t_ns)
 
     def _show(self, cursor: Cursor, t_ns: int) -> None:
-        """Put a stream's newest sample at or before a time, unless it is shown."""
+        """Put a stream's newest sample at or before a time, unless it is shown.
+
+        Small samples come with those shortly before, which a plot shows as well.
+        """
         try:
             self._place(cursor, t_ns)
             newest = cursor.index - 1
             if newest not in (cursor.shown, -1):
-                self._put(cursor, newest, newest + 1)
+                self._put(cursor, cursor.batch_start(newest), newest + 1)
+            elif newest < 0 <= cursor.shown and self._sink is not None:
+                self._sink.forget(cursor.name)
             cursor.shown = newest
         except _FAULTS as error:
             self._give_up(cursor, error)

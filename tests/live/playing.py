@@ -22,12 +22,16 @@ class Screen:
     def __init__(self) -> None:
         self.specs: dict[str, StreamSpec] = {}
         self.got: list[Message] = []
+        self.forgotten: list[str] = []
 
     def declare(self, spec: StreamSpec, sensor: str | None = None) -> None:
         self.specs[spec.name] = spec
 
     def put(self, message: Message) -> None:
         self.got.append(decode([bytes(frame) for frame in encode(message)]))
+
+    def forget(self, stream: str) -> None:
+        self.forgotten.append(stream)
 
     def shown(self) -> dict[str, int]:
         """By stream, the stamp of the newest sample that was put."""

@@ -164,6 +164,20 @@ def test_a_closed_watch_is_not_woken_and_holds_nothing() -> None:
     in_loop(scene)
 
 
+def test_what_is_forgotten_is_shown_to_nobody() -> None:
+    async def scene() -> None:
+        hub, woken = Hub(), asyncio.Event()
+        watch = hub.watch("camera", woken.set)
+        from_thread(lambda: hub.put(data(1)))
+        from_thread(lambda: hub.forget("camera"))
+        assert watch.take() is None
+        assert hub.watch("camera", woken.set).take() is None
+        from_thread(lambda: hub.put(data(2)))
+        assert watch.take() is not None
+
+    in_loop(scene)
+
+
 def test_declarations_and_removals_are_told_once_each() -> None:
     async def scene() -> None:
         hub, seen = Hub(), list[list[str]]()

@@ -91,10 +91,11 @@ def test_frames_are_the_stored_ones(built: Builder) -> None:
         for name, message in last.items():
             stream = session.streams[name]
             index = stream.t_ns.tolist().index(times(message)[-1])
-            for channel, frame in zip(
-                stage.screen.specs[name].channels, message.frames, strict=True
-            ):
-                assert bytes(frame) == stream.channels[channel.name].encoded(index)
+            first = index + 1 - (message.count or 0)
+            channels = stage.screen.specs[name].channels
+            for channel, frame in zip(channels, message.frames, strict=True):
+                stored = map(stream.channels[channel.name].encoded, range(first, index + 1))
+                assert bytes(frame) == b"".join(stored)
     assert len(last) == 4
 
 
@@ -104,6 +105,40 @@ def test_a_seek_shows_at_once_also_while_paused(built: Builder) -> None:
         at = stage.do(stage.player.seek, t_ns)
         assert (at.t_ns, at.playing) == (t_ns, False)
         assert_shows(stage, built, *STREAMS)
+
+
+def test_small_samples_come_with_those_that_a_plot_shows_besides(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), seq=[*range(500), *range(510, 2500)])
+    builder.close()
+    stamps = builder.streams["imu"].t_ns.tolist()
+    stage = Stage(builder.path, "imu")
+
+    def shown_after(index: int) -> list[int]:
+        stage.screen.got.clear()
+        stage.do(stage.player.seek, stamps[index])
+        return [t for message in stage.screen.got for t in times(message)]
+
+    assert shown_after(2000) == stamps[1000:2001], "ten seconds"
+    assert shown_after(2100) == stamps[2001:2101], "what was not shown yet"
+    assert shown_after(600) == stamps[500:601], "from the gap on"
+    assert shown_after(20) == stamps[:21]
+    assert shown_after(20) == []
+
+
+def test_a_stream_that_has_no_sample_yet_is_blank(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(camera_spec(), 3.0)
+    builder.add(radar_spec(), 1.0, offset_ns=2_000_000_000)
+    builder.close()
+    stage = Stage(builder.path, "camera", "radar")
+    assert stage.player.blank == {"radar"} and stage.screen.forgotten == []
+    stage.do(stage.player.seek, START_NS + 2_500_000_000)
+    assert stage.player.blank == set()
+    stage.do(stage.player.seek, START_NS + 500_000_000)
+    assert stage.player.blank == {"radar"} and stage.screen.forgotten == ["radar"]
+    stage.look("camera")
+    assert stage.player.blank == set()
 
 
 def test_a_seek_beyond_the_ends_goes_to_the_ends(built: Builder) -> None:

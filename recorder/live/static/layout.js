@@ -185,6 +185,9 @@ export class Layout {
         this.panels.find(({ root }) => root === target)?.setVisible(isIntersecting);
     }, { rootMargin: "40px" });
     connection.on("streams", ({ streams }) => this.#update(streams));
+    connection.on("playback", ({ blank }) => {
+      for (const panel of this.panels) if (blank?.includes(panel.stream)) delete panel.root.dataset.drawn;
+    });
     $("#add-panel").addEventListener("click", () => this.#add());
     $("#reset-layout").addEventListener("click", () => {
       localStorage.removeItem(this.place);

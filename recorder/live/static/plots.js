@@ -38,8 +38,10 @@ export class SeriesView {
       if (names.length > 1) this.panel.choice("Channel", names, this.name, (name) => this.#show(name));
     }
     const start = Number(BigInt(header.t0_ns) / 1000n) / 1e6;
-    const times = Array.from(arrays.t, (t) => start + t);
-    if (!this.data || times[0] < this.data.t[this.data.t.length - 1] - 0.5) this.data = { t: [] };
+    const all = Array.from(arrays.t, (t) => start + t);
+    const first = Math.max(0, all.findLastIndex((t, n) => n > 0 && t < all[n - 1])); // playback went back
+    const times = all.slice(first);
+    if (!this.data || first || times[0] < this.data.t[this.data.t.length - 1] - 0.5) this.data = { t: [] };
     const { data } = this;
     data.t.push(...times);
     const old = data.t.findIndex((t) => t >= times[times.length - 1] - WINDOW_S);
@@ -49,7 +51,7 @@ export class SeriesView {
       const width = labels.length;
       data[name] ??= labels.map(() => []);
       data[name].forEach((column, k) => {
-        for (let n = 0; n < times.length; n++) column.push(array[n * width + k]);
+        for (let n = 0; n < times.length; n++) column.push(array[(first + n) * width + k]);
         column.splice(0, old);
       });
     }
