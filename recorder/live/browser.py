@@ -9,6 +9,7 @@ a bounded number of bytes, and it is disconnected after `STALL_S`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections import deque
@@ -83,6 +84,7 @@ class Browser:
         self._news = asyncio.Event()
         self._sending = asyncio.Lock()
         self._errors = 0
+        self.numbers = itertools.count(1)  # of samples, so that none is reported for another watch
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell(self, note: Note) -> None:
@@ -304,7 +306,7 @@ class _Shown:
             return
         self._complained = False
         self._drawn.clear()
-        self._number += 1
+        self._number = next(self._browser.numbers)
         newest = messages[-1]
         times = newest.t_mono_ns
         t_ns = int(times[-1] if isinstance(times, np.ndarray) else times)

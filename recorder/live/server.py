@@ -65,22 +65,39 @@ def url_of(address: str, port: int, *, secure: bool) -> str:
 
 
 class _Http(H11Protocol):
-    """Closes a connection whose first request does not come, and those beyond the limit."""
+    """Closes a connection whose request does not come, and those beyond the limit."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._patience = self.loop.call_later(REQUEST_S, self._give_up)
+        self._patience: asyncio.TimerHandle | None = None
+        self._wait_for_request()
         if len(self.connections) > MOST_CONNECTIONS:
             transport.abort()
 
-    def _give_up(self) -> None:
-        cycle: object = self.cycle  # of the newest request; not set before the first
-        if cycle is None and self.transport.get_protocol() is self:
-            self.transport.abort()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle: Any = self.cycle  # of the newest request; None before the first
+        if cycle is None or cycle.response_complete:
+            self._wait_for_request()  # not longer for a client that sends a byte now and then
+        else:
+            self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._patience.cancel()
+        self._stop_waiting()
         super().connection_lost(exc)
+
+    def _wait_for_request(self) -> None:
+        if self._patience is None:
+            self._patience = self.loop.call_later(REQUEST_S, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        if self.transport.get_protocol() is self:  # not a WebSocket meanwhile
+            self.transport.abort()
 
 
 class _WebSocket(WebSocketsSansIOProtocol):

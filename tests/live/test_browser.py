@@ -80,6 +80,28 @@ def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_comes() -
     play(scene)
 
 
+def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(CAMERA)
+        async with stage.viewer() as viewer:
+            await viewer.watch(1, "camera", "picture")
+            await until(lambda: stage.hub.watched("camera"))
+            stage.hub.put(picture(0))
+            before, _ = await viewer.sample()
+            await viewer.watch(1, "camera", "picture", options={"width": 0})
+            await viewer.settled()
+            await until(lambda: stage.hub.watched("camera"))
+            stage.hub.put(picture(1))
+            header, _ = await viewer.sample()
+            await viewer.drawn(before)
+            stage.hub.put(picture(2))
+            assert [item for item in await viewer.settled() if isinstance(item, tuple)] == []
+            await viewer.drawn(header)
+            assert (await viewer.sample())[0]["seq"] == 2
+
+    play(scene)
+
+
 def test_views_of_every_message_get_all_that_came_meanwhile() -> None:
     async def scene(stage: Stage) -> None:
         stage.hub.declare(NUMBERS)

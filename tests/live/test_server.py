@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
@@ -117,10 +118,23 @@ def test_bytes_of_any_shape_are_answered_or_refused(requests: list[bytes]) -> No
 def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "REQUEST_S", 0.2)
 
+    async def trickle(stage: Stage, before: bytes) -> None:
+        """A byte now and then does not keep a connection; nor does a request before."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", stage.port)
+        writer.write(before)
+        while not reader.at_eof():
+            writer.write(b"x")
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(0.02):
+                    await reader.read(4096)
+        writer.close()
+
     async def scene(stage: Stage) -> None:
         for begin in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nX: y\r\n"):
             answer = await stage.exchange(begin)
             assert answer.status == 0
+        await trickle(stage, b"")
+        await trickle(stage, b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\nGET /")
         async with stage.viewer() as viewer:  # a WebSocket stays
             await viewer.note("hello")
             await asyncio.sleep(0.5)
