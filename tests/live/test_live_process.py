@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from recorder.live.server import listen
 from recorder.session.reader import Session
@@ -252,3 +255,32 @@ def test_it_ends_in_order_with_a_browser_connected(tmp_path: Path, number: int) 
             assert await asyncio.to_thread(live.end, number) == (0, "")
 
     play(scene())
+
+
+def test_with_a_certificate_and_a_token_everything_is_encrypted(tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl, which makes the certificate, is not installed")
+    certificate, key = tmp_path / "live.pem", tmp_path / "live.key"
+    made = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    made += ["-nodes", "-days", "2", "-subj", "/CN=rig", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(
+        [*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True
+    )
+    token = "a-token-of-sixteen-letters"
+    settings = {"certificate": str(certificate), "key": str(key), "token": token}
+    live = Live(tmp_path / "none.sock", tmp_path, bind="0.0.0.0", **settings)
+    live.start()
+    assert live.url.startswith("https://127.0.0.1:")
+    trusted = ssl.create_default_context(cafile=str(certificate))
+
+    async def scene() -> None:
+        allowed = {"Authorization": f"Bearer {token}"}
+        async with live.viewer(ssl=trusted, additional_headers=allowed) as viewer:
+            assert (await viewer.note("status"))["verdict"]["word"] == "OFFLINE"
+        with pytest.raises(InvalidStatus):
+            async with live.viewer(ssl=trusted):
+                pass
+
+    play(scene())
+    assert live.end() == (0, "")  # no line with the token, either
