@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from recorder.contract.errors import ProtocolError, RecorderError
 from recorder.contract.wire import Kind, Message
+from recorder.live.access import without_paths
 from recorder.live.backend import Note
 from recorder.live.foxglove import protocol
 from recorder.live.foxglove.channels import Channel, Encoded
@@ -241,10 +242,11 @@ class Connection:
         self._subscribed[subscription] = channel, task
 
     async def _unsubscribe(self, subscription: int) -> None:
-        _, task = self._subscribed.pop(subscription)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await self._outbox.drop(subscription)
+        _, task = self._subscribed.pop(subscription, (0, None))
+        if task is not None:  # else it ended meanwhile
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self._outbox.drop(subscription)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A task of the viewer ended: an error ends the connection."""
@@ -277,11 +279,10 @@ class Connection:
                     due_s = loop.time() + (1 / channel.most_hz if channel.most_hz else 0.0)
                     try:
                         encoded = await self._encode(channel, messages)
-                    except RecorderError as error:
+                    except Exception as error:  # noqa: BLE001  # a strange sample ends no viewer
                         if not complained:
                             complained = True
-                            text = f"{channel.topic}: cannot be shown: {error}"
-                            await self._status(Level.WARNING, text)
+                            await self._cannot_show(channel, error)
                         continue
                     complained = False
                     await self._put(subscription, encoded)
@@ -309,7 +310,7 @@ class Connection:
                 except (RecorderError, OSError) as error:
                     if not complained:
                         complained = True
-                        await self._status(Level.WARNING, f"{channel.topic}: {error}")
+                        await self._cannot_show(channel, error)
             await asyncio.sleep(_TICK_S if server.playback is None else _PLAYBACK_TICK_S)
 
     async def _serve_log(self, subscription: int) -> None:
@@ -329,6 +330,11 @@ class Connection:
         if encoded:
             frames = [protocol.message_data(subscription, *message) for message in encoded]
             await self._outbox.put(subscription, frames)
+
+    async def _cannot_show(self, channel: Channel, error: Exception) -> None:
+        kind = "" if isinstance(error, RecorderError) else f"{type(error).__name__}: "
+        why = without_paths(f"{kind}{error}")
+        await self._status(Level.WARNING, f"{channel.topic}: cannot be shown: {why}")
 
     async def _status(self, level: Level, text: str) -> None:
         await self._outbox.answer(protocol.status(level, text))

@@ -375,6 +375,28 @@ def test_a_damaged_sample_is_reported_once_and_the_next_one_is_shown() -> None:
     run(scene)
 
 
+def test_a_sample_of_the_wrong_shape_ends_no_viewer() -> None:
+    spec, _, message = first("camera")
+    strange = [
+        replace(message, frames=[]),
+        replace(message, sizes=()),
+        replace(message, frames=[b"no picture"], sizes=(np.array([10], np.uint32),)),
+    ]
+
+    async def scene() -> None:
+        async with serving(specs=(spec,)) as rig:
+            client = await (await rig.client()).greeted("/camera/image")
+            await client.subscribe("/camera/image", 1)
+            await rig.watched("camera")
+            for wrong in strange:
+                rig.put(spec, wrong)
+                assert "cannot be shown" in (await client.op("status"))["message"]
+                rig.put(spec, message)
+                await client.data(1)
+
+    run(scene)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_viewers_share_the_work(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, _, message = first("lidar")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from recorder.processing.labels import cuboid_files
 from recorder.session.playback import Chunk, play
 from recorder.session.reader import Session
-from tests.live.foxglove.client import Client, decode_schema, stamp_ns
+from tests.live.foxglove.client import Client, Received, decode_schema, stamp_ns
 from tests.live.foxglove.rig import run
 from tests.live.test_view import recorded as recorded
 from tests.live.test_view import viewing
@@ -19,6 +20,20 @@ from tests.live.test_view import viewing
 
 def address(url: str) -> str:
     return url.replace("http", "ws", 1) + "foxglove"
+
+
+async def answer(client: Client, request: str) -> dict[str, Any]:
+    """The playback's state in answer to a request."""
+    while (state := await client.op("playbackState"))["request"] != request:
+        pass
+    return state
+
+
+async def message_at(client: Client, subscription: int, t_ns: int) -> Received:
+    """The next message of a subscription with this log time."""
+    while (message := await client.data(subscription)).t_ns != t_ns:
+        pass
+    return message
 
 
 def test_a_seek_shows_the_stored_samples(recorded: Path) -> None:
@@ -41,22 +56,16 @@ def test_a_seek_shows_the_stored_samples(recorded: Path) -> None:
             for index in (40, 7):
                 there = int(times[index])
                 await client.control(play=False, seek_ns=there, request=f"go {index}")
-                state = await client.until(
-                    lambda m, index=index: isinstance(m, dict) and m.get("request") == f"go {index}"
-                )
+                state = await answer(client, f"go {index}")
                 assert (state["status"], state["t_ns"], state["seeked"]) == (1, there, True)
-                picture = await client.until(
-                    lambda m, there=there: getattr(m, "subscription", None) == 0 and m.t_ns == there
-                )
+                picture = await message_at(client, 0, there)
                 image = decode_schema(client.channels["/camera/image"], picture.payload)
                 assert stamp_ns(image.timestamp) == there
                 (chunk,) = [item for item in pictures if there in item.t_ns]
                 stored = chunk.data["video.avi"][int(np.searchsorted(chunk.t_ns, there))]
                 assert image.data == bytes(stored)
                 newest = max(t_ns for t_ns in sets if t_ns <= there)
-                await client.until(
-                    lambda m, t_ns=newest: getattr(m, "subscription", None) == 1 and m.t_ns == t_ns
-                )
+                await message_at(client, 1, newest)
             await client.subscribe("/imu", 3)
             await client.control(play=True, speed=16.0, request="on")
             stamps = [(await client.data(3)).t_ns for _ in range(50)]
