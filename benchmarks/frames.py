@@ -32,6 +32,9 @@ RECORDINGS: Final = Path(__file__).resolve().parents[2] / "shared" / "data"
 VIDEO: Final = "camera/solidWhiteRight.mp4"
 PCAP: Final = "ouster/OS-1-128_v2.3.0_1024x10_lb_n3.pcap"
 
+LIDAR_JSON: Final = "lidar.json"
+"""Name of the sensor's metadata beside its frames, as among the files of its stream."""
+
 WIDTH, HEIGHT = 1920, 1080
 BEAMS, COLUMNS = 128, 1024
 
@@ -81,10 +84,10 @@ def make_frames(folder: Path, recordings: Path | None) -> dict[str, str]:
     np.savez(folder / "camera.npz", image=np.stack(pictures[:_PICTURES]))
     pcap = recordings and recordings / PCAP
     if pcap is not None and pcap.is_file():
-        sweeps = list(_sweeps("pcap", pcap))
+        sweeps = list(_sweeps("pcap", pcap, folder))
         origins["lidar"] = f"{len(sweeps)} real sweeps ({pcap.name})"
     else:
-        sweeps = list(_sweeps("sim", None))
+        sweeps = list(_sweeps("sim", None, folder))
         origins["lidar"] = f"{len(sweeps)} simulated sweeps, {BEAMS}x{COLUMNS}"
     arrays: dict[str, Any] = {k: np.stack([s[k] for s in sweeps]) for k in sweeps[0]}
     np.savez(folder / "lidar.npz", **arrays)
@@ -129,13 +132,13 @@ def _pictures(scheme: str, path: Path | None) -> Iterator[Array]:
         driver.close()
 
 
-def _sweeps(scheme: str, path: Path | None) -> Iterator[dict[str, Array]]:
+def _sweeps(scheme: str, path: Path | None, folder: Path) -> Iterator[dict[str, Array]]:
     given: dict[str, Any] = {"imu": False, "compression": "raw"}
     if path is not None:
         given["metadata"] = str(path.parent / "OS-1-128_v2.3.0_1024x10.json")
     options = check_options(OusterDriver.options, given)
     driver = OusterDriver(SensorConfig("lidar", scheme, str(path or ""), options))
-    driver.open()
+    (folder / LIDAR_JSON).write_text(driver.open()[0].files[LIDAR_JSON])
     try:
         for _ in range(_SIM_SWEEPS):
             sample = driver.read()

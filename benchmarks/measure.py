@@ -12,6 +12,7 @@ import psutil
 _LABELS = {
     "recorder.writer": "writer",
     "recorder.session.checksums": "checksums",
+    "recorder.live": "live",
     "benchmarks.rig_drivers.camera": "camera",
     "benchmarks.rig_drivers.lidar": "lidar",
     "benchmarks.rig_drivers.radar": "radar",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.frames import BEAMS, COLUMNS
+from benchmarks.frames import BEAMS, COLUMNS, LIDAR_JSON
 from benchmarks.rig_drivers._player import PlayerDriver, one, rig
 from drivers._kit.driver import Sample
 from drivers._kit.runner import main
@@ -29,6 +30,7 @@ class LidarPlayer(PlayerDriver):
             rate_hz=self.rig.rate_hz,
             device_clock=True,
             bytes_per_sample=round(BEAMS * COLUMNS * 2.3),
+            files={LIDAR_JSON: (Path(self.sensor.path) / LIDAR_JSON).read_text()},
         )
 
     def sample(self, at: int, t_ns: npt.NDArray[np.int64]) -> Sample:
