@@ -130,8 +130,10 @@ class Dashboard:
             expected: pattern of complaints of the browser that the test brings about.
         """
         self.context.close()
-        assert [c for c in self.complaints if not (expected and re.search(expected, c))] == []
-        assert {urlsplit(url).netloc for url in self.requests} <= {urlsplit(self.url).netloc}
+        complaints = [c for c in self.complaints if not (expected and re.search(expected, c))]
+        assert not complaints, complaints
+        asked = {urlsplit(url).netloc for url in self.requests}
+        assert asked <= {urlsplit(self.url).netloc}, self.requests
 
     def _hear(self, message: ConsoleMessage) -> None:
         if message.type == "error":

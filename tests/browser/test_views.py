@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -96,7 +97,7 @@ def test_the_view_in_3d_turns_by_mouse_and_keys(dashboard: Dashboard) -> None:
     pictures.append(dashboard.picture(canvas))
     page.mouse.wheel(0, 300)
     pictures.append(dashboard.picture(canvas))
-    for before, after in zip(pictures, pictures[1:], strict=False):
+    for before, after in itertools.pairwise(pictures):
         assert (before != after).any()
     page.keyboard.press("0")
     np.testing.assert_array_equal(dashboard.picture(canvas), pictures[0])

@@ -45,9 +45,10 @@ export function toast(text, level = "good") {
   toastTimer = setTimeout(() => (box.hidden = true), 4000);
 }
 
-/** Whether keys belong to the element that has the focus. */
-export function isTyping(event) {
-  return event.target.closest?.("input, select, textarea, dialog[open]") != null;
+/** Whether a key belongs to the element that has the focus: texts, and moving within a choice. */
+export function isTyping({ target, key }) {
+  const belongs = key === " " || key.length > 1 ? "input, textarea, dialog[open], select" : "input, textarea, dialog[open]";
+  return target.closest?.(belongs) != null;
 }
 
 export function duration(seconds) {
