@@ -14,7 +14,7 @@ from tests.browser.rig import STREAMS, Dashboard, Rig
 pytestmark = pytest.mark.browser
 
 _ROW_MS = 3000  # a driver that died is seen within this time
-_SPREAD_NS = 100_000_000  # of the time that the test sees, and the browser's
+_SPREAD_NS = 1_000_000_000  # a keypress on its way through a busy machine
 
 
 def test_start_and_stop_make_a_session_and_stop_asks_back(dashboard: Dashboard, rig: Rig) -> None:
@@ -40,15 +40,16 @@ def test_start_and_stop_make_a_session_and_stop_asks_back(dashboard: Dashboard, 
 def test_a_mark_has_the_time_of_the_keypress(dashboard: Dashboard, rig: Rig) -> None:
     page = dashboard.open()
     dashboard.start("marked")
-    seq = dashboard.drawn("camera", "picture")
     before_ns = time.time_ns()
     page.keyboard.press("m")
     after_ns = time.time_ns()
     page.wait_for_selector("#toast:has-text('Marked at')")
+    seq = dashboard.drawn("camera", "picture")
     text_ns = time.time_ns()
     page.keyboard.press("Shift+M")
     pressed_ns = time.time_ns()
-    dashboard.drawn("camera", "picture", after=seq + 5)  # the text is typed later
+    dashboard.drawn("camera", "picture", after=seq + 30)  # the text is typed seconds later
+    typed_ns = time.time_ns()
     page.keyboard.type("a cyclist")
     page.keyboard.press("Enter")
     page.wait_for_selector("#events li[data-kind=mark]:has-text('a cyclist')")
@@ -56,7 +57,7 @@ def test_a_mark_has_the_time_of_the_keypress(dashboard: Dashboard, rig: Rig) -> 
     dashboard.stop()
     plain, cyclist = [event for event in rig.events("marked") if event["type"] == "mark"]
     assert before_ns - _SPREAD_NS < plain["t_ns"] < after_ns + _SPREAD_NS
-    assert text_ns - _SPREAD_NS < cyclist["t_ns"] < pressed_ns + _SPREAD_NS
+    assert text_ns - _SPREAD_NS < cyclist["t_ns"] < pressed_ns + _SPREAD_NS < typed_ns
 
 
 def test_the_row_of_a_killed_driver_changes(dashboard: Dashboard, rig: Rig) -> None:

@@ -93,15 +93,18 @@ export class Bar {
   }
 }
 
+let answer = () => {}; // of the dialog that was opened last
+
 /** Show a dialog; resolves to its input's text ("" without an input), or null if it was cancelled. */
 function ask(selector) {
-  const dialog = $(selector);
   if ($("dialog[open]")) return Promise.resolve(null);
+  answer(null);
+  const dialog = $(selector);
   const input = $("input", dialog);
   if (input) input.value = "";
   dialog.returnValue = "";
+  // The event of a dialog that was closed may come when it is open again.
+  dialog.onclose = () => dialog.open || answer(dialog.returnValue === "ok" ? input?.value ?? "" : null);
   dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "ok" ? input?.value ?? "" : null), { once: true });
-  });
+  return new Promise((resolve) => (answer = resolve));
 }
