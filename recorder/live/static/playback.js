@@ -45,6 +45,7 @@ export class Playback {
   }
 
   #setSpeed(value) {
+    this.speed = value; // keys in quick succession count from here
     this.connection.send({ op: "speed", value });
   }
 
