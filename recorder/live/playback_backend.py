@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -27,10 +29,12 @@ from recorder.session.timeline import StreamTimeline, Timeline, make_timeline
 REPORT_S = 0.1
 """Interval of the position while it moves and somebody is connected."""
 TIMELINE_S = 5.0
-"""Interval of the timeline of a session that is being recorded."""
+"""Shortest interval of the timeline of a session that is being recorded."""
 MAXIMUM = "max"
 """The maximum speed in JSON."""
+_IDLE_SHARE = 20  # reading the timeline of a session of hours takes a second
 _MOST_STEPS = 1000
+_NICE = 19  # beside a recording
 
 
 class PlaybackBackend:
@@ -121,16 +125,19 @@ class PlaybackBackend:
         while True:
             self._outdated.clear()
             self._problems = len(self._player.problems)
-            position = self._player.position
+            position, began_s = self._player.position, time.monotonic()
             self._notes, events = await self._loop.run_in_executor(
                 self._reader, self._read, position
             )
             for note in (*self._notes, *(e for e in events if e not in self._events)):
                 self._tell(note)
             self._events = events
+            pause_s = max(TIMELINE_S, _IDLE_SHARE * (time.monotonic() - began_s))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TIMELINE_S if position.recording else None):
+                async with asyncio.timeout(pause_s if position.recording else None):
                     await self._outdated.wait()
+            while not self._viewers:
+                await asyncio.sleep(REPORT_S)
 
     def _read(self, position: Position) -> tuple[list[Note], list[Note]]:
         with Session(self._path, partial=True) as session:
@@ -276,6 +283,8 @@ async def serve_session(
         player.set_speed(speed)
 
         def stage(hub: Hub, tell: Tell, _: Executor) -> tuple[PlaybackBackend, Player, Shown]:
+            if player.position.recording:
+                os.nice(_NICE)  # before the threads begin, which inherit it
             player.start(hub)
             shown = Shown(playback=player, session=path)
             return PlaybackBackend(player, path, tell), player, shown

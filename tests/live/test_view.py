@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 from recorder.live.packing import unpack
 from recorder.session.reader import Session
 from tests.acceptance.command import DEADLINE_S, RECORDER, here
+from tests.writer.test_commit import Recording
 
 CONFIG = """
 version: 1
@@ -43,7 +45,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def viewing(session: Path, *options: str) -> Iterator[dict[str, Any]]:
-    """`recorder view` until the block ends: its result; it has to end with 0 at SIGINT."""
+    """`recorder view` until the block ends: its result and pid; SIGINT has to end it with 0."""
     with subprocess.Popen(
         [str(RECORDER), "view", str(session), "--format", "json", *options],
         stdout=subprocess.PIPE,
@@ -58,7 +60,7 @@ def viewing(session: Path, *options: str) -> Iterator[dict[str, Any]]:
             while not lines or not lines[-1].startswith("}"):
                 lines.append(process.stdout.readline())
                 assert lines[-1], process.communicate()
-            result: dict[str, Any] = json.loads("".join(lines))
+            result: dict[str, Any] = {**json.loads("".join(lines)), "pid": process.pid}
             yield result
             process.send_signal(signal.SIGINT)
             _, result["err"] = process.communicate()
@@ -213,6 +215,26 @@ def test_damage_is_named_and_the_rest_is_played(recorded: Path, tmp_path: Path) 
         verdict = browser.note("status")["verdict"]
         assert (verdict["word"], verdict["why"]) == ("DAMAGED", "cannot be read: camera")
     assert "recorder view: camera: video.avi holds" in result["err"]
+
+
+def test_a_session_that_is_being_recorded_is_viewed_with_the_lowest_priority(
+    tmp_path: Path,
+) -> None:
+    recording = Recording(tmp_path, ["a"])
+    for _ in range(10):
+        recording.append("a")
+    recording.writer.commit()
+    with viewing(recording.path) as result, page(result["url"]) as browser:
+        assert browser.note("playback")["recording"] is True
+        assert os.getpriority(os.PRIO_PROCESS, result["pid"]) == 19
+        before = int(browser.note("timeline")["end_ns"])
+        for _ in range(10):
+            recording.append("a")
+        recording.writer.commit()
+        browser.until(
+            lambda note, _: note.get("type") == "timeline" and int(note["end_ns"]) > before
+        )
+    recording.writer.close("clean")
 
 
 def test_an_address_that_others_reach_needs_a_token(recorded: Path) -> None:
