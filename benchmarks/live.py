@@ -40,7 +40,7 @@ WAYS: Final = ("no live section", "no viewer", "one viewer", "five clients")
 IDLE_SHARE, VIEWER_CPU, LIVE_MB, LATENCY_MS = 0.02, 0.25, 150.0, 100.0
 SHOWN_HZ: Final = {"picture": 10.0, "sweep": 5.0, "range_doppler": 5.0, "range_azimuth": 5.0}
 _OPTIONS: Final = {"picture": {"width": 960}, "sweep": {"points": 32_768}}
-_MAX_HZ: Final = {"picture": 12, "sweep": 6, "range_doppler": 6, "range_azimuth": 6, "series": 6}
+_MAX_HZ: Final = {"picture": 11, "sweep": 6, "range_doppler": 6, "range_azimuth": 6, "series": 6}
 _PATIENCE_S = 60.0
 _SETTLE_S = 2.0  # after the session's start or the last viewer's
 
