@@ -90,6 +90,9 @@ def test_a_session_has_the_writers_rates_and_its_clock(rig: Vehicle) -> None:
     (mark,) = [e for e in rig.running.status()["events"] if e["kind"] == "mark"]
     now_ns = rig.clock.monotonic_ns() + session["offset_ns"]
     assert 0 <= now_ns - mark["t_ns"] < S, "the session's clock, which does not step"
+    rig.ask("mark", text="bend", age_s=30.0)
+    bend = [e for e in rig.running.status()["events"] if e["kind"] == "mark"][1]
+    assert abs(now_ns - bend["t_ns"] - 30 * S) < S
 
 
 def test_the_disk_lasts_as_long_as_the_streams_let_it(
