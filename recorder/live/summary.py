@@ -112,8 +112,8 @@ class Summary:
 def judge(row: Mapping[str, Any]) -> tuple[str, str]:
     """A stream's level and its word, worst first."""
     state = row["state"]
-    if state in _MISSING:
-        return BAD, state
+    if state in _MISSING or (state == "starting" and row["samples"]):
+        return BAD, state  # its driver had given samples to this session
     if row["silent"]:
         return BAD, "silent"
     if row["frozen"]:

@@ -179,7 +179,7 @@ def test_a_driver_that_is_killed_changes_its_row(served: Served, live: Live) -> 
                 header, _ = await viewer.sample()
             status = await viewer.note("status", lambda note: note["streams"]["imu"]["samples"])
             os.kill(status["status"]["sensors"]["imu"]["pid"], signal.SIGKILL)
-            await viewer.note("status", lambda note: note["streams"]["imu"]["level"] == "bad")
+            await viewer.note("status", lambda note: note["streams"]["imu"]["unknown_losses"])
             await viewer.drawn(header)
             number = header["number"]
             while header["number"] < number + 3:  # the driver is back, and is shown again

@@ -143,6 +143,13 @@ def test_what_is_wrong_with_a_stream_becomes_the_verdict(
     assert "cam" in found["verdict"]["why"]
 
 
+def test_a_driver_that_starts_again_in_a_session_is_bad() -> None:
+    for samples, level in ((5, "bad"), (0, "warn")):
+        recording = status({"cam": stream(samples)}, session=True, state="starting")
+        row = note(recording, seen())["streams"]["cam"]
+        assert (row["level"], row["word"]) == (level, "starting")
+
+
 def test_a_played_source_that_waits_for_a_session_is_not_silent() -> None:
     summary = Summary()
     found = summary.note(status({"cam": stream(**{**SILENT, "age_s": None})}), {}, 1.0, NOW_NS)
