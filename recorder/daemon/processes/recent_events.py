@@ -24,27 +24,15 @@ class RecentEvents:
         self._events: deque[dict[str, Any]] = deque(maxlen=MOST)
         self._number = 0
 
-    def add(
-        self,
-        t_ns: int,
-        kind: str,
-        stream: str = "",
-        cause: str = "",
-        *,
-        age_ns: int = 0,
-        **more: Any,
-    ) -> None:
-        """Add an event of epoch ns `t_ns`, or of `age_ns` before.
-
-        `more` is its text, or values that make one.
-        """
+    def add(self, t_ns: int, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """Add an event of epoch ns `t_ns`; `more` is its text, or values that make one."""
         text = more.get("detail", more.get("text"))
         if text is None:
             shown = (f"{key} {value}" for key, value in more.items() if value is not None)
             text = ", ".join(shown)
         # Cut before: masking takes long for long texts.  Cut after: no half of a password is left.
         text, cause = mask_passwords(text[: 4 * MOST_TEXT])[:MOST_TEXT], cause[:MOST_TEXT]
-        event = {"number": self._number, "t_ns": t_ns - age_ns, "kind": kind}
+        event = {"number": self._number, "t_ns": t_ns, "kind": kind}
         self._events.append(event | {"stream": stream or None, "cause": cause, "text": text})
         self._number += 1
 
