@@ -200,12 +200,12 @@ def _row(
     ages = []
     if samples and (track.grown is None or samples != track.grown[0]):
         track.grown = samples, now_s
-    if samples and track.grown is not None:
-        ages.append(now_s - track.grown[1])
     if values.get("age_s") is not None:
         ages.append(values["age_s"])
     if seen.last_ns is not None:
         ages.append((now_ns - seen.last_ns) / 1e9)
+    if not ages and samples and track.grown is not None:
+        ages.append(now_s - track.grown[1])
     age_s = max(0.0, min(ages)) if ages else None
     # A played source gives nothing before its session: then silence is no fault.
     gave = age_s is not None and now_ns - round(age_s * 1e9) > since_ns

@@ -90,7 +90,7 @@ def test_a_recording_has_the_rates_of_the_session_and_fills_the_ring() -> None:
         recording = status({"cam": stream(tick * 5, rate_hz=9.8)}, session=True)
         found = summary.note(recording, {}, 100.0 + tick / 2, NOW_NS)
     row = found["streams"]["cam"]
-    assert row["rate_hz"] == 9.8 and row["ring"] == 0.1 and row["age_s"] == 0.0
+    assert row["rate_hz"] == 9.8 and row["ring"] == 0.1 and row["age_s"] == 0.5
     assert row["mb_s"] == pytest.approx(0.01)
     assert row["spark"][-1] == pytest.approx(10.0)
     assert (found["verdict"]["word"], found["session"], found["elapsed_s"]) == (
