@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.acceptance.command import here
 from tests.browser.chromium import MISSING, find
-from tests.browser.rig import Dashboard, Rig
+from tests.browser.rig import PLAYED, Dashboard, Rig
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where `test_pictures` keeps its pictures; see ``make pictures``."""
+    parser.addoption("--pictures", metavar="FOLDER", help="keep the pictures of the dashboard")
+
 
 # Tests run as root in containers, and without a graphics card.
 ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -24,6 +32,16 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six seconds of simulated sensors."""
+    folder = tmp_path_factory.mktemp("played")
+    (folder / "rig.yaml").write_text(PLAYED)
+    ran = here("run", folder / "rig.yaml", "--name", "drive", "--duration", 6, "--no-finalize")
+    assert ran.code == 0, ran.err
+    return folder / "sessions" / "drive"
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,7 +31,7 @@ version: 1
 session: {{root: sessions, name: drive}}
 sensors:
   camera: {{driver: camera, source: "sim:", width: 640, height: 360, fps: 10}}
-  lidar: {{driver: ouster, source: "sim:", mode: 512x10, beams: 32, imu: false, compression: raw}}
+  lidar: {{driver: ouster, source: "sim:", mode: 512x10, beams: 64, imu: false, compression: raw}}
   radar:
     driver: mmwave
     source: "sim:"
@@ -34,6 +39,21 @@ sensors:
   imu: {{driver: xsens, source: "sim:", rate: 50, model: MTi-680G}}
 storage: {{min_free_gb: 0.1}}
 live: {{port: {port}}}
+"""
+PLAYED = f"""
+version: 1
+session: {{root: sessions}}
+sensors:
+  camera: {{driver: camera, source: "sim:", width: 640, height: 360, fps: 10, pace: max}}
+  lidar: {{driver: ouster, source: "sim:", mode: 512x10, beams: 64, imu: false, compression: raw,
+    pace: max}}
+  radar:
+    driver: mmwave
+    source: "sim:"
+    pace: max
+    radar: {CHIRP}
+  imu: {{driver: xsens, source: "sim:", rate: 50, pace: max}}
+storage: {{min_free_gb: 0.1}}
 """
 STREAMS = {"camera", "lidar", "radar", "imu", "imu_gnss"}
 PATIENCE_MS = 60_000
@@ -67,6 +87,19 @@ def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
+
+
+@contextmanager
+def viewing(session: Path) -> Iterator[str]:
+    """Address of `recorder view`."""
+    command = [sys.executable, "-m", "recorder", "view", str(session), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 0
 
 
 class Dashboard:

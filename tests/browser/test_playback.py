@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,49 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from recorder.session.reader import Session
-from tests.acceptance.command import here
-from tests.browser.rig import CHIRP, Dashboard
+from tests.browser.rig import Dashboard, viewing
 
 pytestmark = pytest.mark.browser
-
-CONFIG = f"""
-version: 1
-session: {{root: sessions}}
-sensors:
-  camera: {{driver: camera, source: "sim:", width: 640, height: 360, fps: 10, pace: max}}
-  lidar: {{driver: ouster, source: "sim:", mode: 512x10, beams: 32, imu: false, compression: raw,
-    pace: max}}
-  radar:
-    driver: mmwave
-    source: "sim:"
-    pace: max
-    radar: {CHIRP}
-  imu: {{driver: xsens, source: "sim:", rate: 50, pace: max}}
-storage: {{min_free_gb: 0.1}}
-"""
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six seconds of simulated sensors."""
-    folder = tmp_path_factory.mktemp("played")
-    (folder / "rig.yaml").write_text(CONFIG)
-    ran = here("run", folder / "rig.yaml", "--name", "drive", "--duration", 6, "--no-finalize")
-    assert ran.code == 0, ran.err
-    return folder / "sessions" / "drive"
-
-
-@contextmanager
-def viewing(session: Path) -> Iterator[str]:
-    """Address of `recorder view`."""
-    command = [sys.executable, "-m", "recorder", "view", str(session), "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip()
-        finally:
-            process.send_signal(signal.SIGINT)
-            assert process.wait() == 0
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ class Panel {
     this.choices = choices;
     const options = choices.split("\n").filter(Boolean).map((key) => {
       const [stream, name] = key.split("/");
-      return el("option", { value: key }, `${stream} – ${VIEWS[name].title}`);
+      return el("option", { value: key }, `${stream} ${VIEWS[name].title}`);
     });
     this.title.replaceChildren(...options);
     this.title.value = this.key;

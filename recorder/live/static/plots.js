@@ -97,7 +97,7 @@ export class SeriesView {
       series: [{ label: "s" }, ...series],
       axes: [
         { ...axis, size: 22, values: (_, values) => values.map((v) => `${v} s`) },
-        { ...axis, size: 52, label: unit ? `${this.name}, ${unit}` : this.name, labelSize: 16, labelFont: axis.font,
+        { ...axis, size: 52, space: 22, label: unit ? `${this.name}, ${unit}` : this.name, labelSize: 16, labelFont: axis.font,
           values: (_, values) => values.map((v) => short(v)) },
       ],
       legend: { live: false },
@@ -134,7 +134,7 @@ export class TrackView {
       const now = start + t[n];
       while (this.places.length && this.places[this.places.length - 1][2] > now) this.places.pop();
       this.places.push([east, north, now]);
-      this.panel.note(`${pos[3 * n].toFixed(6)}°, ${pos[3 * n + 1].toFixed(6)}°, ${short(pos[3 * n + 2])} m`);
+      this.panel.note(`${pos[3 * n].toFixed(5)}°, ${pos[3 * n + 1].toFixed(5)}°, ${Math.round(pos[3 * n + 2])} m`);
     }
     if (this.places.length > MOST_POSITIONS) this.places = this.places.filter((_, n) => n % 2);
     this.resize();

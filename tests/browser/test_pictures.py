@@ -1,0 +1,100 @@
+"""The dashboard on three sizes of screen; with ``--pictures FOLDER`` the pictures are kept.
+
+Nothing may be cut off or lie on something else: texts fit into their boxes, and boxes beside each
+other do not overlap.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.rig import DESKTOP, Dashboard, Rig, viewing
+from tests.browser.test_page import PHONE, TABLET
+
+pytestmark = pytest.mark.browser
+
+QUALITY = 88  # of WebP
+SCREENS = {
+    "desktop": (DESKTOP, ("dark", "light")),
+    "tablet": (TABLET, ("light",)),
+    "phone": (PHONE, ("dark",)),
+}
+
+# Elements whose text is wider than they are, unless they end in an ellipsis on purpose.
+_CUT = """() => [...document.querySelectorAll('#bar b, #bar span, .row span, h2, button, th')]
+    .filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1
+        && getComputedStyle(e).display !== 'inline'
+        && getComputedStyle(e).textOverflow !== 'ellipsis')
+    .map(e => e.outerHTML.slice(0, 120))"""
+# Pairs of neighbours that lie on each other.
+_OVERLAPS = """() => {
+    const found = [];
+    const groups = ['#bar > *', '.row', '.panel', '#below > section', 'main > section'];
+    for (const group of groups) {
+        const boxes = [...document.querySelectorAll(group)].filter(e => e.checkVisibility());
+        boxes.forEach((a, n) => boxes.slice(n + 1).forEach((b) => {
+            const [p, q] = [a.getBoundingClientRect(), b.getBoundingClientRect()];
+            const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+            const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+            if (across > 1 && down > 1) found.push([a, b].map(e => e.outerHTML.slice(0, 80)));
+        }));
+    }
+    return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pictures go."""
+    kept = request.config.getoption("--pictures", default=None)
+    return Path(kept) if kept else tmp_path_factory.mktemp("pictures")
+
+
+def take(page: Page, path: Path) -> None:
+    """Check that everything has its place, and store what is on the screen."""
+    assert page.evaluate(_CUT) == []
+    assert page.evaluate(_OVERLAPS) == []
+    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") == 0
+    shot = cv2.imdecode(np.frombuffer(page.screenshot(), np.uint8), cv2.IMREAD_COLOR)
+    assert shot is not None
+    cv2.imwrite(str(path), shot, [cv2.IMWRITE_WEBP_QUALITY, QUALITY])
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_the_dashboard_fits_its_screen(
+    browser: Browser, rig: Rig, folder: Path, screen: str
+) -> None:
+    size, themes = SCREENS[screen]
+    dashboard = Dashboard(browser, rig.url, viewport=size, color_scheme=themes[0])
+    page = dashboard.open()
+    dashboard.start(f"drive_{screen}")
+    page.wait_for_selector("#events li", state="attached")
+    dashboard.drawn("camera", "picture", after=60)
+    page.keyboard.press("m")
+    page.wait_for_selector("#timeline canvas[data-marks='1']", state="attached")
+    dashboard.drawn("camera", "picture", after=200)
+    page.wait_for_selector("#toast", state="hidden")
+    for theme in themes:
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        dashboard.drawn("camera", "picture", after=dashboard.drawn("camera", "picture") + 10)
+        take(page, folder / f"dashboard-{screen}-{theme}.webp")
+    dashboard.close()
+
+
+def test_playback_fits_its_screen(browser: Browser, recorded: Path, folder: Path) -> None:
+    with viewing(recorded) as url:
+        dashboard = Dashboard(browser, url, color_scheme="dark")
+        page = dashboard.open()
+        page.wait_for_selector("#playback[data-playing=false]")
+        page.keyboard.press(" ")
+        dashboard.drawn("camera", "picture", after=45)
+        dashboard.drawn("imu", "series")
+        page.keyboard.press(" ")
+        page.wait_for_selector("#playback[data-playing=false]")
+        take(page, folder / "dashboard-playback.webp")
+        dashboard.close()
