@@ -69,7 +69,8 @@ export class Bar {
     const { session } = status;
     this.recording = session != null;
     document.body.dataset.recording = this.recording;
-    setText($("#rec-word"), this.recording ? "REC" : status.state === "idle" ? "IDLE" : status.state.toUpperCase());
+    const played = this.connection.mode === "playback";
+    setText($("#rec-word"), played ? "PLAYBACK" : this.recording ? "REC" : status.state === "idle" ? "IDLE" : status.state.toUpperCase());
     setText($("#elapsed"), this.recording ? duration(session.elapsed_s) : "");
     setText($("#session"), session?.name ?? shown ?? "not recording");
     const button = $("#start-stop");

@@ -124,7 +124,7 @@ class MapView {
     context.strokeRect(box.left - 0.5, box.top - 0.5, box.width + 1, box.height + 1);
     const below = box.top + box.height;
     context.textAlign = "center";
-    for (const value of ticks(plot.x.low, plot.x.high, box.width / 44)) {
+    for (const value of ticks(plot.x.low, plot.x.high, box.width / 32)) {
       const [x] = this.at(value, plot.y.low);
       context.fillRect(x, below, 1, 4);
       context.fillText(short(value), x, below + 15);

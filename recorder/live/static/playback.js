@@ -60,8 +60,9 @@ export class Playback {
     $("#play use").setAttribute("href", playing ? "#icon-pause" : "#icon-play");
     $("#play").setAttribute("aria-label", playing ? "Pause" : "Play");
     $("#speed").value = String(speed);
-    const since = (milliseconds(t_ns) - milliseconds(start_ns)) / 1000;
-    setText($("#position"), `${duration(since)}.${Math.floor((since % 1) * 10)} / ${duration((milliseconds(end_ns) - milliseconds(start_ns)) / 1000)}`);
+    const [now, length] = [t_ns, end_ns].map((ns) => (milliseconds(ns) - milliseconds(start_ns)) / 1000);
+    const tenths = (seconds) => `${duration(seconds)}.${Math.floor((seconds % 1) * 10)}`;
+    setText($("#position"), `${tenths(now)} / ${tenths(length)}`);
     setText($("#wall-time"), clockTime(t_ns, 1));
     const box = $("#playback");
     Object.assign(box.dataset, { playing, tNs: t_ns, speed });

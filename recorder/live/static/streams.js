@@ -11,7 +11,7 @@ function losses({ lost, unknown_losses }) {
 }
 
 const age = (seconds) =>
-  seconds == null ? "–" : seconds < 1 ? `${Math.round(seconds * 1000)} ms` : seconds < 90 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds / 60)} min`;
+  seconds < 1 ? `${Math.round(seconds * 1000)} ms` : seconds < 90 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds / 60)} min`;
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -52,7 +52,7 @@ class Row {
     setText(this.word, word);
     setText(this.rate, `${short(stream.rate_hz)}${stream.expected_hz ? ` / ${short(stream.expected_hz)}` : ""} Hz`);
     setText(this.volume, stream.mb_s == null ? "–" : `${bytes(stream.mb_s * 1e6)}/s`);
-    setText(this.age, `newest ${age(stream.age_s)}`);
+    setText(this.age, stream.age_s == null ? "" : `newest ${age(stream.age_s)}`);
     setText(this.ring, stream.ring == null ? "" : `ring ${Math.round(stream.ring * 100)} %`);
     setText(this.lost, stream.fault ?? losses(stream));
     button.title = stream.fault ?? "";
