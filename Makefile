@@ -98,9 +98,10 @@ bench: $(STAMP)
 site: $(DSTAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# docs/pictures/, from a recording of simulated sensors.
-pictures: $(STAMP)
+# docs/pictures/, from a recording of simulated sensors, and of the dashboard while they are recorded.
+pictures: browser
 	$(BIN)/python -m docs.make_pictures
+	$(BIN)/python -m pytest -q -m browser tests/browser/test_pictures.py --pictures docs/pictures
 
 clean:
 	rm -rf $(VENV) $(CVENV) .mutants build site *.egg-info

@@ -6,7 +6,9 @@ export class Lists {
   constructor(connection) {
     this.events = $("#events ol");
     this.sessions = $("#sessions tbody");
+    connection.on("hello", () => this.events.replaceChildren());
     connection.on("event", (event) => this.#add(event));
+    connection.on("events", ({ events }) => events.forEach((event) => this.#add(event)));
     connection.on("sessions", ({ sessions }) => this.#list(sessions));
   }
 
