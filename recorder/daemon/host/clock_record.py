@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from recorder.daemon.host.clocks import clock_state
+from recorder.daemon.host.clocks import clock_state, summary
 
 EVERY_S = 60.0
 
@@ -53,7 +53,7 @@ class ClockRecord:
         if self._answer is not None:
             self.last, self._answer = self._answer, None
             if session is not None and session == self._session:
-                tell("clock", "", "state", **self.last)
+                tell("clock", "", "state", detail=summary(self.last), **self.last)
         if session != self._session:
             self._session, self._due_ns = session, now_ns
         if now_ns >= self._due_ns and (self._thread is None or not self._thread.is_alive()):

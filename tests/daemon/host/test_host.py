@@ -246,7 +246,8 @@ def test_a_clock_state_in_one_line() -> None:
 
 def test_the_clocks_are_told_at_a_sessions_start_and_regularly() -> None:
     reported: list[tuple[Any, ...]] = []
-    record = ClockRecord(ask=lambda: {"n": len(reported)}, every_s=60)
+    free = {"kernel": {"synchronized": False}, "daemon": None}
+    record = ClockRecord(ask=lambda: {"n": len(reported), **free}, every_s=60)
 
     def tick(session: str | None, at_s: float) -> None:
         record.tick(session, round(at_s * 1e9), lambda *a, **k: reported.append((*a, k)))
@@ -254,10 +255,11 @@ def test_the_clocks_are_told_at_a_sessions_start_and_regularly() -> None:
 
     tick(None, 0)
     tick(None, 1)
-    assert reported == [] and record.last == {"n": 0}, "known, and in no session"
+    assert reported == [] and record.last == {"n": 0, **free}, "known, and in no session"
     for at_s in (1, 2, 30, 62, 63, 64):
         tick("a", at_s)
     assert [t[:3] for t in reported] == [("clock", "", "state")] * 2
+    assert reported[0][3] == {"detail": "not synchronized", "n": 0, **free}
     tick("b", 65)
     tick("b", 66)
-    assert len(reported) == 3 and record.last == {"n": 2}
+    assert len(reported) == 3 and record.last == {"n": 2, **free}
