@@ -85,7 +85,7 @@ export class Timeline {
       const y = TOP + n * LANE;
       context.textAlign = "right";
       context.fillStyle = colour("--text");
-      context.fillText(name.length > 15 ? `${name.slice(0, 14)}…` : name, LABEL - 8, y + 10);
+      context.fillText(name.length > 15 ? `${name.slice(0, 14)}…` : name, LABEL - 8, y + 10, LABEL - 10);
       context.fillStyle = colour("--lane");
       context.fillRect(LABEL, y + 2, this.#x(this.end) - LABEL, LANE - 5);
       for (const [from, to, kind] of spans) this.#drawLoss(this.#x(from), this.#x(to), y + 2, LANE - 5, kind, colour);
