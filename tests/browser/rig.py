@@ -25,7 +25,7 @@ Picture = npt.NDArray[np.uint8]
 
 CHIRP = """{device: AWR1843, frequency: 77.0, idle_time: 6.0, adc_start_time: 5.7,
       ramp_end_time: 34.0, freq_slope: 30.0, adc_samples: 256, sample_rate: 10000,
-      frame_length: 32, frame_period: 100.0}"""
+      frame_length: 32, frame_period: 200.0}"""
 CONFIG = """
 version: 1
 session: {{root: sessions, name: drive}}

@@ -80,7 +80,7 @@ def test_the_dashboard_fits_its_screen(
     dashboard.drawn("camera", "picture", after=200)
     page.wait_for_selector("#toast", state="hidden")
     for theme in themes:
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=theme)
         dashboard.drawn("camera", "picture", after=dashboard.drawn("camera", "picture") + 10)
         take(page, folder / f"dashboard-{screen}-{theme}.webp")
     dashboard.close()

@@ -77,7 +77,7 @@ export class Bar {
     setText($("span", button), this.recording ? "STOP" : "START");
     $("use", button).setAttribute("href", this.recording ? "#icon-stop" : "#icon-record");
     const { free_bytes: free } = status.disk ?? {};
-    const level = disk_hours == null ? (free == null ? "bad" : "good") : disk_hours < 0.5 ? "bad" : disk_hours < 2 ? "warn" : "good";
+    const level = disk_hours == null ? (free == null ? "bad" : "good") : disk_hours < 1 / 6 ? "bad" : disk_hours < 1 ? "warn" : "good";
     const hours = disk_hours == null ? bytes(free) : disk_hours > 999 ? "> 999 h" : `${disk_hours.toFixed(disk_hours < 100 ? 1 : 0)} h`;
     this.#fact("#disk", level, hours, `${bytes(free)} free`);
     this.#fact("#clock", clock?.level ?? "unknown", clock?.word ?? "not known", clock?.why ?? "");

@@ -16,7 +16,7 @@ export class Lists {
     const symbol = kind === "mark" ? "mark" : /loss|lost|fault|gone|died|fail|gap/.test(`${kind} ${cause ?? ""}`) ? "warn" : "info";
     this.events.prepend(el("li", { dataset: { kind, symbol, stream: stream ?? "" } }, icon(symbol),
       el("time", {}, clockTime(t_ns)), el("b", {}, stream ?? kind),
-      el("span", {}, text)));
+      el("span", { title: text }, text)));
     while (this.events.children.length > 200) this.events.lastChild.remove();
     $("#events .empty").hidden = true;
   }
