@@ -53,7 +53,7 @@ def test_a_mark_has_the_time_of_the_keypress(dashboard: Dashboard, rig: Rig) -> 
     page.keyboard.type("a cyclist")
     page.keyboard.press("Enter")
     page.wait_for_selector("#events li[data-kind=mark]:has-text('a cyclist')")
-    assert page.get_attribute("#timeline canvas", "data-marks") == "2"
+    page.wait_for_selector("#timeline canvas[data-marks='2']")
     dashboard.stop()
     plain, cyclist = [event for event in rig.events("marked") if event["type"] == "mark"]
     assert before_ns - _SPREAD_NS < plain["t_ns"] < after_ns + _SPREAD_NS
