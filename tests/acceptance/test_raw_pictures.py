@@ -23,6 +23,7 @@ from tests.acceptance.command import (
     column,
     here,
     meta,
+    recorder,
     write_config,
 )
 from tests.acceptance.conftest import Recorded
@@ -86,7 +87,7 @@ def test_the_record_format_has_the_values(recorded: Recorded) -> None:
 
 def test_the_archive_that_has_eight_bits_tells_so(recorded: Recorded) -> None:
     session, _ = recorded
-    report = here("finalize", session, "--to", "ncore", "--format", "json")
+    report = recorder("finalize", session, "--to", "ncore", "--format", "json")
     assert report.code == 0, report.err
     for name, how in (("front", "demosaiced"), ("thermal", "monochrome")):
         assert report.out.count(f"{name}: pictures have the sensor's values") == 1
