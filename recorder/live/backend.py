@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 Note = dict[str, Any]
@@ -27,6 +28,10 @@ class Backend(Protocol):
 
     mode: str
     ops: frozenset[str]
+
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """What runs until `close`; the end of one is a defect, and ends the process."""
 
     def greeting(self) -> list[Note]:
         """What a new browser has to know: the newest note of each type."""

@@ -94,7 +94,7 @@ class LiveBackend:
         self._requests = ThreadPoolExecutor(_REQUESTS, "request")
         self._lists = ThreadPoolExecutor(1, "sessions")
         self._listing: asyncio.Task[None] | None = None
-        self._task = asyncio.create_task(self._run())
+        self.tasks = (asyncio.create_task(self._run()), self._glances.task)
 
     def greeting(self) -> list[Note]:
         return [*self._newest.values(), {"type": "events", "events": list(self._events)}]
@@ -119,8 +119,7 @@ class LiveBackend:
         return {"session": session}
 
     async def close(self) -> None:
-        await self._glances.close()
-        for task in (self._task, self._listing):
+        for task in (*self.tasks, self._listing):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -164,7 +163,7 @@ class LiveBackend:
             self._timeline = Timeline()
             self._timeline_s = self._sessions_s = 0.0
         if polled.session is not None and status is not None and status.get("session"):
-            self._timeline.start_ns = status["session"]["start_ns"]
+            self._timeline.start_ns = status["session"]["start_ns"] or self._timeline.start_ns
         self._timeline.add(polled.events)
         observed = {
             name: Observed(self._hub.last_ns(name), self._glances.frozen(name))
@@ -200,7 +199,8 @@ class LiveBackend:
     def _move_clock(self, session: Mapping[str, Any] | None) -> None:
         """Stamp as the open session does; by the host's clock while nothing is recorded."""
         if session is not None:
-            self._hub.offset_ns = session["offset_ns"]
+            if session["offset_ns"] is not None:  # the writer is there
+                self._hub.offset_ns = session["offset_ns"]
             return
         offset_ns = time.time_ns() - time.monotonic_ns()
         if abs(offset_ns - self._hub.offset_ns) > _STEP_NS:

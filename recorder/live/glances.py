@@ -49,7 +49,7 @@ class Glances:
         self._seen: dict[str, _Seen] = {}
         self._viewers = 0
         self._some = asyncio.Event()
-        self._task = asyncio.create_task(self._run())
+        self.task = asyncio.create_task(self._run())
 
     def attend(self, viewers: int) -> None:
         """Take the number of viewers; without one nothing is looked at."""
@@ -66,8 +66,8 @@ class Glances:
 
     async def close(self) -> None:
         """Look no more."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

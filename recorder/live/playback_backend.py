@@ -62,10 +62,10 @@ class PlaybackBackend:
         self._events: list[Note] = []
         self._reader = ThreadPoolExecutor(1, "timeline")
         player.on_change.append(self._wake)
-        self._tasks = [
+        self.tasks = (
             asyncio.create_task(self._report()),
             asyncio.create_task(self._describe()),
-        ]
+        )
 
     def greeting(self) -> list[Note]:
         return [*self._notes, *self._events, position_note(self._player)]
@@ -79,9 +79,9 @@ class PlaybackBackend:
         return {"t_ns": str(position.t_ns)}
 
     async def close(self) -> None:
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         self._reader.shutdown(cancel_futures=True)
 
     def _command(self, op: str, values: Mapping[str, Any]) -> Future[Position]:

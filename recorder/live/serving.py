@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Protocol
@@ -57,7 +58,13 @@ async def serve(settings: LiveSettings, stage: Stage, announce: Callable[[str], 
             app = make_app(hub, backend, audience, access, executor, shown)
             server = make_server(app, settings.certificate, settings.key)
             announce(url_of(settings.bind, port, secure=secure))
-            await server.serve(sockets=[socket])
+            served = asyncio.create_task(server.serve(sockets=[socket]))
+            await asyncio.wait({served, *backend.tasks}, return_when=asyncio.FIRST_COMPLETED)
+            server.should_exit = True
+            await served
+            for task in backend.tasks:
+                if task.done():
+                    task.result()
         finally:
             await backend.close()
             source.close()

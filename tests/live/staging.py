@@ -56,6 +56,7 @@ class FakeBackend:
 
     mode = "live"
     ops = frozenset({"greet", "fail"})
+    tasks: tuple[asyncio.Task[None], ...] = ()
 
     def __init__(self) -> None:
         self.viewers: list[int] = []

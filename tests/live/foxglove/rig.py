@@ -35,6 +35,7 @@ class FakeBackend:
     """Answers requests; `asked` has them."""
 
     mode = "live"
+    tasks: tuple[asyncio.Task[None], ...] = ()
 
     def __init__(self, ops: frozenset[str] = frozenset({"start", "stop", "mark"})) -> None:
         self.ops = ops

@@ -1,0 +1,88 @@
+"""What the live backend makes of the daemon's statuses, and of its own failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recorder.contract.config.settings import LiveSettings
+from recorder.live import daemon_link, serving
+from recorder.live.daemon_link import LiveBackend
+from recorder.live.hub import Hub
+from recorder.live.shown import Shown
+from recorder.live.tap_source import TapSource
+from tests.live.staging import until
+from tests.live.test_summary import status, stream
+
+OFFSET_NS = 1_700_000_000_000_000_000
+
+
+def of_daemon(session: bool, **clock: int | None) -> dict[str, Any]:
+    made = status({"camera": stream(10)}, session=session, taps={}, pid=1, events=[])
+    if session:
+        made["session"] |= {"path": "/sessions/tour", **clock}
+    return made
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, answers: Iterator[dict[str, Any]]) -> None:
+    monkeypatch.setattr(daemon_link, "IDLE_S", 0.001)
+    monkeypatch.setattr(daemon_link._Poller, "poll", lambda _: daemon_link._Polled(next(answers)))
+
+
+def test_while_the_writer_starts_again_samples_keep_the_sessions_clock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers = [
+        of_daemon(True, start_ns=OFFSET_NS + 5, offset_ns=OFFSET_NS),
+        of_daemon(True, start_ns=None, offset_ns=None),  # no writer knows the session
+        of_daemon(False),
+    ]
+    answer_with(monkeypatch, iter(answers))
+    seen: list[tuple[str, int]] = []
+
+    async def scene() -> None:
+        hub = Hub()
+        source = TapSource(hub)
+
+        def tell(note: dict[str, Any]) -> None:
+            if note["type"] == "status":
+                seen.append((note["status"]["state"], hub.offset_ns))
+
+        with ThreadPoolExecutor(1) as executor:
+            backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell, executor)
+            try:
+                await until(lambda: len(seen) == 3 or any(task.done() for task in backend.tasks))
+                assert not any(task.done() for task in backend.tasks)
+            finally:
+                await backend.close()
+                source.close()
+
+    asyncio.run(scene())
+    assert seen[:2] == [("recording", OFFSET_NS)] * 2
+    assert seen[2][0] == "idle" and seen[2][1] != OFFSET_NS
+
+
+def test_a_backend_that_fails_ends_the_process_with_its_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def poll(_: Any) -> Any:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(daemon_link._Poller, "poll", poll)
+
+    def stage(hub: Hub, tell: Any, executor: Any) -> tuple[LiveBackend, TapSource, Shown]:
+        source = TapSource(hub)
+        backend = LiveBackend(hub, source, tmp_path / "c", tmp_path, tell, executor)
+        return backend, source, Shown()
+
+    addresses: list[str] = []
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        asyncio.run(
+            asyncio.wait_for(serving.serve(LiveSettings(port=0), stage, addresses.append), 60)
+        )
+    assert len(addresses) == 1
