@@ -15,7 +15,7 @@ from recorder.daemon.host.disk import mounted_below
 from recorder.daemon.postprocessing import retention
 from recorder.daemon.postprocessing.retention import choose, delete, keep, sweep
 from recorder.daemon.postprocessing.steps import Due, due_of, tell
-from tests.daemon.fakes import CONFIG, Said, make_session, vehicle
+from tests.daemon.fakes import CONFIG, Said, Vehicle, make_session, vehicle
 
 EVERYTHING = RetentionSettings(gb=0.0, days=None)
 NOTHING_DUE = "version: 1\n"
@@ -202,9 +202,14 @@ def test_by_a_clock_that_nobody_keeps_right_no_session_gets_old(
         assert [line for line in rig.lines if "retention" in line] == [
             "retention: the clock is not synchronized; no session is deleted for its age"
         ]
+        join_sweeper(rig)  # while it runs, no other begins
         synchronized = True
         rig.run(700)
-        sweeper = rig.running._sweeper
-        assert sweeper is not None
-        sweeper.join(10)
+        join_sweeper(rig)
         assert not old.exists()
+
+
+def join_sweeper(rig: Vehicle) -> None:
+    sweeper = rig.running._sweeper
+    assert sweeper is not None
+    sweeper.join(60)
