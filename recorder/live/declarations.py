@@ -1,4 +1,4 @@
-"""The streams as browsers are told of them."""
+"""The declarations of the streams, as they are sent to browsers."""
 
 from __future__ import annotations
 

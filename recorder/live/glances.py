@@ -47,13 +47,11 @@ class Glances:
         self._hub = hub
         self._executor = executor
         self._seen: dict[str, _Seen] = {}
-        self._viewers = 0
         self._some = asyncio.Event()
         self.task = asyncio.create_task(self._run())
 
     def attend(self, viewers: int) -> None:
         """Take the number of viewers; without one nothing is looked at."""
-        self._viewers = viewers
         if viewers:
             self._some.set()
         else:
@@ -63,11 +61,6 @@ class Glances:
         """Whether fresh stamps carried the same payload at the last glances."""
         seen = self._seen.get(stream)
         return seen is not None and seen.same >= FROZEN - 1
-
-    async def close(self) -> None:
-        """Look no more."""
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

@@ -71,7 +71,7 @@ class Watch:
         self._waiting: deque[Message] = deque()
 
     def take(self) -> Message | None:
-        """The newest data message that was not taken yet; None if there is none."""
+        """Return the newest data message, unless it was taken before; else None."""
         with self._hub._lock:
             message = self._waiting.pop() if self._waiting else None
             self._forget()

@@ -56,7 +56,7 @@ class PlaybackBackend:
         self._loop = asyncio.get_running_loop()
         self._viewers = 0
         self._changed = asyncio.Event()
-        self._outdated = asyncio.Event()  # what is told of the session
+        self._outdated = asyncio.Event()  # the notes about the session must be made again
         self._problems = len(player.problems)
         self._notes: list[Note] = []  # about the session
         self._events: list[Note] = []
@@ -276,7 +276,7 @@ async def serve_session(
 
     Raises:
         SessionError: there is no such session, or it has no sample that can be read.
-        UsageError: the server cannot listen there, the speed is none, or the extra is not
+        UsageError: the server cannot listen there, the speed is invalid, or the extra is not
             installed.
     """
     with Player(path) as player:

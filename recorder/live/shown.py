@@ -53,8 +53,8 @@ class Shown:
     """Files and player behind a server.
 
     Attributes:
-        calibration: the rig's calibration; None where there is none, or for a recorded session's
-            own.
+        calibration: the rig's calibration file; None if the rig has no file, or if a recorded
+            session's own calibration is used.
         config: gives the path of the config, or None; asked for at each use.  None: a recorded
             session's own.
         playback: the player of a recorded session; None if the streams are live.

@@ -150,10 +150,12 @@ class SessionLog:
         """Epoch ns of now, on the session's clock."""
         return self._clock.monotonic_ns() + self._offset_ns
 
-    def before_now_ns(self, age_ns: int) -> int:
-        """Epoch ns of that long ago; of the session's start for what was earlier."""
-        then_ns = self._clock.monotonic_ns() - age_ns
-        return max(then_ns, self._start_mono_ns) + self._offset_ns
+    def event_of_now(
+        self, kind: str, stream: str, cause: str, *, age_ns: int = 0, **more: Any
+    ) -> dict[str, Any]:
+        """Make an event of now, or of `age_ns` ago; at the earliest of the session's start."""
+        mono_ns = max(self._clock.monotonic_ns() - age_ns, self._start_mono_ns)
+        return make_event(kind, mono_ns + self._offset_ns, stream, cause, **more)
 
     def take_incoming(self) -> None:
         """Log the events of other threads."""

@@ -28,7 +28,7 @@ from recorder.formats import page_cache
 from recorder.formats.disk import AppendFile, Disk
 from recorder.session import layout
 from recorder.session.absence import absent_streams
-from recorder.session.events import ClockWatch, make_event
+from recorder.session.events import ClockWatch
 from recorder.session.journal import JournalWriter, read_journal
 from recorder.session.journal_state import JournalState, closing
 from recorder.session.lock import boot_id, lock_session
@@ -272,12 +272,9 @@ class SessionWriter:
         self._session_log.events.uncommitted.clear()
         self.durable = {name: (p["epoch"], p["number"]) for name, p in positions.items()}
 
-    def event(
-        self, kind: str, stream: str = "", cause: str = "", *, age_ns: int = 0, **more: Any
-    ) -> None:
-        """Log an event of now, or of `age_ns` ago in this session; never waits for the disk."""
-        t_ns = self._session_log.before_now_ns(age_ns)
-        self.record_event(make_event(kind, t_ns, stream, cause, **more))
+    def event(self, kind: str, stream: str = "", cause: str = "", **more: Any) -> None:
+        """Log an event of now (`SessionLog.event_of_now`); never waits for the disk."""
+        self.record_event(self._session_log.event_of_now(kind, stream, cause, **more))
 
     def record_event(self, event: dict[str, Any]) -> None:
         """Log an event unchanged; never waits for the disk."""
@@ -345,19 +342,16 @@ class SessionWriter:
         """Seal a session whose disk failed, as far as that disk still allows."""
         # If even this fails, the journal still ends at the last commit, which recovery uses.
         self._close_files()
-        now_ns, t_ns = self._clock.monotonic_ns(), self._session_log.now_ns()
-        losses = events_of_seal(
-            self._progress, self._last, reason, t_ns, now_ns, self.start_mono_ns
-        )
-        for name, position in self._absent().items():
-            if position["ended"] is None:
-                losses.append(self._session_log.absent_loss(name, position, DISK))
-        log = self._session_log
+        log, now_ns = self._session_log, self._clock.monotonic_ns()
+        times = log.now_ns(), now_ns, self.start_mono_ns
+        losses = events_of_seal(self._progress, self._last, reason, *times)
+        absent = self._absent().items()
+        losses += [log.absent_loss(name, p, DISK) for name, p in absent if p["ended"] is None]
         reported = [*log.events.uncommitted, *log.events.pending, *log.incoming]
         append_events(self._disk, self.path, self._last, [*reported, *losses])
         with contextlib.suppress(OSError):
             self._values["sealed"] = reason
-            self._describe(layout.SEALED, self._session_log.now_ns())
+            self._describe(layout.SEALED, log.now_ns())
         self._commit_digests.close()
         os.close(self._lock_fd)
 

@@ -74,7 +74,8 @@ def play(
                 await asyncio.wait_for(scene(rig, glances), PATIENCE_S)
             finally:
                 publishing.cancel()
-                await glances.close()
+                glances.task.cancel()
+                await asyncio.gather(glances.task, return_exceptions=True)
 
     asyncio.run(run())
 

@@ -214,7 +214,7 @@ _TYPES |= {tuple: "list", Mapping: "map"}
 
 
 def section_of(hint: Any) -> Any:
-    """The section that a field's type is, or may be besides None; None if it is none."""
+    """Return the section in a field's type, such as ``LiveSettings | None``; None without one."""
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     return next((kind for kind in kinds if is_dataclass(kind)), None)
 
