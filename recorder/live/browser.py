@@ -9,6 +9,7 @@ a bounded number of bytes, and it is disconnected after `STALL_S`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import time
@@ -24,6 +25,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.backend import LATEST, Backend, Note
 from recorder.live.hub import Hub, Watch
+from recorder.live.pace import Pace
 from recorder.live.packing import pack, to_json
 from recorder.live.views import Drawing, View, make_view
 
@@ -280,21 +282,32 @@ class _Shown:
         if view.static is not None:
             await self._send(view.static, self._values(static=True))
         self._watch = watch = hub.watch(self._stream, self.news.set, every=view.every)
+        pace = Pace(self._period_s, spec.rate_hz)
         try:
             while hub.specs.get(self._stream) == spec:
                 await self._until_news()
+                await self._until_turn(pace)
                 messages = watch.take_every() if view.every else [watch.take()]
                 data = [m for m in messages if m is not None and m.kind is Kind.DATA]
                 if data:
-                    due_s = time.monotonic() + self._period_s
+                    pace.shown(time.monotonic())
                     await self._draw(view, data)
-                    await asyncio.sleep(due_s - time.monotonic())
         finally:
             watch.close()
 
     async def _until_news(self) -> None:
         await self.news.wait()
         self.news.clear()
+
+    async def _until_turn(self, pace: Pace) -> None:
+        """Wait for the watch's turn, and then for a sample that comes soon."""
+        pause_s, patience_s = pace.turn(time.monotonic())
+        if pause_s + patience_s > 0.0:
+            await asyncio.sleep(pause_s)
+            self.news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await self._until_news()
 
     async def _draw(self, view: View, messages: list[Message]) -> None:
         try:

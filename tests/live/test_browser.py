@@ -80,6 +80,34 @@ def test_one_sample_is_in_flight_until_it_is_drawn_and_then_the_newest_comes() -
     play(scene)
 
 
+def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = iter([(0.0, 0.0), (0.0, 3600.0), (0.0, 0.01)])
+    monkeypatch.setattr(browser_module.Pace, "turn", lambda self, now_s: next(turns))
+
+    async def scene(stage: Stage) -> None:
+        stage.hub.declare(CAMERA)
+        async with stage.viewer() as viewer:
+            await viewer.watch(3, "camera", "picture")
+            await until(lambda: stage.hub.watched("camera"))
+            stage.hub.put(picture(0))
+            header, _ = await viewer.sample()
+            await viewer.drawn(header)
+            await viewer.settled()
+            stage.hub.put(picture(1))
+            assert [item for item in await viewer.settled() if isinstance(item, tuple)] == []
+            stage.hub.put(picture(2))
+            header, _ = await viewer.sample()
+            assert header["seq"] == 2
+            await viewer.drawn(header)
+            await viewer.settled()
+            stage.hub.put(picture(3))  # no further one comes
+            assert (await viewer.sample())[0]["seq"] == 3
+
+    play(scene)
+
+
 def test_a_sample_of_an_earlier_watch_is_not_taken_for_one_of_the_later() -> None:
     async def scene(stage: Stage) -> None:
         stage.hub.declare(CAMERA)
