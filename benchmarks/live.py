@@ -176,7 +176,7 @@ def served(frames: Path, root: Path, *, live: bool) -> Iterator[tuple[int, Clien
         )
     try:
         with _client(process, socket, root) as client:
-            _wait(lambda: client.status().status["ready"], "the drivers are not ready")
+            wait_until(lambda: client.status().status["ready"], "the drivers are not ready")
             yield process.pid, client
     finally:
         process.terminate()
@@ -192,7 +192,8 @@ def _client(process: subprocess.Popen[bytes], socket: Path, root: Path) -> Clien
     raise BenchmarkError("recorder serve did not begin:\n" + (root / "log").read_text())
 
 
-def _wait(ready: Callable[[], Any], why: str) -> Any:
+def wait_until(ready: Callable[[], Any], why: str) -> Any:
+    """What `ready` returns as soon as it is true; BenchmarkError with `why` where it never is."""
     deadline_s = time.monotonic() + _PATIENCE_S
     while not (value := ready()):
         if time.monotonic() > deadline_s:
@@ -207,7 +208,7 @@ def run(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]:
     with served(frames, root, live=way != WAYS[0]) as (pid, client):
         url = None
         if way != WAYS[0]:
-            url = _wait(lambda: client.status().status["live"]["url"], "no live process")
+            url = wait_until(lambda: client.status().status["live"]["url"], "no live process")
         client.start()
         viewers = Viewers(url, clients_of(way, shown)) if url is not None else None
         try:

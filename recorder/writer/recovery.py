@@ -228,7 +228,7 @@ class _Recovery:
     def _folder(self, name: str) -> Path | None:
         """A stream's folder, also if an earlier recovery that was killed has moved it."""
         for folder in (self._path / name, layout.private(self._path, layout.SALVAGE) / name):
-            if (folder / "meta.json").exists():
+            if any((folder / file).exists() for file in ("meta.json", "ts")):
                 return folder
         return None
 

@@ -90,7 +90,13 @@ class StreamStore:
             file.path = self.folder / file.path.name
 
     def resume(self, lengths: Mapping[str, int], last_ns: int) -> None:
-        """Resume a folder that an earlier writer left, cut to its committed lengths."""
+        """Resume a folder that an earlier writer left, cut to its committed lengths.
+
+        Metadata that were removed meanwhile are written again: the journal has the declaration.
+        """
+        for name, data in self.metadata().items():
+            if not (self.folder / name).exists():
+                self._disk.write_file(self.folder / name, data)
         self._times = {
             name: self._disk.reopen(self.folder / name, lengths[name])
             for name in self._time_names()

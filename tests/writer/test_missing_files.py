@@ -33,6 +33,17 @@ def test_metadata_that_is_missing_is_an_error(tmp_path: Path, name: str) -> None
     assert any(name in problem.message for problem in report.problems)
 
 
+def test_recovery_writes_metadata_again_that_somebody_removed(tmp_path: Path) -> None:
+    drive = killed(tmp_path)
+    path = drive.path / "lidar" / "meta.json"
+    before = path.read_bytes()
+    path.unlink()
+    report = recover(drive.path, PosixDisk(), ManualClock(9_000_000_000))
+    assert report.streams["lidar"].kept == drive.sent["lidar"]
+    assert path.read_bytes() == before
+    assert counts(drive.path) == drive.sent
+
+
 @pytest.fixture
 def on_disk() -> Iterator[Path]:
     """A folder on a disk, where pages can be dropped."""
