@@ -47,5 +47,5 @@ class Pace:
         """A sample is shown now."""
         waited = (
             now_s - self._due_s <= self._interval_s
-        )  # else the stream had paused, or the viewer
+        )  # else the stream paused
         self._due_s = (self._due_s if waited else now_s) + self._period_s
