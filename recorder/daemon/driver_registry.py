@@ -15,12 +15,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from recorder.contract.config.driver_schema import DriverSchema
 from recorder.contract.config.loading import Config, load_config
@@ -39,6 +41,9 @@ CHECK_TIMEOUT_S = 60.0
 """Opening a source may import a large SDK and read a long recording's index."""
 _PARALLEL = 8
 _MESSAGE_LENGTH = 500
+_MOST_ANSWER = 64 << 20
+"""Bytes of an answer, with the files of intrinsics that it carries."""
+_MOST_ERRORS = 1 << 16
 
 
 def driver_command(driver: str, verb: str) -> list[str]:
@@ -207,25 +212,57 @@ def _in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 def _run(command: Sequence[str], stdin: bytes, timeout_s: float) -> _Result:
-    """Run a command to its end, or kill it and all that it started."""
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-    )
+    """Run a command to its end, or kill it and all that it started.
+
+    Of what it prints, only the last `_MOST_ANSWER` and `_MOST_ERRORS` bytes are kept.
+    """
+    ends_s = time.monotonic() + timeout_s
+    with tempfile.TemporaryFile() as request:
+        request.write(stdin)
+        request.seek(0)
+        process = subprocess.Popen(
+            command,
+            stdin=request,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
     _running.add(process)
+    tails = [_Tail(process.stdout, _MOST_ANSWER), _Tail(process.stderr, _MOST_ERRORS)]
     try:
-        stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+        process.wait(timeout_s)
+        for tail in tails:  # what the command started may still hold its pipes
+            tail.join(max(0.0, ends_s - time.monotonic()))
+        if any(tail.is_alive() for tail in tails):
+            return _Result(-1, b"", b"", timed_out=True)
+        stdout, stderr = (bytes(tail.data) for tail in tails)
         return _Result(process.returncode, stdout, stderr, timed_out=False)
     except subprocess.TimeoutExpired:
         return _Result(-1, b"", b"", timed_out=True)
     finally:
         _running.discard(process)
-        if process.returncode is None:
+        if process.returncode is None or any(tail.is_alive() for tail in tails):
             _kill_group(process)
             process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
+        for tail in tails:
+            tail.join(1.0)  # longer only where something left the process group
+
+
+class _Tail(threading.Thread):
+    """Reads a pipe to its end, and keeps the last bytes."""
+
+    def __init__(self, pipe: IO[bytes] | None, most: int) -> None:
+        super().__init__(daemon=True)
+        assert pipe is not None
+        self.data = bytearray()
+        self._pipe, self._most = pipe, most
+        self.start()
+
+    def run(self) -> None:
+        with self._pipe:
+            while chunk := os.read(self._pipe.fileno(), 1 << 16):
+                self.data += chunk
+                del self.data[: -self._most]
 
 
 _running: set[subprocess.Popen[bytes]] = set()

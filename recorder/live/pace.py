@@ -45,7 +45,5 @@ class Pace:
 
     def shown(self, now_s: float) -> None:
         """A sample is shown now."""
-        waited = (
-            now_s - self._due_s <= self._interval_s
-        )  # else the stream paused
+        waited = now_s - self._due_s <= self._interval_s  # else the stream paused
         self._due_s = (self._due_s if waited else now_s) + self._period_s

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,20 @@ def test_what_a_driver_started_ends_with_it(tmp_path: Path) -> None:
     gone = poller.poll(60_000)  # SIGKILL was sent: the kernel says when it has ended it
     os.close(ended)
     assert gone, "the grandchild still runs"
+
+
+def test_a_flood_of_what_a_driver_prints_is_not_kept() -> None:
+    flood = "import sys\nfor _ in range(2000): sys.stderr.write('x' * 99_999 + '\\n')\n"
+    tracemalloc.start()
+    try:
+        result = driver_registry._run(
+            [sys.executable, "-c", flood + "sys.exit('no device')"], b"", 60.0
+        )
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert result.code == 1 and result.problem == "no device"
+    assert most < 10_000_000
 
 
 def test_a_driver_is_asked_once(fakes: Path) -> None:
