@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from websockets.asyncio.client import ClientConnection, connect
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 SUBPROTOCOL = "foxglove.websocket.v1"
 
 

@@ -174,7 +174,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a scene in an event loop, for at most a minute."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(240.0):
             await test()
 
     asyncio.run(bounded())
