@@ -19,7 +19,8 @@ from typing import Any, Final
 from playwright.sync_api import sync_playwright
 
 from benchmarks.frames import RECORDINGS, make_frames
-from benchmarks.live import BenchmarkError, served, wait_until
+from benchmarks.live import served, wait_until
+from benchmarks.rig import BenchmarkError
 
 MEDIAN_MS: Final = 300.0
 _SETTLE_S = 5.0

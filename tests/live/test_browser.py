@@ -18,6 +18,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.live import browser as browser_module
 from recorder.live.browser import MOST_ERRORS, MOST_WAITING, MOST_WATCHES, Browser, StalledError
 from recorder.live.hub import Hub
+from recorder.live.pace import Pace
 from tests.live.staging import (
     CAMERA,
     NUMBERS,
@@ -84,7 +85,7 @@ def test_a_sample_that_came_before_its_turn_gives_way_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns = iter([(0.0, 0.0), (0.0, 3600.0), (0.0, 0.01)])
-    monkeypatch.setattr(browser_module.Pace, "turn", lambda self, now_s: next(turns))
+    monkeypatch.setattr(Pace, "turn", lambda self, now_s: next(turns))
 
     async def scene(stage: Stage) -> None:
         stage.hub.declare(CAMERA)

@@ -28,7 +28,8 @@ def test_a_sample_before_its_turn_gives_way_to_the_next_one() -> None:
 def test_without_a_known_rate_the_newest_is_shown_at_its_turn() -> None:
     pace = Pace(0.25, None)
     pace.shown(100.0)
-    assert pace.turn(100.05) == (pytest.approx(0.2), 0.0)
+    pause_s, patience_s = pace.turn(100.05)
+    assert pause_s == pytest.approx(0.2) and patience_s == 0.0
 
 
 def test_a_slow_stream_waits_no_longer_than_the_viewers_period() -> None:
