@@ -39,13 +39,12 @@ from recorder.contract.errors import (
 from recorder.contract.session_names import check_name
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.processing.calibration import Calibration, read_calibration
-from recorder.session.layout import LOCK, RECORDING, SEALED, private
+from recorder.session.layout import ARCHIVES, LOCK, RECORDING, SEALED, private
 from recorder.session.part import WHOLE, Part, SessionPart
 from recorder.session.reader import Session, outside
 from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
 
-ARCHIVES = "_archives"
 PARTS = "parts"
 """Folder in `ARCHIVES` with a folder for each part of a session that was packed."""
 

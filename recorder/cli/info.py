@@ -16,21 +16,9 @@ from recorder.cli.output import (
     human_time,
     note,
 )
+from recorder.session.endings import ENDS
 
 _MOST_LINES = 20  # of marks, and of faults
-ENDS = {
-    "duration": "at its duration",
-    "sources": "when every source that can end had ended",
-    "signal": "by a signal",
-    "stop": "by `recorder stop`",
-    "shutdown": "when the daemon ended",
-    "split": "continued in the next part",
-    "overtime": "after its duration: sources played slower than time",
-    "floor": "early: the disk is nearly full",
-    "sealed": "early: the disk failed",
-    "killed": "early",
-}
-"""For people, why a session ended."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,15 +19,19 @@ import json
 import math
 import shutil
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeVar
 
 from recorder.contract.redaction import mask_passwords
+from recorder.contract.texts import acts
+from recorder.contract.texts import clean as clean
+from recorder.contract.texts import human_bytes as human_bytes
+from recorder.contract.texts import human_rate as human_rate
+from recorder.contract.texts import human_seconds as human_seconds
+from recorder.contract.texts import human_time as human_time
 
 T = TypeVar("T")
 
@@ -115,33 +119,11 @@ def complain(prefix: str, error: Exception, text: str | None = None) -> None:
         note(f"{prefix}: {mask_passwords(str(each) if text is None else text)}")
 
 
-def clean(text: str) -> str:
-    """The text with what a terminal would act upon escaped as Python writes it.
-
-    That is control characters (C0, DEL and C1, newlines too), line and paragraph separators, marks
-    and overrides of the writing direction, and halves of surrogate pairs.
-
-    >>> print(clean("a\\x1b[2Jb"))
-    a\\x1b[2Jb
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c.encode("unicode_escape").decode() if _acts(c) else c for c in text)
-
-
-def _acts(character: str) -> bool:
-    return unicodedata.category(character) in _ACTIVE or character in _DIRECTIONS
-
-
 def _escape_json(dumped: str) -> str:
     """The same JSON, in which nothing acts on a terminal either."""
     if dumped.isascii() and "\x7f" not in dumped:  # json has escaped the rest of C0
         return dumped
-    return "".join(f"\\u{ord(c):04x}" if c != "\n" and _acts(c) else c for c in dumped)
-
-
-_ACTIVE = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+    return "".join(f"\\u{ord(c):04x}" if c != "\n" and acts(c) else c for c in dumped)
 
 
 def plain(value: Any) -> Any:
@@ -199,57 +181,6 @@ def format_table(
         ]
         lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)
-
-
-def human_bytes(count: float | None) -> str:
-    """A size in SI units: ``15.7 MB``."""
-    if count is None:
-        return "-"
-    size, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        # Judged as it will be printed: 999.96 kB would read "1000.0 kB".
-        if abs(size) < (999.5 if unit == "B" else 999.95):
-            break
-        size /= 1000
-    else:
-        unit = "PB"
-    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def human_rate(bytes_per_second: float | None) -> str:
-    """A data rate in MB/s (1e6 bytes): ``15.70``, or ``0.0036`` of a small one."""
-    if bytes_per_second is None:
-        return "-"
-    rate = bytes_per_second / 1e6
-    return f"{rate:.2f}" if rate >= 0.1 or rate == 0 else f"{rate:.4f}"
-
-
-def human_seconds(seconds: float | None) -> str:
-    """A duration: ``250 ms``, ``7.4 s``, ``3 min 05 s``, ``2 h 10 min``, ``3 d 04 h``."""
-    if seconds is None:
-        return "-"
-    sign, seconds = ("-" if seconds < 0 else ""), abs(seconds)
-    if seconds < 0.9995:
-        return f"{sign}{seconds * 1e3:.0f} ms"
-    if seconds < 59.95:
-        return f"{sign}{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{sign}{whole // 60} min {whole % 60:02d} s"
-    minutes = round(seconds / 60)
-    if minutes < 48 * 60:
-        return f"{sign}{minutes // 60} h {minutes % 60:02d} min"
-    hours = round(seconds / 3600)
-    return f"{sign}{hours // 24} d {hours % 24:02d} h"
-
-
-def human_time(t_ns: int | None) -> str:
-    """A time since the epoch, in UTC to the millisecond: ``2024-05-01 12:00:00.250 UTC``."""
-    if t_ns is None:
-        return "-"
-    seconds, rest = divmod(t_ns, 1_000_000_000)
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{rest // 1_000_000:03d} UTC"
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """MD5 checksums of a session's data, in the CSV format of ``roverd checksum``.
 
 ``python -m recorder.session.checksums SESSION`` writes ``_recorder/checksums.csv`` at idle
-priority, in CPU and I/O.  It covers all files outside ``_recorder`` and ``_archives``.
+priority, in CPU and I/O.  It covers all files outside ``_recorder`` and ``_archives``,
+except the report.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from recorder.contract.syscalls import be_idle
 from recorder.formats.disk import PosixDisk
-from recorder.session.layout import private
+from recorder.session.layout import ARCHIVES, PRIVATE, REPORT, private
 
 CHECKSUMS = "checksums.csv"
 
@@ -24,7 +25,7 @@ def data_files(session: Path) -> Iterator[Path]:
     """Every file of the session's data, relative to it, sorted."""
     for path in sorted(session.rglob("*")):
         relative = path.relative_to(session)
-        if path.is_file() and relative.parts[0] not in ("_recorder", "_archives"):
+        if path.is_file() and relative.parts[0] not in (PRIVATE, ARCHIVES, REPORT):
             yield relative
 
 

@@ -28,8 +28,9 @@ from recorder.contract.errors import (
     StorageError,
     UsageError,
 )
-from recorder.finalizer import ARCHIVES, Step, finalize, verify
+from recorder.finalizer import Step, finalize, verify
 from recorder.formats.disk import PosixDisk
+from recorder.session.layout import ARCHIVES
 from tests.acceptance.command import contents
 from tests.session.build import Builder, camera_spec, imu_spec
 

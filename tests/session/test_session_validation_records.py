@@ -99,6 +99,14 @@ def test_an_open_session_holds_what_was_committed(session: Path, grown: bool) ->
     assert messages[1:] == ([] if grown else ["imu/acc: 355 bytes, where 360 were committed"])
 
 
+def test_a_report_belongs_to_no_data(session: Path) -> None:
+    (session / "report.html").write_text("made after the checksums, and again at any time")
+    assert reported(session) == [] and validate(session, deep=True).sound
+    write_checksums(session)
+    (session / "report.html").unlink()
+    assert reported(session) == []
+
+
 def test_checksums(session: Path) -> None:
     path = session / "radar" / "radar.json"
     path.write_text(path.read_text() + "\n")
