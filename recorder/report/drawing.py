@@ -1,0 +1,238 @@
+"""Plots as SVG: a few functions for lines, bars and lanes, readable at any width.
+
+Lengths along the horizontal axis are percentages or a stretched picture, so that a plot is as wide
+as its place, while its text keeps its size.  Nothing is told by colour alone: lines differ in their
+dashes too, and every series has its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.report.markup import Content, Html, element, number
+
+Values = npt.NDArray[np.floating[Any]]
+
+WIDTH: Final = 1000
+"""Units of the stretched pictures' width."""
+_TOP: Final = 6
+SERIES: Final = 6
+"""Styles of lines; further series repeat them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis from `low` to `high` with its ticks."""
+
+    low: float
+    high: float
+    ticks: Sequence[float]
+    unit: str = ""
+    label: Callable[[float], str] | None = None
+
+    def share(self, value: float) -> float:
+        """Place of a value, 0 at `low`, 1 at `high`."""
+        return (value - self.low) / ((self.high - self.low) or 1.0)
+
+    def text(self, value: float) -> str:
+        """Label of a tick."""
+        if self.label is not None:
+            return self.label(value)
+        return f"{value:.6g}"
+
+
+def ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """Round values from `low` to `high`, at most `most` + 1."""
+    span = high - low
+    if not (span > 0 and math.isfinite(span)):
+        return [low]
+    step = 10.0 ** math.floor(math.log10(span / most))
+    step *= next((m for m in (1, 2, 5, 10) if span / (step * m) <= most), 10)
+    first = math.ceil(low / step - 1e-9)
+    count = math.floor(high / step + 1e-9) - first
+    return [round((first + k) * step, 12) for k in range(count + 1)]
+
+
+def value_axis(low: float, high: float, unit: str = "", most: int = 4) -> Axis:
+    """An axis of values, whose ends are ticks."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        low, high = 0.0, 1.0
+    if high - low < 1e-9 * max(1.0, abs(low), abs(high)):
+        pad = max(abs(low) * 0.1, 0.5)
+        low, high = low - pad, high + pad
+    inner = ticks(low, high, most)
+    step = inner[1] - inner[0] if len(inner) > 1 else (high - low)
+    low = math.floor(low / step + 1e-9) * step
+    high = math.ceil(high / step - 1e-9) * step
+    return Axis(low, high, ticks(low, high, most + 1), unit)
+
+
+_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200)
+
+
+def time_axis(seconds: float, most: int = 6) -> Axis:
+    """The time since the start of a session, in seconds, minutes, or hours."""
+    seconds = max(seconds, 1e-3)
+    if seconds < most:
+        return Axis(0.0, seconds, ticks(0.0, seconds, most), "s", lambda s: f"{s:g} s")
+    step = next((s for s in _STEPS_S if seconds / s <= most), 86_400.0)
+    while seconds / step > most:
+        step *= 2
+    count = int(seconds // step)
+    return Axis(0.0, seconds, [k * step for k in range(count + 1)], "s", clock_text)
+
+
+def clock_text(seconds: float) -> str:
+    """``45 s``, ``3:05``, ``1:02:05``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02d}"
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def percent(share: float) -> str:
+    """A share of the width as a percentage, inside of the picture."""
+    return f"{number(100 * min(1.0, max(0.0, share)))}%"
+
+
+def axis_row(axis: Axis) -> Html:
+    """The labels below a plot; the last one ends at the right edge."""
+    labels = []
+    for at in axis.ticks:
+        share = axis.share(at)
+        anchor = "start" if share < 0.04 else "end" if share > 0.94 else "middle"
+        labels.append(element("text", axis.text(at), x=percent(share), y=12, text_anchor=anchor))
+    return element("svg", labels, class_="axis", height=16, aria_hidden="true")
+
+
+def plot(
+    title: Content,
+    x: Axis,
+    y: Axis,
+    shapes: Iterable[Content],
+    *,
+    names: Sequence[str] = (),
+    height: int = 120,
+    text: str = "",
+) -> Html:
+    """A plot with its axes.
+
+    Args:
+        title: its caption.
+        x, y: axes.
+        shapes: in units of `WIDTH` across and pixels down, made by `line` and `bars`.
+        names: of the series, for the legend; none for a single one.
+        height: in pixels.
+        text: what it shows, for those who cannot see it.
+    """
+    lines, labels = [], []
+    for at in y.ticks:
+        down = place(y, at, height)
+        lines.append(element("line", x1=0, x2=WIDTH, y1=down, y2=down, class_="grid"))
+        shown = y.text(at)
+        labels.append(element("text", shown, x=46, y=down + 4, text_anchor="end"))
+    if y.unit:
+        labels.append(element("title", y.unit))
+    for at in x.ticks:
+        across = WIDTH * x.share(at)
+        lines.append(element("line", x1=across, x2=across, y1=0, y2=height, class_="grid"))
+    area = element(
+        "svg", lines, shapes, class_="area", viewBox=f"0 0 {WIDTH} {height}", height=height,
+        preserveAspectRatio="none", role="img", aria_label=text or None,
+    )  # fmt: skip
+    unit = element("small", f" [{y.unit}]") if y.unit else None
+    return element(
+        "figure",
+        element("figcaption", title, unit, legend(names)),
+        element("svg", labels, class_="scale", width=50, height=height, aria_hidden="true"),
+        area,
+        element("span"),
+        axis_row(x),
+        class_="plot",
+    )
+
+
+def legend(names: Sequence[str]) -> Html | None:
+    """Names of series beside pieces of their lines."""
+    if not names:
+        return None
+    entries = []
+    for k, name in enumerate(names):
+        sample = element("line", x1=0, x2=26, y1=5, y2=5, class_=style(k))
+        entries.append(element("span", element("svg", sample, width=26, height=10), " ", name))
+    return element("span", entries, class_="legend")
+
+
+def style(number_: int) -> str:
+    """The class of a series' line."""
+    return f"s s{number_ % SERIES}"
+
+
+def place(axis: Axis, value: float, height: int) -> float:
+    """Pixels from the top of a plot."""
+    return _TOP + (height - 2 * _TOP) * (1 - axis.share(value))
+
+
+def line(x: Axis, y: Axis, across: Values, values: Values, series: int, height: int = 120) -> Html:
+    """A line through points; it is interrupted where a value is not finite."""
+    words: list[str] = []
+    pen = "M"
+    for at, value in zip(across.tolist(), values.tolist(), strict=True):
+        if not (math.isfinite(value) and math.isfinite(at)):
+            pen = "M"
+            continue
+        words.append(f"{pen}{WIDTH * x.share(at):.1f} {place(y, value, height):.1f}")
+        pen = "L"
+    return element("path", d="".join(words), class_=style(series))
+
+
+def band(x: Axis, y: Axis, across: Values, low: Values, high: Values, series: int,
+         height: int = 120) -> Html:  # fmt: skip
+    """A line that covers each interval from its least to its greatest value."""
+    words: list[str] = []
+    pen = "M"
+    rows = zip(across.tolist(), low.tolist(), high.tolist(), strict=True)
+    for k, (at, least, most) in enumerate(rows):
+        if not (math.isfinite(least) and math.isfinite(most)):
+            pen = "M"
+            continue
+        left = f"{WIDTH * x.share(at):.1f}"
+        ends = [f"{place(y, value, height):.1f}" for value in (least, most)]
+        first, second = ends if k % 2 else ends[::-1]
+        words.append(f"{pen}{left} {first}")
+        if first != second:
+            words.append(f"V{second}")
+        pen = "L"
+    return element("path", d="".join(words), class_=style(series))
+
+
+def bars(y: Axis, counts: Sequence[float], height: int = 120, notes: Sequence[str] = ()) -> Html:
+    """Bars of equal width; `notes` are shown at each where the pointer rests."""
+    wide = WIDTH / max(1, len(counts))
+    made = []
+    for k, count in enumerate(counts):
+        if not count:
+            continue
+        top = place(y, count, height)
+        note = element("title", notes[k]) if k < len(notes) else None
+        made.append(
+            element("rect", note, x=k * wide + wide * 0.08, width=wide * 0.84, y=top,
+                    height=max(1.0, place(y, y.low, height) - top), class_="bar")
+        )  # fmt: skip
+    return Html("".join(made))
+
+
+def spans(intervals: Iterable[tuple[float, float]], top: float, height: float) -> Iterator[str]:
+    """Rectangles as steps of a path: (left, right) in units of `WIDTH`."""
+    for left, right in intervals:
+        wide = max(1.2, right - left)
+        yield f"M{left:.1f} {top:g}h{wide:.1f}v{height:g}h-{wide:.1f}z"

@@ -1,0 +1,145 @@
+"""What a session holds, for its report and its verdict; nothing is raised for what is damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.errors import RecorderError, SessionError
+from recorder.contract.streams import StreamSpec
+from recorder.session import layout
+from recorder.session.reader import Session
+from recorder.session.summary import summarize
+from recorder.session.timeline import Timeline, make_timeline
+from recorder.session.validation import validate
+from recorder.session.validation_report import Report
+
+ODD = (
+    *(RecorderError, OSError, ValueError, TypeError, LookupError, ArithmeticError),
+    *(AttributeError, RecursionError, AssertionError),
+)
+"""What reading of damaged or strange files may raise."""
+_FINALIZE = "finalize.json"  # of the daemon's postprocessing
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a session holds.
+
+    Attributes:
+        path: its folder.
+        name: its name; of a session that cannot be opened its folder's.
+        fault: why it cannot be opened; empty if it can be.
+        state: as `Session.state`; None if it cannot be opened.
+        live: a writer holds it.
+        recorded: this recorder wrote it; else it is a plain roverd trace.
+        header: its ``session.json``; empty without one.
+        summary: see `summarize`; None if it cannot be opened.
+        timeline: see `make_timeline`; None without a start.
+        validation: the result of the check without digests; None if it was not checked.
+        validation_fault: why it was not checked, where that was tried.
+        declared: the declared streams.
+    """
+
+    path: Path
+    name: str
+    fault: str = ""
+    state: str | None = None
+    live: bool = False
+    recorded: bool = False
+    header: Mapping[str, Any] = field(default_factory=dict)
+    summary: Mapping[str, Any] | None = None
+    timeline: Timeline | None = None
+    validation: Report | None = None
+    validation_fault: str = ""
+    declared: Mapping[str, StreamSpec] = field(default_factory=dict)
+
+    @property
+    def sensors(self) -> Mapping[str, Mapping[str, Any]]:
+        """The sensors' entries in ``session.json``."""
+        entries: Mapping[str, Any] = self.header.get("sensors") or {}
+        return {name: entry for name, entry in entries.items() if isinstance(entry, Mapping)}
+
+    @property
+    def unexplained(self) -> Mapping[str, Mapping[str, int]]:
+        """By stream the number of samples that are missing without an event."""
+        if self.timeline is None or not self.recorded:
+            return {}
+        lost = ((name, made.lost.get("unknown")) for name, made in self.timeline.streams.items())
+        return {name: {"unknown": count} for name, count in lost if count}
+
+    @property
+    def postprocessing(self) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
+        """The steps of the daemon's postprocessing, and whether they were not wanted."""
+        try:
+            values = json.loads(layout.private(self.path, _FINALIZE).read_bytes())
+            steps = values.get("steps") or {}
+            entries = {str(k): v for k, v in steps.items() if isinstance(v, Mapping)}
+            return entries, bool(values.get("skip"))
+        except (OSError, ValueError, RecursionError, AttributeError):
+            return {}, False
+
+
+def look(path: Path, *, check: bool = True) -> Findings:
+    """Look at a session, whatever its state.
+
+    Args:
+        path: its folder.
+        check: validate it, too (without its digests: not every byte is read).
+
+    Raises:
+        SessionError: there is no such folder, or it is no session of any kind.
+    """
+    try:
+        session = Session(path)
+    except SessionError as error:
+        if not layout.private(path).is_dir():
+            raise
+        return Findings(path, path.resolve().name, fault=str(error))
+    with session:
+        try:
+            summary = summarize(session)
+        except ODD as error:
+            return Findings(path, session.name, f"{path}: {odd_text(error)}", session.state)
+        timeline, report, fault = None, None, ""
+        start_ns, end_ns = _extent(summary)
+        if start_ns is not None and end_ns is not None:
+            with Session(path, partial=True) as readable:  # what damaged files hold, too
+                timeline = make_timeline(readable, start_ns, end_ns)
+        if check:
+            try:
+                report = validate(path, digests=False)
+            except ODD as error:
+                fault = odd_text(error)
+        return Findings(
+            path,
+            session.name,
+            state=session.state,
+            live=summary["live"],
+            recorded=session.recorded,
+            header=session.header or {},
+            summary=summary,
+            timeline=timeline,
+            validation=report,
+            validation_fault=fault,
+            declared=session.declared,
+        )
+
+
+def odd_text(error: BaseException) -> str:
+    """An error of any type in words."""
+    return str(error) if isinstance(error, RecorderError) else f"{type(error).__name__}: {error}"
+
+
+def _extent(summary: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Start and end of what is shown, epoch ns."""
+    streams = summary["streams"].values()
+    first = [s["first_ns"] for s in streams if s["first_ns"] is not None]
+    last = [s["last_ns"] for s in streams if s["last_ns"] is not None]
+    starts = [t for t in (summary["start_ns"], *first) if t is not None]
+    ends = [t for t in (summary["end_ns"], *last) if t is not None]
+    start_ns = min(starts, default=None)
+    return start_ns, max([*ends, start_ns], default=None) if start_ns is not None else None

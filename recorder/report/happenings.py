@@ -1,0 +1,80 @@
+"""The table of a session's events."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+from recorder.report.findings import Findings
+from recorder.report.markup import Html, details, element, table
+from recorder.report.page import section
+from recorder.session.reader import Session
+
+_MOST = 400
+"""Events that are listed: the first half and the last half of these."""
+_OPEN = 60
+"""Up to so many are shown unfolded."""
+_KNOWN = frozenset(
+    ("t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns", "detail",
+     "text", "epoch", "estimate", "step_ns", "merged")
+)  # fmt: skip
+
+
+def events_section(found: Findings, session: Session) -> Html | None:
+    """All events but the states of the clocks, which have plots of their own."""
+    first: list[Mapping[str, Any]] = []
+    last: deque[Mapping[str, Any]] = deque(maxlen=_MOST // 2)
+    kinds: Counter[str] = Counter()
+    total = 0
+    for event in session.events():
+        kinds[_kind(event)] += 1
+        if (event.get("type"), event.get("cause")) == ("clock", "state"):
+            continue
+        total += 1
+        if len(first) < _MOST // 2:
+            first.append(event)
+        else:
+            last.append(event)
+    if not total:
+        return None
+    start_ns = (found.summary or {}).get("start_ns")
+    shown = [*first, *last]
+    rows = [_row(event, start_ns) for event in shown]
+    listed = table(("Time", "Event", "Stream", "How much", "Detail"), rows)
+    counts = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(20))
+    left = total - len(shown)
+    missing = f"{left} events between the first and the last {_MOST // 2} are not listed. "
+    text = element("p", missing if left else None, element("span", counts), class_="muted")
+    body = listed if len(shown) <= _OPEN else details(f"{len(shown)} events", listed)
+    return section("Events", text, body, id_="events")
+
+
+def _kind(event: Mapping[str, Any]) -> str:
+    return " ".join(str(event[key]) for key in ("type", "cause") if event.get(key))
+
+
+def _row(event: Mapping[str, Any], start_ns: int | None) -> list[str | None]:
+    t_ns, duration_ns = event.get("t_ns"), event.get("duration_ns")
+    at = None
+    if isinstance(t_ns, int) and start_ns is not None:
+        at = f"{(t_ns - start_ns) / 1e9:.3f} s"
+    words = []
+    if event.get("type") == "lost":
+        count, estimate = event.get("count"), event.get("estimate")
+        words.append("not counted" if count is None else f"{count} samples")
+        if isinstance(estimate, int):
+            words.append(f"about {estimate} samples")
+    if isinstance(duration_ns, int):
+        words.append(f"{duration_ns / 1e9:.3f} s")
+    if isinstance(step_ns := event.get("step_ns"), int):
+        words.append(f"{step_ns / 1e9:+.3f} s")
+    text = event.get("detail") or event.get("text")
+    more = {key: value for key, value in event.items() if key not in _KNOWN}
+    if more:
+        rest = json.dumps(more, default=str)
+        text = f"{text} {rest}" if text else rest
+    stream = event.get("stream")
+    return [at, _kind(event), None if stream is None else str(stream), ", ".join(words) or None,
+            None if text is None else str(text)[:500]]  # fmt: skip

@@ -1,0 +1,147 @@
+"""The head of a report: the verdict, and what session this is."""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recorder.contract.errors import RecorderError
+from recorder.contract.texts import human_bytes, human_seconds, human_time
+from recorder.report.findings import ODD, Findings
+from recorder.report.markup import Content, Html, details, element, escape, joined, pairs, table
+from recorder.report.verdict import FAIL, OPEN, PASS, Reason, Verdict
+from recorder.session import layout
+from recorder.session.endings import ENDS
+from recorder.session.journal import read_journal
+from recorder.session.reader import is_session
+
+_SHOWN = 12
+"""Reasons that are shown at once; the others behind a line that unfolds them."""
+_MOST = 300
+
+_WORDS = {
+    PASS: ("pass", "✓ PASS", "Nothing is lost, nothing was at fault, everything can be read."),
+    FAIL: ("fail", "✗ FAIL", ""),
+    OPEN: ("open", "● OPEN", "The session is being recorded. Nothing broke so far."),
+}
+
+
+def head(found: Findings, judged: Verdict, linked: bool) -> Html:
+    """Name, verdict and key facts.
+
+    Args:
+        found: what the session holds.
+        judged: the verdict.
+        linked: the report lies in the session's folder, so that links to its neighbours hold.
+    """
+    class_, word, text = _WORDS[judged.word]
+    if judged.reasons:
+        count = len(judged.reasons)
+        text = f"{count} thing{'s' if count > 1 else ''} broke the contract"
+        text += " so far; the session is being recorded." if judged.open else "."
+    return element(
+        "header",
+        element("h1", found.name),
+        element(
+            "p", element("span", word, class_=f"word {class_}"), element("span", text),
+            class_="verdict", id="verdict",
+        ),
+        _reasons(judged.reasons, "What broke"),
+        _remarks(judged.remarks),
+        pairs(_facts(found, linked)),
+    )  # fmt: skip
+
+
+def _reasons(reasons: Sequence[Reason], title: str) -> Content:
+    if not reasons:
+        return None
+    shown = _rows(reasons[:_SHOWN], title)
+    if len(reasons) <= _SHOWN:
+        return shown
+    rest = reasons[_SHOWN:_MOST]
+    left = f" ({len(reasons) - _MOST} of them are not listed)" if len(reasons) > _MOST else ""
+    return [shown, details(f"{len(reasons) - _SHOWN} more{left}", _rows(rest, title))]
+
+
+def _rows(reasons: Sequence[Reason], title: str) -> Html:
+    rows = [element("tr", [element("td", text) for text in (r.what, r.where or "–", r.how_much)],
+                    class_="bad") for r in reasons]  # fmt: skip
+    heads = element("tr", [element("th", t, scope="col") for t in (title, "Where", "How much")])
+    made = element("table", element("thead", heads), element("tbody", rows), class_="reasons")
+    return element("div", made, class_="wide")
+
+
+def _remarks(remarks: Sequence[Reason]) -> Content:
+    if not remarks:
+        return None
+    rows = [(r.what, r.where or None, r.how_much) for r in remarks[:_MOST]]
+    count = f"{len(remarks)} remark{'s' if len(remarks) > 1 else ''} (no contract broke)"
+    return details(count, table(("Remark", "Where", "How much"), rows))
+
+
+def _facts(found: Findings, linked: bool) -> list[tuple[Content, Content]]:
+    summary = found.summary
+    if summary is None:
+        return [("Folder", str(found.path))]
+    rows: list[tuple[Content, Content]] = [
+        ("Start", human_time(summary["start_ns"])),
+        ("End", human_time(summary["end_ns"]) if summary["end_ns"] else "not closed"),
+        ("Duration", human_seconds(summary["duration_s"])),
+        ("Size", human_bytes(summary["bytes"])),
+        ("State", _state_text(found)),
+        ("Ended", _ended(summary)),
+    ]
+    for key, value in summary["metadata"].items():
+        if value not in (None, ""):
+            rows.append((str(key), str(value)))
+    if host := found.header.get("hostname"):
+        rows.append(("Host", str(host)))
+    rows.append(("Folder", str(found.path)))
+    for title, name in _parts(found):
+        rows.append((title, _linked(found, name) if linked else name))
+    return [(name, joined(value)) for name, value in rows]
+
+
+def _state_text(found: Findings) -> str:
+    if not found.recorded:
+        return "a roverd trace of another recorder"
+    if found.state == layout.RECORDING:
+        return "being recorded" if found.live else "not closed (run `recorder recover`)"
+    return str(found.state)
+
+
+def _ended(summary: Mapping[str, Any]) -> str | None:
+    ended = summary["ended"]
+    if ended is None:
+        return "–"
+    detail = f": {ended['detail']}" if ended["detail"] else ""
+    return f"{ENDS.get(ended['cause'], ended['cause'])}{detail}"
+
+
+def _parts(found: Findings) -> list[tuple[str, str]]:
+    """The sessions before and after this one, of which it is a part."""
+    parts = []
+    if previous := found.header.get("previous"):
+        parts.append(("Continues", str(previous)))
+    if found.recorded:
+        try:
+            following = read_journal(layout.private(found.path, layout.JOURNAL)).next
+        except (RecorderError, *ODD):  # the verdict reports it
+            following = None
+        if following:
+            parts.append(("Continued in", following))
+    return parts
+
+
+def _linked(found: Findings, name: str) -> Html:
+    """A link to the report of a neighbour; its name alone where there is no such session."""
+    neighbour = found.path.parent / os.path.basename(name)  # noqa: PTH119  a name, not a path
+    try:
+        if not is_session(neighbour):
+            return escape(name)
+    except (OSError, ValueError):
+        return escape(name)
+    address = f"../{urllib.parse.quote(neighbour.name)}/{layout.REPORT}"
+    return element("a", name, href=address)

@@ -1,0 +1,146 @@
+"""All streams over time, with what is missing and what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from recorder.report.drawing import WIDTH, axis_row, clock_text, percent, spans, time_axis
+from recorder.report.findings import Findings
+from recorder.report.markup import Content, Html, element
+from recorder.report.page import section
+from recorder.session.timeline import DATA, LOST, UNCOUNTED, Piece, StreamTimeline, Timeline
+
+_LANE = 18
+_NOTED = 60
+"""Losses of a stream that have a text of their own."""
+_POINTS = 200
+"""Marks, and faults, that are shown."""
+
+
+def timeline_section(found: Findings) -> Html | None:
+    """The timeline of every stream."""
+    timeline = found.timeline
+    if timeline is None or found.summary is None:
+        return None
+    seconds = max(1e-3, (timeline.end_ns - timeline.start_ns) / 1e9)
+    rows: list[Content] = []
+    start_ns = timeline.start_ns
+    for title, class_, points in (
+        ("marks", "mark", _marks(timeline.marks)),
+        ("faults", "fault", _faults(found.summary["faults"])),
+    ):
+        if shown := [p for p in points if p[0] is not None][-_POINTS:]:
+            rows += [
+                element("span", title, class_="name"),
+                _points(shown, class_, start_ns, seconds),
+                element("small", f"{len(shown)}", class_="blank"),
+            ]
+    for name, stream in timeline.streams.items():
+        rows += [
+            element("span", name, class_="name"),
+            _lane(stream, timeline, name),
+            element("small", _lane_text(found, name, stream)),
+        ]
+    rows += [element("span", class_="blank"), axis_row(time_axis(seconds))]
+    key = element(
+        "p",
+        _sample("data", "samples"),
+        _sample("lost", "lost, counted"),
+        _sample("unknown", "may be lost, not counted"),
+        _sample("mark", "mark", point=True),
+        _sample("fault", "fault", point=True),
+        element("span", "time since the start of the session"),
+        class_="key",
+    )
+    problem = element("p", timeline.problem, class_="odd") if timeline.problem else None
+    return section("Timeline", _patterns(), problem,
+                   element("div", rows, class_="lanes"), key, id_="timeline")  # fmt: skip
+
+
+def _patterns() -> Html:
+    """The hatching of uncounted losses."""
+    stroke = element("line", x1=0, y1=0, x2=0, y2=7, class_="hatch")
+    pattern = element("pattern", stroke, id="hatch", width=7, height=7,
+                      patternUnits="userSpaceOnUse", patternTransform="rotate(45)")  # fmt: skip
+    return element("svg", element("defs", pattern), width=0, height=0, aria_hidden="true")
+
+
+def _lane(stream: StreamTimeline, timeline: Timeline, name: str) -> Html:
+    start_ns, span_ns = timeline.start_ns, max(1, timeline.end_ns - timeline.start_ns)
+
+    def places(kind: str) -> Iterator[tuple[float, float]]:
+        for piece in stream.pieces:
+            if piece.kind == kind:
+                left, right = ((t - start_ns) / span_ns for t in (piece.start_ns, piece.end_ns))
+                yield WIDTH * min(1.0, max(0.0, left)), WIDTH * min(1.0, max(0.0, right))
+
+    shapes: list[Content] = [element("path", d="".join(spans(places(DATA), 3, 12)), class_="data")]
+    for kind, class_, top, high in ((UNCOUNTED, "unknown", 0, _LANE), (LOST, "lost", 0, _LANE)):
+        pieces = [piece for piece in stream.pieces if piece.kind == kind]
+        if len(pieces) > _NOTED:
+            d = "".join(spans(places(kind), top, high))
+            shapes.append(element("path", d=d, class_=class_))
+            continue
+        for piece, (left, right) in zip(pieces, places(kind), strict=True):
+            note = element("title", _note(piece, start_ns))
+            wide = max(1.5, right - left)
+            shapes.append(element("rect", note, x=min(left, WIDTH - wide), y=top, width=wide,
+                                  height=high, class_=class_))  # fmt: skip
+    label = f"{name}: {len([p for p in stream.pieces if p.kind != DATA])} intervals with losses"
+    return element(
+        "svg", shapes, viewBox=f"0 0 {WIDTH} {_LANE}", height=_LANE, class_="lane",
+        preserveAspectRatio="none", role="img", aria_label=label,
+    )  # fmt: skip
+
+
+def _note(piece: Piece, start_ns: int) -> str:
+    since, until = ((t - start_ns) / 1e9 for t in (piece.start_ns, piece.end_ns))
+    kind = "lost" if piece.kind == LOST else "not counted"
+    return f"{piece.text} {kind}, {since:.1f} s to {until:.1f} s"
+
+
+def _lane_text(found: Findings, name: str, stream: StreamTimeline) -> str:
+    if stream.problem:
+        return "cannot be read"
+    words = [f"{stream.samples} samples"]
+    if found.recorded:
+        words += [f"{cause} {count} lost" for cause, count in stream.lost.items()]
+        causes: dict[str, int] = {}
+        entry = (found.summary or {"streams": {}})["streams"].get(name) or {}
+        for interval in entry.get("lost_intervals", ()):
+            cause = str(interval.get("cause"))
+            causes[cause] = causes.get(cause, 0) + 1
+        words += [f"{cause}: {n} uncounted" for cause, n in causes.items()]
+    return ", ".join(words)
+
+
+def _marks(marks: Sequence[Mapping[str, Any]]) -> list[tuple[Any, str]]:
+    return [(mark.get("t_ns"), str(mark.get("text"))) for mark in marks]
+
+
+def _faults(faults: Iterable[Mapping[str, Any]]) -> list[tuple[Any, str]]:
+    found = []
+    for fault in faults:
+        words = [str(fault[key]) for key in ("stream", "type", "cause", "detail") if fault[key]]
+        t_ns = fault["t_ns"] if isinstance(fault["t_ns"], int) else None
+        found.append((t_ns, " ".join(words)))
+    return found
+
+
+def _points(points: Sequence[tuple[Any, str]], class_: str, start_ns: int, seconds: float) -> Html:
+    """Marks or faults as triangles; what they are is shown where the pointer rests."""
+    shapes = []
+    for t_ns, text in points:
+        since = (t_ns - start_ns) / 1e9
+        note = element("title", f"{clock_text(since)}: {text}")
+        shape = element("path", note, d="M-6 2h12l-6 12z", class_=class_)
+        shapes.append(element("svg", shape, x=percent(since / seconds), y=1))
+    return element("svg", shapes, height=_LANE, class_="axis", role="img", aria_label=class_)
+
+
+def _sample(class_: str, text: str, *, point: bool = False) -> Html:
+    shape = element("path", d="M1 2h12l-6 12z", class_=class_)
+    if not point:
+        shape = element("rect", x=0, y=2, width=22, height=11, class_=class_)
+    return element("span", element("svg", shape, width=14 if point else 22, height=15), text)

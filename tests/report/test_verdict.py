@@ -1,0 +1,171 @@
+"""The verdict: each broken contract with its place and amount."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recorder.contract.errors import SessionError
+from recorder.report.findings import look
+from recorder.report.verdict import FAIL, OPEN, PASS, Reason, Verdict, verdict
+from recorder.session.events import make_event
+from recorder.session.lock import lock_is_held
+from tests.session.build import START_NS, Builder, camera_spec, full_session, imu_spec
+
+S = 1_000_000_000
+
+
+def judge(path: Path) -> Verdict:
+    return verdict(look(path))
+
+
+def reasons(path: Path) -> dict[tuple[str, str], str]:
+    return {(r.what, r.where): r.how_much for r in judge(path).reasons}
+
+
+def test_a_clean_session_passes(tmp_path: Path) -> None:
+    judged = judge(full_session(tmp_path / "rig").path)
+    assert judged.reasons == [] and judged.passed and judged.word == PASS == judged.text
+
+
+def test_a_plain_trace_passes(tmp_path: Path) -> None:
+    assert judge(full_session(tmp_path / "rig", plain=True).path).word == PASS
+
+
+def test_losses_are_told_by_stream_and_cause(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), seq=[*range(50), *range(60, 150), *range(155, 200)])
+    builder.add(camera_spec(), 2.0)
+    builder.lose("imu", 50, 59, "refused")
+    builder.lose("imu", 150, 154, "corrupt", t_ns=START_NS + S)
+    builder.lose("camera", 60, None, "driver", count=None, duration_ns=S // 2, estimate=15)
+    judged = judge(builder.close())
+    found = {(r.what, r.where, r.how_much.partition(";")[0]) for r in judged.reasons}
+    assert found == {
+        ("samples lost", "imu", "10 of 200 (5 %)"),
+        ("samples lost", "imu", "5 of 200 (2.5 %)"),
+        ("uncounted loss", "camera", "1 interval, 500 ms, about 15 samples"),
+    }
+    assert judged.word == FAIL and judged.text.startswith("FAIL: uncounted loss (camera)")
+
+
+def test_numbers_that_are_missing_without_an_event_are_a_loss(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), seq=[*range(50), *range(60, 100)])
+    found = reasons(builder.close())
+    assert found["samples lost", "imu"].startswith("10 of 100 (10 %); unknown")
+
+
+@pytest.mark.parametrize(
+    ("cause", "what"),
+    [("absent", "sensor absent"), ("silent", "sensor silent"), ("rate", "below the minimum rate")],
+)
+def test_sensors_that_gave_too_little(tmp_path: Path, cause: str, what: str) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), 1.0)
+    builder.lose("imu", 100, None, cause, count=None, duration_ns=3 * S)
+    assert reasons(builder.close())[what, "imu"] == "1 interval, 3.0 s"
+
+
+def test_an_absent_sensor_without_an_event(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), 1.0)
+    builder.sensors["camera"] = {"driver": "camera", "streams": []}
+    assert ("sensor absent", "camera") in reasons(builder.close())
+
+
+def test_a_mean_rate_below_the_minimum_without_an_event(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), 4.0)
+    builder.sensors["imu"]["min_rate"] = 150
+    text = reasons(builder.close())["below the minimum rate", "imu"]
+    assert text == "100 Hz on average; the minimum is 150 Hz"
+
+
+def test_counted_losses_do_not_make_a_stream_slow(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), seq=[*range(20), *range(500, 1000, 1)])
+    builder.lose("imu", 20, 499, "refused")
+    builder.sensors["imu"]["min_rate"] = 150
+    assert [what for what, _ in reasons(builder.close())] == ["samples lost"]
+
+
+def test_faults_and_steps_of_the_clock(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), 1.0)
+    for k in range(3):
+        builder.events.append(make_event("clock", START_NS + k * S, cause="step", step_ns=-2 * S))
+    builder.events.append(make_event("fault", START_NS + S, "imu", "hung", detail="no answer"))
+    builder.events.append(make_event("disk", START_NS + S, cause="floor", detail="1 GB free"))
+    builder.events.append(make_event("mark", START_NS + S, text="a bridge"))
+    found = reasons(builder.close())
+    assert found["clock step", "host clock"] == "3 times, first at 0.0 s: stepped by -2.000 s"
+    assert found["fault: hung", "imu"] == "at 1.0 s: no answer"
+    assert found["disk: floor", "disk"] == "at 1.0 s: 1 GB free"
+    assert found["ended early", "disk"] == "1 GB free"
+
+
+@pytest.mark.parametrize(
+    ("state", "what"),
+    [("sealed", "sealed"), ("recovered", "recovered"), ("recording", "not closed")],
+)
+def test_states(tmp_path: Path, state: str, what: str) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), 1.0)
+    judged = judge(builder.close(state))
+    assert [r.what for r in judged.reasons] == [what] and judged.word == FAIL
+
+
+def test_a_session_that_is_being_recorded_is_open(tmp_path: Path) -> None:
+    import fcntl
+
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), 1.0)
+    path = builder.close("recording")
+    with (path / "_recorder" / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert lock_is_held(path / "_recorder" / "lock")
+        judged = judge(path)
+    assert judged.word == OPEN and judged.passed
+
+
+def test_damage_is_told_with_its_place(tmp_path: Path) -> None:
+    path = full_session(tmp_path / "rig").path
+    with (path / "imu" / "acc").open("r+b") as file:
+        file.truncate(100)
+    (path / "radar" / "meta.json").write_text("{")
+    found = judge(path).reasons
+    assert any(r.what == "damaged" and r.where == "imu" for r in found)
+    assert any(
+        r.what == "damaged" and r.where == "radar" and "meta.json" in r.how_much for r in found
+    )
+    messages = [r.how_much for r in found]
+    assert len(messages) == len(set(messages))
+
+
+def test_a_session_that_cannot_be_opened(tmp_path: Path) -> None:
+    path = full_session(tmp_path / "rig").path
+    (path / "_recorder" / "session.json").write_text("{")
+    (reason,) = judge(path).reasons
+    assert reason.what == "session unreadable" and "session.json" in reason.how_much
+
+
+def test_no_session_at_all(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="is no session"):
+        look(tmp_path)
+
+
+def test_failed_postprocessing(tmp_path: Path) -> None:
+    path = full_session(tmp_path / "rig").path
+    steps = {"ncore": {"done": False, "tries": 3, "error": "no space"}, "vrs": {"done": True}}
+    (path / "_recorder" / "finalize.json").write_text(json.dumps({"version": 1, "steps": steps}))
+    assert judge(path).reasons == [Reason("postprocessing failed", "ncore", "no space")]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"steps": 3}', '{"steps": {"a": 1}}', "\xff"])
+def test_a_strange_record_of_postprocessing(tmp_path: Path, text: str) -> None:
+    path = full_session(tmp_path / "rig").path
+    (path / "_recorder" / "finalize.json").write_bytes(text.encode("latin-1"))
+    assert judge(path).passed
