@@ -8,7 +8,8 @@
 A session is verified first: only what is closed or recovered is packed, and it is only read.  Each
 archive is made in a hidden folder beside its place, ``.NAME.part``; complete and synced, its files
 are renamed into place, over older ones.  What an interrupted run left in that folder is removed by
-the next one, which starts that archive again.
+the next one, which starts that archive again.  The record of an archive, with its notes, is kept
+beside it (`recorder.session.packing_records`).
 
 Archives that can hold several sessions become one dataset in a given folder::
 
@@ -40,13 +41,11 @@ from recorder.contract.session_names import check_name
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.processing.calibration import Calibration, read_calibration
 from recorder.session.layout import ARCHIVES, LOCK, RECORDING, SEALED, private
+from recorder.session.packing_records import PARTS, write_record
 from recorder.session.part import WHOLE, Part, SessionPart
 from recorder.session.reader import Session, outside
 from recorder.session.validation import validate
 from recorder.session.validation_report import ERROR
-
-PARTS = "parts"
-"""Folder in `ARCHIVES` with a folder for each part of a session that was packed."""
 
 Progress = Callable[[str, float, float], None]
 """Called with the archive, the work done and all the work, from time to time."""
@@ -173,7 +172,10 @@ def finalize(
         for step in prepared:
             name = _archive_name(path)
             try:
-                yield _pack([held], step, root / step.packer.name, name, None, progress)
+                made = _pack([held], step, root / step.packer.name, name, None, progress)
+                if out is None:
+                    _record(root, step, made)
+                yield made
             except UsageError:
                 raise
             except RecorderError as error:
@@ -391,6 +393,18 @@ def _pack(
         packed.summary,
         tuple(_notes(jobs)),
     )
+
+
+def _record(root: Path, step: Prepared, made: Finalized) -> None:
+    """Keep what is known about an archive beside it, for reports; see `packing_records`."""
+    kept = {key: getattr(made, key) for key in ("bytes", "seconds", "summary", "notes")}
+    files = [path.name for path in made.files]
+    about = {"packed_ns": time.time_ns(), "options": step.options, "files": files}
+    try:
+        write_record(root, made.archive, about | kept)
+    except OSError as error:
+        reason = f"{error.filename or root}: {error.strerror or error}"
+        raise StorageError(f"{made.session}: {made.archive}: {reason}") from error
 
 
 def _job(held: _Held, session: Session, step: Prepared) -> Job:

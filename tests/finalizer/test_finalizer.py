@@ -31,6 +31,8 @@ from recorder.contract.errors import (
 from recorder.finalizer import Step, finalize, verify
 from recorder.formats.disk import PosixDisk
 from recorder.session.layout import ARCHIVES
+from recorder.session.packing_records import read_records
+from recorder.session.part import Moment, Part
 from tests.acceptance.command import contents
 from tests.session.build import Builder, camera_spec, imu_spec
 
@@ -99,6 +101,47 @@ def test_an_archive_comes_into_place(packer: FakePacker, session: Path) -> None:
     assert packer.seen == [{"speed": 3}]
     after = contents(session)
     assert {k: v for k, v in after.items() if not k.startswith(ARCHIVES)} == before
+
+
+def test_what_was_packed_is_kept_with_its_notes(packer: FakePacker, session: Path) -> None:
+    (result,) = finalize(session, [Step("fake", {"speed": 5})])
+    record = read_records(session)["fake"]
+    assert record.pop("packed_ns") > 1_600_000_000_000_000_000
+    assert record == {
+        "options": {"speed": 5},
+        "files": ["drive.d", "drive.bin"],
+        "bytes": 6,
+        "seconds": result.seconds,
+        "summary": {"frames": {"camera": 6}},
+        "notes": ["camera: is odd"],
+    }
+    packer.fail = ArchiveError("bad")
+    with pytest.raises(ArchiveError):
+        list(finalize(session, [Step("fake")]))
+    assert read_records(session)["fake"]["options"] == {"speed": 5}
+
+
+def test_the_record_of_a_part_is_the_parts(packer: FakePacker, session: Path) -> None:
+    list(finalize(session, [Step("fake")], part=Part(end=Moment.parse("0.1"))))
+    ((name, record),) = read_records(session).items()
+    assert name == "fake, until_0.1" and "packed in part: until 0.1 s" in record["notes"][0]
+
+
+def test_archives_elsewhere_leave_no_record(
+    packer: FakePacker, session: Path, tmp_path: Path
+) -> None:
+    list(finalize(session, [Step("fake")], out=tmp_path / "out"))
+    assert read_records(session) == {} and not (session / ARCHIVES).exists()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["fake"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
+def test_a_record_that_cannot_be_read_is_empty(
+    packer: FakePacker, session: Path, text: str
+) -> None:
+    list(finalize(session, [Step("fake")]))
+    (session / ARCHIVES / "fake.json").write_bytes(text.encode("latin-1"))
+    assert read_records(session) == {"fake": {}}
 
 
 def test_an_older_archive_is_replaced(packer: FakePacker, session: Path) -> None:
