@@ -90,7 +90,7 @@ def find_poses(session: Session, calibration: Calibration, wanted: str = "auto")
     if wanted not in ("auto", "imu"):
         return _named(session, calibration, wanted)
     if wanted == "auto":
-        found: list[Stream] = [s for s in session.streams.values() if _has_poses(s) and len(s)]
+        found: list[Stream] = [s for s in session.streams.values() if has_poses(s) and len(s)]
         if found:
             # Processing writes its best trajectory to `_pose`; a recorded pose sensor comes next.
             return StreamPoses(min(found, key=lambda s: (s.name != "_pose", s.name)))
@@ -117,7 +117,7 @@ def _named(session: Session, calibration: Calibration, name: str) -> PoseSource:
     if name not in session.streams and path.is_file():
         return NpzPoses(path)
     stream = session.stream(name)
-    if _has_poses(stream):
+    if has_poses(stream):
         return StreamPoses(stream)
     if kind_of(stream) == "imu" and _oriented(stream):
         return ImuOrientation(stream, calibration)
@@ -144,7 +144,8 @@ def _is_placed(stream: Stream) -> bool:
     )
 
 
-def _has_poses(stream: Stream) -> bool:
+def has_poses(stream: Stream) -> bool:
+    """Whether a stream has poses: positions and orientations at times."""
     pos, rot = stream.meta.get("pos"), stream.meta.get("rot")
     return (
         stream.has_times

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import cv2
 
 from recorder.contract.errors import StorageError
 from recorder.formats.disk import PosixDisk
-from recorder.report.findings import ODD, Findings, look, odd_text
+from recorder.report import cameras, lidars, radars
+from recorder.report.clocks import clocks_section
+from recorder.report.findings import ODD, look
 from recorder.report.happenings import events_section
 from recorder.report.markup import Content, Html, element
+from recorder.report.material import Make, Material
 from recorder.report.overview import head
+from recorder.report.packed import archives_section
 from recorder.report.page import page, section
 from recorder.report.rates import rates_section
+from recorder.report.series import series_section
+from recorder.report.setup import disk_section, setup_section
 from recorder.report.timelines import timeline_section
+from recorder.report.tracks import tracks_section
 from recorder.report.verdict import Reason, verdict
 from recorder.session.layout import REPORT
 from recorder.session.reader import Session
 
-Make = Callable[[Findings, Session], Html | None]
-
 _SECTIONS: Sequence[tuple[str, str, Make]] = (
-    ("Timeline", "timeline", lambda found, _: timeline_section(found)),
+    ("Timeline", "timeline", timeline_section),
+    ("Cameras", "cameras", cameras.cameras_section),
+    ("Lidars", "lidars", lidars.lidars_section),
+    ("Radars", "radars", radars.radars_section),
+    ("Position", "tracks", tracks_section),
+    ("Motion and other values", "series", series_section),
     ("Streams", "streams", rates_section),
+    ("Clocks", "clocks", clocks_section),
+    ("Disk", "disk", disk_section),
+    ("Archives", "archives", archives_section),
+    ("Setup", "setup", setup_section),
     ("Events", "events", events_section),
 )
 
@@ -36,23 +49,16 @@ def make_report(path: Path, out: Path | None, progress: Callable[[str, float], N
     found = look(path)
     target = path / REPORT if out is None else out
     made: list[tuple[str, str, Html]] = []
-    unreadable: list[Reason] = []
-    with ExitStack() as stack:
-        session = None
-        if found.summary is not None:
-            session = stack.enter_context(Session(path, virtual=True, partial=True))
-        for k, (title, id_, make) in enumerate(_SECTIONS):
-            progress(title, 0.3 + 0.7 * k / len(_SECTIONS))
-            if session is None:
-                break
-            try:
-                shown = make(found, session)
-            except (*ODD, cv2.error, MemoryError) as error:
-                text = odd_text(error)
-                unreadable.append(Reason("unreadable", title, text))
-                shown = section(title, element("p", text, class_="odd"), id_=id_)
-            if shown is not None:
-                made.append((title, id_, shown))
+    unreadable: Sequence[Reason] = ()
+    if found.summary is not None:
+        with Session(path, virtual=True, partial=True) as session:
+            material = Material(found, session)
+            material.pictures = _count_pictures(material)
+            for k, (title, id_, make) in enumerate(_SECTIONS):
+                progress(title, 0.3 + 0.7 * k / len(_SECTIONS))
+                if (shown := _make(material, title, id_, make)) is not None:
+                    made.append((title, id_, shown))
+            unreadable = material.unreadable
     judged = verdict(found, unreadable)
     links = [element("a", title, href=f"#{id_}") for title, id_, _ in made]
     content: list[Content] = [
@@ -67,3 +73,20 @@ def make_report(path: Path, out: Path | None, progress: Callable[[str, float], N
         raise StorageError(f"{target}: cannot be written: {error.strerror or error}") from error
     progress("done", 1.0)
     return target
+
+
+def _make(material: Material, title: str, id_: str, make: Make) -> Html | None:
+    """A section; one that cannot be made says why, and the others are made."""
+    try:
+        return make(material)
+    except (*ODD, cv2.error) as error:
+        return section(title, material.fail(title, error), id_=id_)
+
+
+def _count_pictures(material: Material) -> int:
+    """The number of pictures in a report, at most."""
+    return (
+        cameras.FRAMES * len(cameras.camera_streams(material))
+        + lidars.IMAGES * len(lidars.lidar_streams(material))
+        + radars.MOMENTS * len(radars.radar_streams(material))
+    )

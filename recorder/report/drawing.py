@@ -161,6 +161,31 @@ def plot(
     )
 
 
+def raster_plot(title: Content, x: Axis, y: Axis, address: str, text: str) -> Html:
+    """A picture with axes; its first row is at the top."""
+    height = 150
+    labels = []
+    for at in y.ticks:
+        down = height * (1 - y.share(at))
+        labels.append(element("text", y.text(at), x=46, y=min(max(down + 4, 10), height),
+                              text_anchor="end"))  # fmt: skip
+    image = element("image", href=address, width=WIDTH, height=height, preserveAspectRatio="none")
+    area = element(
+        "svg", image, class_="area raster", viewBox=f"0 0 {WIDTH} {height}", height=height,
+        preserveAspectRatio="none", role="img", aria_label=text,
+    )  # fmt: skip
+    unit = element("small", f" [{y.unit}]") if y.unit else None
+    return element(
+        "figure",
+        element("figcaption", title, unit),
+        element("svg", labels, class_="scale", width=50, height=height, aria_hidden="true"),
+        area,
+        element("span"),
+        axis_row(x),
+        class_="plot",
+    )
+
+
 def legend(names: Sequence[str]) -> Html | None:
     """Names of series beside pieces of their lines."""
     if not names:

@@ -7,10 +7,9 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
-from recorder.report.findings import Findings
 from recorder.report.markup import Html, details, element, table
+from recorder.report.material import Material
 from recorder.report.page import section
-from recorder.session.reader import Session
 
 _MOST = 400
 """Events that are listed: the first half and the last half of these."""
@@ -22,13 +21,13 @@ _KNOWN = frozenset(
 )  # fmt: skip
 
 
-def events_section(found: Findings, session: Session) -> Html | None:
+def events_section(material: Material) -> Html | None:
     """All events but the states of the clocks, which have plots of their own."""
     first: list[Mapping[str, Any]] = []
     last: deque[Mapping[str, Any]] = deque(maxlen=_MOST // 2)
     kinds: Counter[str] = Counter()
     total = 0
-    for event in session.events():
+    for event in material.session.events():
         kinds[_kind(event)] += 1
         if (event.get("type"), event.get("cause")) == ("clock", "state"):
             continue
@@ -39,7 +38,7 @@ def events_section(found: Findings, session: Session) -> Html | None:
             last.append(event)
     if not total:
         return None
-    start_ns = (found.summary or {}).get("start_ns")
+    start_ns = (material.found.summary or {}).get("start_ns")
     shown = [*first, *last]
     rows = [_row(event, start_ns) for event in shown]
     listed = table(("Time", "Event", "Stream", "How much", "Detail"), rows)

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import RecorderError
 from recorder.contract.texts import human_bytes, human_seconds
 from recorder.processing.frames import time_windows
 from recorder.report.drawing import Axis, bars, line, plot, time_axis, value_axis
-from recorder.report.findings import ODD, Findings, odd_text
+from recorder.report.findings import ODD
 from recorder.report.markup import Content, Html, element, table
+from recorder.report.material import Material
 from recorder.report.page import section
 from recorder.report.verdict import incomplete_text
-from recorder.session.reader import Session
 from recorder.session.stream import Stream
 from recorder.session.timeline import StreamTimeline, Timeline
 
@@ -70,18 +69,19 @@ def find_gaps(stream: Stream) -> Gaps | None:
     return made
 
 
-def rates_section(found: Findings, session: Session) -> Html | None:
+def rates_section(material: Material) -> Html | None:
     """A table of all streams; rates over time, and a histogram of times between samples."""
+    found, session = material.found, material.session
     if found.summary is None:
         return None
     rows = []
     plots: list[Content] = []
     for name, entry in found.summary["streams"].items():
-        stream, gaps, fault = session.streams.get(name), None, ""
+        stream, gaps = session.streams.get(name), None
         try:
             gaps = None if stream is None else find_gaps(stream)
-        except (RecorderError, *ODD) as error:
-            fault = odd_text(error)
+        except ODD as error:
+            plots.append(material.fail(name, error))
         declared = found.declared.get(name)
         expected = declared.rate_hz if declared is not None else None
         rate_hz = entry["rate_hz"]
@@ -96,8 +96,6 @@ def rates_section(found: Findings, session: Session) -> Html | None:
             human_bytes(entry["bytes"]),
         ]
         rows.append(cells)
-        if fault:
-            plots.append(element("p", f"{name}: {fault}", class_="odd"))
         if gaps is not None and found.timeline is not None and len(plots) < 2 * _MOST:
             made = found.timeline.streams.get(name)
             if made is not None and made.rates_hz:

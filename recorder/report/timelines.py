@@ -8,6 +8,7 @@ from typing import Any
 from recorder.report.drawing import WIDTH, axis_row, clock_text, percent, spans, time_axis
 from recorder.report.findings import Findings
 from recorder.report.markup import Content, Html, element
+from recorder.report.material import Material
 from recorder.report.page import section
 from recorder.session.timeline import DATA, LOST, UNCOUNTED, Piece, StreamTimeline, Timeline
 
@@ -18,8 +19,9 @@ _POINTS = 200
 """Marks, and faults, that are shown."""
 
 
-def timeline_section(found: Findings) -> Html | None:
+def timeline_section(material: Material) -> Html | None:
     """The timeline of every stream."""
+    found = material.found
     timeline = found.timeline
     if timeline is None or found.summary is None:
         return None

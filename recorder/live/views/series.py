@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import Framing
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.views.drawing import Drawing, checked_options
 from recorder.processing.earth import declared_position, local_track
 from recorder.processing.encoded import EncodedSamples
-
-_MOST_VALUES: Final = 16
-_MOST_BYTES: Final = 4096  # of a sample: streams of large samples are not read in whole for this
+from recorder.processing.series import has_series, is_plotted, value_names
 
 
 class SeriesView:
@@ -39,7 +36,7 @@ class SeriesView:
     def __init__(self, spec: StreamSpec, options: Mapping[str, Any]) -> None:
         checked_options(spec, "series", {}, options)
         self._samples = EncodedSamples(spec)
-        self._channels = [channel for channel in spec.channels if _plotted(channel)]
+        self._channels = [channel for channel in spec.channels if is_plotted(channel)]
         self._position = declared_position(spec)
         self._origin: npt.NDArray[np.float64] | None = None
         listed = [
@@ -47,7 +44,7 @@ class SeriesView:
                 "name": channel.name,
                 "unit": channel.unit,
                 "description": channel.description,
-                "labels": _labels(channel),
+                "labels": value_names(channel),
             }
             for channel in self._channels
         ]
@@ -56,9 +53,7 @@ class SeriesView:
     @staticmethod
     def offered(spec: StreamSpec) -> bool:
         """Whether the samples are small and hold numbers that can be plotted."""
-        small = all(c.framing is not Framing.EACH for c in spec.channels)
-        small = small and sum(c.sample_bytes for c in spec.channels) <= _MOST_BYTES
-        return small and any(map(_plotted, spec.channels))
+        return has_series(spec)
 
     def draw(self, messages: Sequence[Message]) -> Drawing | None:
         """Draw the samples of all messages; see `recorder.live.views.View`."""
@@ -83,31 +78,6 @@ class SeriesView:
     def _track(self, positions: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         track, self._origin = local_track(positions, self._origin)
         return track
-
-
-def _plotted(channel: ChannelSpec) -> bool:
-    """Whether a channel holds few numbers; those of 8 bytes that are whole are stamps."""
-    kind, size = channel.np_dtype.kind, channel.np_dtype.itemsize
-    return (
-        channel.framing is not Framing.EACH
-        and (kind == "f" or (kind in "ui" and size < 8 and not channel.device_time))
-        and _values(channel) <= _MOST_VALUES
-    )
-
-
-def _values(channel: ChannelSpec) -> int:
-    return channel.sample_bytes // channel.np_dtype.itemsize
-
-
-def _labels(channel: ChannelSpec) -> list[str]:
-    """Names of a sample's values: those that the description lists, else the axes of a vector."""
-    count = _values(channel)
-    listed = channel.description.partition(";")[0].rpartition(":")[2].split(",")
-    if count > 1 and len(listed) == count:
-        return [name.strip() for name in listed]
-    if channel.shape == (3,):
-        return ["x", "y", "z"]
-    return [channel.name] if count == 1 else [str(k) for k in range(count)]
 
 
 def _dtype(channel: ChannelSpec) -> str:

@@ -1,0 +1,44 @@
+"""Streams of small samples whose numbers can be plotted: IMU, positions, and the like."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from recorder.contract.channel_formats import Framing
+from recorder.contract.streams import ChannelSpec, StreamSpec
+
+_MOST_VALUES: Final = 16
+_MOST_BYTES: Final = 4096  # of a sample: streams of large samples are not read in whole for this
+
+
+def has_series(spec: StreamSpec) -> bool:
+    """Whether the samples are small and hold numbers that can be plotted."""
+    small = all(c.framing is not Framing.EACH for c in spec.channels)
+    small = small and sum(c.sample_bytes for c in spec.channels) <= _MOST_BYTES
+    return small and any(map(is_plotted, spec.channels))
+
+
+def is_plotted(channel: ChannelSpec) -> bool:
+    """Whether a channel holds few numbers; those of 8 bytes that are whole are stamps."""
+    kind, size = channel.np_dtype.kind, channel.np_dtype.itemsize
+    return (
+        channel.framing is not Framing.EACH
+        and (kind == "f" or (kind in "ui" and size < 8 and not channel.device_time))
+        and count_values(channel) <= _MOST_VALUES
+    )
+
+
+def count_values(channel: ChannelSpec) -> int:
+    """Numbers of one sample."""
+    return channel.sample_bytes // channel.np_dtype.itemsize
+
+
+def value_names(channel: ChannelSpec) -> list[str]:
+    """Names of a sample's values: those that the description lists, else the axes of a vector."""
+    count = count_values(channel)
+    listed = channel.description.partition(";")[0].rpartition(":")[2].split(",")
+    if count > 1 and len(listed) == count:
+        return [name.strip() for name in listed]
+    if channel.shape == (3,):
+        return ["x", "y", "z"]
+    return [channel.name] if count == 1 else [str(k) for k in range(count)]

@@ -1,0 +1,122 @@
+"""Where the vehicle was: positions of its receivers, and its trajectory."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from recorder.processing.earth import local_track, position_channel
+from recorder.processing.poses import NpzPoses, has_poses
+from recorder.report.drawing import ticks
+from recorder.report.findings import ODD
+from recorder.report.markup import Content, Html, element
+from recorder.report.material import Material
+from recorder.report.page import section
+from recorder.session.reader import Session
+from recorder.session.stream import Stream
+
+_POINTS: Final = 1500
+_SIZE: Final = 400  # units of a map
+_EDGE: Final = 24
+_MOST: Final = 6
+
+Floats = npt.NDArray[np.float64]
+
+
+def tracks_section(material: Material) -> Html | None:
+    """Maps of positions on Earth, and of the trajectory in its own world."""
+    maps: list[Content] = []
+    for stream in material.streams[:]:
+        try:
+            if len(maps) < _MOST and (channel := position_channel(stream)) is not None:
+                maps.append(_positions(stream, channel))
+        except ODD as error:
+            maps.append(material.fail(stream.name, error))
+    try:
+        if (found := _trajectory(material.session)) is not None:
+            name, points = found
+            maps.append(_map(f"trajectory {name}", points, ("x", "y"), ""))
+    except ODD as error:
+        maps.append(material.fail("trajectory", error))
+    shown = [each for each in maps if each is not None]
+    return section("Position", element("div", shown, class_="plots"), id_="tracks") if shown \
+        else None  # fmt: skip
+
+
+def _picked(stream: Stream, channel: str) -> npt.NDArray[Any]:
+    """Values of a channel at evenly spaced samples, [n, ...]."""
+    at = np.unique(np.linspace(0, len(stream) - 1, min(_POINTS, len(stream))).astype(np.int64))
+    reader = stream.channels[channel]
+    return np.concatenate([reader.read(i, i + 1) for i in at.tolist()])
+
+
+def _positions(stream: Stream, channel: str) -> Html:
+    positions = _picked(stream, channel).astype(np.float64)
+    track, origin = local_track(positions, None)
+    if origin is None:
+        text = f"{stream.name}: none of its {len(stream)} positions was measured"
+        return element("p", text, class_="odd")
+    missing = np.count_nonzero(np.isnan(track[:, 0]))
+    text = f"from {origin[0]:.6f}°, {origin[1]:.6f}°, {origin[2]:.1f} m"
+    if missing:
+        text += f"; {100 * missing / len(track):.0f} % without a position"
+    return _map(stream.name, track, ("east", "north"), text)
+
+
+def _trajectory(session: Session) -> tuple[str, Floats] | None:
+    """The best trajectory with translations: its name and points [n, 3] in m."""
+    found = [s for s in session.streams.values() if has_poses(s) and len(s)]
+    if found:
+        stream = min(found, key=lambda s: (s.name != "_pose", s.name))
+        return stream.name, _picked(stream, "pos").astype(np.float64)
+    for name in ("_pose", "_lidar", "_camera", "_radar"):
+        path = session.path / name / "pose.npz"
+        if path.is_file():
+            points = np.concatenate([poses[:, :3, 3] for _, poses in NpzPoses(path).blocks()])
+            return name, points[:: max(1, len(points) // _POINTS)]
+    return None
+
+
+def _map(name: str, points: Floats, axes: tuple[str, str], text: str) -> Html:
+    """Points [n, 2 or 3] in m from above, with equal scales, north or y up."""
+    known: npt.NDArray[np.bool_] = np.asarray(np.isfinite(points[:, :2]).all(axis=1))
+    good = points[known, :2]
+    if not len(good):
+        return element("p", f"{name}: has no point", class_="odd")
+    least, most = good.min(axis=0), good.max(axis=0)
+    extent = max(float((most - least).max()), 1.0)
+    scale = (_SIZE - 2 * _EDGE) / extent
+    middle = (least + most) / 2
+
+    def placed(point: Floats) -> tuple[float, float]:
+        across, up = ((point - middle) * scale).tolist()
+        return _SIZE / 2 + across, _SIZE / 2 - up
+
+    words, pen = [], "M"
+    for point, here in zip(points[:, :2], known.tolist(), strict=True):
+        if here:
+            across, down = placed(point)
+            words.append(f"{pen}{across:.1f} {down:.1f}")
+        pen = "L" if here else "M"
+    (x0, y0), (x1, y1) = placed(good[0]), placed(good[-1])
+    bar = ticks(0.0, extent / 3, 1)[-1] or extent / 3
+    wide = bar * scale
+    length = float(np.linalg.norm(np.diff(good, axis=0), axis=1).sum())
+    shapes = [
+        element("rect", x=0, y=0, width=_SIZE, height=_SIZE, class_="sheet"),
+        element("path", d="".join(words), class_="s s0"),
+        element("circle", cx=x0, cy=y0, r=5, class_="begin"),
+        element("text", "start", x=x0 + 8, y=y0 + 4),
+        element("rect", x=x1 - 4, y=y1 - 4, width=8, height=8, class_="finish"),
+        element("text", "end", x=x1 + 8, y=y1 + 4),
+        element("path", d=f"M10 {_SIZE - 14}v6h{wide:.1f}v-6", class_="s s5 solid"),
+        element("text", f"{bar:g} m", x=14 + wide, y=_SIZE - 7),
+        element("text", f"↑ {axes[1]}", x=10, y=18),
+    ]
+    label = f"{name}: {length:.0f} m from start to end"
+    drawn = element("svg", shapes, viewBox=f"0 0 {_SIZE} {_SIZE}", class_="map", role="img",
+                    aria_label=label)  # fmt: skip
+    title = [element("b", name), element("small", f" {length:.0f} m long {text}")]
+    return element("figure", element("figcaption", title), drawn)
