@@ -11,7 +11,7 @@ from recorder.contract.errors import StorageError
 from recorder.formats.disk import PosixDisk
 from recorder.report import cameras, lidars, radars
 from recorder.report.clocks import clocks_section
-from recorder.report.findings import ODD, look
+from recorder.report.findings import ODD, look, odd_text
 from recorder.report.happenings import events_section
 from recorder.report.markup import Content, Html, element
 from recorder.report.material import Make, Material
@@ -49,16 +49,18 @@ def make_report(path: Path, out: Path | None, progress: Callable[[str, float], N
     found = look(path)
     target = path / REPORT if out is None else out
     made: list[tuple[str, str, Html]] = []
-    unreadable: Sequence[Reason] = ()
+    unreadable: list[Reason] = []
     if found.summary is not None:
-        with Session(path, virtual=True, partial=True) as session:
-            material = Material(found, session)
-            material.pictures = _count_pictures(material)
-            for k, (title, id_, make) in enumerate(_SECTIONS):
-                progress(title, 0.3 + 0.7 * k / len(_SECTIONS))
-                if (shown := _make(material, title, id_, make)) is not None:
-                    made.append((title, id_, shown))
-            unreadable = material.unreadable
+        try:
+            with Session(path, virtual=True, partial=True) as session:
+                material = Material(found, session, unreadable=unreadable)
+                material.pictures = _count_pictures(material)
+                for k, (title, id_, make) in enumerate(_SECTIONS):
+                    progress(title, 0.3 + 0.7 * k / len(_SECTIONS))
+                    if (shown := _make(material, title, id_, make)) is not None:
+                        made.append((title, id_, shown))
+        except ODD as error:
+            unreadable.append(Reason("unreadable", "session", odd_text(error)))
     judged = verdict(found, unreadable)
     links = [element("a", title, href=f"#{id_}") for title, id_, _ in made]
     content: list[Content] = [

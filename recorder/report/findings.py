@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recorder.contract.errors import RecorderError, SessionError
+from recorder.contract.errors import RecorderError
 from recorder.contract.streams import StreamSpec
 from recorder.session import layout
 from recorder.session.reader import Session
@@ -95,20 +95,18 @@ def look(path: Path, *, check: bool = True) -> Findings:
     """
     try:
         session = Session(path)
-    except SessionError as error:
-        if not layout.private(path).is_dir():
+    except ODD as error:
+        if not layout.private(path).is_dir() and isinstance(error, RecorderError):
             raise
-        return Findings(path, path.resolve().name, fault=str(error))
+        return Findings(path, path.resolve().name, fault=odd_text(error))
     with session:
         try:
             summary = summarize(session)
+            timeline = _timeline(path, summary)
         except ODD as error:
-            return Findings(path, session.name, f"{path}: {odd_text(error)}", session.state)
-        timeline, report, fault = None, None, ""
-        start_ns, end_ns = _extent(summary)
-        if start_ns is not None and end_ns is not None:
-            with Session(path, partial=True) as readable:  # what damaged files hold, too
-                timeline = make_timeline(readable, start_ns, end_ns)
+            fault = f"{path}: {odd_text(error)}"
+            return Findings(path, session.name, fault, session.state, session.live)
+        report, fault = None, ""
         if check:
             try:
                 report = validate(path, digests=False)
@@ -127,6 +125,15 @@ def look(path: Path, *, check: bool = True) -> Findings:
             validation_fault=fault,
             declared=session.declared,
         )
+
+
+def _timeline(path: Path, summary: Mapping[str, Any]) -> Timeline | None:
+    """The timeline, with what damaged files hold, too."""
+    start_ns, end_ns = _extent(summary)
+    if start_ns is None or end_ns is None:
+        return None
+    with Session(path, partial=True) as session:
+        return make_timeline(session, start_ns, end_ns)
 
 
 def odd_text(error: BaseException) -> str:

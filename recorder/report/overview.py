@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -95,7 +96,7 @@ def _facts(found: Findings, linked: bool) -> list[tuple[Content, Content]]:
     ]
     for key, value in summary["metadata"].items():
         if value not in (None, ""):
-            rows.append((str(key), str(value)))
+            rows.append((str(key), value if isinstance(value, str) else json.dumps(value)))
     if host := found.header.get("hostname"):
         rows.append(("Host", str(host)))
     rows.append(("Folder", str(found.path)))

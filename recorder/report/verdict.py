@@ -201,7 +201,10 @@ def _rates(found: Findings) -> Iterator[Reason]:
             if {SLOW, SILENT} & {str(i.get("cause")) for i in stream["lost_intervals"]}:
                 continue
             seconds = (stream["last_ns"] - stream["first_ns"]) / 1e9
-            least = floor_hz(sensor, entry, spec)
+            try:
+                least = floor_hz(sensor, entry, spec)
+            except (TypeError, ValueError):  # no rate at all
+                continue
             counted = sum(stream["lost"].values())
             rate_hz = stream["rate_hz"] + (counted / seconds if seconds else 0.0)
             if least is not None and seconds >= _RATE_S and rate_hz < least:
