@@ -6,7 +6,7 @@ import cv2
 
 from recorder.processing.camera_pictures import Pictures
 from recorder.processing.frames import kind_of
-from recorder.report.drawing import clock_text
+from recorder.report.drawing import moment_text
 from recorder.report.findings import ODD
 from recorder.report.markup import Content, Html, element
 from recorder.report.material import Material
@@ -51,7 +51,7 @@ def _strip(material: Material, stream: Stream) -> Html:
 def _frame(material: Material, stream: Stream, pictures: Pictures, index: int) -> Html:
     try:
         picture = fitted(pictures.picture(index), _LONGEST)
-        time = clock_text(material.since_start_s(stream, index))
+        time = moment_text(material.since_start_s(stream, index))
         address = material.picture(picture)
     except (*ODD, cv2.error) as error:
         return material.fail(f"{stream.name}, picture {index}", error)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from recorder.report.drawing import line, plot, time_axis, value_axis
 from recorder.report.findings import ODD
@@ -20,7 +21,10 @@ _POINTS: Final = 300
 _MOST_DEVICES: Final = 8
 _MOST_STEPS: Final = 50
 
+_UNITS: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
+
 Event = Mapping[str, Any]
+Floats = npt.NDArray[np.float64]
 
 
 def clocks_section(material: Material) -> Html | None:
@@ -74,7 +78,7 @@ def _host(material: Material, states: Sequence[Event]) -> Iterator[Html]:
     ]  # fmt: skip
     across = np.array([(e["t_ns"] - material.span_ns[0]) / 1e9 for e in states])
     for name, of in series:
-        values = np.array([of(event) for event in states]) / 1e6
+        values = np.array([of(event) for event in states])
         if np.count_nonzero(np.isfinite(values)) > 1:
             yield _curve(material, f"host clock: {name}", across, values)
 
@@ -111,18 +115,21 @@ def _device(material: Material, stream: Stream) -> Html:
     reader = stream.channels["t_dev"]
     device = np.array([int(reader.read(i, i + 1)[0]) for i in at])
     # Differences of integers: neither clock's value fits a float exactly.
-    apart_ms = ((device - device[0]) - (host - host[0])).astype(np.float64) / 1e6
+    apart_ns = ((device - device[0]) - (host - host[0])).astype(np.float64)
     seconds = (host - material.span_ns[0]) / 1e9
     drift = ""
     if seconds[-1] - seconds[0] >= 10:
-        rate = float(np.polyfit(seconds - seconds[0], apart_ms, 1)[0]) * 1e3
+        rate = float(np.polyfit(seconds - seconds[0], apart_ns, 1)[0]) / 1e3
         drift = f", {rate:+.1f} ppm"
     name = f"{stream.name}: device clock against the host, since the first sample{drift}"
-    return _curve(material, name, seconds, apart_ms)
+    return _curve(material, name, seconds, apart_ns)
 
 
-def _curve(material: Material, title: str, across: Any, values: Any) -> Html:
-    finite = values[np.isfinite(values)]
+def _curve(material: Material, title: str, across: Floats, values_ns: Floats) -> Html:
+    """A plot of times in the unit that suits them."""
+    finite = values_ns[np.isfinite(values_ns)]
+    most = float(np.abs(finite).max())
+    unit, size = next((u for u in _UNITS if most >= u[1]), _UNITS[-1])
     x = time_axis(material.seconds)
-    y = value_axis(float(finite.min()), float(finite.max()), "ms", 3)
-    return plot(title, x, y, [line(x, y, across, values, 0, 90)], height=90, text=title)
+    y = value_axis(float(finite.min()) / size, float(finite.max()) / size, unit, 3)
+    return plot(title, x, y, [line(x, y, across, values_ns / size, 0, 90)], height=90, text=title)

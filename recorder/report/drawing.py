@@ -47,30 +47,34 @@ class Axis:
         return f"{value:.6g}"
 
 
+def round_step(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not less."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next((power * m for m in (1, 2, 5) if power * m >= least * (1 - 1e-9)), power * 10)
+
+
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Round values from `low` to `high`, at most `most` + 1."""
     span = high - low
     if not (span > 0 and math.isfinite(span)):
         return [low]
-    step = 10.0 ** math.floor(math.log10(span / most))
-    step *= next((m for m in (1, 2, 5, 10) if span / (step * m) <= most), 10)
+    step = round_step(span / most)
     first = math.ceil(low / step - 1e-9)
     count = math.floor(high / step + 1e-9) - first
     return [round((first + k) * step, 12) for k in range(count + 1)]
 
 
 def value_axis(low: float, high: float, unit: str = "", most: int = 4) -> Axis:
-    """An axis of values, whose ends are ticks."""
+    """An axis of values, whose ends are ticks; it has at most `most` + 3 of them."""
     if not (math.isfinite(low) and math.isfinite(high)):
         low, high = 0.0, 1.0
     if high - low < 1e-9 * max(1.0, abs(low), abs(high)):
         pad = max(abs(low) * 0.1, 0.5)
         low, high = low - pad, high + pad
-    inner = ticks(low, high, most)
-    step = inner[1] - inner[0] if len(inner) > 1 else (high - low)
-    low = math.floor(low / step + 1e-9) * step
-    high = math.ceil(high / step - 1e-9) * step
-    return Axis(low, high, ticks(low, high, most + 1), unit)
+    step = round_step((high - low) / most)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    marks = [round(k * step, 12) for k in range(first, last + 1)]
+    return Axis(marks[0], marks[-1], marks, unit)
 
 
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200)
@@ -88,11 +92,18 @@ def time_axis(seconds: float, most: int = 6) -> Axis:
     return Axis(0.0, seconds, [k * step for k in range(count + 1)], "s", clock_text)
 
 
+def moment_text(seconds: float) -> str:
+    """A moment of a session: ``4.5 s``, ``3:05``, ``1:02:05``."""
+    return f"{seconds:.1f} s" if abs(seconds) < 59.95 else clock_text(seconds)
+
+
 def clock_text(seconds: float) -> str:
     """``45 s``, ``3:05``, ``1:02:05``."""
     whole = round(seconds)
-    if whole < 60:
+    if abs(whole) < 60:
         return f"{whole} s"
+    if whole < 0:
+        return f"-{clock_text(-whole)}"
     minutes, rest = divmod(whole, 60)
     if minutes < 60:
         return f"{minutes}:{rest:02d}"

@@ -14,7 +14,7 @@ from recorder.processing.geometry import apply
 from recorder.processing.lidar import OusterOptics, pixel_shifts
 from recorder.processing.sweeps import SweepGrid
 from recorder.report.calibrations import session_calibration
-from recorder.report.drawing import clock_text
+from recorder.report.drawing import moment_text
 from recorder.report.findings import ODD
 from recorder.report.markup import Content, Html, element
 from recorder.report.material import Material
@@ -58,7 +58,7 @@ def _sweeps(material: Material, stream: Stream, calibration: Calibration) -> Htm
     for index in material.moments(stream, MOMENTS):
         try:
             ranges = grid.cut(lidar_range_mm(stream, index))
-            time = clock_text(material.since_start_s(stream, index))
+            time = moment_text(material.since_start_s(stream, index))
             points = _points(grid, ranges, pose)
             shown.append(_from_above(material, points, f"{stream.name} at {time}", time))
             if image is None:

@@ -12,7 +12,7 @@ markup, quotes, control characters, and marks of the writing direction (`recorde
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from recorder.contract.texts import clean
@@ -114,14 +114,28 @@ def table(
     headers: Iterable[Content],
     rows: Iterable[Iterable[Content]],
     *,
-    class_: str | None = None,
+    right: Container[int] = (),
     caption: Content = None,
 ) -> Html:
-    """A table that scrolls sideways on a narrow screen.  None in a cell is shown as a dash."""
-    head = element("tr", [element("th", cell, scope="col") for cell in headers])
-    body = [element("tr", [element("td", "–" if c is None else c) for c in row]) for row in rows]
+    """A table that scrolls sideways on a narrow screen.
+
+    Args:
+        headers: of the columns.
+        rows: cells; None is shown as a dash.
+        right: columns that are aligned at the right.
+        caption: what the table is.
+    """
+
+    def cells(name: str, values: Iterable[Content], scope: str | None = None) -> Html:
+        return element("tr", [
+            element(name, "–" if value is None else value, scope=scope,
+                    class_="n" if k in right else None)
+            for k, value in enumerate(values)
+        ])  # fmt: skip
+
+    head, body = cells("th", headers, "col"), [cells("td", row) for row in rows]
     title = None if caption is None else element("caption", caption)
-    inner = element("table", title, element("thead", head), element("tbody", body), class_=class_)
+    inner = element("table", title, element("thead", head), element("tbody", body))
     return element("div", inner, class_="wide")
 
 

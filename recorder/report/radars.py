@@ -9,7 +9,7 @@ from recorder.processing.frames import kind_of
 from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_geometry import RadarGeometry
 from recorder.processing.radar_maps import RadarMaps
-from recorder.report.drawing import Axis, clock_text, raster_plot, ticks
+from recorder.report.drawing import Axis, moment_text, raster_plot, ticks
 from recorder.report.findings import ODD
 from recorder.report.markup import Content, Html, element, table
 from recorder.report.material import Material
@@ -49,7 +49,7 @@ def _frames(material: Material, stream: Stream) -> Html:
             sample = stream.sample(index)
             spectra = processor.spectra(sample["iq"])
             level_db, _ = maps.range_doppler(spectra)
-            time = clock_text(material.since_start_s(stream, index))
+            time = moment_text(material.since_start_s(stream, index))
             # Speeds rise upwards.
             picture = coloured(level_db[::-1], *_RANGE_DB)
             valid = bool(sample.get("valid", True))

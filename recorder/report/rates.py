@@ -21,6 +21,8 @@ from recorder.session.timeline import StreamTimeline, Timeline
 _EDGES = np.array([0, 0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5,
                    1.8, 2.5, 3.5, 5, 10, 100, np.inf])  # fmt: skip
 """Bounds of the bars of a histogram, in the stream's mean times between samples."""
+_FEW = 8
+"""Samples of an interval of the rate, at least."""
 _MOST = 40
 """Streams with plots."""
 
@@ -103,23 +105,30 @@ def rates_section(material: Material) -> Html | None:
             plots.append(_gap_plot(name, gaps, found.timeline))
     heads = ("Stream", "Samples", "Rate [Hz]", "Expected [Hz]", "Period", "Times between samples",
              "Incomplete", "Size")  # fmt: skip
-    return section("Streams", table(heads, rows), element("div", plots, class_="plots"),
-                   id_="streams")  # fmt: skip
+    listed = table(heads, rows, right=range(1, 8))
+    return section("Streams", listed, element("div", plots, class_="plots"), id_="streams")
 
 
 def _rate_plot(name: str, made: StreamTimeline, timeline: Timeline, expected: float | None) -> Html:
     seconds = (timeline.end_ns - timeline.start_ns) / 1e9
-    rates = np.array(made.rates_hz)
+    rates = _steady(np.array(made.rates_hz), made.samples)
     x = time_axis(seconds)
     y = value_axis(0.0, max(float(rates.max()), expected or 0.0), "Hz", 3)
     middles = (np.arange(len(rates)) + 0.5) * seconds / len(rates)
     shapes = [line(x, y, middles, rates, 0, 90)]
     if expected is not None:
         level = np.full(2, expected)
-        shapes.append(line(x, y, np.array([0.0, seconds]), level, 2, 90))
+        shapes.append(line(x, y, np.array([0.0, seconds]), level, 1, 90))
     names = ("measured", "expected") if expected is not None else ()
     return plot([element("b", name), " rate"], x, y, shapes, height=90, text=f"{name}: rate",
                 names=names)  # fmt: skip
+
+
+def _steady(rates: npt.NDArray[np.float64], samples: int) -> npt.NDArray[np.float64]:
+    """Rates over fewer intervals, where samples are few: one more or less makes no wave."""
+    wanted = max(1, samples // _FEW)
+    count = max(k for k in range(1, len(rates) + 1) if len(rates) % k == 0 and k <= wanted)
+    return np.asarray(rates.reshape(count, -1).mean(axis=1))
 
 
 def _gap_plot(name: str, gaps: Gaps, timeline: Timeline) -> Html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from recorder.report.drawing import WIDTH, axis_row, clock_text, percent, spans, time_axis
+from recorder.report.drawing import WIDTH, axis_row, moment_text, percent, spans, time_axis
 from recorder.report.findings import Findings
 from recorder.report.markup import Content, Html, element
 from recorder.report.material import Material
@@ -135,7 +135,7 @@ def _points(points: Sequence[tuple[Any, str]], class_: str, start_ns: int, secon
     shapes = []
     for t_ns, text in points:
         since = (t_ns - start_ns) / 1e9
-        note = element("title", f"{clock_text(since)}: {text}")
+        note = element("title", f"{moment_text(since)}: {text}")
         shape = element("path", note, d="M-6 2h12l-6 12z", class_=class_)
         shapes.append(element("svg", shape, x=percent(since / seconds), y=1))
     return element("svg", shapes, height=_LANE, class_="axis", role="img", aria_label=class_)

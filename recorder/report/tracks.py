@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from recorder.processing.earth import local_track, position_channel
 from recorder.processing.poses import NpzPoses, has_poses
-from recorder.report.drawing import ticks
+from recorder.report.drawing import round_step
 from recorder.report.findings import ODD
 from recorder.report.markup import Content, Html, element
 from recorder.report.material import Material
@@ -101,16 +101,16 @@ def _map(name: str, points: Floats, axes: tuple[str, str], text: str) -> Html:
             words.append(f"{pen}{across:.1f} {down:.1f}")
         pen = "L" if here else "M"
     (x0, y0), (x1, y1) = placed(good[0]), placed(good[-1])
-    bar = ticks(0.0, extent / 3, 1)[-1] or extent / 3
+    bar = round_step(extent / 8)
     wide = bar * scale
     length = float(np.linalg.norm(np.diff(good, axis=0), axis=1).sum())
     shapes = [
         element("rect", x=0, y=0, width=_SIZE, height=_SIZE, class_="sheet"),
         element("path", d="".join(words), class_="s s0"),
         element("circle", cx=x0, cy=y0, r=5, class_="begin"),
-        element("text", "start", x=x0 + 8, y=y0 + 4),
+        element("text", "start", x=x0, y=y0 + 20, text_anchor="middle"),
         element("rect", x=x1 - 4, y=y1 - 4, width=8, height=8, class_="finish"),
-        element("text", "end", x=x1 + 8, y=y1 + 4),
+        element("text", "end", x=x1, y=y1 - 10, text_anchor="middle"),
         element("path", d=f"M10 {_SIZE - 14}v6h{wide:.1f}v-6", class_="s s5 solid"),
         element("text", f"{bar:g} m", x=14 + wide, y=_SIZE - 7),
         element("text", f"↑ {axes[1]}", x=10, y=18),

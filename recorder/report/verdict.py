@@ -142,7 +142,10 @@ def _state(found: Findings) -> Iterator[Reason]:
     elif found.state == SEALED:
         yield Reason("sealed", "disk", f"{detail or 'the disk failed'}; run `recorder recover`")
     elif found.state == RECOVERED:
-        yield Reason("recovered", "session", detail or "the recorder was killed")
+        text = detail if ended.get("cause") == "killed" else ""
+        yield Reason(
+            "recovered", "session", text or "its writer died; `recorder recover` closed it"
+        )
     if ended.get("cause") == "floor" and found.state != RECORDING:
         yield Reason("ended early", "disk", detail or "the disk was nearly full")
 
