@@ -49,7 +49,7 @@ def lidars_section(material: Material) -> Html | None:
 def _sweeps(material: Material, stream: Stream, calibration: Calibration) -> Html:
     title = element("h3", stream.name)
     try:
-        grid = _grid(stream)
+        grid = sweep_grid(stream)
         pose = calibration.of(stream.name).pose
     except ODD as error:
         return element("div", title, material.fail(stream.name, error))
@@ -59,8 +59,8 @@ def _sweeps(material: Material, stream: Stream, calibration: Calibration) -> Htm
         try:
             ranges = grid.cut(lidar_range_mm(stream, index))
             time = moment_text(material.since_start_s(stream, index))
-            points = _points(grid, ranges, pose)
-            shown.append(_from_above(material, points, f"{stream.name} at {time}", time))
+            points = points_of(grid, ranges, pose)
+            shown.append(_drawn(material, points, f"{stream.name} at {time}", time))
             if image is None:
                 image = _range_image(material, ranges, time)
         except ODD as error:
@@ -71,7 +71,8 @@ def _sweeps(material: Material, stream: Stream, calibration: Calibration) -> Htm
                    element("div", shown, class_="film large"), image)  # fmt: skip
 
 
-def _grid(stream: Stream) -> SweepGrid:
+def sweep_grid(stream: Stream) -> SweepGrid:
+    """The rays of a lidar's sweeps; FormatError if its metadata cannot be used."""
     spec = recorded_spec(stream)
     where = str(stream.path / "lidar.json")
     text = spec.files.get("lidar.json")
@@ -87,7 +88,7 @@ def _grid(stream: Stream) -> SweepGrid:
     return SweepGrid(optics, pixel_shifts(text, optics, where))
 
 
-def _points(
+def points_of(
     grid: SweepGrid, ranges: npt.NDArray[np.uint32], pose: npt.NDArray[np.float64] | None
 ) -> npt.NDArray[np.float32]:
     """Points f4 [n, 3] of the returns, m, in the rig where its pose is known."""
@@ -97,7 +98,12 @@ def _points(
     return points if pose is None else apply(pose, points).astype(np.float32)
 
 
-def _from_above(material: Material, points: npt.NDArray[np.float32], text: str, time: str) -> Html:
+def from_above(points: npt.NDArray[np.float32]) -> tuple[Picture, float]:
+    """Points f4 [n, 3] from above: x is up, y is left; the highest of a pixel is shown.
+
+    Returns:
+        the picture, and the metres from its middle to an edge.
+    """
     away = np.hypot(points[:, 0], points[:, 1])
     wanted = float(np.percentile(away, _SHARE)) if len(away) else 10.0
     extent_m = next((m for m in _EXTENTS_M if m >= wanted), _EXTENTS_M[-1])
@@ -108,22 +114,30 @@ def _from_above(material: Material, points: npt.NDArray[np.float32], text: str, 
     inside = (rows >= 0) & (rows < _PIXELS) & (columns >= 0) & (columns < _PIXELS)
     if inside.any():
         height = points[inside, 2]
-        low, high = np.percentile(height, (5, 95))
-        order = np.argsort(height, kind="stable")  # the highest point of a pixel is shown
+        low, high = (float(value) for value in np.percentile(height, (5, 95)))
+        order = np.argsort(height, kind="stable")
         # The darkest quarter of the colours is hard to see on the background.
-        shades = coloured(height, float(low) - (float(high) - float(low)) / 3, float(high))
+        shades = coloured(height, low - (high - low) / 3, high)
         picture[rows[inside][order], columns[inside][order]] = shades[order]
+    return picture, extent_m
+
+
+def _drawn(material: Material, points: npt.NDArray[np.float32], text: str, time: str) -> Html:
+    picture, extent_m = from_above(points)
     middle = _PIXELS / 2
     rings: list[Content] = []
     for part in (0.5, 1.0):
         radius = middle * part
         rings.append(element("circle", cx=middle, cy=middle, r=radius - 1, class_="ring"))
-        rings.append(element("text", f"{extent_m * part:g} m", x=middle + 4, y=middle - radius + 14,
-                             class_="label"))  # fmt: skip
-    image = element("image", href=material.picture(picture),
-                    width=_PIXELS, height=_PIXELS)  # fmt: skip
-    shown = element("svg", image, rings, viewBox=f"0 0 {_PIXELS} {_PIXELS}", role="img",
-                    aria_label=f"{text}, from above, {extent_m} m to each side")  # fmt: skip
+        metres = f"{extent_m * part:g} m"
+        rings.append(element("text", metres, x=middle + 4, y=middle - radius + 18))
+    address = material.picture(picture)
+    image = element("image", href=address, width=_PIXELS, height=_PIXELS)
+    label = f"{text}, from above, {extent_m} m to each side"
+    shown = element(
+        "svg", image, rings, viewBox=f"0 0 {_PIXELS} {_PIXELS}", class_="sweep", role="img",
+        aria_label=label,
+    )  # fmt: skip
     return element("figure", shown, element("figcaption", f"{time}, {len(points)} points"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from typing import Any, Final
 
 import cv2
@@ -14,7 +15,7 @@ from recorder.contract.errors import FormatError
 Picture = npt.NDArray[np.uint8]
 """u1 [height, width, 3], BGR."""
 
-_QUALITIES: Final = (70, 50, 30, 15)
+_GOOD, _POOR = 70, 30  # qualities
 _LEAST: Final = 16  # pixels of a picture's longer side
 
 _ANCHORS: Final = (
@@ -34,7 +35,7 @@ def _table() -> Picture:
 
 TABLE: Final = _table()
 """u1 [256, 3], BGR."""
-BACKGROUND: Final = (19, 14, 11)
+BACKGROUND: Final = np.array((19, 14, 11), np.uint8)
 """BGR behind points."""
 
 
@@ -63,15 +64,18 @@ def data_uri(picture: Picture, most_bytes: int) -> tuple[str, int]:
     Raises:
         FormatError: the picture cannot be encoded.
     """
-    while True:
-        for quality in _QUALITIES:
-            good, encoded = cv2.imencode(".webp", picture, [cv2.IMWRITE_WEBP_QUALITY, quality])
-            if not good:
-                raise FormatError(f"{list(picture.shape)} pixels cannot be encoded as WebP")
-            data = encoded.tobytes()
-            if len(data) <= most_bytes:
-                break
-        longest = max(picture.shape[:2])
-        if len(data) <= most_bytes or longest <= _LEAST:
-            return f"data:image/webp;base64,{base64.b64encode(data).decode()}", len(data)
-        picture = fitted(picture, max(_LEAST, longest * 2 // 3))
+    data = _encoded(picture, _GOOD)
+    if len(data) > most_bytes:
+        data = _encoded(picture, _POOR)
+    while len(data) > most_bytes and (longest := max(picture.shape[:2])) > _LEAST:
+        shrunk = longest * min(0.9, 0.9 * math.sqrt(most_bytes / len(data)))
+        picture = fitted(picture, max(_LEAST, int(shrunk)))
+        data = _encoded(picture, _POOR)
+    return f"data:image/webp;base64,{base64.b64encode(data).decode()}", len(data)
+
+
+def _encoded(picture: Picture, quality: int) -> bytes:
+    good, encoded = cv2.imencode(".webp", picture, [cv2.IMWRITE_WEBP_QUALITY, quality])
+    if not good:
+        raise FormatError(f"{list(picture.shape)} pixels cannot be encoded as WebP")
+    return encoded.tobytes()

@@ -148,6 +148,7 @@ class Builder:
         sensor: str | None = None,
         seed: int = 1,
         count: int | None = None,
+        data: Mapping[str, Array] | None = None,
     ) -> Recorded:
         """Record a stream: `seconds` at its nominal rate, each stamp a little off its place."""
         assert spec.rate_hz is not None
@@ -158,7 +159,7 @@ class Builder:
         places = np.arange(n, dtype=np.int64) * round(1e9 / spec.rate_hz)
         t_ns = START_NS + 1_000_000 + offset_ns + places + jitter
         t_dev = (places + 777).astype(np.int64) if spec.device_clock else None
-        made = Recorded(spec, t_ns, numbers, t_dev, content(spec, n, seed))
+        made = Recorded(spec, t_ns, numbers, t_dev, data or content(spec, n, seed))
         self.streams[spec.name] = made
         self.epochs[spec.name] = [{"epoch": e, "first_sample": i} for e, i in epochs]
         owner = sensor or spec.name
