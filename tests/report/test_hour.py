@@ -39,7 +39,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
         monkeypatch.setattr(kind, name, spy)
 
-    for kind in _below(ChannelReader):
+    for kind in _below(ChannelReader):  # type: ignore[type-abstract]
         for name in {"_read", "encoded"} & vars(kind).keys():
             spied(kind, name)
     yield counts
