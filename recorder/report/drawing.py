@@ -77,6 +77,20 @@ def value_axis(low: float, high: float, unit: str = "", most: int = 4) -> Axis:
     return Axis(marks[0], marks[-1], marks, unit)
 
 
+def count_axis(counts: Sequence[int], unit: str) -> tuple[Axis, list[float]]:
+    """A logarithmic axis of counts, on which one is as visible as a million; and their places."""
+    levels = [math.log10(count + 1) for count in counts]
+    top = max(1, math.ceil(max(levels, default=0.0)))
+    marks = [float(power) for power in range(0, top + 1, 1 if top < 5 else 2)]
+    return Axis(0.0, float(top), marks, unit, _power_text), levels
+
+
+def _power_text(power: float) -> str:
+    """Powers of ten: ``0``, ``10``, ``100``, ``1 k``, ``1 M``."""
+    thousands, rest = divmod(round(power), 3)
+    return f"{10**rest}{('', ' k', ' M', ' G', ' T')[min(thousands, 4)]}" if power else "0"
+
+
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200)
 
 

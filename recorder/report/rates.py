@@ -7,9 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.texts import human_bytes, human_seconds
+from recorder.contract.texts import human_bytes
 from recorder.processing.frames import time_windows
-from recorder.report.drawing import Axis, bars, line, plot, time_axis, value_axis
+from recorder.report.drawing import (
+    Axis,
+    bars,
+    count_axis,
+    line,
+    moment_text,
+    plot,
+    time_axis,
+    value_axis,
+)
 from recorder.report.findings import ODD
 from recorder.report.markup import Content, Html, element, table
 from recorder.report.material import Material
@@ -142,17 +151,13 @@ def _gap_plot(name: str, gaps: Gaps, timeline: Timeline) -> Html:
     notes = [
         f"{_ms(low)} to {_ms(high)}: {n}" for (low, high), n in zip(bounds, counts, strict=True)
     ]
-    # A single long gap is as visible as a million regular ones: the scale is logarithmic.
-    levels = [float(np.log10(n + 1)) for n in counts[first:last]]
-    top = max(1, int(np.ceil(max(levels))))
-    y = Axis(0.0, float(top), list(range(0, top + 1, 1 if top < 5 else 2)), "samples",
-             lambda p: f"{10**p:g}" if p else "0")  # fmt: skip
+    y, levels = count_axis(counts[first:last], "samples")
     shown = last - first
     labels = [k for k in range(0, shown + 1, max(1, shown // 5)) if first + k < len(_EDGES) - 1]
     x = Axis(0.0, float(shown), [float(k) for k in labels], "",
              lambda k: _ms(_EDGES[first + int(k)] * gaps.period_ns))  # fmt: skip
     since = (gaps.longest_since_ns - timeline.start_ns) / 1e9
-    longest = f"longest {_ms(gaps.longest_ns)} at {human_seconds(since)}"
+    longest = f"longest {_ms(gaps.longest_ns)} at {moment_text(since)}"
     title = [element("b", name), " times between samples; ", longest]
     return plot(title, x, y, [bars(y, levels, 90, notes[first:last])], height=90,
                 text=f"{name}: times between samples, {longest}")  # fmt: skip

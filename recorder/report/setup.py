@@ -6,12 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import numpy as np
-
 from recorder.contract.errors import RecorderError
 from recorder.contract.redaction import mask_passwords
 from recorder.processing.calibration import read_calibration
-from recorder.report.drawing import Axis, bars, plot
+from recorder.report.drawing import Axis, bars, count_axis, plot
 from recorder.report.markup import Content, Html, details, element, escape_lines, pairs, table
 from recorder.report.material import Material
 from recorder.report.page import section
@@ -35,10 +33,7 @@ def disk_section(material: Material) -> Html | None:
     powers = sorted(state.took)
     first, last = powers[0], powers[-1]
     counts = [state.took.get(power, 0) for power in range(first, last + 1)]
-    levels = [float(np.log10(count + 1)) for count in counts]
-    top = max(1, int(np.ceil(max(levels))))
-    y = Axis(0.0, float(top), list(range(top + 1)), "commits",
-             lambda p: f"{10**p:g}" if p else "0")  # fmt: skip
+    y, levels = count_axis(counts, "commits")
     x = Axis(0.0, float(len(counts)), [float(k) for k in range(len(counts))], "",
              lambda k: f"{_bound(first + int(k)):g} ms")  # fmt: skip
     notes = [f"{_bound(first + k):g} to {_bound(first + k + 1):g} ms: {count} commits"
