@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 from recorder.contract.errors import RecorderError
 from recorder.contract.streams import StreamSpec
 from recorder.session import layout
+from recorder.session.journal import read_journal
 from recorder.session.reader import Session
 from recorder.session.summary import summarize
 from recorder.session.timeline import Timeline, make_timeline
@@ -70,6 +72,15 @@ class Findings:
             return {}
         lost = ((name, made.lost.get("unknown")) for name, made in self.timeline.streams.items())
         return {name: {"unknown": count} for name, count in lost if count}
+
+    @property
+    def parts(self) -> tuple[str | None, str | None]:
+        """The sessions before and after this one, of which it is a part."""
+        previous, following = self.header.get("previous"), None
+        if self.recorded:
+            with contextlib.suppress(*ODD):  # the verdict reports a journal that cannot be read
+                following = read_journal(layout.private(self.path, layout.JOURNAL)).next
+        return None if previous is None else str(previous), following
 
     @property
     def postprocessing(self) -> tuple[Mapping[str, Mapping[str, Any]], bool]:

@@ -8,14 +8,12 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recorder.contract.errors import RecorderError
 from recorder.contract.texts import human_bytes, human_seconds, human_time
-from recorder.report.findings import ODD, Findings
+from recorder.report.findings import Findings
 from recorder.report.markup import Content, Html, details, element, escape, joined, pairs, table
 from recorder.report.verdict import FAIL, OPEN, PASS, Reason, Verdict
 from recorder.session import layout
 from recorder.session.endings import ENDS
-from recorder.session.journal import read_journal
 from recorder.session.reader import is_session
 
 _SHOWN = 12
@@ -100,8 +98,9 @@ def _facts(found: Findings, linked: bool) -> list[tuple[Content, Content]]:
     if host := found.header.get("hostname"):
         rows.append(("Host", str(host)))
     rows.append(("Folder", str(found.path)))
-    for title, name in _parts(found):
-        rows.append((title, _linked(found, name) if linked else name))
+    for title, name in zip(("Continues", "Continued in"), found.parts, strict=True):
+        if name is not None:
+            rows.append((title, _linked(found, name) if linked else name))
     return [(name, joined(value)) for name, value in rows]
 
 
@@ -119,21 +118,6 @@ def _ended(summary: Mapping[str, Any]) -> str | None:
         return "–"
     detail = f": {ended['detail']}" if ended["detail"] else ""
     return f"{ENDS.get(ended['cause'], ended['cause'])}{detail}"
-
-
-def _parts(found: Findings) -> list[tuple[str, str]]:
-    """The sessions before and after this one, of which it is a part."""
-    parts = []
-    if previous := found.header.get("previous"):
-        parts.append(("Continues", str(previous)))
-    if found.recorded:
-        try:
-            following = read_journal(layout.private(found.path, layout.JOURNAL)).next
-        except (RecorderError, *ODD):  # the verdict reports it
-            following = None
-        if following:
-            parts.append(("Continued in", following))
-    return parts
 
 
 def _linked(found: Findings, name: str) -> Html:

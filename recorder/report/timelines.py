@@ -38,6 +38,9 @@ def timeline_section(material: Material) -> Html | None:
                 _points(shown, class_, start_ns, seconds),
                 element("small", f"{len(shown)}", class_="blank"),
             ]
+    if any(found.parts):
+        rows += [element("span", "parts", class_="name"), _neighbours(*found.parts),
+                 element("span", class_="blank")]  # fmt: skip
     for name, stream in timeline.streams.items():
         rows += [
             element("span", name, class_="name"),
@@ -139,6 +142,16 @@ def _points(points: Sequence[tuple[Any, str]], class_: str, start_ns: int, secon
         shape = element("path", note, d="M-6 2h12l-6 12z", class_=class_)
         shapes.append(element("svg", shape, x=percent(since / seconds), y=1))
     return element("svg", shapes, height=_LANE, class_="axis", role="img", aria_label=class_)
+
+
+def _neighbours(previous: str | None, following: str | None) -> Html:
+    """The names of the parts before and after."""
+    shown = []
+    if previous is not None:
+        shown.append(element("text", f"← {previous}", x=0, y=13))
+    if following is not None:
+        shown.append(element("text", f"{following} →", x="100%", y=13, text_anchor="end"))
+    return element("svg", shown, height=_LANE, class_="axis")
 
 
 def _sample(class_: str, text: str, *, point: bool = False) -> Html:

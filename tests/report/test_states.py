@@ -129,6 +129,8 @@ def test_parts_of_a_split_session_link_to_each_other(tmp_path: Path) -> None:
     page = report(path)
     assert page.links[0] == "../drive_p001/report.html"
     assert "Continued in" in page.text and "drive_p003" in page.text
+    assert "← drive_p001" in page.sections["timeline"]
+    assert "drive_p003 →" in page.sections["timeline"]
     assert not any("p003" in link for link in page.links), "there is no such session"
     out = tmp_path / "other.html"
     write_report(path, out)
