@@ -245,24 +245,19 @@ def line(x: Axis, y: Axis, across: Values, values: Values, series: int, height: 
     return element("path", d="".join(words), class_=style(series))
 
 
-def band(x: Axis, y: Axis, across: Values, low: Values, high: Values, series: int,
-         height: int = 120) -> Html:  # fmt: skip
-    """A line that covers each interval from its least to its greatest value."""
+def band_of(
+    x: Axis, y: Axis, across: Values, low: Values, high: Values, series: int, height: int = 120
+) -> Html:
+    """The area from the least to the greatest values, where both are finite."""
     words: list[str] = []
-    pen = "M"
-    rows = zip(across.tolist(), low.tolist(), high.tolist(), strict=True)
-    for k, (at, least, most) in enumerate(rows):
-        if not (math.isfinite(least) and math.isfinite(most)):
-            pen = "M"
-            continue
-        left = f"{WIDTH * x.share(at):.1f}"
-        ends = [f"{place(y, value, height):.1f}" for value in (least, most)]
-        first, second = ends if k % 2 else ends[::-1]
-        words.append(f"{pen}{left} {first}")
-        if first != second:
-            words.append(f"V{second}")
-        pen = "L"
-    return element("path", d="".join(words), class_=style(series))
+    known = np.isfinite(low) & np.isfinite(high)
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], known, [False])).astype(np.int8)))
+    for first, stop in edges.reshape(-1, 2).tolist():
+        there, back = range(first, stop), range(stop - 1, first - 1, -1)
+        corners = [(k, high[k]) for k in there] + [(k, low[k]) for k in back]
+        points = (f"{WIDTH * x.share(across[k]):.0f} {place(y, v, height):.1f}" for k, v in corners)
+        words.append(f"M{'L'.join(points)}z")
+    return element("path", d="".join(words), class_=f"cover s{series % SERIES}")
 
 
 def bars(y: Axis, counts: Sequence[float], height: int = 120, notes: Sequence[str] = ()) -> Html:

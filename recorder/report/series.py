@@ -11,7 +11,7 @@ import numpy.typing as npt
 from recorder.contract.streams import ChannelSpec
 from recorder.processing.earth import declared_position
 from recorder.processing.series import count_values, has_series, is_plotted, value_names
-from recorder.report.drawing import WIDTH, Axis, line, place, plot, style, time_axis, value_axis
+from recorder.report.drawing import band_of, line, plot, time_axis, value_axis
 from recorder.report.findings import ODD
 from recorder.report.markup import Content, Html, element
 from recorder.report.material import Material
@@ -112,7 +112,7 @@ def _plot(material: Material, stream: Stream, channel: ChannelSpec) -> Html:
     across = (np.arange(_COLUMNS) + 0.5) * material.seconds / _COLUMNS
     shapes: list[Content] = []
     for k in range(shown):
-        shapes.append(_cover(x, y, across, envelope.low[:, k], envelope.high[:, k], k))
+        shapes.append(band_of(x, y, across, envelope.low[:, k], envelope.high[:, k], k))
         shapes.append(line(x, y, across, envelope.mean[:, k], k))
     names = value_names(channel)
     more = f", the first {shown} of {len(names)}" if len(names) > shown else ""
@@ -120,17 +120,3 @@ def _plot(material: Material, stream: Stream, channel: ChannelSpec) -> Html:
              element("small", f" {channel.description}{more}")]  # fmt: skip
     return plot(title, x, y, shapes, names=names[:shown] if shown > 1 else (),
                 text=f"{stream.name}: {channel.name}")  # fmt: skip
-
-
-def _cover(x: Axis, y: Axis, across: Floats, low: Floats, high: Floats, series: int) -> Html:
-    """The area from the least to the greatest value of each interval."""
-    words: list[str] = []
-    known = np.isfinite(low) & np.isfinite(high)
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], known, [False])).astype(np.int8)))
-    for first, stop in edges.reshape(-1, 2).tolist():
-        upper = [(k, high[k]) for k in range(first, stop)]
-        lower = [(k, low[k]) for k in range(stop - 1, first - 1, -1)]
-        points = [f"{WIDTH * x.share(across[k]):.0f} {place(y, v, 120):.1f}"
-                  for k, v in upper + lower]  # fmt: skip
-        words.append("M" + "L".join(points) + "z")
-    return element("path", d="".join(words), class_=style(series).replace("s ", "cover "))

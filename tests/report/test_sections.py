@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.processing.camera_pictures import Pictures
 from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_geometry import RadarGeometry
+from recorder.processing.radar_maps import RadarMaps
 from recorder.report import lidars, write_report
 from recorder.report import material as module
 from recorder.report.findings import look
@@ -126,6 +128,14 @@ def test_a_sweep_from_above_has_forward_up_and_left_at_the_left() -> None:
     assert brightness == sorted(brightness), "brighter is higher"
 
 
+def test_the_highest_point_of_a_pixel_is_shown() -> None:
+    ground = [[x, y, 0] for x in (-5.0, 0.0, 5.0) for y in (-5.0, 5.0)]
+    for points in ([[3, 0, 2], [3, 0, 0]], [[3, 0, 0], [3, 0, 2]]):
+        picture, extent_m = lidars.from_above(np.array(ground + points, np.float32))
+        row = round(len(picture) / 2 - 3 * len(picture) / 2 / extent_m)
+        assert (picture[row, len(picture) // 2] == TABLE[255]).all()
+
+
 def test_a_sweep_without_a_return() -> None:
     picture, _ = lidars.from_above(np.empty((0, 3), np.float32))
     assert (picture == BACKGROUND).all()
@@ -157,11 +167,28 @@ def test_the_strongest_targets_are_those_of_the_processor(page: Page, material: 
     assert "{:.1f} m, {:+.1f} m/s, {:.0f} dB".format(*best) in page.sections["radars"]
 
 
+def test_speeds_rise_upwards_and_ranges_to_the_right(page: Page, material: Material) -> None:
+    stream = material.session.streams["radar"]
+    text = (stream.path / "radar.json").read_text()
+    geometry = RadarGeometry.of_metadata(text, "", stream.meta["iq"]["shape"])
+    spectra = RadarProcessor(geometry).spectra(stream.sample(3)["iq"])
+    level_db, _ = RadarMaps(geometry).range_doppler(spectra)
+    shown = cv2.imdecode(np.frombuffer(page.pictures[-1], np.uint8), cv2.IMREAD_COLOR)
+    assert shown is not None and shown.shape[:2] == level_db.shape
+    brightness = shown.astype(float).sum(axis=2)
+    strong = np.argwhere(level_db[::-1] > 40)
+    assert len(strong) > 3
+    # A weak cell is dark; the encoding blurs by a pixel or two.
+    assert np.mean([brightness[r, c] for r, c in strong]) > 2 * np.median(brightness)
+
+
 def test_the_track_is_as_long_as_the_way(page: Page) -> None:
     # 0.001 degrees of latitude are 111.2 m at 48 degrees.
     assert "imu_gnss" in page.sections["tracks"] and " 111 m long" in page.sections["tracks"]
     assert "8 % without a position" in page.sections["tracks"]
     assert "from 48.000000°, 11.000000°, 500.0 m" in page.sections["tracks"]
+    (way,) = re.findall(r'<path d="([^"]*)" class="s s0"/><circle', page.source)
+    assert way.count("M") == 2, "the line is interrupted where there is no position"
 
 
 def test_the_clocks(page: Page) -> None:
@@ -182,6 +209,28 @@ def test_events_are_listed_but_for_states_of_clocks(tmp_path: Path) -> None:
     listed = [k for k in range(1000) if f"mark number {k}." in text]
     assert listed == [*range(200), *range(800, 1000)]
     assert len(page.source) < 300_000
+
+
+def test_many_losses_are_drawn_as_one_shape(tmp_path: Path) -> None:
+    shapes = {}
+    for count in (3, 90):
+        builder = Builder(tmp_path / f"rig{count}")
+        seq = np.array([k for k in range(2000) if k % 20 or k // 20 >= count or not k])
+        builder.add(imu_spec(), seq=seq.tolist())
+        page = Page(write_report(builder.close()))
+        shapes[count] = page.source.count('class="lost"') - 1  # without that of the key
+        areas = re.findall(r'<path d="([^"]*)" class="lost"', page.source)
+    assert shapes == {3: 2, 90: 1} and areas[0].count("z") == 89
+
+
+def test_passwords_in_the_config_are_masked(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), 1.0)
+    builder.sensors["imu"]["source"] = "rtsp://me:secret@10.0.0.5/a"
+    path = builder.close()
+    (path / "config.yaml").write_text("version: 1\n# rtsp://me:secret@10.0.0.5/b\n")
+    page = Page(write_report(path))
+    assert "secret" not in page.source and page.text.count("rtsp://me:***@10.0.0.5/") == 2
 
 
 def test_archives_with_their_notes(tmp_path: Path) -> None:
