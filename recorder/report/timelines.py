@@ -7,7 +7,7 @@ from typing import Any
 
 from recorder.report.drawing import WIDTH, axis_row, moment_text, percent, spans, time_axis
 from recorder.report.findings import Findings
-from recorder.report.markup import Content, Html, element
+from recorder.report.markup import Content, Html, details, element, table
 from recorder.report.material import Material
 from recorder.report.page import section
 from recorder.session.timeline import DATA, LOST, UNCOUNTED, Piece, StreamTimeline, Timeline
@@ -15,6 +15,8 @@ from recorder.session.timeline import DATA, LOST, UNCOUNTED, Piece, StreamTimeli
 _LANE = 18
 _NOTED = 60
 """Losses of a stream that have a text of their own."""
+_FEW = 20
+"""Marks that are listed unfolded."""
 _POINTS = 200
 """Marks, and faults, that are shown."""
 
@@ -58,9 +60,10 @@ def timeline_section(material: Material) -> Html | None:
         element("span", "time since the start of the session"),
         class_="key",
     )
+    marks = _listed(_marks(timeline.marks), start_ns)
     problem = element("p", timeline.problem, class_="odd") if timeline.problem else None
-    return section("Timeline", _patterns(), problem,
-                   element("div", rows, class_="lanes"), key, id_="timeline")  # fmt: skip
+    lanes = element("div", rows, class_="lanes")
+    return section("Timeline", _patterns(), problem, lanes, key, marks, id_="timeline")
 
 
 def _patterns() -> Html:
@@ -131,6 +134,16 @@ def _faults(faults: Iterable[Mapping[str, Any]]) -> list[tuple[Any, str]]:
         t_ns = fault["t_ns"] if isinstance(fault["t_ns"], int) else None
         found.append((t_ns, " ".join(words)))
     return found
+
+
+def _listed(marks: Sequence[tuple[Any, str]], start_ns: int) -> Content:
+    """The marks as a table, since no pointer rests on paper or on a phone."""
+    rows = [(moment_text((t_ns - start_ns) / 1e9), text) for t_ns, text in marks[-_POINTS:]
+            if t_ns is not None]  # fmt: skip
+    if not rows:
+        return None
+    listed = table(("Time", "Mark"), rows)
+    return listed if len(rows) <= _FEW else details(f"{len(rows)} marks", listed)
 
 
 def _points(points: Sequence[tuple[Any, str]], class_: str, start_ns: int, seconds: float) -> Html:

@@ -181,7 +181,10 @@ def test_a_damaged_stream_is_drawn_as_far_as_it_can_be_read(tmp_path: Path) -> N
         file.truncate(601)  # 50 samples, and a byte
     page = report(path)
     assert "imu/acc" in page.sections["verdict"] or "imu/acc" in page.text
-    assert "50 samples" in page.sections["timeline"] and "acc\n acceleration" in page.sections["series"]
+    assert (
+        "50 samples" in page.sections["timeline"]
+        and "acc\n acceleration" in page.sections["series"]
+    )
 
 
 def test_a_session_without_a_stream(tmp_path: Path) -> None:
@@ -272,6 +275,7 @@ def test_faults_of_every_kind_are_told(tmp_path: Path) -> None:
         *("recovered", "a bridge", "no answer", "refused 10 lost", "hung: 1 uncounted"),
     ):
         assert text in page.text, text
+    assert "0.5 s\na bridge" in page.sections["timeline"]
 
 
 def test_no_session(tmp_path: Path) -> None:
