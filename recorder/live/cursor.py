@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
-from recorder.session.playback import BATCH_NS, SMALL_BYTES, read_chunk, recorded_spec
+from recorder.session.playback import BATCH_NS, SMALL_BYTES, read_chunk
 from recorder.session.replay import message_of
 from recorder.session.stream import Stream
 
@@ -131,24 +129,6 @@ class Cursor:
                 self._seq = np.arange(index, stop)
             self._first = index
         return index - self._first
-
-
-def playable_spec(stream: Stream) -> StreamSpec:
-    """A stream's declaration for viewers: as recorded, but nothing is compressed for them.
-
-    Channels whose samples were compressed together are declared as raw values.
-
-    Raises:
-        FormatError: the stream cannot be declared.
-    """
-    spec = recorded_spec(stream)
-    channels = (
-        replace(channel, format="raw")
-        if CHANNEL_FORMATS[channel.format].framing is Framing.JOINT
-        else channel
-        for channel in spec.channels
-    )
-    return replace(spec, channels=tuple(channels))
 
 
 def missing_samples(stream: Stream) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError, SessionError
 from recorder.contract.streams import StreamSpec
-from recorder.live.cursor import missing_samples, playable_spec
+from recorder.live.cursor import missing_samples
+from recorder.session.playback_messages import playable_spec
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 

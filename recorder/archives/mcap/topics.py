@@ -1,0 +1,130 @@
+"""What a profile gives to the packer: topics, and messages in order of log time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from recorder.archives.base import Job
+from recorder.contract.wire import Buffer
+from recorder.formats.mcap.schema import Schema
+
+LOSSES = "/recorder/losses"
+MARKS = "/recorder/marks"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of the archive.
+
+    Attributes:
+        name: such as ``/camera/image``.
+        schema: of its messages.
+        encoding: of its messages: ``protobuf``, ``json``, ``cdr``.
+        compress: False for JPEG and what else does not compress.
+        metadata: of the channel, such as ``offered_qos_profiles`` of ROS 2.
+    """
+
+    name: str
+    schema: Schema
+    encoding: str
+    compress: bool = True
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message of the archive.
+
+    Attributes:
+        topic: name of its topic.
+        log_ns: capture stamp, epoch ns.
+        publish_ns: when it was recorded, epoch ns; None: the packer finds when the session's
+            journal has the samples of the feed's stream up to `log_ns`.
+        sequence: number of the sample in its stream, or of the message.
+        parts: consecutive parts of the message; they must not change afterwards.
+    """
+
+    topic: str
+    log_ns: int
+    publish_ns: int | None
+    sequence: int
+    parts: Sequence[Buffer]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One pass over a stream, or over poses, labels or events.
+
+    Attributes:
+        stream: name of the session's stream; "" of what belongs to none.
+        topics: of its entries.
+        entries: starts the pass: messages with log times that do not fall.  The packer closes the
+            iterator, also early.
+        ticks: its amount of work, about one a large sample.
+        name: names the feed in errors and in the report; the stream's name if it is empty.
+    """
+
+    stream: str
+    topics: Sequence[Topic]
+    entries: Callable[[], Iterator[Entry]]
+    ticks: float
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A finished MCAP file.
+
+    Attributes:
+        path: of the file.
+        topics: of the file, in the order of their channels.
+        counts: number of messages by topic.
+        start_ns, end_ns: log times of the first and the last message, epoch ns; 0 without any.
+    """
+
+    path: Path
+    topics: Sequence[Topic]
+    counts: Mapping[str, int]
+    start_ns: int
+    end_ns: int
+
+
+class Profile(Protocol):
+    """Messages of one ecosystem; ``PROFILE`` of `recorder.archives.mcap.foxglove` and ``ros2``.
+
+    Attributes:
+        name: value of the option ``profile``.
+        header: profile in the header of the MCAP file: "" or ``ros2``.
+        log: topic of the session's events.
+    """
+
+    name: str
+    header: str
+    log: Topic
+
+    def feeds(self, job: Job) -> list[Feed]:
+        """All feeds of a session, but for events, losses and marks.
+
+        Notes what it leaves out (`Job.notes`).
+
+        Raises:
+            FormatError: a file of a stream is wrong; within `Job.at`.
+        """
+
+    def event(self, event: Mapping[str, Any]) -> Entry:
+        """An event of the session (DESIGN, section 6) with a time as a message of `log`."""
+
+    def json_topic(self, name: str, schema: Schema) -> Topic:
+        """A topic of JSON texts, such as `LOSSES`; `schema` is a JSON schema."""
+
+    def json_parts(self, text: str) -> Sequence[Buffer]:
+        """A JSON text as a message of such a topic."""
+
+    def path(self, job: Job) -> Path:
+        """Where in `Job.folder` the MCAP file is written; makes a folder that it needs."""
+
+    def finish(self, job: Job, written: Written) -> str:
+        """Write what belongs beside the file, synced; the name in `Job.folder` to publish."""

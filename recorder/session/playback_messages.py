@@ -1,0 +1,52 @@
+"""A stream's recorded samples as the messages that its driver sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message
+from recorder.session.playback import Chunk, play, recorded_spec
+from recorder.session.reader import Session
+from recorder.session.replay import message_of
+from recorder.session.stream import Stream
+
+
+def playable_spec(stream: Stream) -> StreamSpec:
+    """A stream's declaration as recorded, but nothing is compressed again.
+
+    Channels whose samples were compressed together are declared as raw values.
+
+    Raises:
+        FormatError: the stream cannot be declared.
+    """
+    spec = recorded_spec(stream)
+    channels = (
+        replace(channel, format="raw")
+        if CHANNEL_FORMATS[channel.format].framing is Framing.JOINT
+        else channel
+        for channel in spec.channels
+    )
+    return replace(spec, channels=tuple(channels))
+
+
+def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Message]:
+    """The samples of a stream as data messages in order; large ones each in its own.
+
+    Small samples within `recorder.session.playback.BATCH_NS` go together.  ``t_mono_ns`` is epoch
+    ns.
+
+    Args:
+        session: the recorded session.
+        stream: name of the stream.
+        spec: its declaration, as `playable_spec` makes it.
+
+    Raises:
+        SessionError: there is no stream of that name.
+        FormatError: a channel's bytes do not fit its format.
+    """
+    for item in play(session, [stream]):
+        if isinstance(item, Chunk):
+            yield message_of(item, spec)
