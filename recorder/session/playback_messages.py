@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from recorder.contract.channel_formats import CHANNEL_FORMATS, Framing
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
-from recorder.session.playback import Chunk, play, recorded_spec
+from recorder.session.playback import SMALL_BYTES, Chunk, play, read_chunk, recorded_spec
 from recorder.session.reader import Session
 from recorder.session.replay import message_of
 from recorder.session.stream import Stream
@@ -32,6 +34,11 @@ def playable_spec(stream: Stream) -> StreamSpec:
     return replace(spec, channels=tuple(channels))
 
 
+def is_small(stream: Stream) -> bool:
+    """Whether `messages` puts several samples of a stream into one message."""
+    return stream.sample_bytes <= SMALL_BYTES
+
+
 def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Message]:
     """The samples of a stream as data messages in order; large ones each in its own.
 
@@ -50,3 +57,22 @@ def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Messag
     for item in play(session, [stream]):
         if isinstance(item, Chunk):
             yield message_of(item, spec)
+
+
+def sample_message(stream: Stream, index: int, spec: StreamSpec) -> Message:
+    """One sample as a data message; several threads may call at once.
+
+    Args:
+        stream: the recorded stream.
+        index: of the sample.
+        spec: the stream's declaration, as `playable_spec` makes it.
+
+    Raises:
+        IndexError: there is no such sample.
+        FormatError: a channel's bytes do not fit its format.
+    """
+    times = stream.times(index, index + 1)
+    seq = index
+    if "seq" in stream.meta:
+        seq = int(stream.channels["seq"].read(index, index + 1).astype(np.int64)[0])
+    return message_of(read_chunk(stream, index, seq, times), spec)

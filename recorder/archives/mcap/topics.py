@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,14 +63,12 @@ class Feed:
         topics: of its entries.
         entries: starts the pass: messages with log times that do not fall.  The packer closes the
             iterator, also early.
-        ticks: its amount of work, about one a large sample.
         name: names the feed in errors and in the report; the stream's name if it is empty.
     """
 
     stream: str
     topics: Sequence[Topic]
-    entries: Callable[[], Iterator[Entry]]
-    ticks: float
+    entries: Callable[[], Generator[Entry]]
     name: str = ""
 
 

@@ -112,6 +112,7 @@ class McapWriter(Closing):
     Attributes:
         path: of the file.
         counts: number of messages by channel.
+        chunk_count: number of chunks.
         file: to be synced after `finish`.
 
     Raises:
@@ -142,7 +143,7 @@ class McapWriter(Closing):
         self._chunk_indexes = RecordBuilder()
         self._attachment_indexes = RecordBuilder()
         self._metadata_indexes = RecordBuilder()
-        self._attachments = self._metadata = self._chunk_count = 0
+        self._attachments = self._metadata = self.chunk_count = 0
         self._start_ns: int | None = None
         self._end_ns = 0
         self._append(MAGIC)
@@ -284,6 +285,11 @@ class McapWriter(Closing):
         )
         self._metadata += 1
 
+    @property
+    def interval_ns(self) -> tuple[int, int]:
+        """The lowest and the highest log time of a finished file; 0, 0 without a message."""
+        return self._start_ns or 0, self._end_ns
+
     def finish(self) -> None:
         """Write what is pending, then the summary; the file is complete, but not synced."""
         for compress in self._chunks:
@@ -324,14 +330,15 @@ class McapWriter(Closing):
         return b"".join(data for _, data in groups), _encoded(*offsets)
 
     def _statistics(self) -> Statistics:
+        start_ns, end_ns = self.interval_ns
         return Statistics(
             attachment_count=self._attachments,
             channel_count=len(self._channels),
             channel_message_counts=self.counts,
-            chunk_count=self._chunk_count,
+            chunk_count=self.chunk_count,
             message_count=sum(self.counts.values()),
-            message_end_time=self._end_ns,
-            message_start_time=self._start_ns or 0,
+            message_end_time=end_ns,
+            message_start_time=start_ns,
             metadata_count=self._metadata,
             schema_count=len(self._schemas),
         )
@@ -395,7 +402,7 @@ class McapWriter(Closing):
             message_start_time=chunk.start_ns,
             uncompressed_size=chunk.size,
         ).write(self._chunk_indexes)
-        self._chunk_count += 1
+        self.chunk_count += 1
         first = self._start_ns
         self._start_ns = chunk.start_ns if first is None else min(first, chunk.start_ns)
         self._end_ns = max(self._end_ns, chunk.end_ns)

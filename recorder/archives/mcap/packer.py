@@ -1,0 +1,194 @@
+"""A session as an MCAP file (profile ``foxglove``), or as a bag of ROS 2 (profile ``ros2``).
+
+Messages are in the order of their log times, which are the stamps of the samples.  docs/mcap.md
+describes topics, schemas and records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import importlib
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, ClassVar
+
+import recorder
+from recorder.archives import ArchiveError
+from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.mcap.session_records import attach_files, event_feed, metadata_records
+from recorder.archives.mcap.topics import Entry, Feed, Profile, Topic, Written
+from recorder.archives.sensor_files import RADAR_OPTIONS
+from recorder.contract.config.options import Option, OptionTable
+from recorder.contract.errors import SessionError, UsageError
+from recorder.formats.disk import PosixDisk
+from recorder.formats.mcap.writer import McapWriter
+from recorder.session.commit_times import CommitTimes
+from recorder.session.playback_messages import is_small
+from recorder.session.stream import Stream
+
+PROFILES = ("foxglove", "ros2")
+LIDAR = ("points", "points_and_ranges", "ranges", "none")
+POINTS = ("destaggered", "staggered")
+_NEEDED = {"foxglove": ("mcap", "foxglove"), "ros2": ("mcap",)}
+_SMALL_TICKS = 1 / 256
+_LATEST_NS = 1 << 63  # readers of other languages have signed times
+
+
+class McapPacker(Packer):
+    """Packs a session as one MCAP file."""
+
+    options: ClassVar[OptionTable] = {
+        "profile": Option("str", "foxglove", "schemas of the messages", choices=PROFILES),
+        "lidar": Option("str", "points", "what is packed of sweeps", choices=LIDAR),
+        "points": Option(
+            "str", "destaggered", "order of the points: as an image, or as measured",
+            choices=POINTS,
+        ),
+        "iq": Option("bool", False, "raw IQ of radars, with its chirp"),
+        "maps": Option("bool", False, "range-Doppler maps of radars as images"),
+        **RADAR_OPTIONS,
+    }  # fmt: skip
+
+    def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        checked = super().check(options)
+        load_profile(checked["profile"])
+        return checked
+
+    def ticks(self, job: Job) -> float:
+        return sum(_ticks(stream) for stream in job.streams if stream.has_times)
+
+    def pack(self, job: Job) -> Packed:
+        return _SessionPacker(job, load_profile(job.options["profile"])).pack()
+
+
+PACKER = McapPacker()
+
+
+def load_profile(name: str) -> Profile:
+    """A profile by its name.
+
+    Raises:
+        UsageError: a package that it needs is not installed.
+    """
+    try:
+        for module in _NEEDED[name]:
+            importlib.import_module(module)
+        profile: Profile = importlib.import_module(f"recorder.archives.mcap.{name}").PROFILE
+    except ModuleNotFoundError as error:
+        if (error.name or "recorder").startswith("recorder"):
+            raise
+        raise UsageError(
+            f"mcap.profile: {name} needs the package {error.name!r}: "
+            "pip install 'vehicle-recorder[archives]'"
+        ) from None
+    return profile
+
+
+def _ticks(stream: Stream) -> float:
+    """The amount of work of a stream."""
+    return len(stream) * (_SMALL_TICKS if is_small(stream) else 1.0)
+
+
+class _SessionPacker:
+    """Packs one session."""
+
+    def __init__(self, job: Job, profile: Profile) -> None:
+        self._job, self._profile = job, profile
+        self._commits = CommitTimes(job.session.whole)
+
+    def pack(self) -> Packed:
+        job, profile = self._job, self._profile
+        job.note_absent()
+        lost = job.note_losses()
+        job.note_recovery()
+        feeds = profile.feeds(job)
+        if not feeds:
+            raise SessionError(f"{job.session.path}: has no stream to pack")
+        feeds.append(event_feed(job, profile))
+        topics = [topic for feed in feeds for topic in feed.topics]
+        disk = PosixDisk()
+        library = f"recorder {recorder.__version__}"
+        path = profile.path(job)
+        with McapWriter(path, disk, profile=profile.header, library=library) as writer:
+            attached = attach_files(job, writer, max(0, job.session.start_ns or 0))
+            for name, values in metadata_records(job, profile.name, lost).items():
+                writer.metadata(name, values)
+            channels = _declare(writer, topics)
+            self._write(writer, feeds, channels)
+            writer.finish()
+            disk.sync_files([writer.file])
+            counts = {topic: writer.counts[number] for topic, number in channels.items()}
+        written = Written(path, topics, counts, *writer.interval_ns)
+        summary = {
+            "messages": {topic: count for topic, count in counts.items() if count},
+            "attachments": attached,
+            "chunks": writer.chunk_count,
+        }
+        return Packed((profile.finish(job, written),), (), summary)
+
+    def _write(
+        self, writer: McapWriter, feeds: Sequence[Feed], channels: Mapping[str, int]
+    ) -> None:
+        """Write the messages of all feeds in order of their log times."""
+        passes = Counter(feed.stream for feed in feeds)
+        for stream in self._job.streams:
+            if stream.has_times and not passes[stream.name]:
+                self._job.advance(_ticks(stream))
+        with contextlib.ExitStack() as stack:
+            merged = heapq.merge(
+                *(
+                    stack.enter_context(contextlib.closing(self._pass(f, passes[f.stream])))
+                    for f in feeds
+                ),
+                key=itemgetter(0),
+            )
+            for log_ns, publish_ns, entry in merged:
+                writer.write(channels[entry.topic], entry.sequence, log_ns, publish_ns, entry.parts)
+
+    def _pass(self, feed: Feed, passes: int) -> Generator[tuple[int, int, Entry]]:
+        """A feed's messages with log and publish times.
+
+        Progress is a stream's share of time that has passed, over all its passes.
+        """
+        job, name = self._job, feed.name or feed.stream
+        stream = job.session.streams.get(feed.stream)
+        ticks = 0.0 if stream is None else _ticks(stream) / passes
+        begin_ns, span_ns = 0, 1
+        if stream is not None and len(stream):
+            begin_ns, end_ns = (int(stream.times(k, k + 1)[0]) for k in (0, len(stream) - 1))
+            span_ns = max(1, end_ns - begin_ns)
+        done = 0.0
+        last_ns, backward = -1, 0
+        with contextlib.closing(feed.entries()) as entries:
+            for entry in entries:
+                log_ns, publish_ns = entry.log_ns, entry.publish_ns
+                if not 0 <= log_ns < _LATEST_NS:
+                    with job.at(name):
+                        raise ArchiveError(f"{log_ns} ns is no time of MCAP")
+                if publish_ns is None:
+                    publish_ns = self._commits.of(feed.stream, log_ns)
+                yield log_ns, log_ns if publish_ns is None else publish_ns, entry
+                backward += log_ns < last_ns
+                last_ns = log_ns
+                share = min(1.0, max(done, (log_ns - begin_ns) / span_ns))
+                if share > done:
+                    job.advance(ticks * (share - done))
+                    done = share
+        if backward:
+            job.notes.add(f"{backward} messages with backward times", name)
+        job.advance(ticks * (1.0 - done))
+
+
+def _declare(writer: McapWriter, topics: Sequence[Topic]) -> dict[str, int]:
+    """Declare all topics; returns their channels."""
+    channels: dict[str, int] = {}
+    for topic in topics:
+        if topic.name in channels:
+            raise ArchiveError(f"{topic.name}: two feeds have this topic")
+        schema = writer.schema(topic.schema.name, topic.schema.encoding, topic.schema.data)
+        channels[topic.name] = writer.channel(
+            topic.name, schema, topic.encoding, topic.metadata, compress=topic.compress
+        )
+    return channels

@@ -1,0 +1,81 @@
+"""A stream's samples as messages of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from operator import attrgetter
+
+from recorder.archives.base import Job
+from recorder.archives.mcap.topics import Entry, Feed, Topic
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Buffer, Message
+from recorder.processing.read_ahead import ReadAhead
+from recorder.session.playback_messages import is_small, messages, sample_message
+from recorder.session.stream import Stream
+
+Payload = Buffer | Sequence[Buffer]
+"""A message, or its consecutive parts."""
+Encode = Callable[[Message, int], Iterable[tuple[int, Payload]]]
+"""From a data message, and what is added to ``t_mono`` for epoch ns, log times and messages.
+
+Several threads call it at once for large samples, in any order.
+"""
+
+
+_Topics = Sequence[tuple[Topic, Encode]]
+
+
+def sample_feed(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> Feed:
+    """A pass over a stream that encodes each sample for all topics.
+
+    Large samples are prepared ahead, in threads.
+
+    Args:
+        job: the session's job.
+        stream: one with times.
+        spec: its declaration, as `recorder.session.playback_messages.playable_spec` makes it.
+        topics: the topics with their encoders.
+    """
+
+    def entries() -> Generator[Entry]:
+        return (_batches if is_small(stream) else _ahead)(job, stream, spec, topics)
+
+    return Feed(stream.name, [topic for topic, _ in topics], entries)
+
+
+def _entries(message: Message, topics: _Topics) -> list[Entry]:
+    """The messages of all topics, ordered by log time."""
+    made: list[Entry] = []
+    for topic, encode in topics:
+        for k, (log_ns, payload) in enumerate(encode(message, 0)):
+            parts: Sequence[Buffer] = (
+                [payload] if isinstance(payload, (bytes, bytearray, memoryview)) else payload
+            )
+            made.append(Entry(topic.name, log_ns, None, message.seq + k, parts))
+    if len(topics) > 1:
+        made.sort(key=attrgetter("log_ns"))
+    return made
+
+
+def _batches(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> Generator[Entry]:
+    at = 0
+    feed = messages(job.session, stream.name, spec)
+    while True:
+        with job.at(stream.name, at):
+            message = next(feed, None)
+            if message is None:
+                return
+            entries = _entries(message, topics)
+        at += message.count or 0
+        yield from entries
+
+
+def _ahead(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> Generator[Entry]:
+    def make(index: int) -> list[Entry]:
+        return _entries(sample_message(stream, index, spec), topics)
+
+    with ReadAhead(make, len(stream)) as samples:
+        for index in range(len(stream)):
+            with job.at(stream.name, index):
+                entries = samples.take(index)
+            yield from entries

@@ -1,0 +1,172 @@
+"""What an MCAP file has of a session besides its samples: attachments, metadata records, events."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import recorder
+from recorder.archives.base import Job
+from recorder.archives.mcap.topics import LOSSES, MARKS, Entry, Feed, Profile, Topic
+from recorder.contract.errors import FormatError
+from recorder.formats.mcap.schema import Schema
+from recorder.formats.mcap.writer import McapWriter
+from recorder.processing.calibration import Calibration
+from recorder.session.part import SessionPart
+from recorder.session.playback import recorded_spec
+from recorder.session.vrs.metadata_records import TIME_DOMAIN, as_json, as_text, drivers_of
+
+PUBLISH_TIME = (
+    "epoch ns at which the sample was durable on the recorder's disk (commit of the session's "
+    "journal); the log time where that is unknown"
+)
+_TYPES = {".yaml": "application/yaml", ".json": "application/json"}
+_NUMBER, _TEXT = {"type": ["integer", "null"]}, {"type": ["string", "null"]}
+
+
+def _schema(name: str, title: str, **properties: Mapping[str, Any]) -> Schema:
+    known = {"t_ns": {"type": "integer", "description": "epoch ns"}, **properties}
+    schema = {"title": name, "description": title, "type": "object", "properties": known}
+    return Schema(name, "jsonschema", as_json(schema).encode())
+
+
+LOSS = _schema(
+    "recorder.Loss",
+    "Samples that were lost; without a count, an interval in which samples may be lost.",
+    stream=_TEXT,
+    cause=_TEXT,
+    first_seq=_NUMBER,
+    last_seq=_NUMBER,
+    count=_NUMBER,
+    estimate=_NUMBER,
+    duration_ns=_NUMBER,
+)
+MARK = _schema("recorder.Mark", "A mark that a person set while recording.", text=_TEXT)
+
+
+def attach_files(job: Job, writer: McapWriter, log_ns: int) -> list[str]:
+    """Attach the configuration, the calibration and the intrinsics; returns the names.
+
+    Args:
+        job: the session's job.
+        writer: of the file.
+        log_ns: start of the session, epoch ns.
+    """
+    files: dict[str, bytes] = {}
+    path = job.session.path
+    if (path / "config.yaml").is_file():
+        files["config.yaml"] = _read(path / "config.yaml")
+    if job.calibration.path is not None:
+        files["calibration.yaml"] = _read(Path(job.calibration.path))
+    for stream in job.streams:
+        with job.at(stream.name):
+            for name, text in recorded_spec(stream).files.items():
+                files[f"{stream.name}/{name}"] = text.encode("utf-8", "replace")
+    for name, data in files.items():
+        kind = _TYPES.get(Path(name).suffix, "application/octet-stream")
+        writer.attach(name, kind, data, log_ns, 0)
+    return list(files)
+
+
+def metadata_records(job: Job, profile: str, lost: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Metadata records by name.
+
+    ``foxglove`` has ``deviceName``, which Foxglove's upload service needs; ``recorder`` describes
+    the session.  Both hold texts only, JSON where a value is no text.
+
+    Args:
+        job: the session's job.
+        profile: name of the profile.
+        lost: losses by stream, as `Job.note_losses` returns them.
+    """
+    session = job.session
+    header = session.header or {}
+    device = session.metadata.get("vehicle") or header.get("hostname") or session.name
+    values: dict[str, Any] = {
+        "session": session.name,
+        "state": session.state,
+        "profile": profile,
+        "start_ns": session.start_ns,
+        "end_ns": session.end_ns,
+        "hostname": header.get("hostname") or "",
+        "recorder_version": header.get("recorder_version") or "",
+        "packed_by": f"recorder {recorder.__version__}",
+        "packed_with": f"python {platform.python_version()}",
+        "metadata": dict(session.metadata),
+        "drivers": drivers_of(header.get("sensors") or {}),
+        "losses": dict(lost),
+        "clocks": _clock_states(job),
+        "time_domain": TIME_DOMAIN,
+        "publish_time": PUBLISH_TIME,
+        **_calibration(job.calibration),
+    }
+    if isinstance(session, SessionPart):
+        values["part"] = str(session.part)
+    return {"foxglove": _texts({"deviceName": str(device)}), "recorder": _texts(values)}
+
+
+def event_feed(job: Job, profile: Profile) -> Feed:
+    """The session's events; losses and marks have topics of their own besides.
+
+    Raises:
+        FormatError: the events cannot be read; within `Job.at`.
+    """
+    losses, marks = profile.json_topic(LOSSES, LOSS), profile.json_topic(MARKS, MARK)
+    with job.at("events"):
+        # The log is only nearly in order: an event is logged when no other can be merged into it.
+        events = sorted(
+            (event["t_ns"], as_json(event))
+            for event in job.session.events()
+            if isinstance(event.get("t_ns"), int) and event["t_ns"] >= 0
+        )
+
+    def entries() -> Generator[Entry]:
+        counts = {LOSSES: 0, MARKS: 0}
+        for number, (t_ns, text) in enumerate(events):
+            event = json.loads(text)
+            made = profile.event(event)
+            yield Entry(made.topic, t_ns, t_ns, number, made.parts)
+            topic = {"lost": LOSSES, "mark": MARKS}.get(str(event.get("type")))
+            if topic is not None:
+                yield Entry(topic, t_ns, t_ns, counts[topic], profile.json_parts(text))
+                counts[topic] += 1
+
+    topics: list[Topic] = [profile.log, losses, marks]
+    return Feed("", topics, entries, "events")
+
+
+def _clock_states(job: Job) -> dict[str, Any]:
+    """The newest state of the host's clocks, and the number of steps."""
+    state: dict[str, Any] = {}
+    steps = 0
+    with job.at("events"):
+        for event in job.session.events():
+            if event.get("type") == "clock":
+                steps += event.get("cause") == "step"
+                if event.get("cause") == "state":
+                    known = ("type", "stream", "cause", "first_seq", "last_seq", "count")
+                    state = {k: v for k, v in event.items() if k not in known}
+    return {"steps": steps, "last_state": state}
+
+
+def _calibration(calibration: Calibration) -> dict[str, str]:
+    if calibration.path is None:
+        return {}
+    return {"calibration_sha256": str(calibration.sha256)}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        as_text(key): as_text(value if isinstance(value, str) else as_json(value))
+        for key, value in values.items()
+    }
