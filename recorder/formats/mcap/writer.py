@@ -51,17 +51,12 @@ from mcap.records import (
 from recorder.contract.closing import Closing
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import AppendFile
+from recorder.formats.mcap.records import CHUNK, MAGIC, MESSAGE, RECORD
 
-MAGIC = b"\x89MCAP0\r\n"
 CHUNK_BYTES = 2 << 20
 """Bytes of messages at which a chunk is full."""
 LEVEL = 1
 """Of zstd; level 3 costs five times as much on point clouds."""
-MESSAGE = struct.Struct("<BQHIQQ")
-"""Opcode, length of the rest, channel, sequence, log time and publish time; the data follow."""
-RECORD = struct.Struct("<BQ")
-"""Opcode, and length of the rest."""
-_CHUNK = struct.Struct("<BQQQQII")  # up to the length of the compression's name
 _SUMMARY_CRC = struct.Struct("<BQQQ")  # of the footer, what its CRC covers
 _PENDING = 3
 _LARGEST = 2  # times the bytes of a full chunk: a larger message has a chunk of its own
@@ -371,9 +366,9 @@ class McapWriter(Closing):
     def _write_chunk(self, sealed: _Sealed) -> None:
         chunk, start = sealed.chunk, self.file.length
         name = sealed.compression.encode()
-        head = _CHUNK.pack(
+        head = CHUNK.pack(
             Opcode.CHUNK,
-            _CHUNK.size - RECORD.size + len(name) + 8 + sealed.data_bytes,
+            CHUNK.size - RECORD.size + len(name) + 8 + sealed.data_bytes,
             chunk.start_ns,
             chunk.end_ns,
             chunk.size,

@@ -1,0 +1,276 @@
+"""What an MCAP file has, by its summary or by scanning the file."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection
+
+import numpy as np
+from mcap.opcode import Opcode
+from mcap.records import (
+    AttachmentIndex,
+    Channel,
+    ChunkIndex,
+    Footer,
+    MetadataIndex,
+    Schema,
+    Statistics,
+)
+
+from recorder.contract.errors import FormatError
+from recorder.formats.mcap.records import (
+    MAGIC,
+    MESSAGE,
+    MOST_RECORD_BYTES,
+    RECORD,
+    Place,
+    RawMessage,
+    RecordFile,
+    parse,
+    records,
+)
+
+_RUN_BYTES = 4 << 20  # messages outside of chunks are read together
+_FOOTER_BYTES = RECORD.size + 20
+
+
+class Blocks:
+    """Chunks, and runs of messages outside of chunks: 41 bytes each."""
+
+    def __init__(self) -> None:
+        self.offset, self.end = array("Q"), array("Q")
+        self.start_ns, self.end_ns = array("Q"), array("Q")
+        self.is_chunk = array("b")
+        self.channels: list[frozenset[int] | None] = []
+        self._known: dict[frozenset[int], frozenset[int]] = {}
+
+    def add(
+        self,
+        place: tuple[int, int],
+        interval_ns: tuple[int, int],
+        channels: frozenset[int] | None,
+        *,
+        is_chunk: bool = True,
+    ) -> None:
+        """Add a block; None as channels: unknown."""
+        self.offset.append(place[0])
+        self.end.append(place[1])
+        self.start_ns.append(interval_ns[0])
+        self.end_ns.append(interval_ns[1])
+        self.is_chunk.append(is_chunk)
+        self.channels.append(channels and self._known.setdefault(channels, channels))
+
+    def chosen(
+        self, channels: Collection[int], start_ns: int | None, end_ns: int | None
+    ) -> list[int]:
+        """Numbers of the blocks that may have messages, by their first log times."""
+        starts = np.frombuffer(self.start_ns, np.uint64)
+        ends = np.frombuffer(self.end_ns, np.uint64)
+        fits = np.ones(len(starts), bool)
+        if start_ns is not None:
+            fits &= ends >= max(0, start_ns)
+        if end_ns is not None:
+            fits &= starts < max(0, end_ns)
+        order = np.argsort(starts, kind="stable")
+        wanted = frozenset(channels)
+        return [
+            block
+            for block in order[fits[order]].tolist()
+            if (has := self.channels[block]) is None or not has.isdisjoint(wanted)
+        ]
+
+
+class FileIndex:
+    """Schemas, channels, and where messages, attachments and metadata records lie.
+
+    Attributes:
+        blocks: chunks, and runs of messages.
+        schemas, channels: by number.
+        counts: number of messages by channel.
+        attachments, metadata: offsets of the records.
+    """
+
+    def __init__(self, file: RecordFile) -> None:
+        self._file = file
+        self.blocks = Blocks()
+        self.schemas: dict[int, Schema] = {}
+        self.channels: dict[int, Channel] = {}
+        self.counts: dict[int, int] = {}
+        self.attachments: list[int] = []
+        self.metadata: list[int] = []
+
+    def read_summary(self) -> bool:
+        """Read the summary; False if there is none, or it lacks what reading needs."""
+        file = self._file
+        end = file.size - len(MAGIC) - _FOOTER_BYTES
+        if end < len(MAGIC) or file.read(file.size - len(MAGIC), len(MAGIC)) != MAGIC:
+            return False
+        place = file.place(end)
+        if place.opcode != Opcode.FOOTER or place.end != file.size - len(MAGIC):
+            raise file.error(end, "the footer is missing")
+        footer = file.parse(place, Footer.read)
+        start = footer.summary_start
+        if not start:
+            return False
+        stop = footer.summary_offset_start or end
+        if not len(MAGIC) <= start <= stop <= end:
+            raise file.error(end, "the footer names a summary outside of the file")
+        crc = footer.summary_crc
+        if crc and file.crc(start, place.end - 4) != crc:
+            raise file.error(start, "the summary has a wrong CRC")
+        statistics = None
+        for record in file.places(start, stop):
+            match record.opcode:
+                case Opcode.SCHEMA:
+                    self._add_schema(file.parse(record, Schema.read), record.start)
+                case Opcode.CHANNEL:
+                    self._add_channel(file.parse(record, Channel.read), record.start)
+                case Opcode.STATISTICS:
+                    statistics = file.parse(record, Statistics.read)
+                case Opcode.CHUNK_INDEX:
+                    self._add_chunk(file.parse(record, ChunkIndex.read), record.start)
+                case Opcode.ATTACHMENT_INDEX:
+                    self.attachments.append(file.parse(record, AttachmentIndex.read).offset)
+                case Opcode.METADATA_INDEX:
+                    self.metadata.append(file.parse(record, MetadataIndex.read).offset)
+        if statistics is None:
+            return False
+        self.counts = dict(statistics.channel_message_counts)
+        used = set().union(*(c for c in self.blocks.channels if c), self.counts)
+        blocks = len(self.blocks.channels)
+        return (
+            used <= self.channels.keys()
+            and blocks == statistics.chunk_count
+            and (blocks > 0 or not statistics.message_count)
+        )
+
+    def _add_chunk(self, index: ChunkIndex, at: int) -> None:
+        start, end = index.chunk_start_offset, index.chunk_start_offset + index.chunk_length
+        if end > self._file.size:
+            raise self._file.error(at, "an index of a chunk beyond the file")
+        channels = frozenset(index.message_index_offsets) or None
+        interval_ns = index.message_start_time, index.message_end_time
+        self.blocks.add((start, end), interval_ns, channels)
+
+    def scan(self, at: int) -> str:
+        """Find all messages from an offset on; returns the damage at which that ends, if any."""
+        file = self._file
+        run: _Run | None = None
+        try:
+            while True:
+                place = file.place(at)
+                if place.opcode in (Opcode.DATA_END, Opcode.FOOTER):
+                    break
+                if place.opcode == Opcode.MESSAGE:
+                    if run is None or place.end - run.start > _RUN_BYTES:
+                        self._end_run(run)
+                        run = _Run(at)
+                    self._scan_message(place, run)
+                else:
+                    self._end_run(run)
+                    run = None
+                    if place.opcode == Opcode.CHUNK:
+                        self._scan_chunk(place)
+                    else:
+                        self._scan_other(place)
+                at = place.end
+        except FormatError as error:
+            lost = file.size - at
+            if not lost:
+                return f"{file.path}: was not finished: it ends after a record, at byte {at}"
+            return f"{error}; the last {lost} bytes, from byte {at} on, are not read"
+        finally:
+            self._end_run(run)
+        return ""
+
+    def _scan_message(self, place: Place, run: _Run) -> None:
+        if place.end - place.start < MESSAGE.size:
+            raise self._file.error(place.start, "a message that is too short")
+        _, _, channel, _, log_ns, _ = MESSAGE.unpack(self._file.read(place.start, MESSAGE.size))
+        self._count(channel, place.start)
+        run.add(place.end, log_ns, channel)
+
+    def _end_run(self, run: _Run | None) -> None:
+        if run is not None and run.channels:
+            self.blocks.add(
+                (run.start, run.end),
+                (run.start_ns, run.end_ns),
+                frozenset(run.channels),
+                is_chunk=False,
+            )
+
+    def _scan_chunk(self, place: Place) -> None:
+        file = self._file
+
+        def error(at: int, what: str) -> FormatError:
+            return file.error(place.start, f"a chunk, at byte {at} of its records: {what}")
+
+        channels: dict[int, int] = {}
+        times: list[int] = []
+        for record in records(file.chunk(place), error):
+            if isinstance(record, RawMessage):
+                channels[record.channel] = channels.get(record.channel, 0) + 1
+                times.append(record.log_ns)
+                if record.channel not in self.channels:
+                    raise error(record.start, f"a message of channel {record.channel}, unknown")
+            else:
+                self._define(*record, place.start)
+        for channel, count in channels.items():
+            self.counts[channel] += count
+        if times:
+            interval_ns = min(times), max(times)
+            self.blocks.add((place.start, place.end), interval_ns, frozenset(channels))
+
+    def _scan_other(self, place: Place) -> None:
+        match place.opcode:
+            case Opcode.SCHEMA | Opcode.CHANNEL:
+                if place.end - place.body > MOST_RECORD_BYTES:
+                    raise self._file.error(place.start, "a record that is too long")
+                data = self._file.read(place.body, place.end - place.body)
+                self._define(place.opcode, data, place.start)
+            case Opcode.ATTACHMENT:
+                self.attachments.append(place.start)
+            case Opcode.METADATA:
+                self.metadata.append(place.start)
+
+    def _define(self, opcode: int, data: bytes, at: int) -> None:
+        """Take a schema or a channel; other records are nothing of a chunk's."""
+
+        def error(what: str) -> FormatError:
+            return self._file.error(at, what)
+
+        if opcode == Opcode.SCHEMA:
+            self._add_schema(parse(data, Schema.read, error), at)
+        elif opcode == Opcode.CHANNEL:
+            self._add_channel(parse(data, Channel.read, error), at)
+
+    def _add_schema(self, schema: Schema, at: int) -> None:
+        if self.schemas.setdefault(schema.id, schema) != schema:
+            raise self._file.error(at, f"schema {schema.id} has another content before")
+
+    def _add_channel(self, channel: Channel, at: int) -> None:
+        if channel.schema_id and channel.schema_id not in self.schemas:
+            raise self._file.error(at, f"channel {channel.topic!r} has an unknown schema")
+        if self.channels.setdefault(channel.id, channel) != channel:
+            raise self._file.error(at, f"channel {channel.id} has another content before")
+        self.counts.setdefault(channel.id, 0)
+
+    def _count(self, channel: int, at: int) -> None:
+        if channel not in self.channels:
+            raise self._file.error(at, f"a message of channel {channel}, which is unknown")
+        self.counts[channel] += 1
+
+
+class _Run:
+    """Consecutive messages outside of chunks."""
+
+    def __init__(self, start: int) -> None:
+        self.start = self.end = start
+        self.start_ns, self.end_ns = 0, 0
+        self.channels: set[int] = set()
+
+    def add(self, end: int, log_ns: int, channel: int) -> None:
+        self.start_ns = min(self.start_ns, log_ns) if self.channels else log_ns
+        self.end_ns = max(self.end_ns, log_ns) if self.channels else log_ns
+        self.end = end
+        self.channels.add(channel)

@@ -1,0 +1,279 @@
+"""Reads an MCAP file: its topics, and messages in order of their log times, lazily.
+
+::
+
+    with McapReader(path) as mcap:
+        mcap.topics["/camera/image"].count
+        for message in mcap.messages(["/camera/image"], start_ns=t):
+            message.log_ns, message.data
+        if mcap.damage:
+            ...                                       # what could not be read, and where
+
+The package ``mcap`` has a reader, too, whose records this one uses.  It holds a file without an
+index in memory, and trusts lengths.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mcap.opcode import Opcode
+from mcap.records import Attachment, Header, Metadata
+
+from recorder.contract.closing import Closing
+from recorder.contract.errors import FormatError
+from recorder.formats.mcap.index import FileIndex
+from recorder.formats.mcap.records import MAGIC, RawMessage, RecordFile, records
+
+OPEN_BYTES = 128 << 20
+"""Bytes of overlapping chunks that are in memory at once.  Messages of chunks that overlap further
+come later than their log times."""
+
+
+@dataclass(frozen=True, slots=True)
+class McapTopic:
+    """A topic of a file.
+
+    Attributes:
+        topic: its name.
+        schema_name, schema_encoding, schema_data: of its schema; empty without a schema.
+        message_encoding: ``protobuf``, ``cdr``, ``json`` ...
+        count: number of its messages.
+        metadata: of its channel.
+    """
+
+    topic: str
+    schema_name: str
+    schema_encoding: str
+    schema_data: bytes = field(repr=False)
+    message_encoding: str
+    count: int
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class McapMessage:
+    """A message.
+
+    Attributes:
+        topic: name of its topic.
+        sequence: its number, as the publisher counted.
+        log_ns, publish_ns: when it was recorded and published.
+        data: the message.
+    """
+
+    topic: str
+    sequence: int
+    log_ns: int
+    publish_ns: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class McapAttachment:
+    """An attached file."""
+
+    name: str
+    media_type: str
+    log_ns: int
+    create_ns: int
+    data: bytes = field(repr=False)
+
+
+class McapReader(Closing):
+    """An MCAP file, opened for reading.
+
+    A file with a summary is read by its index.  A file without a summary (its recorder was killed),
+    or with a damaged one, is scanned at the start, up to its end or to the first damage.
+
+    Attributes:
+        path: of the file.
+        profile, library: of its header.
+        topics: by name.  A channel whose schema or encoding is not that of an earlier channel of
+            its topic is left out; see `conflicts`.
+        conflicts: a line per channel that is left out.
+        damage: why the file is scanned and what is not read, with offsets; empty if all is read.
+
+    Raises:
+        FormatError: it is no MCAP file, or cannot be read; names path and offset.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage = ""
+        self.conflicts: list[str] = []
+        self._file = RecordFile(path)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        file = self._file
+        if file.size < len(MAGIC) or file.read(0, len(MAGIC)) != MAGIC:
+            raise file.error(0, "not an MCAP file")
+        header = file.place(len(MAGIC))
+        if header.opcode != Opcode.HEADER:
+            raise file.error(header.start, "the header is missing")
+        found = file.parse(header, Header.read)
+        self.profile, self.library = found.profile, found.library
+        self._index = FileIndex(file)
+        try:
+            indexed = self._index.read_summary()
+        except FormatError as error:
+            self.damage = f"{error}; the summary is damaged, so the file was scanned"
+            indexed = False
+        if not indexed:
+            self._index = FileIndex(file)
+            lost = self._index.scan(header.end)
+            self.damage = "; ".join(text for text in (self.damage, lost) if text)
+        self.topics: Mapping[str, McapTopic] = self._topics()
+
+    def _topics(self) -> dict[str, McapTopic]:
+        """The topics by name; channels of another schema are taken out of the channels."""
+        found: dict[str, McapTopic] = {}
+        for number, channel in sorted(self._index.channels.items()):
+            schema = self._index.schemas.get(channel.schema_id)
+            topic = McapTopic(
+                channel.topic,
+                schema.name if schema else "",
+                schema.encoding if schema else "",
+                schema.data if schema else b"",
+                channel.message_encoding,
+                self._index.counts.get(number, 0),
+                channel.metadata,
+            )
+            earlier = found.setdefault(channel.topic, topic)
+            if earlier is topic:
+                continue
+            if _type_of(earlier) != _type_of(topic):
+                self.conflicts.append(
+                    f"{topic.topic}: {topic.count} messages of {topic.schema_name!r} "
+                    f"({topic.message_encoding}) beside those of {earlier.schema_name!r} "
+                    f"({earlier.message_encoding}): left out"
+                )
+                del self._index.channels[number]
+                continue
+            count = earlier.count + topic.count
+            found[channel.topic] = McapTopic(
+                *_type_of(earlier), earlier.message_encoding, count, earlier.metadata
+            )
+        return found
+
+    # Messages
+
+    def messages(
+        self,
+        topics: Collection[str] | None = None,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+    ) -> Iterator[McapMessage]:
+        """Messages in order of their log times, in bounded memory; see `OPEN_BYTES`.
+
+        Args:
+            topics: names of topics; None: all.  Unknown names have no message.
+            start_ns, end_ns: half-open interval of log times; None: open.
+
+        Raises:
+            FormatError: a chunk is damaged; names path and offset.
+        """
+        wanted = {
+            number: channel.topic
+            for number, channel in self._index.channels.items()
+            if topics is None or channel.topic in topics
+        }
+        waiting = self._index.blocks.chosen(wanted, start_ns, end_ns)
+        waiting.reverse()
+        queue: list[tuple[int, int, int]] = []  # log time, block, number of the message in it
+        opened: dict[int, tuple[bytes, list[RawMessage]]] = {}
+        held = 0
+        while waiting or queue:
+            while waiting and (
+                not queue
+                or (self._index.blocks.start_ns[waiting[-1]] <= queue[0][0] and held < OPEN_BYTES)
+            ):
+                block = waiting.pop()
+                data, found = self._block(block, wanted, start_ns, end_ns)
+                if found:
+                    opened[block] = data, found
+                    held += len(data)
+                    heapq.heappush(queue, (found[0].log_ns, block, 0))
+            if not queue:
+                return
+            _, block, number = queue[0]
+            data, found = opened[block]
+            message = found[number]
+            if number + 1 < len(found):
+                heapq.heapreplace(queue, (found[number + 1].log_ns, block, number + 1))
+            else:
+                heapq.heappop(queue)
+                del opened[block]
+                held -= len(data)
+            yield McapMessage(
+                wanted[message.channel],
+                message.sequence,
+                message.log_ns,
+                message.publish_ns,
+                data[message.start : message.end],
+            )
+
+    def _block(
+        self, block: int, wanted: Mapping[int, str], start_ns: int | None, end_ns: int | None
+    ) -> tuple[bytes, list[RawMessage]]:
+        """The records of a block, and its wanted messages in order of their log times."""
+        file, at, end = self._file, self._index.blocks.offset[block], self._index.blocks.end[block]
+        if self._index.blocks.is_chunk[block]:
+            place = file.place(at, end)
+            if place.opcode != Opcode.CHUNK or place.end != end:
+                raise file.error(at, "the index names a chunk here; there is none")
+            data = file.chunk(place)
+        else:
+            data = file.read(at, end - at)
+        found = [
+            record
+            for record in records(data, lambda k, what: file.error(at, f"at byte {k}: {what}"))
+            if isinstance(record, RawMessage)
+            and record.channel in wanted
+            and (start_ns is None or record.log_ns >= start_ns)
+            and (end_ns is None or record.log_ns < end_ns)
+        ]
+        found.sort(key=_log_ns)
+        return data, found
+
+    def attachments(self) -> Iterator[McapAttachment]:
+        """The attached files; FormatError where one is damaged."""
+        for at in self._index.attachments:
+            place = self._file.place(at)
+            if place.opcode != Opcode.ATTACHMENT:
+                raise self._file.error(at, "the index names an attachment here; there is none")
+            found = self._file.parse(place, Attachment.read)
+            crc = int.from_bytes(self._file.read(place.end - 4, 4), "little")
+            if crc and self._file.crc(place.body, place.end - 4) != crc:
+                raise self._file.error(at, f"attachment {found.name!r} has a wrong CRC")
+            yield McapAttachment(
+                found.name, found.media_type, found.log_time, found.create_time, found.data
+            )
+
+    def metadata(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """The metadata records by name; FormatError where one is damaged."""
+        for at in self._index.metadata:
+            place = self._file.place(at)
+            if place.opcode != Opcode.METADATA:
+                raise self._file.error(at, "the index names a metadata record; there is none")
+            found = self._file.parse(place, Metadata.read)
+            yield found.name, found.metadata
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _log_ns(message: RawMessage) -> int:
+    return message.log_ns
+
+
+def _type_of(topic: McapTopic) -> tuple[str, str, str, bytes]:
+    return topic.topic, topic.schema_name, topic.schema_encoding, topic.schema_data

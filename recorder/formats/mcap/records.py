@@ -1,0 +1,243 @@
+"""Records of an MCAP file, read with checks of every length (mcap.dev/spec, "Records")."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TypeVar
+
+import lz4.frame  # type: ignore[import-untyped]
+import zstandard
+from mcap.data_stream import ReadDataStream
+from mcap.exceptions import EndOfFile
+from mcap.opcode import Opcode
+
+from recorder.contract.closing import Closing
+from recorder.contract.errors import FormatError
+
+MAGIC = b"\x89MCAP0\r\n"
+RECORD = struct.Struct("<BQ")
+"""Opcode, and length of the rest."""
+MESSAGE = struct.Struct("<BQHIQQ")
+"""Opcode, length of the rest, channel, sequence, log time and publish time; the data follow."""
+CHUNK = struct.Struct("<BQQQQII")
+"""Opcode, length of the rest, first and last log time, bytes and CRC of the records, and the length
+of the compression's name; the name, the length of the data and the data follow."""
+MOST_CHUNK_BYTES = 1 << 30
+"""The most bytes that a chunk may hold."""
+MOST_RECORD_BYTES = 256 << 20
+"""The most bytes of a record that is neither a chunk nor a message nor an attachment."""
+_HEADER_BYTES = MESSAGE.size - RECORD.size
+
+Read = TypeVar("Read")
+
+
+class _Exact(ReadDataStream):
+    """Raises where a read ends before its length; the library returns what is there."""
+
+    def read(self, length: int) -> bytes:
+        data = super().read(length)
+        if len(data) < length:
+            raise EndOfFile
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record lies.
+
+    Attributes:
+        opcode: kind of the record.
+        start: offset of the record.
+        body: offset of what follows its length.
+        end: offset of the byte after it.
+    """
+
+    opcode: int
+    start: int
+    body: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """Where a message lies in a block of records, and its header."""
+
+    log_ns: int
+    start: int
+    channel: int
+    sequence: int
+    publish_ns: int
+    end: int
+
+
+class RecordFile(Closing):
+    """An MCAP file as a sequence of records.
+
+    Errors are `FormatError` with the path and the offset.
+
+    Attributes:
+        path: of the file.
+        size: bytes of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+        self.size = os.fstat(self._fd).st_size
+
+    def error(self, offset: int, what: str) -> FormatError:
+        """An error at an offset."""
+        return FormatError(f"{self.path}: byte {offset}: {what}")
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly so many bytes."""
+        pieces, at, end = [], offset, offset + size
+        while at < end:
+            try:
+                piece = os.pread(self._fd, end - at, at)
+            except OSError as error:
+                raise self.error(at, f"cannot be read: {error.strerror}") from None
+            if not piece:
+                raise self.error(at, f"the file ends; {end - at} more bytes belong to the record")
+            pieces.append(piece)
+            at += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def place(self, offset: int, end: int | None = None) -> Place:
+        """The record at an offset; it must end before `end`, or the end of the file."""
+        end = self.size if end is None else end
+        if offset + RECORD.size > end:
+            raise self.error(offset, f"{end - offset} bytes are no record")
+        opcode, length = RECORD.unpack(self.read(offset, RECORD.size))
+        body = offset + RECORD.size
+        if opcode == 0:
+            raise self.error(offset, "a record of kind 0")
+        if body + length > end:
+            raise self.error(
+                offset, f"a record of {length} bytes, of which {end - body} are in the file"
+            )
+        return Place(opcode, offset, body, body + length)
+
+    def places(self, offset: int, end: int) -> Iterator[Place]:
+        """The records from an offset to an offset."""
+        while offset < end:
+            place = self.place(offset, end)
+            yield place
+            offset = place.end
+
+    def parse(self, place: Place, read: Callable[[ReadDataStream], Read]) -> Read:
+        """A record as an object of `mcap.records`."""
+        length = place.end - place.body
+        if length > MOST_RECORD_BYTES:
+            raise self.error(place.start, f"a record of {length} bytes is too long")
+        return parse(self.read(place.body, length), read, lambda e: self.error(place.start, e))
+
+    def crc(self, start: int, stop: int) -> int:
+        """CRC-32 of a range."""
+        crc = 0
+        for at in range(start, stop, 1 << 20):
+            crc = zlib.crc32(self.read(at, min(1 << 20, stop - at)), crc)
+        return crc
+
+    def chunk(self, place: Place) -> bytes:
+        """The records in a chunk, decompressed; their CRC is checked."""
+        if place.end - place.start < CHUNK.size + 8:
+            raise self.error(place.start, "a chunk that is too short")
+        _, _, _, _, size, crc, name_bytes = CHUNK.unpack(self.read(place.start, CHUNK.size))
+        data_at = place.start + CHUNK.size + name_bytes + 8
+        if data_at > place.end:
+            raise self.error(place.start, "a chunk that ends within its header")
+        if size > MOST_CHUNK_BYTES:
+            raise self.error(place.start, f"a chunk of {size} bytes is too large")
+        rest = self.read(data_at - name_bytes - 8, name_bytes + 8)
+        name, stored = rest[:name_bytes], int.from_bytes(rest[name_bytes:], "little")
+        if data_at + stored > place.end:
+            raise self.error(place.start, "a chunk whose data end beyond it")
+        try:
+            data = _decompress(name, self.read(data_at, stored), size)
+        except (zstandard.ZstdError, RuntimeError, ValueError) as error:
+            raise self.error(place.start, f"a chunk that cannot be decompressed: {error}") from None
+        if len(data) != size:
+            raise self.error(place.start, f"a chunk of {len(data)} bytes instead of {size}")
+        if crc and zlib.crc32(data) != crc:
+            raise self.error(place.start, "a chunk with a wrong CRC")
+        return data
+
+    def interval_ns(self, place: Place) -> tuple[int, int]:
+        """First and last log time of a chunk, as its header has them."""
+        _, _, start_ns, end_ns, *_ = CHUNK.unpack(self.read(place.start, CHUNK.size))
+        return start_ns, end_ns
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def parse(
+    data: bytes, read: Callable[[ReadDataStream], Read], error: Callable[[str], FormatError]
+) -> Read:
+    """The body of a record as an object of `mcap.records`."""
+    try:
+        return read(_Exact(BytesIO(data)))
+    except (EndOfFile, struct.error):
+        raise error("a record that ends within a value") from None
+    except UnicodeDecodeError:
+        raise error("a record with a text that is not UTF-8") from None
+
+
+def records(
+    data: bytes, error: Callable[[int, str], FormatError]
+) -> Iterator[RawMessage | tuple[int, bytes]]:
+    """The messages in a block of records; other records as opcode and body.
+
+    Args:
+        data: whole records.
+        error: makes an error at an offset of `data`.
+    """
+    at, size = 0, len(data)
+    while at < size:
+        if at + RECORD.size > size:
+            raise error(at, f"{size - at} bytes are no record")
+        opcode, length = RECORD.unpack_from(data, at)
+        end = at + RECORD.size + length
+        if end > size:
+            raise error(at, f"a record of {length} bytes, of which {size - at - RECORD.size} are")
+        if opcode == Opcode.MESSAGE:
+            if length < _HEADER_BYTES:
+                raise error(at, f"a message of {length} bytes")
+            _, _, channel, sequence, log_ns, publish_ns = MESSAGE.unpack_from(data, at)
+            yield RawMessage(log_ns, at + MESSAGE.size, channel, sequence, publish_ns, end)
+        else:
+            yield opcode, data[at + RECORD.size : end]
+        at = end
+
+
+def _decompress(name: bytes, data: bytes, size: int) -> bytes:
+    """Never more than `size` bytes.
+
+    Raises:
+        zstandard.ZstdError, RuntimeError, ValueError: the data are damaged.
+    """
+    if name == b"":
+        return data
+    if name == b"zstd":
+        found = zstandard.frame_content_size(data)
+        if found > size:
+            raise ValueError(f"{found} bytes instead of {size}")
+        if not size:
+            return b""
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    if name == b"lz4":
+        unpacked: bytes = lz4.frame.LZ4FrameDecompressor().decompress(data, size + 1)
+        return unpacked
+    raise ValueError(f"compression {name.decode(errors='replace')!r} is not known")
