@@ -28,10 +28,11 @@ from foxglove.websocket import PlaybackStatus as ReferenceStatus
 from websockets.asyncio.client import ClientConnection, connect
 
 from recorder.live.foxglove import protocol
-from recorder.live.foxglove.channels import schema_of
-from recorder.live.foxglove.clouds import POINT, cloud
 from recorder.live.foxglove.protocol import Advertised, Level, PlaybackStatus
 from recorder.live.foxglove.services import offered_services
+from recorder.processing.foxglove.clouds import cloud
+from recorder.processing.foxglove.schema import schema_of
+from recorder.processing.lidar_points import POINT
 from tests.live.foxglove.client import Client
 
 pytestmark = pytest.mark.conformance

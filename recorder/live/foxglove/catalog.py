@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import StreamSpec
-from recorder.live.foxglove.channels import Channel
-from recorder.live.foxglove.clouds import lidar_channel
-from recorder.live.foxglove.pictures import camera_channels
-from recorder.live.foxglove.protocol import Advertised, Schema
-from recorder.live.foxglove.radar import radar_channels
-from recorder.live.foxglove.series import json_channels, position_channel
+from recorder.live.foxglove.channels import Channel, TimedChannel, repeat
+from recorder.live.foxglove.protocol import Advertised
 from recorder.processing.calibration import Calibration
-from recorder.processing.earth import declared_position
+from recorder.processing.foxglove.pictures import calibration_of
+from recorder.processing.foxglove.schema import Schema
+from recorder.processing.foxglove.series import json_channels
+from recorder.processing.foxglove.streams import stream_channels
 from recorder.processing.frames import kind_of
 
 
@@ -63,32 +62,27 @@ class Catalog:
     def _made(self, spec: StreamSpec) -> list[Channel]:
         self.problems.pop(spec.name, None)
         try:
-            return stream_channels(spec, self._calibration)
+            return offered_channels(spec, self._calibration)
         except FormatError as error:
             self.problems[spec.name] = str(error)
-            return json_channels(spec)
+            return [*json_channels(spec)]
 
     def _advertised(self, channel: Channel) -> Advertised:
-        key = (channel.topic, channel.encoding, channel.schema)
+        key = (channel.topic, channel.schema.message_encoding, channel.schema)
         number = self._numbers.setdefault(key, len(self._numbers) + 1)
         return Advertised(number, *key)
 
 
-def stream_channels(spec: StreamSpec, calibration: Calibration) -> list[Channel]:
-    """The channels of a stream.
+def offered_channels(spec: StreamSpec, calibration: Calibration) -> list[Channel]:
+    """The channels of a stream, and the calibration of a camera.
 
     Raises:
         FormatError: a file of the stream is wrong.
     """
-    kind = kind_of(spec)
-    channels = json_channels(spec)
-    if kind == "camera":
-        channels += camera_channels(spec, calibration.of(spec.name))
-    elif kind == "lidar":
-        channels.append(lidar_channel(spec))
-    elif kind == "radar":
-        channels += radar_channels(spec)
-    position = declared_position(spec)
-    if position is not None:
-        channels.append(position_channel(spec, position))
+    channels: list[Channel] = [*stream_channels(spec)]
+    if kind_of(spec) == "camera":
+        known = calibration_of(spec, calibration.of(spec.name))
+        if known is not None:
+            topic, schema, encode = known
+            channels.append(TimedChannel(topic, schema, repeat(encode)))
     return channels

@@ -15,12 +15,13 @@ from recorder.contract.wire import Kind, Message
 from recorder.live.access import without_paths
 from recorder.live.backend import Note
 from recorder.live.foxglove import protocol
-from recorder.live.foxglove.channels import Channel, Encoded
+from recorder.live.foxglove.channels import Channel, TimedChannel
 from recorder.live.foxglove.outbox import Outbox, OverflowingError
 from recorder.live.foxglove.playback import PlaybackControl
 from recorder.live.foxglove.protocol import Advertised, Level
 from recorder.live.foxglove.scene import log_message
 from recorder.live.foxglove.services import arguments_of
+from recorder.processing.foxglove.channels import Encoded, SampleChannel
 
 if TYPE_CHECKING:
     from recorder.live.foxglove.endpoint import Foxglove
@@ -255,17 +256,19 @@ class Connection:
             self._failed.set_exception(error)
 
     async def _serve(self, subscription: int, channel: Channel) -> None:
-        if channel.stream is not None:
-            await self._serve_stream(subscription, channel, channel.stream)
-        elif channel.timed is not None:
+        if isinstance(channel, SampleChannel):
+            await self._serve_stream(subscription, channel)
+        elif isinstance(channel, TimedChannel):
             await self._serve_time(subscription, channel)
         else:
             await self._serve_log(subscription)
 
-    async def _serve_stream(self, subscription: int, channel: Channel, stream: str) -> None:
+    async def _serve_stream(self, subscription: int, channel: SampleChannel) -> None:
         news = asyncio.Event()
         loop, server = asyncio.get_running_loop(), self._server
-        watch = server.hub.watch(stream, news.set, every=channel.every, most_bytes=_SERIES_BYTES)
+        watch = server.hub.watch(
+            channel.stream, news.set, every=channel.every, most_bytes=_SERIES_BYTES
+        )
         due_s, complained = 0.0, False
         try:
             while True:
@@ -289,14 +292,13 @@ class Connection:
         finally:
             watch.close()
 
-    async def _encode(self, channel: Channel, messages: list[Message]) -> Encoded:
+    async def _encode(self, channel: SampleChannel, messages: list[Message]) -> Encoded:
         if channel.every:
             return await self._server.encode_every(channel, messages)
         return await self._server.encode(channel, messages[-1]) if messages else []
 
-    async def _serve_time(self, subscription: int, channel: Channel) -> None:
+    async def _serve_time(self, subscription: int, channel: TimedChannel) -> None:
         server = self._server
-        assert channel.timed is not None
         due, jumps, complained = channel.timed(), server.jumps, False
         while True:
             if jumps != server.jumps:  # the viewer forgot what it has

@@ -19,7 +19,7 @@ from recorder.live.access import without_paths
 from recorder.live.backend import Backend
 from recorder.live.foxglove import protocol
 from recorder.live.foxglove.catalog import Catalog
-from recorder.live.foxglove.channels import Channel, Encoded
+from recorder.live.foxglove.channels import Channel
 from recorder.live.foxglove.connection import Connection
 from recorder.live.foxglove.parameters import config_parameters
 from recorder.live.foxglove.protocol import SUBPROTOCOLS, Advertised
@@ -33,6 +33,7 @@ from recorder.live.foxglove.services import offered_services
 from recorder.live.hub import Hub
 from recorder.live.shown import Shown
 from recorder.processing.calibration import Calibration, read_calibration
+from recorder.processing.foxglove.channels import Encoded, SampleChannel
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class Foxglove:
         self._listening = listening
         self._id = str(uuid.uuid4())
         self.connections: set[Connection] = set()
-        self._shared: dict[Channel, tuple[object, asyncio.Future[Encoded]]] = {}
+        self._shared: dict[SampleChannel, tuple[object, asyncio.Future[Encoded]]] = {}
         self._making = asyncio.Lock()
         known, problem = _calibration(shown)
         others = [log_channel() if session is None else events_channel(session)]
@@ -164,21 +165,19 @@ class Foxglove:
         """Ask the backend; raises RecorderError where it refuses."""
         return await self._backend.request(op, values)
 
-    async def encode(self, channel: Channel, message: Any) -> Encoded:
+    async def encode(self, channel: SampleChannel, message: Any) -> Encoded:
         """Messages of a channel for a data message; encoded once for all viewers."""
         known = self._shared.get(channel)
         if known is None or known[0] is not message:
             encode, offset_ns = channel.encode, self.hub.offset_ns
-            assert encode is not None
             future = asyncio.ensure_future(self.in_thread(lambda: encode(message, offset_ns)))
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._shared[channel] = known = message, future
         return await asyncio.shield(known[1])
 
-    async def encode_every(self, channel: Channel, messages: list[Any]) -> Encoded:
+    async def encode_every(self, channel: SampleChannel, messages: list[Any]) -> Encoded:
         """Messages of a channel for several data messages."""
         encode, offset_ns = channel.encode, self.hub.offset_ns
-        assert encode is not None
 
         def work() -> Encoded:
             return [each for message in messages for each in encode(message, offset_ns)]

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from recorder.contract.errors import ProtocolError
+from recorder.processing.foxglove.schema import Schema
 
 SUBPROTOCOLS: Final = ("foxglove.sdk.v1", "foxglove.websocket.v1")
 """In order of preference."""
@@ -46,28 +47,6 @@ class PlaybackStatus(IntEnum):
     PAUSED = 1
     BUFFERING = 2
     ENDED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """Schema of a channel's messages, or of a service's requests or responses.
-
-    Attributes:
-        name: name of the type, such as ``foxglove.PointCloud``.
-        encoding: ``protobuf`` (data: a FileDescriptorSet) or ``jsonschema``.
-        data: the schema.
-    """
-
-    name: str
-    encoding: str
-    data: bytes
-
-    @property
-    def text(self) -> str:
-        """The schema as JSON messages carry it."""
-        if self.encoding in _BINARY_SCHEMAS:
-            return base64.b64encode(self.data).decode()
-        return self.data.decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +124,7 @@ def advertise(channels: Iterable[Advertised]) -> str:
             "encoding": channel.encoding,
             "schemaName": channel.schema.name,
             "schemaEncoding": channel.schema.encoding,
-            "schema": channel.schema.text,
+            "schema": _schema_text(channel.schema),
         }
         for channel in channels
     ]
@@ -167,7 +146,7 @@ def advertise_services(services: Iterable[Service]) -> str:
                 "encoding": "json",
                 "schemaName": schema.name,
                 "schemaEncoding": schema.encoding,
-                "schema": schema.text,
+                "schema": _schema_text(schema),
             }
         described.append(entry)
     return json.dumps({"op": "advertiseServices", "services": described})
@@ -379,6 +358,13 @@ def _text(data: memoryview, length: int) -> str:
         return bytes(data[:length]).decode()
     except UnicodeDecodeError:
         raise ProtocolError("a text is not UTF-8") from None
+
+
+def _schema_text(schema: Schema) -> str:
+    """A schema as JSON messages carry it."""
+    if schema.encoding in _BINARY_SCHEMAS:
+        return base64.b64encode(schema.data).decode()
+    return schema.data.decode()
 
 
 def _list(values: Mapping[str, Any], key: str) -> list[Any]:

@@ -1,8 +1,4 @@
-"""Frames, labels and events: what is not a stream of samples.
-
-The frame of a sensor has the sensor's name, and the parent ``rig``; where poses of the rig are
-known, the parent of ``rig`` is ``world``.
-"""
+"""Frames, labels and events, as the time of a viewer reaches them."""
 
 from __future__ import annotations
 
@@ -14,61 +10,30 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from foxglove.messages import (
-    Color,
-    CubePrimitive,
-    FrameTransform,
-    FrameTransforms,
-    KeyValuePair,
-    Log,
-    LogLevel,
-    Pose,
-    Quaternion,
-    SceneEntity,
-    SceneEntityDeletion,
-    SceneEntityDeletionType,
-    SceneUpdate,
-    Vector3,
-)
 
 from recorder.contract.errors import FormatError, RecorderError
 from recorder.live.access import without_paths
 from recorder.live.backend import Note
-from recorder.live.foxglove.channels import (
-    STATIC_NS,
-    Channel,
-    Encoded,
-    EncodeTime,
-    schema_of,
-    stamp,
-)
+from recorder.live.foxglove.channels import STATIC_NS, EncodeTime, LogChannel, TimedChannel
 from recorder.live.happenings import event_note
 from recorder.processing.calibration import Calibration
-from recorder.processing.geometry import (
-    Floats,
-    interpolate_poses,
-    quaternion_of_rotation,
-)
-from recorder.processing.labels import LabelFile, cuboid_files, number_rows, texts
+from recorder.processing.foxglove import scene
+from recorder.processing.foxglove.channels import Encoded
+from recorder.processing.geometry import Floats, interpolate_poses
+from recorder.processing.labels import LabelFile, cuboid_files
 from recorder.processing.poses import Identity, find_poses
 from recorder.session.reader import Session
 
 _POSE_EVERY_NS: Final = 20_000_000  # closer poses are left out
 _EARLIER_EVENTS: Final = 100
 _LABEL_TIME: Final = re.compile(rb'"t_ns"\s*:\s*(-?\d{1,19})\s*[,}]')
-_COLORS: Final = {
-    "car": Color(r=0.2, g=0.6, b=1.0, a=0.4),
-    "truck": Color(r=0.6, g=0.4, b=1.0, a=0.4),
-    "cyclist": Color(r=1.0, g=0.7, b=0.1, a=0.4),
-    "pedestrian": Color(r=1.0, g=0.3, b=0.3, a=0.4),
-}
-_OTHER: Final = Color(r=0.7, g=0.7, b=0.7, a=0.3)
-_LEVELS: Final = {"lost": LogLevel.Warning, "fault": LogLevel.Error}
 
 Times = npt.NDArray[np.int64]
 
 
-def transforms_channel(calibration: Calibration, session: Path | None = None) -> Channel | None:
+def transforms_channel(
+    calibration: Calibration, session: Path | None = None
+) -> TimedChannel | None:
     """``/tf``: places of the sensors in the rig, and of the rig in the world where it is known.
 
     Args:
@@ -78,9 +43,7 @@ def transforms_channel(calibration: Calibration, session: Path | None = None) ->
     Returns:
         None where nothing is known.
     """
-    places = {
-        name: sensor.pose for name, sensor in calibration.sensors.items() if sensor.pose is not None
-    }
+    places = scene.sensor_places(calibration)
     if not places and session is None:
         return None
     known: list[Trajectory | None] = []
@@ -93,21 +56,19 @@ def transforms_channel(calibration: Calibration, session: Path | None = None) ->
             nonlocal static_ns, last_pose
             if session is not None and not known:
                 known.append(Trajectory.of_session(session, calibration))
-            transforms = []
+            due_places: list[scene.Place] = []
             if static_ns is None or not 0 <= t_ns - static_ns < STATIC_NS:
                 static_ns = t_ns
-                transforms = [_transform(t_ns, "rig", *place) for place in places.items()]
+                due_places += places
             trajectory = known[0] if known else None
             if trajectory is not None and last_pose != t_ns:
                 last_pose = t_ns
-                transforms.append(_transform(t_ns, "world", "rig", trajectory.at(t_ns)))
-            if not transforms:
-                return []
-            return [(t_ns, FrameTransforms(transforms=transforms).encode())]
+                due_places.append((scene.WORLD, scene.RIG, trajectory.at(t_ns)))
+            return [(t_ns, scene.transforms(t_ns, due_places))] if due_places else []
 
         return due
 
-    return Channel("/tf", schema_of(FrameTransforms), timed=start)
+    return TimedChannel("/tf", scene.TRANSFORMS, start)
 
 
 class Trajectory:
@@ -157,35 +118,14 @@ class Trajectory:
         return pose
 
 
-def _transform(t_ns: int, parent: str, child: str, matrix: Floats) -> FrameTransform:
-    return FrameTransform(
-        timestamp=stamp(t_ns),
-        parent_frame_id=parent,
-        child_frame_id=child,
-        translation=_vector(matrix[:3, 3]),
-        rotation=_quaternion(quaternion_of_rotation(matrix[:3, :3])),
-    )
-
-
-def _vector(values: npt.ArrayLike) -> Vector3:
-    x, y, z = np.asarray(values, np.float64).tolist()
-    return Vector3(x=x, y=y, z=z)
-
-
-def _quaternion(xyzw: npt.ArrayLike) -> Quaternion:
-    x, y, z, w = np.asarray(xyzw, np.float64).tolist()
-    return Quaternion(x=x, y=y, z=z, w=w)
-
-
-def label_channels(session: Path) -> list[Channel]:
+def label_channels(session: Path) -> list[TimedChannel]:
     """``/labels/NAME``: the boxes in space of a recorded session (``_cuboids/NAME.jsonl``)."""
     try:
         files = cuboid_files(session)
     except FormatError:
         return []
     return [
-        Channel(f"/labels/{file.name}", schema_of(SceneUpdate), timed=LabelSets(file).start)
-        for file in files
+        TimedChannel(f"/labels/{file.name}", scene.LABELS, LabelSets(file).start) for file in files
     ]
 
 
@@ -238,58 +178,23 @@ class LabelSets:
             raise FormatError(f"{name}: a line of the time {t_ns} is not JSON") from None
         if not all(isinstance(label, dict) for _, label in lines):
             raise FormatError(f"{name}: a line of the time {t_ns} is not a mapping")
-        columns = zip(
-            texts(lines, "track"),
-            texts(lines, "class"),
-            texts(lines, "frame"),
-            number_rows(lines, "center_m", 3),
-            number_rows(lines, "size_m", 3),
-            number_rows(lines, "quaternion_xyzw", 4),
-            strict=True,
-        )
-        entities = [_entity(t_ns, *values) for values in columns]
-        gone = SceneEntityDeletion(timestamp=stamp(t_ns), type=SceneEntityDeletionType.All)
-        return SceneUpdate(deletions=[gone], entities=entities).encode()
+        return scene.label_update(t_ns, lines)
 
 
-def _entity(
-    t_ns: int, track: str, kind: str, frame: str, center: Floats, size: Floats, turn: Floats
-) -> SceneEntity:
-    cube = CubePrimitive(
-        pose=Pose(position=_vector(center), orientation=_quaternion(turn)),
-        size=_vector(size),
-        color=_COLORS.get(kind, _OTHER),
-    )
-    return SceneEntity(
-        timestamp=stamp(t_ns),
-        frame_id=frame,
-        id=track,
-        frame_locked=True,
-        metadata=[KeyValuePair(key="class", value=kind)],
-        cubes=[cube],
-    )
-
-
-def log_channel() -> Channel:
+def log_channel() -> LogChannel:
     """``/log``: events and marks, as they are reported."""
-    return Channel("/log", schema_of(Log), log=True)
+    return LogChannel("/log", scene.LOG)
 
 
 def log_message(note: Mapping[str, Any]) -> tuple[int, bytes]:
     """Log time and payload of an event: ``t_ns``, ``kind``, ``stream``, ``cause``, ``text``."""
     t_ns = int(note["t_ns"])
     kind = str(note.get("kind") or "")
-    message = str(note.get("text") or note.get("cause") or kind)
-    log = Log(
-        timestamp=stamp(t_ns),
-        level=_LEVELS.get(kind, LogLevel.Info),
-        message=f"{kind}: {message}" if kind and kind not in message else message,
-        name=str(note.get("stream") or "recorder"),
-    )
-    return t_ns, log.encode()
+    text = str(note.get("text") or note.get("cause") or kind)
+    return t_ns, scene.log_message(t_ns, kind, note.get("stream"), text)
 
 
-def events_channel(session: Path) -> Channel:
+def events_channel(session: Path) -> TimedChannel:
     """``/log`` of a recorded session: its events, as the playback reaches them.
 
     A viewer that begins, or that forgot what it has, gets the last events before that time too.
@@ -322,4 +227,4 @@ def events_channel(session: Path) -> Channel:
 
         return due
 
-    return Channel("/log", schema_of(Log), timed=start)
+    return TimedChannel("/log", scene.LOG, start)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from recorder.contract.errors import ProtocolError
-from recorder.live.foxglove.protocol import Schema, Service
+from recorder.live.foxglove.protocol import Service
+from recorder.processing.foxglove.schema import Schema
 
 _TEXT: Final = {"type": "string"}
 _REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.live import foxglove
-from recorder.live.foxglove.catalog import stream_channels
+from recorder.live.foxglove.catalog import offered_channels
 from recorder.live.foxglove.services import arguments_of, offered_services
 from recorder.processing.calibration import read_calibration
 from tests.live.views.sensors import first
@@ -55,7 +55,7 @@ def test_topics_and_services_are_those_of_the_demonstration() -> None:
     calibration = read_calibration(DEMO)
     specs = [first(name)[0] for name in ("lidar", "radar")]
     specs += [first("camera", width=1280)[0], first("imu")[0], first("imu", "imu_gnss")[0]]
-    topics = {c.topic: c for spec in specs for c in stream_channels(spec, calibration)}
+    topics = {c.topic: c for spec in specs for c in offered_channels(spec, calibration)}
     known = {*topics, "/log", "/labels/truth"}
     used = {text for text in texts(LAYOUT["configById"]) if re.match(r"/\w", text)}
     services = {
@@ -64,7 +64,7 @@ def test_topics_and_services_are_those_of_the_demonstration() -> None:
     topics_used = {re.split(r"[.\[]", text)[0] for text in used} - services.keys()
     assert topics_used <= known
     assert {"/camera/image", "/lidar/points", "/radar/detections", "/imu", "/log"} <= topics_used
-    properties = json.loads(topics["/imu"].schema.text)["properties"]
+    properties = json.loads(topics["/imu"].schema.data)["properties"]
     for path in (text for text in used if text.startswith("/imu.")):
         assert properties[re.split(r"[.\[]", path)[1]]["type"] == "array"
     for name, config in LAYOUT["configById"].items():

@@ -15,7 +15,6 @@ from recorder.live.foxglove.protocol import (
     Level,
     PlaybackRequest,
     PlaybackStatus,
-    Schema,
     Service,
     ServiceCall,
     Subscribe,
@@ -23,6 +22,7 @@ from recorder.live.foxglove.protocol import (
     parse_binary,
     parse_text,
 )
+from recorder.processing.foxglove.schema import Schema
 
 T_NS = 0x1122334455667788
 

@@ -13,10 +13,11 @@ import pytest
 
 from recorder.contract.channel_formats.jpeg import decode_jpeg
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.live.foxglove.pictures import camera_model
-from recorder.live.foxglove.radar import LEAST_DB, STEP_DB
 from recorder.processing.calibration import SensorCalibration
 from recorder.processing.camera_pictures import picture_maker
+from recorder.processing.foxglove.channels import SampleChannel
+from recorder.processing.foxglove.pictures import camera_model
+from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_geometry import RadarGeometry
@@ -150,15 +151,18 @@ def test_points_are_the_sweeps_returns_in_the_sensors_frame() -> None:
             rig.put(spec, message)
             received = await client.data(0)
             cloud = decode_schema(client.channels["/lidar/points"], received.payload)
-            assert stamp_ns(cloud.timestamp) == received.t_ns
+            t_ns = int(np.atleast_1d(message.t_mono_ns)[-1]) + OFFSET_NS
+            assert received.t_ns == t_ns
+            columns = data["t_col"][0].astype(np.int64)
+            assert stamp_ns(cloud.timestamp) == t_ns - (columns[-1] - columns[0])
             layout = {field.name: field.offset for field in cloud.fields}
             assert layout == {
-                "x": 0, "y": 4, "z": 8, "intensity": 12, "return": 13, "ring": 14,
+                "x": 0, "y": 4, "z": 8, "intensity": 12, "return": 13, "ring": 14, "t": 16,
             }  # fmt: skip
             types = [field.type for field in cloud.fields]
-            assert types == [7, 7, 7, 1, 1, 3]  # FLOAT32, UINT8, UINT16
-            assert cloud.point_stride == 16
-            raw = np.frombuffer(cloud.data, np.uint8).reshape(-1, 16)
+            assert types == [7, 7, 7, 1, 1, 3, 5]  # FLOAT32, UINT8, UINT16, UINT32
+            assert cloud.point_stride == 20
+            raw = np.frombuffer(cloud.data, np.uint8).reshape(-1, 20)
             xyz = raw[:, :12].copy().view("<f4")
             optics = OusterOptics.of_metadata(spec.files["lidar.json"], "lidar.json")
             range_mm = data["rng"][0].astype(np.uint32) + data["rng_far"][0]
@@ -169,7 +173,9 @@ def test_points_are_the_sweeps_returns_in_the_sensors_frame() -> None:
             np.testing.assert_allclose(xyz, wanted, atol=1e-4)
             np.testing.assert_array_equal(raw[:, 12], data["rfl"][0].reshape(-1)[hit])
             rows = np.repeat(np.arange(range_mm.shape[0]), range_mm.shape[1])[hit]
-            np.testing.assert_array_equal(raw[:, 14:].copy().view("<u2")[:, 0], rows)
+            np.testing.assert_array_equal(raw[:, 14:16].copy().view("<u2")[:, 0], rows)
+            since = np.tile(columns - columns[0], len(range_mm))[hit]
+            np.testing.assert_array_equal(raw[:, 16:].copy().view("<u4")[:, 0], since)
 
     run(scene)
 
@@ -407,8 +413,8 @@ def test_viewers_share_the_work(count: int, monkeypatch: pytest.MonkeyPatch) -> 
             clients = [await (await rig.client()).greeted("/lidar/points") for _ in range(count)]
             offered = await rig.foxglove.channels()
             _, channel = next(pair for pair in offered.values() if pair[1].topic.endswith("points"))
+            assert isinstance(channel, SampleChannel)
             encode = channel.encode
-            assert encode is not None
 
             def counted(message: object, offset_ns: int) -> object:
                 calls.append(1)

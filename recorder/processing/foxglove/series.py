@@ -12,16 +12,16 @@ from foxglove.messages import LocationFix, LocationFixPositionCovarianceType, Ve
 from recorder.contract.channel_formats import Framing
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Message
-from recorder.live.foxglove.channels import Channel, Encoded, schema_of, stamp, times_ns
-from recorder.live.foxglove.protocol import Schema
 from recorder.processing.earth import is_position
 from recorder.processing.encoded import EncodedSamples
+from recorder.processing.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
+from recorder.processing.foxglove.schema import Schema, schema_of
 
 _SMALL_BYTES: Final = 1024  # a channel's sample
 _ENU_OF_NED: Final = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 
 
-def json_channels(spec: StreamSpec) -> list[Channel]:
+def json_channels(spec: StreamSpec) -> list[SampleChannel]:
     """``/NAME``: the small numeric channels of a stream; none for a stream without such channels.
 
     A scalar is a number, an array a flat list in C order; a value that is not finite is null.
@@ -48,10 +48,10 @@ def json_channels(spec: StreamSpec) -> list[Channel]:
         return encoded
 
     schema = Schema(f"recorder.{spec.name}", "jsonschema", _json_schema(spec, chosen))
-    return [Channel(f"/{spec.name}", schema, spec.name, encode, every=True)]
+    return [SampleChannel(f"/{spec.name}", schema, spec.name, encode, every=True)]
 
 
-def position_channel(spec: StreamSpec, position: str) -> Channel:
+def position_channel(spec: StreamSpec, position: str) -> SampleChannel:
     """``/NAME/fix``: the positions of a stream; a sample without a position gives no message.
 
     Args:
@@ -83,7 +83,7 @@ def position_channel(spec: StreamSpec, position: str) -> Channel:
                 encoded.append((t_ns, _fix(spec.name, t_ns, place, more)))
         return encoded
 
-    return Channel(f"/{spec.name}/fix", schema_of(LocationFix), spec.name, encode, every=True)
+    return SampleChannel(f"/{spec.name}/fix", schema_of(LocationFix), spec.name, encode, every=True)
 
 
 def _fix(

@@ -12,19 +12,16 @@ from foxglove.messages import PointCloud, RawImage
 
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
-from recorder.live.foxglove.channels import Channel, Encoded, schema_of, stamp, times_ns
-from recorder.live.foxglove.clouds import MOST_HZ, cloud
 from recorder.processing.encoded import EncodedSamples
+from recorder.processing.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
+from recorder.processing.foxglove.clouds import MOST_HZ, cloud
+from recorder.processing.foxglove.schema import schema_of
 from recorder.processing.radar import RadarProcessor
+from recorder.processing.radar_detections import detection_points
 from recorder.processing.radar_geometry import RadarGeometry
 from recorder.processing.radar_maps import RadarMaps, in_db_steps
 from recorder.processing.radar_spectra import Complex64, Float32
 
-DETECTION: Final = np.dtype(
-    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("velocity", "<f4"), ("power", "<f4"),
-     ("snr", "<f4"), ("method", "u1")]
-)  # fmt: skip
-"""A detection: m; m/s; dB; dB; `recorder.processing.radar.SpeedMethod`."""
 LEAST_DB: Final = -10.0
 """Level above the map's noise that is black."""
 STEP_DB: Final = 0.25
@@ -35,7 +32,7 @@ _METADATA: Final = "radar.json"
 EncodeSpectra = Callable[[int, Complex64], bytes]
 
 
-def radar_channels(spec: StreamSpec) -> list[Channel]:
+def radar_channels(spec: StreamSpec) -> list[SampleChannel]:
     """``/NAME/detections``, ``/NAME/range_doppler`` and ``/NAME/range_azimuth``.
 
     The speeds of detections are those of one frame: where ``method`` is 0, a speed may be off by a
@@ -54,19 +51,13 @@ def radar_channels(spec: StreamSpec) -> list[Channel]:
     frames = _Frames(spec, processor)
 
     def detections(t_ns: int, spectra: Complex64) -> bytes:
-        found = processor.find(spectra)
-        points = np.empty(len(found), DETECTION)
-        for axis, name in enumerate("xyz"):
-            points[name] = found.direction[:, axis] * found.range_m
-        points["velocity"], points["power"] = found.velocity_m_s, found.power_db
-        points["snr"], points["method"] = found.snr_db, found.method
-        return cloud(t_ns, spec.name, points)
+        return cloud(t_ns, spec.name, detection_points(processor.find(spectra)))
 
     def map_of(draw: Callable[[Complex64], tuple[Float32, float]]) -> EncodeSpectra:
         return lambda t_ns, spectra: _image(t_ns, spec.name, draw(spectra)[0])
 
-    def channel(name: str, schema: Any, encode: EncodeSpectra, most_hz: float) -> Channel:
-        return Channel(
+    def channel(name: str, schema: Any, encode: EncodeSpectra, most_hz: float) -> SampleChannel:
+        return SampleChannel(
             f"/{spec.name}/{name}",
             schema_of(schema),
             spec.name,

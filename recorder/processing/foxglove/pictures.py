@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from foxglove.messages import CameraCalibration, CompressedImage
 
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
-from recorder.live.foxglove.channels import (
-    Channel,
-    Encoded,
-    repeat,
-    schema_of,
-    stamp,
-    times_ns,
-)
 from recorder.processing.calibration import SensorCalibration
 from recorder.processing.encoded import EncodedSamples
+from recorder.processing.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
+from recorder.processing.foxglove.schema import Schema, schema_of
 from recorder.processing.frames import image_channel
 from recorder.processing.pictures import screen_jpeg
 
@@ -29,8 +23,8 @@ _FISHEYE: Final = ("k1", "k2", "k3", "k4")
 _FOCUS: Final = ("fx", "fy", "cx", "cy")
 
 
-def camera_channels(spec: StreamSpec, calibration: SensorCalibration) -> list[Channel]:
-    """``/NAME/image``, and ``/NAME/calibration`` where Foxglove knows the camera's model.
+def picture_channel(spec: StreamSpec) -> SampleChannel:
+    """``/NAME/image``: a camera's pictures.
 
     Recorded JPEGs are passed on unchanged; raw pictures become JPEGs, shown between their levels.
     """
@@ -51,18 +45,28 @@ def camera_channels(spec: StreamSpec, calibration: SensorCalibration) -> list[Ch
 
     most_hz = None if channel.pixels is None else _RAW_HZ
     topic, schema = f"/{spec.name}/image", schema_of(CompressedImage)
-    channels = [Channel(topic, schema, spec.name, encode, most_hz=most_hz)]
-    height, width = channel.shape[:2]
+    return SampleChannel(topic, schema, spec.name, encode, most_hz=most_hz)
+
+
+def calibration_of(
+    spec: StreamSpec, calibration: SensorCalibration
+) -> tuple[str, Schema, Callable[[int], bytes]] | None:
+    """``/NAME/calibration``: topic, schema, and encoder of the message for a time in epoch ns.
+
+    Returns:
+        None where `camera_model` knows no model.
+    """
+    name = image_channel(spec)
+    assert name is not None
+    height, width = spec.channel(name).shape[:2]
     model = camera_model(calibration, (width, height))
-    if model is not None:
+    if model is None:
+        return None
 
-        def make(t_ns: int) -> bytes:
-            return CameraCalibration(timestamp=stamp(t_ns), frame_id=spec.name, **model).encode()
+    def encode(t_ns: int) -> bytes:
+        return CameraCalibration(timestamp=stamp(t_ns), frame_id=spec.name, **model).encode()
 
-        channels.append(
-            Channel(f"/{spec.name}/calibration", schema_of(CameraCalibration), timed=repeat(make))
-        )
-    return channels
+    return f"/{spec.name}/calibration", schema_of(CameraCalibration), encode
 
 
 def camera_model(

@@ -1,0 +1,72 @@
+"""Point clouds: structured arrays as PointCloud, and the sweeps of lidars."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy.typing as npt
+from foxglove.messages import (
+    PackedElementField,
+    PackedElementFieldNumericType,
+    PointCloud,
+    Pose,
+    Quaternion,
+    Vector3,
+)
+
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message
+from recorder.processing.encoded import EncodedSamples
+from recorder.processing.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
+from recorder.processing.foxglove.schema import schema_of
+from recorder.processing.lidar_points import SweepPoints
+
+MOST_HZ: Final = 10.0
+_TYPES: Final = {
+    "u1": PackedElementFieldNumericType.Uint8,
+    "u2": PackedElementFieldNumericType.Uint16,
+    "u4": PackedElementFieldNumericType.Uint32,
+    "f4": PackedElementFieldNumericType.Float32,
+}
+_ORIGIN: Final = Pose(
+    position=Vector3(x=0.0, y=0.0, z=0.0), orientation=Quaternion(x=0.0, y=0.0, z=0.0, w=1.0)
+)
+
+
+def cloud(t_ns: int, frame: str, points: npt.NDArray[Any]) -> bytes:
+    """An encoded PointCloud of a structured array [n]."""
+    fields = [
+        PackedElementField(name=name, offset=offset, type=_TYPES[dtype.str[1:]])
+        for name, (dtype, offset, *_) in (points.dtype.fields or {}).items()
+    ]
+    message = PointCloud(
+        timestamp=stamp(t_ns),
+        frame_id=frame,
+        pose=_ORIGIN,
+        point_stride=points.dtype.itemsize,
+        fields=fields,
+        data=points.tobytes(),
+    )
+    return message.encode()
+
+
+def lidar_channel(spec: StreamSpec, *, destaggered: bool = False) -> SampleChannel:
+    """``/NAME/points``: the returns of a sweep, in the sensor's frame.
+
+    A message's log time is the sweep's stamp, the time of its last column.  Its ``timestamp`` is
+    the time of the earliest column, from which the points' field ``t`` counts.
+
+    Raises:
+        FormatError: ``lidar.json`` is missing or wrong, or does not fit the sweeps.
+    """
+    sweeps, samples = SweepPoints(spec, destaggered=destaggered), EncodedSamples(spec)
+
+    def encode(message: Message, offset_ns: int) -> Encoded:
+        samples.check(message)
+        sweep = {name: samples.decoded(message, name) for name in sweeps.channels}
+        t_ns = times_ns(message, offset_ns)[-1]
+        start_ns, points = sweeps.points(sweep, t_ns)
+        return [(t_ns, cloud(start_ns, spec.name, points))]
+
+    topic = f"/{spec.name}/points"
+    return SampleChannel(topic, schema_of(PointCloud), spec.name, encode, most_hz=MOST_HZ)

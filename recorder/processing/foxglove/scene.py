@@ -1,0 +1,145 @@
+"""Frames, labels and events as messages.
+
+The frame of a sensor has the sensor's name, and the parent ``rig``; where poses of the rig are
+known, the parent of ``rig`` is ``world``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from foxglove.messages import (
+    Color,
+    CubePrimitive,
+    FrameTransform,
+    FrameTransforms,
+    KeyValuePair,
+    Log,
+    LogLevel,
+    Pose,
+    Quaternion,
+    SceneEntity,
+    SceneEntityDeletion,
+    SceneEntityDeletionType,
+    SceneUpdate,
+    Vector3,
+)
+
+from recorder.processing.calibration import Calibration
+from recorder.processing.foxglove.channels import stamp
+from recorder.processing.foxglove.schema import schema_of
+from recorder.processing.geometry import Floats, quaternion_of_rotation
+from recorder.processing.labels import Lines, number_rows, texts
+
+RIG: Final = "rig"
+WORLD: Final = "world"
+TRANSFORMS: Final = schema_of(FrameTransforms)
+LABELS: Final = schema_of(SceneUpdate)
+LOG: Final = schema_of(Log)
+
+_COLORS: Final = {
+    "car": Color(r=0.2, g=0.6, b=1.0, a=0.4),
+    "truck": Color(r=0.6, g=0.4, b=1.0, a=0.4),
+    "cyclist": Color(r=1.0, g=0.7, b=0.1, a=0.4),
+    "pedestrian": Color(r=1.0, g=0.3, b=0.3, a=0.4),
+}
+_OTHER: Final = Color(r=0.7, g=0.7, b=0.7, a=0.3)
+_LEVELS: Final = {"lost": LogLevel.Warning, "fault": LogLevel.Error}
+
+Place = tuple[str, str, Floats]
+"""Parent frame, child frame, and f8 [4, 4] from the child to the parent."""
+
+
+def sensor_places(calibration: Calibration) -> list[Place]:
+    """The places of the sensors in the rig, as far as they are known."""
+    return [
+        (RIG, name, sensor.pose)
+        for name, sensor in calibration.sensors.items()
+        if sensor.pose is not None
+    ]
+
+
+def transforms(t_ns: int, places: Iterable[Place]) -> bytes:
+    """An encoded FrameTransforms of places at a time, epoch ns."""
+    made = [
+        FrameTransform(
+            timestamp=stamp(t_ns),
+            parent_frame_id=parent,
+            child_frame_id=child,
+            translation=_vector(matrix[:3, 3]),
+            rotation=_quaternion(quaternion_of_rotation(matrix[:3, :3])),
+        )
+        for parent, child, matrix in places
+    ]
+    return FrameTransforms(transforms=made).encode()
+
+
+def label_update(t_ns: int, lines: Lines) -> bytes:
+    """An encoded SceneUpdate of the boxes of one time (`labels.LabelFile.by_time`).
+
+    The update replaces all earlier boxes of its topic.
+
+    Raises:
+        FormatError: a label is wrong; the message names its place.
+    """
+    columns = zip(
+        texts(lines, "track"),
+        texts(lines, "class"),
+        texts(lines, "frame"),
+        number_rows(lines, "center_m", 3),
+        number_rows(lines, "size_m", 3),
+        number_rows(lines, "quaternion_xyzw", 4),
+        strict=True,
+    )
+    entities = [_entity(t_ns, *values) for values in columns]
+    gone = SceneEntityDeletion(timestamp=stamp(t_ns), type=SceneEntityDeletionType.All)
+    return SceneUpdate(deletions=[gone], entities=entities).encode()
+
+
+def log_message(t_ns: int, kind: str, stream: str | None, text: str) -> bytes:
+    """An encoded Log of an event.
+
+    Args:
+        t_ns: its time, epoch ns.
+        kind: its type, such as ``lost`` or ``mark``.
+        stream: the stream that it is about; None: the recorder.
+        text: what happened, for people.
+    """
+    log = Log(
+        timestamp=stamp(t_ns),
+        level=_LEVELS.get(kind, LogLevel.Info),
+        message=f"{kind}: {text}" if kind and kind not in text else text,
+        name=stream or "recorder",
+    )
+    return log.encode()
+
+
+def _entity(
+    t_ns: int, track: str, kind: str, frame: str, center: Floats, size: Floats, turn: Floats
+) -> SceneEntity:
+    cube = CubePrimitive(
+        pose=Pose(position=_vector(center), orientation=_quaternion(turn)),
+        size=_vector(size),
+        color=_COLORS.get(kind, _OTHER),
+    )
+    return SceneEntity(
+        timestamp=stamp(t_ns),
+        frame_id=frame,
+        id=track,
+        frame_locked=True,
+        metadata=[KeyValuePair(key="class", value=kind)],
+        cubes=[cube],
+    )
+
+
+def _vector(values: npt.ArrayLike) -> Vector3:
+    x, y, z = np.asarray(values, np.float64).tolist()
+    return Vector3(x=x, y=y, z=z)
+
+
+def _quaternion(xyzw: npt.ArrayLike) -> Quaternion:
+    x, y, z, w = np.asarray(xyzw, np.float64).tolist()
+    return Quaternion(x=x, y=y, z=z, w=w)

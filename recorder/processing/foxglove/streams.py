@@ -1,0 +1,32 @@
+"""The topics of a stream."""
+
+from __future__ import annotations
+
+from recorder.contract.streams import StreamSpec
+from recorder.processing.earth import declared_position
+from recorder.processing.foxglove.channels import SampleChannel
+from recorder.processing.foxglove.clouds import lidar_channel
+from recorder.processing.foxglove.pictures import picture_channel
+from recorder.processing.foxglove.radar import radar_channels
+from recorder.processing.foxglove.series import json_channels, position_channel
+from recorder.processing.frames import kind_of
+
+
+def stream_channels(spec: StreamSpec) -> list[SampleChannel]:
+    """The topics that are made of a stream's samples.
+
+    Raises:
+        FormatError: a file of the stream is wrong.
+    """
+    kind = kind_of(spec)
+    channels = json_channels(spec)
+    if kind == "camera":
+        channels.append(picture_channel(spec))
+    elif kind == "lidar":
+        channels.append(lidar_channel(spec))
+    elif kind == "radar":
+        channels += radar_channels(spec)
+    position = declared_position(spec)
+    if position is not None:
+        channels.append(position_channel(spec, position))
+    return channels
