@@ -150,7 +150,7 @@ def test_the_server_information() -> None:
 def test_an_advertisement_and_a_message() -> None:
     points = np.zeros(3, POINT)
     points["x"], points["ring"] = [1, 2, 3], [4, 5, 6]
-    payload = cloud(T_NS, "lidar", points)
+    payload = b"".join(cloud(T_NS, "lidar", points))
 
     async def scene(reference: Reference) -> None:
         found = PointCloud.get_schema()

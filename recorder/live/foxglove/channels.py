@@ -52,7 +52,7 @@ def repeat(make: Callable[[int], bytes]) -> Callable[[], EncodeTime]:
             if last is not None and 0 <= t_ns - last < STATIC_NS:
                 return []
             last = t_ns
-            return [(t_ns, make(t_ns))]
+            return [(t_ns, [make(t_ns)])]
 
         return due
 

@@ -330,7 +330,7 @@ class Connection:
 
     async def _put(self, subscription: int, encoded: Encoded) -> None:
         if encoded:
-            frames = [protocol.message_data(subscription, *message) for message in encoded]
+            frames = [protocol.message_data(subscription, t_ns, *parts) for t_ns, parts in encoded]
             await self._outbox.put(subscription, frames)
 
     async def _cannot_show(self, channel: Channel, error: Exception) -> None:

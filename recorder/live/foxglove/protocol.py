@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from recorder.contract.errors import ProtocolError
+from recorder.contract.wire import Buffer
 from recorder.processing.foxglove.schema import Schema
 
 SUBPROTOCOLS: Final = ("foxglove.sdk.v1", "foxglove.websocket.v1")
@@ -166,9 +167,9 @@ def parameter_values(parameters: Iterable[Mapping[str, Any]], request: str | Non
     return json.dumps(values)
 
 
-def message_data(subscription: int, t_ns: int, payload: bytes) -> bytes:
-    """A message of a channel; `t_ns` is its log time, epoch ns."""
-    return _MESSAGE_DATA.pack(1, subscription, t_ns) + payload
+def message_data(subscription: int, t_ns: int, *payload: Buffer) -> bytes:
+    """A message of a channel; `t_ns` is its log time, epoch ns, `payload` in consecutive parts."""
+    return b"".join([_MESSAGE_DATA.pack(1, subscription, t_ns), *payload])
 
 
 def time(t_ns: int) -> bytes:

@@ -19,6 +19,7 @@ from recorder.live.happenings import event_note
 from recorder.processing.calibration import Calibration
 from recorder.processing.foxglove import scene
 from recorder.processing.foxglove.channels import Encoded
+from recorder.processing.foxglove.payload import Parts
 from recorder.processing.geometry import Floats, interpolate_poses
 from recorder.processing.labels import LabelFile, cuboid_files
 from recorder.processing.poses import Identity, find_poses
@@ -64,7 +65,7 @@ def transforms_channel(
             if trajectory is not None and last_pose != t_ns:
                 last_pose = t_ns
                 due_places.append((scene.WORLD, scene.RIG, trajectory.at(t_ns)))
-            return [(t_ns, scene.transforms(t_ns, due_places))] if due_places else []
+            return [(t_ns, [scene.transforms(t_ns, due_places)])] if due_places else []
 
         return due
 
@@ -147,7 +148,7 @@ class LabelSets:
             if at < 0 or int(times[at]) == last:
                 return []
             last = int(times[at])
-            return [(last, self._update(last, int(ends[at]), int(ends[at + 1])))]
+            return [(last, [self._update(last, int(ends[at]), int(ends[at + 1]))])]
 
         return due
 
@@ -186,12 +187,12 @@ def log_channel() -> LogChannel:
     return LogChannel("/log", scene.LOG)
 
 
-def log_message(note: Mapping[str, Any]) -> tuple[int, bytes]:
+def log_message(note: Mapping[str, Any]) -> tuple[int, Parts]:
     """Log time and payload of an event: ``t_ns``, ``kind``, ``stream``, ``cause``, ``text``."""
     t_ns = int(note["t_ns"])
     kind = str(note.get("kind") or "")
     text = str(note.get("text") or note.get("cause") or kind)
-    return t_ns, scene.log_message(t_ns, kind, note.get("stream"), text)
+    return t_ns, [scene.log_message(t_ns, kind, note.get("stream"), text)]
 
 
 def events_channel(session: Path) -> TimedChannel:

@@ -9,10 +9,11 @@ import numpy as np
 from foxglove.messages import Timestamp
 
 from recorder.contract.wire import Message
+from recorder.processing.foxglove.payload import Parts
 from recorder.processing.foxglove.schema import Schema
 
-Encoded = list[tuple[int, bytes]]
-"""Messages of a topic: log time (epoch ns) and payload."""
+Encoded = list[tuple[int, Parts]]
+"""Messages of a topic: log time (epoch ns), and consecutive parts of the payload."""
 EncodeSamples = Callable[[Message, int], Encoded]
 """From a data message, and what is added to ``t_mono`` for epoch ns.  Safe for several threads."""
 

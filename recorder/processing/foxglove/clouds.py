@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 from foxglove.messages import (
     PackedElementField,
@@ -18,6 +19,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.processing.encoded import EncodedSamples
 from recorder.processing.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
+from recorder.processing.foxglove.payload import Parts, with_bytes
 from recorder.processing.foxglove.schema import schema_of
 from recorder.processing.lidar_points import SweepPoints
 
@@ -28,13 +30,14 @@ _TYPES: Final = {
     "u4": PackedElementFieldNumericType.Uint32,
     "f4": PackedElementFieldNumericType.Float32,
 }
+_DATA: Final = 6  # field of PointCloud
 _ORIGIN: Final = Pose(
     position=Vector3(x=0.0, y=0.0, z=0.0), orientation=Quaternion(x=0.0, y=0.0, z=0.0, w=1.0)
 )
 
 
-def cloud(t_ns: int, frame: str, points: npt.NDArray[Any]) -> bytes:
-    """An encoded PointCloud of a structured array [n]."""
+def cloud(t_ns: int, frame: str, points: npt.NDArray[Any]) -> Parts:
+    """A PointCloud of a contiguous structured array [n], which must not change afterwards."""
     fields = [
         PackedElementField(name=name, offset=offset, type=_TYPES[dtype.str[1:]])
         for name, (dtype, offset, *_) in (points.dtype.fields or {}).items()
@@ -45,9 +48,8 @@ def cloud(t_ns: int, frame: str, points: npt.NDArray[Any]) -> bytes:
         pose=_ORIGIN,
         point_stride=points.dtype.itemsize,
         fields=fields,
-        data=points.tobytes(),
     )
-    return message.encode()
+    return with_bytes(message.encode(), _DATA, points.view(np.uint8).data)
 
 
 def lidar_channel(spec: StreamSpec, *, destaggered: bool = False) -> SampleChannel:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from foxglove.messages import CameraCalibration, CompressedImage
+import numpy as np
+import numpy.typing as npt
+from foxglove.messages import CameraCalibration, CompressedImage, RawImage
 
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.processing.calibration import SensorCalibration
 from recorder.processing.encoded import EncodedSamples
 from recorder.processing.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
+from recorder.processing.foxglove.payload import Parts, with_bytes
 from recorder.processing.foxglove.schema import Schema, schema_of
 from recorder.processing.frames import image_channel
 from recorder.processing.pictures import screen_jpeg
 
 _RAW_HZ: Final = 10.0
+_COMPRESSED_DATA: Final = 2  # field of CompressedImage
+_RAW_DATA: Final = 6  # field of RawImage
+_RAW_ENCODINGS: Final = {"u1": "mono8", "<u2": "mono16", "<i2": "16SC1", "<f4": "32FC1"}
 _PINHOLE: Final = ("k1", "k2", "p1", "p2", "k3")
 _RATIONAL: Final = (*_PINHOLE, "k4", "k5", "k6")
 _FISHEYE: Final = ("k1", "k2", "k3", "k4")
@@ -38,14 +44,37 @@ def picture_channel(spec: StreamSpec) -> SampleChannel:
         t_ns = times_ns(message, offset_ns)[-1]
         picture = samples.newest(message, name)
         jpeg, _ = screen_jpeg(channel, picture, 0, where, spec.settings)
-        image = CompressedImage(
-            timestamp=stamp(t_ns), frame_id=spec.name, data=bytes(jpeg), format="jpeg"
-        )
-        return [(t_ns, image.encode())]
+        image = CompressedImage(timestamp=stamp(t_ns), frame_id=spec.name, format="jpeg")
+        return [(t_ns, with_bytes(image.encode(), _COMPRESSED_DATA, jpeg))]
 
     most_hz = None if channel.pixels is None else _RAW_HZ
     topic, schema = f"/{spec.name}/image", schema_of(CompressedImage)
     return SampleChannel(topic, schema, spec.name, encode, most_hz=most_hz)
+
+
+def raw_image(
+    t_ns: int, frame: str, values: npt.NDArray[Any], encoding: str | None = None
+) -> Parts:
+    """A RawImage of an array [height, width], which must not change afterwards.
+
+    Args:
+        t_ns: its time, epoch ns.
+        frame: its frame.
+        values: u1, u2, i2 or f4.
+        encoding: as RawImage and ``sensor_msgs/image_encodings.hpp`` name it; None: by the dtype,
+            ``mono8``, ``mono16``, ``16SC1`` or ``32FC1``.
+    """
+    values = np.ascontiguousarray(values)
+    height, width = values.shape
+    image = RawImage(
+        timestamp=stamp(t_ns),
+        frame_id=frame,
+        width=width,
+        height=height,
+        encoding=encoding or _RAW_ENCODINGS[values.dtype.str.lstrip("|")],
+        step=width * values.itemsize,
+    )
+    return with_bytes(image.encode(), _RAW_DATA, values.reshape(-1).view(np.uint8).data)
 
 
 def calibration_of(

@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 from foxglove.messages import PointCloud, RawImage
 
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.processing.encoded import EncodedSamples
-from recorder.processing.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
+from recorder.processing.foxglove.channels import Encoded, SampleChannel, times_ns
 from recorder.processing.foxglove.clouds import MOST_HZ, cloud
+from recorder.processing.foxglove.payload import Parts
+from recorder.processing.foxglove.pictures import raw_image
 from recorder.processing.foxglove.schema import schema_of
 from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_detections import detection_points
@@ -29,7 +29,7 @@ STEP_DB: Final = 0.25
 _MAP_HZ: Final = 5.0
 _METADATA: Final = "radar.json"
 
-EncodeSpectra = Callable[[int, Complex64], bytes]
+EncodeSpectra = Callable[[int, Complex64], Parts]
 
 
 def radar_channels(spec: StreamSpec) -> list[SampleChannel]:
@@ -50,11 +50,11 @@ def radar_channels(spec: StreamSpec) -> list[SampleChannel]:
     processor, maps = RadarProcessor(geometry), RadarMaps(geometry)
     frames = _Frames(spec, processor)
 
-    def detections(t_ns: int, spectra: Complex64) -> bytes:
+    def detections(t_ns: int, spectra: Complex64) -> Parts:
         return cloud(t_ns, spec.name, detection_points(processor.find(spectra)))
 
     def map_of(draw: Callable[[Complex64], tuple[Float32, float]]) -> EncodeSpectra:
-        return lambda t_ns, spectra: _image(t_ns, spec.name, draw(spectra)[0])
+        return lambda t_ns, spectra: map_image(t_ns, spec.name, draw(spectra)[0])
 
     def channel(name: str, schema: Any, encode: EncodeSpectra, most_hz: float) -> SampleChannel:
         return SampleChannel(
@@ -96,16 +96,6 @@ class _Frames:
             return self._last[1]
 
 
-def _image(t_ns: int, frame: str, level_db: Float32) -> bytes:
-    pixels: npt.NDArray[np.uint8] = in_db_steps(level_db, LEAST_DB, STEP_DB)
-    height, width = pixels.shape
-    image = RawImage(
-        timestamp=stamp(t_ns),
-        frame_id=frame,
-        width=width,
-        height=height,
-        encoding="mono8",
-        step=width,
-        data=pixels.tobytes(),
-    )
-    return image.encode()
+def map_image(t_ns: int, frame: str, level_db: Float32) -> Parts:
+    """A RawImage of a map's levels, dB above its noise."""
+    return raw_image(t_ns, frame, in_db_steps(level_db, LEAST_DB, STEP_DB))

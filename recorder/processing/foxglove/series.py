@@ -35,7 +35,7 @@ def json_channels(spec: StreamSpec) -> list[SampleChannel]:
     def encode(message: Message, offset_ns: int) -> Encoded:
         samples.check(message)
         values = {c.name: _listed(samples.every(message, c.name), c) for c in chosen}
-        encoded = []
+        encoded: Encoded = []
         for index, t_ns in enumerate(times_ns(message, offset_ns)):
             sample: dict[str, Any] = {
                 "timestamp": {"sec": t_ns // 1_000_000_000, "nsec": t_ns % 1_000_000_000},
@@ -44,7 +44,7 @@ def json_channels(spec: StreamSpec) -> list[SampleChannel]:
             if device and message.t_dev_ns is not None:
                 sample["t_dev"] = int(message.t_dev_ns[index])
             sample |= {name: listed[index] for name, listed in values.items()}
-            encoded.append((t_ns, json.dumps(sample, allow_nan=False).encode()))
+            encoded.append((t_ns, [json.dumps(sample, allow_nan=False).encode()]))
         return encoded
 
     schema = Schema(f"recorder.{spec.name}", "jsonschema", _json_schema(spec, chosen))
@@ -75,12 +75,12 @@ def position_channel(spec: StreamSpec, position: str) -> SampleChannel:
     def encode(message: Message, offset_ns: int) -> Encoded:
         samples.check(message)
         arrays = {name: samples.every(message, name) for name in (position, *further)}
-        encoded = []
+        encoded: Encoded = []
         for index, t_ns in enumerate(times_ns(message, offset_ns)):
             place = arrays[position][index].astype(np.float64)
             if is_position(place):
                 more = {name: arrays[name][index] for name in further}
-                encoded.append((t_ns, _fix(spec.name, t_ns, place, more)))
+                encoded.append((t_ns, [_fix(spec.name, t_ns, place, more)]))
         return encoded
 
     return SampleChannel(f"/{spec.name}/fix", schema_of(LocationFix), spec.name, encode, every=True)
