@@ -37,6 +37,7 @@ from recorder.processing.frames import kind_of
 from recorder.processing.geometry import Floats, rotation_of_quaternion, transform
 from recorder.session.layout import RECOVERED
 from recorder.session.loss_accounts import losses, lost_events
+from recorder.session.part import SessionPart
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -94,6 +95,13 @@ class Job:
     def streams(self) -> list[Stream]:
         """The streams of the session's sensors, without the virtual ones."""
         return [s for s in self.session.streams.values() if not s.name.startswith("_")]
+
+    def contains(self, t_ns: int) -> bool:
+        """Whether a time, epoch ns, is in the part of the session that is packed."""
+        if not isinstance(self.session, SessionPart):
+            return True
+        begin_ns, end_ns = self.session.interval_ns
+        return (begin_ns is None or t_ns >= begin_ns) and (end_ns is None or t_ns < end_ns)
 
     def note_absent(self, unreadable: str = "cannot be read, left out") -> None:
         """Note the streams that cannot be read, and the streams without a recorded sample."""

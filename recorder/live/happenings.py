@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recorder.live.backend import Note
+from recorder.session.events import event_text
 from recorder.session.layout import EVENTS, private
 
 MOST_INTERVALS = 500
@@ -93,22 +94,13 @@ class Timeline:
 
 def event_note(event: Event) -> Note:
     """The note ``event``; its text is for people."""
-    kind, cause, stream = event["type"], event.get("cause"), event.get("stream")
-    text = event.get("text") or event.get("detail") or event.get("message")
-    if text is None and kind == "lost":
-        count, estimate = event.get("count"), event.get("estimate")
-        about = "" if estimate is None else f", about {estimate}"
-        text = f"lost {count} samples" if count is not None else f"lost samples{about}"
-        text += f" ({cause})" if cause else ""
-    if text is None:
-        text = " ".join(str(part) for part in (kind, cause) if part)
     return {
         "type": "event",
         "t_ns": str(event["t_ns"]),
-        "kind": kind,
-        "stream": stream,
-        "cause": cause,
-        "text": str(text),
+        "kind": event["type"],
+        "stream": event.get("stream"),
+        "cause": event.get("cause"),
+        "text": event_text(event),
     }
 
 

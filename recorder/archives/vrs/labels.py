@@ -23,7 +23,6 @@ from recorder.formats.vrs.elements import float64, int64
 from recorder.processing.geometry import quaternion_of_rotation
 from recorder.processing.labels import BOXES, CUBOIDS, LabelFile, box_files, cuboid_files
 from recorder.processing.poses import PoseSource, find_poses
-from recorder.session.part import SessionPart
 from recorder.session.vrs.files import STREAM_TAG
 
 Record = tuple[int, bytes]
@@ -87,7 +86,7 @@ class Poses:
             quaternions = quaternion_of_rotation(poses[:, :3, :3])
             rows = zip(t_ns.tolist(), poses[:, :3, 3], quaternions, strict=True)
             for stamp, position, quaternion in rows:
-                if _is_inside(self.job, stamp):
+                if self.job.contains(stamp):
                     self.count += 1
                     data = PoseData(
                         t_mono_ns=stamp - offset_ns, position=position, quaternion=quaternion
@@ -116,7 +115,7 @@ class Labels:
     def records(self) -> Iterator[Record]:
         offset_ns = clock_offset_ns(self.job.session)
         for t_ns, lines in self.file.by_time():
-            if _is_inside(self.job, t_ns):
+            if self.job.contains(t_ns):
                 self.count += 1
                 labels = json.dumps([label for _, label in lines])
                 yield t_ns, LabelData(t_mono_ns=t_ns - offset_ns, labels=labels).encode()
@@ -136,13 +135,6 @@ def find_extras(job: Job) -> list[Extra]:
         else:
             job.notes.add("labels of a camera that is not packed: left out", f"{BOXES}/{camera}")
     return extras
-
-
-def _is_inside(job: Job, t_ns: int) -> bool:
-    if not isinstance(job.session, SessionPart):
-        return True
-    begin_ns, end_ns = job.session.interval_ns
-    return (begin_ns is None or t_ns >= begin_ns) and (end_ns is None or t_ns < end_ns)
 
 
 def _spec(
