@@ -1,0 +1,188 @@
+"""Common Data Representation, little-endian, as ROS 2 puts messages on the wire and into bags.
+
+A message is 4 bytes of encapsulation (``00 01 00 00``: CDR_LE, no options) and a body.  A number
+lies at a multiple of its own size, counted from the begin of the body.  A string is its length with
+the zero at its end (u4), UTF-8, the zero; a sequence is its length (u4) and its elements; an array
+of fixed length and a nested message have no length (DDS-XTypes 1.3, 7.4.3, version 1 of the
+encoding; the bytes equal those of the rosbags package).
+
+    writer = CdrWriter()
+    writer.put("iI", seconds, nanoseconds)
+    writer.string("lidar")
+    writer.blob(jpeg)                 # the buffer itself becomes a part, nothing is copied
+    parts = writer.finish()
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from functools import lru_cache
+from typing import Any, Final
+
+from recorder.contract.errors import FormatError
+from recorder.contract.wire import Buffer
+
+ENCAPSULATION: Final = b"\x00\x01\x00\x00"
+_PADDING: Final = 3  # bytes that some middleware puts behind a message
+_CODE: Final = re.compile(r"(\d*)([bB?hHiIfqQd])")
+
+
+@lru_cache(maxsize=1024)
+def _layout(codes: str, phase: int) -> struct.Struct:
+    """Numbers at their natural alignment.
+
+    Args:
+        codes: of `struct`, each with an optional count.
+        phase: position of the first one in the body, modulo 8.
+    """
+    text, position = "<", phase
+    for count, code in _CODE.findall(codes):
+        size = struct.calcsize("<" + code)
+        gap = -position % size
+        text += f"{gap}x{count}{code}"
+        position += gap + size * int(count or 1)
+    return struct.Struct(text)
+
+
+class CdrWriter:
+    """Encodes one message as parts that follow each other, each large payload a part of its own."""
+
+    def __init__(self) -> None:
+        self._parts: list[Buffer] = []
+        self._head = bytearray(ENCAPSULATION)
+        self._position = 0  # in the body
+
+    def put(self, codes: str, *values: Any) -> None:
+        """Append numbers.
+
+        Args:
+            codes: of `struct`: ``bB?hHiIfqQd``, each with an optional count.
+            values: as many numbers as the codes say.
+
+        Raises:
+            FormatError: a number is outside of its type.
+        """
+        layout = _layout(codes, self._position & 7)
+        try:
+            self._head += layout.pack(*values)
+        except struct.error as error:
+            raise FormatError(f"CDR: cannot encode {values} as {codes}: {error}") from None
+        self._position += layout.size
+
+    def string(self, text: str) -> None:
+        """Append a string.
+
+        Raises:
+            FormatError: the text has a surrogate, which UTF-8 cannot encode, or a zero, at which
+                other decoders end it.
+        """
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise FormatError(f"CDR: cannot encode {text!r} as UTF-8: {error.reason}") from None
+        if 0 in data:
+            raise FormatError(f"CDR: the string {text!r} has a zero character")
+        self.put("I", len(data) + 1)
+        self._head += data + b"\0"
+        self._position += len(data) + 1
+
+    def blob(self, data: Buffer, alignment: int = 1) -> None:
+        """Append a sequence of bytes, or of other numbers as bytes, without copying them.
+
+        Args:
+            data: contiguous, little-endian; not of a structured dtype.
+            alignment: size of a number.
+        """
+        view = memoryview(data)
+        self.put("I", view.nbytes // alignment)
+        if not view.nbytes:
+            return
+        gap = -self._position % alignment
+        self._head += bytes(gap)
+        self._parts += [self._head, view.cast("B")]
+        self._head = bytearray()
+        self._position += gap + view.nbytes
+
+    def finish(self) -> list[Buffer]:
+        """The parts of the message, in order."""
+        return [*self._parts, self._head] if self._head else self._parts
+
+
+class CdrReader:
+    """Decodes one message.
+
+    Args:
+        data: the message with its encapsulation.
+        what: names the message in errors, such as its type.
+
+    Raises:
+        FormatError: from every method: what is wrong at which byte of the message.
+    """
+
+    def __init__(self, data: Buffer, what: str) -> None:
+        self._view = memoryview(data)
+        self._what = what
+        self._position = 0
+        self._end = len(self._view) - len(ENCAPSULATION)
+        if self._end < 0 or self._view[:2] != ENCAPSULATION[:2]:
+            raise FormatError(
+                f"{what}: begins with {bytes(self._view[:4]).hex(' ') or 'nothing'}, "
+                f"not with 00 01 of little-endian CDR"
+            )
+
+    def error(self, problem: str) -> FormatError:
+        """An error at the present byte."""
+        return FormatError(f"{self._what}: byte {self._position + len(ENCAPSULATION)}: {problem}")
+
+    def take(self, codes: str) -> tuple[Any, ...]:
+        """Read numbers, by the codes of `struct`."""
+        layout = _layout(codes, self._position & 7)
+        self._need(layout.size, f"numbers {codes}")
+        values = layout.unpack_from(self._view, self._position + len(ENCAPSULATION))
+        self._position += layout.size
+        return values
+
+    def count(self, least: int) -> int:
+        """Read the length of a sequence whose elements have at least so many bytes."""
+        (count,) = self.take("I")
+        if count * least > self._end - self._position:
+            raise self.error(
+                f"a sequence of {count} elements needs at least {count * least} bytes, "
+                f"{self._end - self._position} are left"
+            )
+        return int(count)
+
+    def string(self) -> str:
+        """Read a string; a length of 0 is an empty string."""
+        length = self.count(1)
+        data = self._bytes(length)
+        if length and data[-1]:
+            raise self.error("the string before has no zero at its end")
+        try:
+            return str(data[: max(0, length - 1)], "utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(f"the string before is not UTF-8: {error.reason}") from None
+
+    def blob(self, alignment: int = 1) -> memoryview:
+        """Read a sequence of numbers as bytes, without copying them."""
+        count = self.count(alignment)
+        if count:
+            gap = -self._position % alignment
+            self._need(gap + count * alignment, f"{count} numbers of {alignment} bytes")
+            self._position += gap
+        return self._bytes(count * alignment)
+
+    def finish(self) -> None:
+        """End the message; up to 3 bytes of padding are accepted behind it."""
+        if self._end - self._position > _PADDING:
+            raise self.error(f"{self._end - self._position} bytes follow the message")
+
+    def _bytes(self, size: int) -> memoryview:
+        begin = self._position + len(ENCAPSULATION)
+        self._position += size
+        return self._view[begin : begin + size]
+
+    def _need(self, size: int, what: str) -> None:
+        if size > self._end - self._position:
+            raise self.error(f"{what} need {size} bytes, {self._end - self._position} are left")

@@ -1,0 +1,205 @@
+"""Message definitions of ROS 2 as MCAP stores them (encoding ``ros2msg``).
+
+Fields, constants and defaults are those of ros2/common_interfaces (sensor_msgs, std_msgs,
+geometry_msgs, visualization_msgs), ros2/rcl_interfaces, ros2/geometry2 and ouster-lidar/ouster-ros
+as of ROS 2 Humble to Jazzy, without their comments.  The layout of the text is that of rosbag2
+(``local_message_definition_source.cpp``): the definition, then each definition that it needs once,
+depth first, after a line of 80 ``=`` and a line ``MSG: package/Name``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+ENCODING: Final = "ros2msg"
+_RULE: Final = "=" * 80
+_TYPE: Final = re.compile(r"^([A-Za-z]\w*(?:/[A-Za-z]\w*)?)(?:\[\d*\])? +\w+", re.MULTILINE)
+
+_TEXTS: Final = {
+    "builtin_interfaces/Time": "int32 sec\nuint32 nanosec",
+    "builtin_interfaces/Duration": "int32 sec\nuint32 nanosec",
+    "std_msgs/Header": "builtin_interfaces/Time stamp\nstring frame_id",
+    "std_msgs/String": "string data",
+    "std_msgs/ColorRGBA": "float32 r\nfloat32 g\nfloat32 b\nfloat32 a",
+    "std_msgs/MultiArrayDimension": "string label\nuint32 size\nuint32 stride",
+    "std_msgs/MultiArrayLayout": "MultiArrayDimension[] dim\nuint32 data_offset",
+    "std_msgs/Int16MultiArray": "MultiArrayLayout layout\nint16[] data",
+    "geometry_msgs/Point": "float64 x\nfloat64 y\nfloat64 z",
+    "geometry_msgs/Vector3": "float64 x\nfloat64 y\nfloat64 z",
+    "geometry_msgs/Quaternion": "float64 x 0\nfloat64 y 0\nfloat64 z 0\nfloat64 w 1",
+    "geometry_msgs/Pose": "Point position\nQuaternion orientation",
+    "geometry_msgs/Transform": "Vector3 translation\nQuaternion rotation",
+    "geometry_msgs/TransformStamped": """\
+std_msgs/Header header
+string child_frame_id
+Transform transform""",
+    "tf2_msgs/TFMessage": "geometry_msgs/TransformStamped[] transforms",
+    "sensor_msgs/CompressedImage": "std_msgs/Header header\nstring format\nuint8[] data",
+    "sensor_msgs/Image": """\
+std_msgs/Header header
+uint32 height
+uint32 width
+string encoding
+uint8 is_bigendian
+uint32 step
+uint8[] data""",
+    "sensor_msgs/RegionOfInterest": """\
+uint32 x_offset
+uint32 y_offset
+uint32 height
+uint32 width
+bool do_rectify""",
+    "sensor_msgs/CameraInfo": """\
+std_msgs/Header header
+uint32 height
+uint32 width
+string distortion_model
+float64[] d
+float64[9] k
+float64[9] r
+float64[12] p
+uint32 binning_x
+uint32 binning_y
+RegionOfInterest roi""",
+    "sensor_msgs/PointField": """\
+uint8 INT8=1
+uint8 UINT8=2
+uint8 INT16=3
+uint8 UINT16=4
+uint8 INT32=5
+uint8 UINT32=6
+uint8 FLOAT32=7
+uint8 FLOAT64=8
+string name
+uint32 offset
+uint8 datatype
+uint32 count""",
+    "sensor_msgs/PointCloud2": """\
+std_msgs/Header header
+uint32 height
+uint32 width
+PointField[] fields
+bool is_bigendian
+uint32 point_step
+uint32 row_step
+uint8[] data
+bool is_dense""",
+    "sensor_msgs/Imu": """\
+std_msgs/Header header
+geometry_msgs/Quaternion orientation
+float64[9] orientation_covariance
+geometry_msgs/Vector3 angular_velocity
+float64[9] angular_velocity_covariance
+geometry_msgs/Vector3 linear_acceleration
+float64[9] linear_acceleration_covariance""",
+    "sensor_msgs/NavSatStatus": """\
+int8 STATUS_UNKNOWN=-2
+int8 STATUS_NO_FIX=-1
+int8 STATUS_FIX=0
+int8 STATUS_SBAS_FIX=1
+int8 STATUS_GBAS_FIX=2
+int8 status -2
+uint16 SERVICE_UNKNOWN=0
+uint16 SERVICE_GPS=1
+uint16 SERVICE_GLONASS=2
+uint16 SERVICE_COMPASS=4
+uint16 SERVICE_GALILEO=8
+uint16 service""",
+    "sensor_msgs/NavSatFix": """\
+std_msgs/Header header
+NavSatStatus status
+float64 latitude
+float64 longitude
+float64 altitude
+float64[9] position_covariance
+uint8 COVARIANCE_TYPE_UNKNOWN=0
+uint8 COVARIANCE_TYPE_APPROXIMATED=1
+uint8 COVARIANCE_TYPE_DIAGONAL_KNOWN=2
+uint8 COVARIANCE_TYPE_KNOWN=3
+uint8 position_covariance_type""",
+    "rcl_interfaces/Log": """\
+uint8 DEBUG=10
+uint8 INFO=20
+uint8 WARN=30
+uint8 ERROR=40
+uint8 FATAL=50
+builtin_interfaces/Time stamp
+uint8 level
+string name
+string msg
+string file
+string function
+uint32 line""",
+    "visualization_msgs/UVCoordinate": "float32 u\nfloat32 v",
+    "visualization_msgs/MeshFile": "string filename\nuint8[] data",
+    "visualization_msgs/Marker": """\
+int32 ARROW=0
+int32 CUBE=1
+int32 SPHERE=2
+int32 CYLINDER=3
+int32 LINE_STRIP=4
+int32 LINE_LIST=5
+int32 CUBE_LIST=6
+int32 SPHERE_LIST=7
+int32 POINTS=8
+int32 TEXT_VIEW_FACING=9
+int32 MESH_RESOURCE=10
+int32 TRIANGLE_LIST=11
+int32 ADD=0
+int32 MODIFY=0
+int32 DELETE=2
+int32 DELETEALL=3
+std_msgs/Header header
+string ns
+int32 id
+int32 type
+int32 action
+geometry_msgs/Pose pose
+geometry_msgs/Vector3 scale
+std_msgs/ColorRGBA color
+builtin_interfaces/Duration lifetime
+bool frame_locked
+geometry_msgs/Point[] points
+std_msgs/ColorRGBA[] colors
+string texture_resource
+sensor_msgs/CompressedImage texture
+UVCoordinate[] uv_coordinates
+string text
+string mesh_resource
+MeshFile mesh_file
+bool mesh_use_embedded_materials""",
+    "visualization_msgs/MarkerArray": "Marker[] markers",
+    "ouster_sensor_msgs/PacketMsg": "uint8[] buf",
+    "ouster_ros/PacketMsg": "uint8[] buf",
+}
+
+TYPES: Final = frozenset(f"{name.replace('/', '/msg/')}" for name in _TEXTS)
+"""The types that have a definition, as ``sensor_msgs/msg/Imu``."""
+
+
+def definition(type_name: str) -> bytes:
+    """The concatenated definition of a type, UTF-8.
+
+    Args:
+        type_name: as ``sensor_msgs/msg/Imu``.
+
+    Raises:
+        KeyError: the type has no definition here.
+    """
+    name = type_name.replace("/msg/", "/")
+    texts = [_TEXTS[name] + "\n"]
+    texts += [f"{_RULE}\nMSG: {each}\n{_TEXTS[each]}\n" for each in _needed(name, {name: None})]
+    return "\n".join(texts).encode()
+
+
+def _needed(name: str, seen: dict[str, None]) -> list[str]:
+    """Types that a type needs and that were not seen, depth first, those of one type by name."""
+    found = []
+    package = name.split("/")[0]
+    fields = _TYPE.findall(_TEXTS[name])
+    for full in sorted({field if "/" in field else f"{package}/{field}" for field in fields}):
+        if full in _TEXTS and full not in seen:
+            seen[full] = None
+            found += [full, *_needed(full, seen)]
+    return found

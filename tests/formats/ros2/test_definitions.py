@@ -1,0 +1,46 @@
+"""Definitions of ROS 2's messages against those that rosbags brings."""
+
+from __future__ import annotations
+
+import pytest
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+
+from recorder.formats.ros2.definitions import TYPES, definition
+from tests.formats.ros2.kit import CODECS
+
+HUMBLE = get_typestore(Stores.ROS2_HUMBLE)
+
+
+@pytest.mark.parametrize("name", sorted(TYPES))
+def test_fields_and_constants_equal_those_of_rosbags(name: str) -> None:
+    if name.startswith("ouster"):
+        found = get_types_from_msg(definition(name).decode(), name)
+        assert [field for field, _ in found[name][1]] == ["buf"]
+        return
+    for each, (constants, fields) in get_types_from_msg(definition(name).decode(), name).items():
+        expected_constants, expected_fields = HUMBLE.FIELDDEFS[each]
+        assert fields == expected_fields
+        known = {constant: value for constant, _, value in constants}
+        for constant, _, value in expected_constants:
+            assert known.pop(constant) == value
+        assert known.keys() <= {"STATUS_UNKNOWN", "SERVICE_UNKNOWN"}  # of ROS 2 Jazzy
+
+
+@pytest.mark.parametrize("name", sorted(CODECS))
+def test_every_message_has_its_definition_once(name: str) -> None:
+    text = definition(name).decode()
+    parts = text.split("=" * 80 + "\nMSG: ")
+    names = [part.split("\n")[0] for part in parts[1:]]
+    assert len(names) == len(set(names))
+    found = get_types_from_msg(text, name)
+    assert len(found) == len(parts)
+
+
+def test_the_layout_is_that_of_rosbag2() -> None:
+    assert definition("tf2_msgs/msg/TFMessage").decode().split("\n")[:5] == [
+        "geometry_msgs/TransformStamped[] transforms",
+        "",
+        "=" * 80,
+        "MSG: geometry_msgs/TransformStamped",
+        "std_msgs/Header header",
+    ]

@@ -1,0 +1,165 @@
+"""Messages of ROS 2: our bytes and values against those of rosbags, and garbage."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recorder.contract.errors import FormatError
+from recorder.formats.ros2 import markers, messages
+from recorder.formats.ros2.cdr import CdrReader, CdrWriter
+from recorder.formats.ros2.messages import Header
+from tests.formats.ros2.kit import CODECS, STORE, encoded, ours, rosbags_messages
+
+NAMES = sorted(CODECS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bytes_and_values_equal_those_of_rosbags(name: str) -> None:
+    @settings(max_examples=40 if "Marker" in name else 80)
+    @given(rosbags_messages(name))
+    def check(message: Any) -> None:
+        expected = bytes(STORE.serialize_cdr(message, name))
+        mine = ours(message)
+        assert encoded(name, mine) == expected
+        assert CODECS[name][1](expected) == mine
+        # Some middleware fills up to a multiple of four.
+        assert CODECS[name][1](memoryview(expected + b"\0\0\0")) == mine
+
+    check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_garbage_is_one_clear_error(name: str) -> None:
+    @settings(max_examples=60 if "Marker" in name else 120)
+    @given(rosbags_messages(name), st.data())
+    def check(message: Any, data: st.DataObject) -> None:
+        content = bytearray(STORE.serialize_cdr(message, name))
+        for _ in range(data.draw(st.integers(1, 3))):
+            at = data.draw(st.integers(0, len(content) - 1))
+            content[at] = data.draw(st.integers(0, 255))
+        content = content[: data.draw(st.integers(0, len(content)))]
+        _decode(name, bytes(content))
+
+    check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(body=st.binary(max_size=300))
+@settings(max_examples=100)
+def test_random_bytes_are_one_clear_error(name: str, body: bytes) -> None:
+    _decode(name, b"\0\1\0\0" + body)
+
+
+def _decode(name: str, content: bytes) -> None:
+    """Decodes, or raises an error that names the message."""
+    try:
+        CODECS[name][1](content)
+    except FormatError as error:
+        assert str(error).startswith(name.replace("ouster_ros", "ouster_sensor_msgs") + ": ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_truncation_is_an_error(name: str) -> None:
+    message = SAMPLES[name]
+    content = encoded(name, message)
+    assert CODECS[name][1](content) == message
+    for size in range(len(content)):
+        with pytest.raises(FormatError, match=name.split("/")[-1]):
+            CODECS[name][1](content[:size])
+    with pytest.raises(FormatError, match="4 bytes follow the message"):
+        CODECS[name][1](content + bytes(4))
+
+
+HEADER = Header(1_700_000_000_123_456_789, "lidar")
+NINE = tuple(float(n) for n in range(9))
+SAMPLES: dict[str, Any] = {
+    "sensor_msgs/msg/CompressedImage": messages.CompressedImage(HEADER, "jpeg", b"\xff\xd8"),
+    "sensor_msgs/msg/Image": messages.Image(HEADER, 1, 2, "16UC1", 0, 4, b"abcd"),
+    "sensor_msgs/msg/CameraInfo": messages.CameraInfo(
+        HEADER, 2, 3, "plumb_bob", (0.1,), NINE, NINE, (*NINE, 1.0, 2.0, 3.0)
+    ),
+    "sensor_msgs/msg/PointCloud2": messages.PointCloud2(
+        HEADER, 1, 2, (messages.PointField("x", 0, 7),), False, 4, 8, b"12345678", True
+    ),
+    "sensor_msgs/msg/Imu": messages.Imu(HEADER, NINE[:4], NINE, NINE[:3], NINE, NINE[3:6], NINE),
+    "sensor_msgs/msg/NavSatFix": messages.NavSatFix(HEADER, -1, 1, 48.5, 9.25, 400.0, NINE, 3),
+    "tf2_msgs/msg/TFMessage": (
+        messages.TransformStamped(HEADER, "camera", NINE[:3], NINE[:4]),
+        messages.TransformStamped(HEADER, "imu", NINE[3:6], NINE[3:7]),
+    ),
+    "rcl_interfaces/msg/Log": messages.Log(5, 30, "lidar", "lost 3 sweeps", line=7),
+    "std_msgs/msg/String": "Gruß",
+    "std_msgs/msg/Int16MultiArray": messages.Int16MultiArray(
+        (messages.Dimension("chirp", 2, 2),), b"\1\0\2\0", 4
+    ),
+    "visualization_msgs/msg/MarkerArray": (
+        markers.Marker(HEADER, "cars", 1, markers.CUBE, points=(NINE[:3],), colors=(NINE[:4],)),
+    ),
+    "ouster_sensor_msgs/msg/PacketMsg": b"packet",
+    "ouster_ros/msg/PacketMsg": b"packet",
+}
+
+
+def test_large_payloads_are_not_copied() -> None:
+    points = np.arange(8, dtype="<f4").reshape(2, 4)
+    cloud = messages.PointCloud2(HEADER, 1, 2, (), False, 16, 32, points.data, True)
+    parts = messages.encode_point_cloud(cloud)
+    assert any(np.shares_memory(np.frombuffer(part, "u1"), points) for part in parts)
+    content = b"".join(parts)
+    decoded = messages.decode_point_cloud(content)
+    assert np.shares_memory(np.frombuffer(decoded.data, "u1"), np.frombuffer(content, "u1"))
+
+
+def test_nan_is_kept() -> None:
+    fix = messages.NavSatFix(HEADER, 0, 0, 1.0, 2.0, math.nan, NINE, 0)
+    again = messages.decode_nav_sat_fix(b"".join(messages.encode_nav_sat_fix(fix)))
+    assert math.isnan(again.altitude)
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (messages.Log(1 << 62, 20, "", ""), "cannot encode"),  # beyond int32 seconds
+        (messages.Log(0, 256, "", ""), "cannot encode"),
+        (messages.Log(0, 20, "a\0b", ""), "zero character"),
+        (messages.Log(0, 20, "\ud800", ""), "UTF-8"),
+    ],
+)
+def test_values_that_do_not_fit_are_an_error(message: messages.Log, problem: str) -> None:
+    with pytest.raises(FormatError, match=problem):
+        messages.encode_log(message)
+
+
+@pytest.mark.parametrize("begin", [b"", b"\0\1\0", b"\0\0\0\0", b"\0\3\0\0", b"\1\1\0\0"])
+def test_other_encapsulations_are_an_error(begin: bytes) -> None:
+    with pytest.raises(FormatError, match="little-endian CDR"):
+        messages.decode_string(begin)
+
+
+def test_a_long_sequence_is_an_error_before_memory_is_taken() -> None:
+    writer = CdrWriter()
+    writer.put("I", 0xFFFFFFFF)
+    content = b"".join(writer.finish())
+    with pytest.raises(FormatError, match="4294967295 elements"):
+        messages.decode_transforms(content)
+    with pytest.raises(FormatError, match="4294967295 elements"):
+        CdrReader(content, "x").string()
+
+
+def test_a_string_without_its_zero_is_an_error() -> None:
+    with pytest.raises(FormatError, match="no zero at its end"):
+        messages.decode_string(b"\0\1\0\0\2\0\0\0ab")
+    assert messages.decode_string(b"\0\1\0\0\0\0\0\0") == ""
+
+
+def test_a_second_has_less_than_a_milliard_nanoseconds() -> None:
+    content = b"".join(messages.encode_log(messages.Log(0, 20, "", "")))
+    wrong = content[:8] + (10**9).to_bytes(4, "little") + content[12:]
+    with pytest.raises(FormatError, match="1000000000 ns"):
+        messages.decode_log(wrong)
