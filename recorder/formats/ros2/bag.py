@@ -1,0 +1,105 @@
+"""A bag of ROS 2: ``NAME/`` with ``metadata.yaml`` and ``NAME_0.mcap``, as rosbag2 lays it out.
+
+Keys and their order are those of rosbag2 (``rosbag2_storage/yaml.hpp``, ``qos.cpp``) for version 5,
+which ROS 2 Humble writes and every later distribution reads.  The channels of the MCAP file have
+the quality of service of their topic in the metadata ``offered_qos_profiles``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+VERSION: Final = 5
+_INFINITE: Final = {"sec": 9223372036, "nsec": 854775807}  # RMW_DURATION_INFINITE
+_KEEP_LAST, _RELIABLE, _AUTOMATIC = 1, 1, 1
+_TRANSIENT_LOCAL, _VOLATILE = 1, 2
+
+
+def qos(depth: int, *, latched: bool = False) -> str:
+    """A topic's ``offered_qos_profiles``: one reliable publisher that keeps the last messages.
+
+    Args:
+        depth: number of messages that are kept.
+        latched: late subscribers get the kept messages (transient local), as of ``/tf_static``.
+    """
+    profile = {
+        "history": _KEEP_LAST,
+        "depth": depth,
+        "reliability": _RELIABLE,
+        "durability": _TRANSIENT_LOCAL if latched else _VOLATILE,
+        "deadline": dict(_INFINITE),
+        "lifespan": dict(_INFINITE),
+        "liveliness": _AUTOMATIC,
+        "liveliness_lease_duration": dict(_INFINITE),
+        "avoid_ros_namespace_conventions": False,
+    }
+    return _yaml([profile])
+
+
+@dataclass(frozen=True)
+class BagTopic:
+    """A topic of a bag.
+
+    Attributes:
+        name: such as ``/camera/image/compressed``.
+        type: such as ``sensor_msgs/msg/CompressedImage``.
+        qos: from `qos`.
+        count: number of its messages.
+    """
+
+    name: str
+    type: str
+    qos: str
+    count: int
+
+
+def bag_metadata(file: str, topics: Sequence[BagTopic], start_ns: int, end_ns: int) -> bytes:
+    """Content of ``metadata.yaml`` of a bag with one MCAP file.
+
+    Args:
+        file: name of the MCAP file in the bag's folder.
+        topics: all topics.
+        start_ns, end_ns: log times of the first and the last message, epoch ns.
+    """
+    count = sum(topic.count for topic in topics)
+    start = {"nanoseconds_since_epoch": start_ns}
+    duration = {"nanoseconds": end_ns - start_ns}
+    information = {
+        "version": VERSION,
+        "storage_identifier": "mcap",
+        "duration": duration,
+        "starting_time": start,
+        "message_count": count,
+        "topics_with_message_count": [
+            {
+                "topic_metadata": {
+                    "name": topic.name,
+                    "type": topic.type,
+                    "serialization_format": "cdr",
+                    "offered_qos_profiles": topic.qos,
+                },
+                "message_count": topic.count,
+            }
+            for topic in topics
+        ],
+        "compression_format": "",
+        "compression_mode": "",
+        "relative_file_paths": [file],
+        "files": [
+            {
+                "path": file,
+                "starting_time": dict(start),
+                "duration": dict(duration),
+                "message_count": count,
+            }
+        ],
+    }
+    return _yaml({"rosbag2_bagfile_information": information}).encode()
+
+
+def _yaml(values: Any) -> str:
+    return str(yaml.safe_dump(values, sort_keys=False, default_flow_style=False, width=1 << 20))
