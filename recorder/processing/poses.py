@@ -288,10 +288,9 @@ class ImuOrientation(_CheckedPoses):
 
     def rotations(self) -> Iterator[Block]:
         """Times and rotations f8 [n, 3, 3], rig to east, north, up; NaN where not measured."""
-        to_world = _FROM_LOCAL.get(self._local, np.eye(3))
         of_rig = np.eye(3) if self._mounting is None else self._mounting[:3, :3].T
         for batch in self._stream.iterate(WINDOW // 4, ["rot"]):
-            yield batch.t_ns, to_world @ _rotations(batch.data["rot"].astype(np.float64)) @ of_rig
+            yield batch.t_ns, imu_rotations(batch.data["rot"], self._local) @ of_rig
 
     def _source(self) -> dict[str, Any]:
         return {
@@ -360,6 +359,19 @@ class EarthPoses(_CheckedPoses):
             "origin": dict(zip(_POSITION, self._origin.tolist(), strict=True)),
             "mounting": "calibration" if self._placed else "identity",
         }
+
+
+def imu_rotations(rpy_rad: npt.ArrayLike, local: str) -> Floats:
+    """Rotations f8 [n, 3, 3] from an IMU to east, north, up; NaN where an angle is NaN.
+
+    Args:
+        rpy_rad: roll, pitch, yaw [n, 3] in the device's local frame.
+        local: its local frame: ``ENU``, ``NED`` or ``NWU``.
+    """
+    matrices: Floats = _FROM_LOCAL.get(local, np.eye(3)) @ _rotations(
+        np.asarray(rpy_rad, np.float64)
+    )
+    return matrices
 
 
 def _rotations(rpy_rad: Floats) -> Floats:

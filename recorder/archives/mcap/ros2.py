@@ -1,0 +1,106 @@
+"""The profile ``ros2``: a bag that ``ros2 bag`` opens, with messages of ROS 2 in CDR.
+
+The bag is a folder ``NAME/`` with ``NAME_0.mcap`` and ``metadata.yaml``.  docs/mcap.md lists topics
+and frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
+from recorder.formats.mcap.schema import Schema
+
+from recorder.archives.base import Job
+from recorder.archives.mcap.ros2_clouds import lidar_feed, radar_feed
+from recorder.archives.mcap.ros2_names import Names, ros_topic
+from recorder.archives.mcap.ros2_samples import camera_feed, imu_feed, json_feed, position_feed
+from recorder.archives.mcap.ros2_scene import (
+    LOG,
+    event_entry,
+    label_feeds,
+    pose_feed,
+    poses_of,
+    static_feed,
+    world_of,
+)
+from recorder.contract.wire import Buffer
+from recorder.formats.disk import PosixDisk
+from recorder.formats.ros2.bag import BagTopic, bag_metadata
+from recorder.formats.ros2.messages import encode_string
+from recorder.processing.earth import position_channel
+from recorder.processing.frames import kind_of
+from recorder.session.stream import Stream
+
+
+class Ros2Profile:
+    """Messages of ROS 2; see `recorder.archives.mcap.topics.Profile`."""
+
+    name = "ros2"
+    header = "ros2"
+    log = LOG
+
+    def feeds(self, job: Job) -> list[Feed]:
+        source = poses_of(job)
+        names = Names(job, world_of(source))
+        feeds: list[Feed | None] = []
+        for stream in job.streams:
+            if job.has_samples(stream):
+                with job.at(stream.name):
+                    feeds += _stream_feeds(job, stream, names)
+        if not any(feeds):
+            return []
+        feeds.append(static_feed(job, names))
+        if source is not None:
+            feeds.append(pose_feed(job, source, names))
+        feeds += label_feeds(job, names)
+        return [feed for feed in feeds if feed is not None]
+
+    def event(self, event: Mapping[str, Any]) -> Entry:
+        return event_entry(event)
+
+    def json_topic(self, name: str, schema: Schema) -> Topic:  # noqa: ARG002
+        return ros_topic(name, "std_msgs/msg/String", depth=1000, latched=True)
+
+    def json_parts(self, text: str) -> Sequence[Buffer]:
+        return encode_string(text)
+
+    def path(self, job: Job) -> Path:
+        folder = job.folder / job.session.name
+        PosixDisk().make_folder(folder)
+        return folder / f"{job.session.name}_0.mcap"
+
+    def finish(self, job: Job, written: Written) -> str:  # noqa: ARG002
+        topics = [
+            BagTopic(
+                topic.name,
+                topic.schema.name,
+                topic.metadata["offered_qos_profiles"],
+                written.counts[topic.name],
+            )
+            for topic in written.topics
+        ]
+        text = bag_metadata(written.path.name, topics, written.start_ns, written.end_ns)
+        PosixDisk().write_file(written.path.parent / "metadata.yaml", text)
+        return written.path.parent.name
+
+
+PROFILE = Ros2Profile()
+
+
+def _stream_feeds(job: Job, stream: Stream, names: Names) -> list[Feed | None]:
+    """The passes over a stream with samples."""
+    kind = kind_of(stream)
+    if kind == "camera":
+        return [camera_feed(job, stream, names)]
+    if kind == "lidar":
+        return [lidar_feed(job, stream, names)]
+    if kind == "radar":
+        return [radar_feed(job, stream, names)]
+    if kind == "imu":
+        return [imu_feed(job, stream, names)]
+    position = position_channel(stream)
+    fixes = [] if position is None else [position_feed(job, stream, position, names)]
+    return [*fixes, json_feed(job, stream, names)]

@@ -1,0 +1,268 @@
+"""Sweeps of lidars and frames of radars as messages of ROS 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from recorder.archives.mcap.topics import Feed, Topic
+from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB
+from recorder.processing.lidar_points import METADATA, SweepPoints
+from recorder.processing.radar_detections import RadarDetections
+
+from recorder.archives.base import Job
+from recorder.archives.mcap.ros2_names import Names, ros_topic
+from recorder.archives.mcap.ros2_samples import Made, Parts, large_feed
+from recorder.archives.sensor_files import radar_geometry, read_text
+from recorder.formats.ros2.messages import (
+    Dimension,
+    Header,
+    Image,
+    Int16MultiArray,
+    PointCloud2,
+    PointField,
+    encode_image,
+    encode_int16_array,
+    encode_point_cloud,
+    encode_string,
+)
+from recorder.processing.lidar import pixel_shifts
+from recorder.processing.radar_maps import RadarMaps, in_db_steps
+from recorder.processing.radar_spectra import Float32
+from recorder.session.playback import recorded_spec
+from recorder.session.stream import Stream
+
+CLOUD: Final = "sensor_msgs/msg/PointCloud2"
+IMAGE: Final = "sensor_msgs/msg/Image"
+LIDAR_POINT: Final = np.dtype(
+    {
+        "names": ["x", "y", "z", "intensity", "t", "ring", "return"],
+        "formats": ["<f4", "<f4", "<f4", "<f4", "<u4", "<u2", "u1"],
+        "offsets": [0, 4, 8, 12, 16, 20, 22],
+        "itemsize": 24,
+    }
+)
+"""A lidar's point: m, in the sensor's frame; reflectivity; ns after the header's stamp; row of the
+sweep; 0 for the first return.  PCL takes an ``intensity`` of this type only."""
+RADAR_POINT: Final = np.dtype(
+    {
+        "names": ["x", "y", "z", "velocity", "power", "snr", "method"],
+        "formats": ["<f4"] * 6 + ["u1"],
+        "offsets": [0, 4, 8, 12, 16, 20, 24],
+        "itemsize": 28,
+    }
+)
+"""A detection, as `recorder.processing.radar_detections.DETECTION`."""
+_DATATYPES: Final = {
+    code: number for number, code in enumerate(("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8"), 1)
+}
+_ENCODINGS: Final = {"u1": "mono8", "u2": "16UC1", "u4": "32SC1"}
+_PICTURES: Final = {
+    "rng": "range_image", "rng_far": "range_far_image", "rfl": "reflec_image",
+    "nir": "nearir_image", "rng2": "range_image2", "rng2_far": "range_far_image2",
+    "rfl2": "reflec_image2",
+}  # fmt: skip
+"""Topics of a lidar's channels; those of Ouster's driver where it has them."""
+_AXES: Final = ("chirp", "tx", "rx", "value")
+
+
+def cloud_parts(header: Header, points: npt.NDArray[Any], height: int = 1) -> Parts:
+    """A PointCloud2 of a structured array [n]; rows of a sweep where `height` is not 1."""
+    fields = tuple(
+        PointField(name, offset, _DATATYPES[dtype.str[1:]])
+        for name, (dtype, offset, *_) in (points.dtype.fields or {}).items()
+    )
+    width, step = len(points) // height, points.dtype.itemsize
+    data = np.ascontiguousarray(points).view(np.uint8).data
+    dense = height == 1
+    return encode_point_cloud(
+        PointCloud2(header, height, width, fields, False, step, width * step, data, dense)
+    )
+
+
+def image_parts(header: Header, pixels: npt.NDArray[Any]) -> Parts:
+    """An Image of u1, u2 or u4 [height, width]; values of u4 are below 2^31."""
+    height, width = pixels.shape
+    encoding, step = _ENCODINGS[pixels.dtype.str[1:]], width * pixels.dtype.itemsize
+    data = np.ascontiguousarray(pixels).data
+    return encode_image(Image(header, height, width, encoding, 0, step, data))
+
+
+def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Points of `recorder.processing.lidar_points` as `LIDAR_POINT`."""
+    made = np.zeros(len(points), LIDAR_POINT)
+    floats = points.view(np.float32).reshape(len(points), -1)
+    made.view(np.float32).reshape(len(points), -1)[:, :3] = floats[:, :3]
+    for name in ("intensity", "t", "ring", "return"):
+        made[name] = points[name]
+    return made
+
+
+def lidar_feed(job: Job, stream: Stream, names: Names) -> Feed | None:
+    """``/NAME/points`` and, by option, images of the channels; None if neither is wanted.
+
+    Destaggered points are organised: a row for each beam, and NaN where there is no return; second
+    returns are in ``/NAME/points2``.  Staggered points are those with a return, in the order of the
+    rows as measured, of both returns.  The header's stamp is the time of the earliest column, from
+    which ``t`` counts; the message's log time is the sweep's stamp, the time of its last column.
+    """
+    wanted, upright = job.options["lidar"], job.options["points"] == "destaggered"
+    topics: list[Topic] = []
+    makers: list[Callable[[dict[str, Any], int], Made]] = []
+    channels: dict[str, None] = {}
+    if wanted.startswith("points"):
+        sweeps = SweepPoints(recorded_spec(stream), destaggered=upright, organized=upright)
+        channels |= dict.fromkeys(sweeps.channels)
+        clouds = _Clouds(stream, sweeps, upright, names)
+        topics += clouds.topics
+        makers.append(clouds.make)
+    if wanted.endswith("ranges"):
+        pictures = _Pictures(stream, upright, names)
+        channels |= dict.fromkeys(pictures.channels)
+        topics += pictures.topics
+        makers.append(pictures.make)
+    if not topics:
+        return None
+    needed = list(channels)
+
+    def make(index: int) -> Made:
+        sample, t_ns = stream.sample(index, needed), _time(stream, index)
+        return [made for maker in makers for made in maker(sample, t_ns)]
+
+    return large_feed(job, stream, topics, make)
+
+
+class _Clouds:
+    """Clouds of a lidar's sweeps.
+
+    Attributes:
+        topics: one, or one a return if the clouds are organised.
+    """
+
+    def __init__(self, stream: Stream, sweeps: SweepPoints, organized: bool, names: Names) -> None:
+        self._sweeps, self._organized = sweeps, organized
+        self._frame = names.frame(stream.name)
+        own = ["points", "points2"][: sweeps.returns if organized else 1]
+        self.topics = [ros_topic(names.topic(stream.name, name), CLOUD) for name in own]
+
+    def make(self, sample: dict[str, Any], t_ns: int) -> Made:
+        start_ns, points = self._sweeps.points(sample, t_ns)
+        header = Header(start_ns, self._frame)
+        height = self._sweeps.shape[0] if self._organized else 1
+        clouds = lidar_points(points).reshape(len(self.topics), -1)
+        return [
+            (topic.name, cloud_parts(header, cloud, height))
+            for topic, cloud in zip(self.topics, clouds, strict=True)
+        ]
+
+
+class _Pictures:
+    """Images of a lidar's channels, with the recorded values.
+
+    Attributes:
+        channels: the recorded ones.
+        topics: one for each of them.
+    """
+
+    def __init__(self, stream: Stream, upright: bool, names: Names) -> None:
+        self.channels = [name for name in _PICTURES if name in stream.meta]
+        self._frame = names.frame(stream.name)
+        self.topics = [
+            ros_topic(names.topic(stream.name, _PICTURES[name]), IMAGE) for name in self.channels
+        ]
+        self._columns: npt.NDArray[np.intp] | None = None
+        if upright:
+            text, where = read_text(stream, METADATA)
+            optics = SweepPoints(recorded_spec(stream)).optics
+            shifts = pixel_shifts(text, optics, where)
+            self._columns = (np.arange(optics.columns) - shifts[:, None]) % optics.columns
+
+    def make(self, sample: dict[str, Any], t_ns: int) -> Made:
+        header = Header(t_ns, self._frame)
+        made = []
+        for topic, channel in zip(self.topics, self.channels, strict=True):
+            pixels = sample[channel]
+            if self._columns is not None:
+                pixels = np.take_along_axis(pixels, self._columns, axis=1)
+            made.append((topic.name, image_parts(header, pixels)))
+        return made
+
+
+def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
+    """``/NAME/detections``; by option maps and IQ.
+
+    The maps are ``/NAME/range_doppler`` and, where the antennas are known, ``/NAME/range_azimuth``.
+    A map is an image ``mono8``: a column for each range, from near to far; a row for each speed or
+    azimuth, rising from the top to the bottom; a pixel is ``(dB above the map's noise - LEAST_DB) /
+    STEP_DB`` (`recorder.processing.foxglove.radar`).  ``/NAME/iq`` is a std_msgs/Int16MultiArray with the
+    dimensions chirp, tx, rx, value; its values are as recorded, and ``/NAME/config`` has their
+    order and the chirp: ``radar.json``, once.
+    """
+    options = job.options
+    geometry = radar_geometry(stream, job.calibration)
+    if geometry.tx_m is None:
+        job.notes.add(
+            "radar.json has no antennas: detections have no direction but straight ahead",
+            stream.name,
+        )
+    radar = RadarDetections(
+        geometry,
+        lambda index: stream.sample(index, ["iq"])["iq"],
+        stream.t_ns,
+        options["radar_threshold_db"],
+        options["radar_limit"],
+    )
+    frame = names.frame(stream.name)
+    topics = [ros_topic(names.topic(stream.name, "detections"), CLOUD)]
+    maps = RadarMaps(geometry) if options["maps"] else None
+    draws: list[tuple[str, Callable[[Any], tuple[Float32, float]]]] = []
+    if maps is not None:
+        draws.append((names.topic(stream.name, "range_doppler"), maps.range_doppler))
+        if len(maps.azimuth_rad):
+            draws.append((names.topic(stream.name, "range_azimuth"), maps.range_azimuth))
+        topics += [ros_topic(name, IMAGE) for name, _ in draws]
+    first: list[tuple[str, Parts]] = []
+    iq_topic = names.topic(stream.name, "iq")
+    if options["iq"]:
+        topics.append(ros_topic(iq_topic, "std_msgs/msg/Int16MultiArray"))
+        config = names.topic(stream.name, "config")
+        topics.append(ros_topic(config, "std_msgs/msg/String", depth=1, latched=True))
+        first = [(config, encode_string(read_text(stream, "radar.json")[0]))]
+    incomplete: list[int] = []
+
+    def make(index: int) -> Made:
+        if "valid" in stream.meta and not stream.sample(index, ["valid"])["valid"]:
+            incomplete.append(index)
+        header = Header(_time(stream, index), frame)
+        found = radar.points(index).astype(RADAR_POINT)
+        made = [(topics[0].name, cloud_parts(header, found))]
+        if draws or options["iq"]:
+            iq = stream.sample(index, ["iq"])["iq"]
+            spectra = radar.processor.spectra(iq) if draws else None
+            for name, draw in draws:
+                pixels = in_db_steps(draw(spectra)[0], LEAST_DB, STEP_DB)
+                made.append((name, image_parts(header, pixels)))
+            if options["iq"]:
+                made.append((iq_topic, iq_parts(iq)))
+        return made
+
+    def end() -> None:
+        if incomplete:
+            job.notes.add(f"{len(incomplete)} frames lack packets", stream.name)
+        for sentence in radar.remarks():
+            job.notes.add(sentence, stream.name)
+
+    return large_feed(job, stream, topics, make, first=first, end=end)
+
+
+def iq_parts(iq: npt.NDArray[np.int16]) -> Parts:
+    """A frame's samples, int16 [chirps, tx, rx, values], as an Int16MultiArray."""
+    strides = np.cumprod(iq.shape[::-1])[::-1].tolist()
+    dimensions = tuple(map(Dimension, _AXES, iq.shape, strides))
+    return encode_int16_array(Int16MultiArray(dimensions, np.ascontiguousarray(iq).data))
+
+
+def _time(stream: Stream, index: int) -> int:
+    return int(stream.times(index, index + 1)[0])

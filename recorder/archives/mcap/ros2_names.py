@@ -1,0 +1,99 @@
+"""Names of topics and frames in ROS 2.
+
+A topic begins with the stream's name: ``/lidar/points``.  Frames are those of REP-105: the rig is
+``base_link``, the world is ``map`` where poses come from positions on Earth, else ``odom``.  A
+sensor's frame has its name; a camera's frame, with z forward, has the suffix of REP-103:
+``camera_optical_frame``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from recorder.archives.mcap.topics import Topic
+from recorder.formats.mcap.schema import Schema
+
+from recorder.archives.base import Job
+from recorder.formats.ros2.bag import qos
+from recorder.formats.ros2.definitions import ENCODING, definition
+from recorder.processing.frames import kind_of
+
+RIG: Final = "base_link"
+MAP: Final = "map"
+ODOM: Final = "odom"
+_RESERVED: Final = ("labels", "recorder", "tf", "tf_static", "rosout")
+_DEPTH: Final = 10
+
+
+def ros_topic(
+    name: str,
+    type_name: str,
+    *,
+    depth: int = _DEPTH,
+    latched: bool = False,
+    compress: bool = True,
+) -> Topic:
+    """A topic with a type of ROS 2.
+
+    Args:
+        name: such as ``/lidar/points``.
+        type_name: such as ``sensor_msgs/msg/PointCloud2``.
+        depth: number of messages that a publisher keeps.
+        latched: late subscribers get the kept messages.
+        compress: False for JPEG and what else does not compress.
+    """
+    schema = Schema(type_name, ENCODING, definition(type_name))
+    metadata = {"offered_qos_profiles": qos(depth, latched=latched)}
+    return Topic(name, schema, "cdr", compress, metadata)
+
+
+def tokens(names: Iterable[str], taken: Sequence[str] = ()) -> dict[str, str]:
+    """Names as parts of topics: letters, digits and single underscores, none twice.
+
+    A part begins with a letter; one that begins with an underscore would be hidden.
+
+    Args:
+        names: of streams or files.
+        taken: parts that are not given.
+    """
+    given: dict[str, str] = {}
+    used = set(taken)
+    for name in sorted(names):
+        token = re.sub("[^A-Za-z0-9]+", "_", name).strip("_") or "unnamed"
+        token = token if token[0].isalpha() else f"n{token}"
+        unique, number = token, 2
+        while unique in used:
+            unique, number = f"{token}_{number}", number + 1
+        used.add(unique)
+        given[name] = unique
+    return given
+
+
+class Names:
+    """Names of one session's topics and frames.
+
+    Attributes:
+        world: frame of the world.
+    """
+
+    def __init__(self, job: Job, world: str = ODOM) -> None:
+        session, calibrated = job.session, job.calibration.sensors
+        streams = {stream.name: stream for stream in job.streams}
+        self._tokens = tokens({*streams, *session.declared, *calibrated}, _RESERVED)
+        cameras = {name for name, stream in streams.items() if kind_of(stream) == "camera"}
+        cameras |= {name for name, sensor in calibrated.items() if sensor.model is not None}
+        self._frames: Mapping[str, str] = {
+            name: f"{token}_optical_frame" if name in cameras else token
+            for name, token in self._tokens.items()
+        } | {"rig": RIG, "world": world}
+        self.world = world
+
+    def topic(self, stream: str, name: str) -> str:
+        """A topic of a stream, such as ``/lidar/points``."""
+        return f"/{self._tokens[stream]}/{name}"
+
+    def frame(self, name: str) -> str:
+        """The frame of a sensor, of the ``rig`` or of the ``world``."""
+        return self._frames.get(name) or tokens([name])[name]

@@ -1,0 +1,197 @@
+"""Transforms, labels and events as messages of ROS 2."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, Final
+
+from recorder.archives.mcap.topics import Entry, Feed
+
+from recorder.archives.base import Job
+from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_topic, tokens
+from recorder.formats.ros2.markers import CUBE, DELETE_ALL, Marker, encode_markers
+from recorder.formats.ros2.messages import (
+    Header,
+    Log,
+    TransformStamped,
+    encode_log,
+    encode_transforms,
+)
+from recorder.processing.geometry import Floats, quaternion_of_rotation
+from recorder.processing.labels import (
+    BOXES,
+    LabelFile,
+    Lines,
+    box_files,
+    cuboid_files,
+    number_rows,
+    texts,
+)
+from recorder.processing.poses import EarthPoses, Identity, PoseSource, find_poses
+from recorder.session.events import event_text
+
+TRANSFORMS: Final = "tf2_msgs/msg/TFMessage"
+LOG: Final = ros_topic("/rosout", "rcl_interfaces/msg/Log", depth=1000, latched=True)
+_INFO, _WARN, _ERROR = 20, 30, 40
+_LEVELS: Final = {"lost": _WARN, "fault": _ERROR}
+_COLORS: Final = {
+    "car": (0.2, 0.6, 1.0, 0.4),
+    "truck": (0.6, 0.4, 1.0, 0.4),
+    "cyclist": (1.0, 0.7, 0.1, 0.4),
+    "pedestrian": (1.0, 0.3, 0.3, 0.4),
+}
+_OTHER: Final = (0.7, 0.7, 0.7, 0.3)
+
+
+def poses_of(job: Job) -> PoseSource | None:
+    """The poses of the rig; None where none are known, which is noted.
+
+    Raises:
+        FormatError: the poses cannot be read; within `Job.at`.
+    """
+    with job.at("poses"):
+        source = find_poses(job.session.whole, job.calibration)
+    about = source.describe()
+    if not about["measured"]:
+        job.notes.add(str(about.get("note") or about["source"]), "poses")
+    return None if isinstance(source, Identity) else source
+
+
+def world_of(source: PoseSource | None) -> str:
+    """Frame of the world: of poses on Earth ``map``, of others ``odom``, which may drift."""
+    return MAP if isinstance(source, EarthPoses) else ODOM
+
+
+def static_feed(job: Job, names: Names) -> Feed | None:
+    """``/tf_static``: the places of the sensors in the rig, once; None where none is known."""
+    places = {
+        name: sensor.pose
+        for name, sensor in job.calibration.sensors.items()
+        if sensor.pose is not None
+    }
+    for stream in job.streams:
+        if stream.name not in places:
+            job.notes.add("not in the calibration: no transform", stream.name)
+    if not places:
+        return None
+    topic = ros_topic("/tf_static", TRANSFORMS, depth=1, latched=True)
+    t_ns = max(0, job.session.start_ns or 0)
+
+    def entries() -> Generator[Entry]:
+        header = Header(t_ns, RIG)
+        made = tuple(_transform(header, names.frame(name), pose) for name, pose in places.items())
+        yield Entry(topic.name, t_ns, t_ns, 0, encode_transforms(made))
+
+    return Feed("", [topic], entries, "calibration")
+
+
+def pose_feed(job: Job, source: PoseSource, names: Names) -> Feed:
+    """``/tf``: every pose of the rig in the world that is in the packed part."""
+    topic = ros_topic("/tf", TRANSFORMS, depth=100)
+
+    def entries() -> Generator[Entry]:
+        number, blocks = 0, source.blocks()
+        while True:
+            with job.at("poses"):
+                block = next(blocks, None)
+            if block is None:
+                return
+            quaternions = quaternion_of_rotation(block[1][:, :3, :3]).tolist()
+            places = block[1][:, :3, 3].tolist()
+            for t_ns, place, turn in zip(block[0].tolist(), places, quaternions, strict=True):
+                if job.contains(t_ns):
+                    header = Header(t_ns, names.world)
+                    made = TransformStamped(header, RIG, tuple(place), tuple(turn))
+                    yield Entry(topic.name, t_ns, t_ns, number, encode_transforms((made,)))
+                    number += 1
+
+    return Feed("", [topic], entries, "poses")
+
+
+def _transform(header: Header, child: str, matrix: Floats) -> TransformStamped:
+    turn = quaternion_of_rotation(matrix[:3, :3]).tolist()
+    return TransformStamped(header, child, tuple(matrix[:3, 3].tolist()), tuple(turn))
+
+
+def label_feeds(job: Job, names: Names) -> list[Feed]:
+    """``/labels/NAME``: the boxes in space; boxes in pictures have no message and are noted."""
+    with job.at("labels"):
+        files = {file.name: file for file in cuboid_files(job.session.path)}
+        pictures = box_files(job.session.path)
+    for camera in pictures:
+        job.notes.add("boxes in pictures have no message of ROS 2: left out", f"{BOXES}/{camera}")
+    parts = tokens(files)
+    return [_label_feed(job, f"/labels/{parts[name]}", files[name], names) for name in files]
+
+
+def _label_feed(job: Job, name: str, file: LabelFile, names: Names) -> Feed:
+    topic = ros_topic(name, "visualization_msgs/msg/MarkerArray")
+
+    def entries() -> Generator[Entry]:
+        ids: dict[str, int] = {}
+        number, times = 0, file.by_time()
+        while True:
+            with job.at(f"labels {file.name}"):
+                found = next(times, None)
+                if found is None:
+                    return
+                t_ns, lines = found
+                parts = encode_markers(markers(t_ns, lines, ids, names))
+            if job.contains(t_ns):
+                yield Entry(name, t_ns, t_ns, number, parts)
+                number += 1
+
+    return Feed("", [topic], entries, name)
+
+
+def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple[Marker, ...]:
+    """The boxes of one time as cubes, after a marker that deletes all earlier ones.
+
+    A cube's namespace is the class, its text the track.
+
+    Args:
+        t_ns: the time, epoch ns.
+        lines: the labels.
+        ids: numbers of the tracks; new ones are added.
+        names: of the frames.
+
+    Raises:
+        FormatError: a label is wrong; the message names its place.
+    """
+    columns = zip(
+        texts(lines, "track"),
+        texts(lines, "class"),
+        texts(lines, "frame"),
+        number_rows(lines, "center_m", 3).tolist(),
+        number_rows(lines, "size_m", 3).tolist(),
+        number_rows(lines, "quaternion_xyzw", 4).tolist(),
+        strict=True,
+    )
+    cubes = [
+        Marker(
+            Header(t_ns, names.frame(frame)),
+            kind,
+            ids.setdefault(track, len(ids)),
+            CUBE,
+            position=tuple(center),
+            orientation=tuple(turn),
+            scale=tuple(size),
+            color=_COLORS.get(kind, _OTHER),
+            text=track,
+        )
+        for track, kind, frame, center, size, turn in columns
+    ]
+    return Marker(Header(t_ns, RIG), action=DELETE_ALL), *cubes
+
+
+def event_entry(event: Mapping[str, Any]) -> Entry:
+    """An event of the session as a message of ``/rosout``; its name is the stream."""
+    t_ns, kind = int(event["t_ns"]), str(event.get("type") or "")
+    text = event_text(event)
+    log = Log(
+        t_ns,
+        _LEVELS.get(kind, _INFO),
+        str(event.get("stream") or "recorder"),
+        text if kind in text else f"{kind}: {text}",
+    )
+    return Entry(LOG.name, t_ns, t_ns, 0, encode_log(log))
