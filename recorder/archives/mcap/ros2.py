@@ -10,9 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
-from recorder.formats.mcap.schema import Schema
-
 from recorder.archives.base import Job
 from recorder.archives.mcap.ros2_clouds import lidar_feed, radar_feed
 from recorder.archives.mcap.ros2_names import Names, ros_topic
@@ -26,8 +23,10 @@ from recorder.archives.mcap.ros2_scene import (
     static_feed,
     world_of,
 )
+from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import PosixDisk
+from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.messages import encode_string
 from recorder.processing.earth import position_channel

@@ -7,14 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from recorder.archives.mcap.topics import Feed, Topic
-from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB
-from recorder.processing.lidar_points import METADATA, SweepPoints
-from recorder.processing.radar_detections import RadarDetections
 
 from recorder.archives.base import Job
 from recorder.archives.mcap.ros2_names import Names, ros_topic
 from recorder.archives.mcap.ros2_samples import Made, Parts, large_feed
+from recorder.archives.mcap.topics import Feed, Topic
 from recorder.archives.sensor_files import radar_geometry, read_text
 from recorder.formats.ros2.messages import (
     Dimension,
@@ -28,7 +25,10 @@ from recorder.formats.ros2.messages import (
     encode_point_cloud,
     encode_string,
 )
+from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB
 from recorder.processing.lidar import pixel_shifts
+from recorder.processing.lidar_points import METADATA, SweepPoints
+from recorder.processing.radar_detections import RadarDetections
 from recorder.processing.radar_maps import RadarMaps, in_db_steps
 from recorder.processing.radar_spectra import Float32
 from recorder.session.playback import recorded_spec
@@ -196,9 +196,10 @@ def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
     The maps are ``/NAME/range_doppler`` and, where the antennas are known, ``/NAME/range_azimuth``.
     A map is an image ``mono8``: a column for each range, from near to far; a row for each speed or
     azimuth, rising from the top to the bottom; a pixel is ``(dB above the map's noise - LEAST_DB) /
-    STEP_DB`` (`recorder.processing.foxglove.radar`).  ``/NAME/iq`` is a std_msgs/Int16MultiArray with the
-    dimensions chirp, tx, rx, value; its values are as recorded, and ``/NAME/config`` has their
-    order and the chirp: ``radar.json``, once.
+    STEP_DB`` (`recorder.processing.foxglove.radar`).
+
+    ``/NAME/iq`` is a std_msgs/Int16MultiArray with the dimensions chirp, tx, rx, value and the
+    recorded values.  ``/NAME/config`` has their order and the chirp: ``radar.json``, once.
     """
     options = job.options
     geometry = radar_geometry(stream, job.calibration)

@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from recorder.archives.base import Job
 from recorder.archives.mcap.topics import Topic
 from recorder.formats.mcap.schema import Schema
-
-from recorder.archives.base import Job
 from recorder.formats.ros2.bag import qos
 from recorder.formats.ros2.definitions import ENCODING, definition
 from recorder.processing.frames import kind_of

@@ -9,15 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from recorder.archives.mcap.samples import sample_feed
-from recorder.archives.mcap.topics import Entry, Feed, Topic
-from recorder.processing.foxglove.channels import EncodeSamples
-from recorder.processing.foxglove.pictures import camera_model
-from recorder.processing.foxglove.series import json_channels
-from recorder.session.playback_messages import playable_spec
 
 from recorder.archives.base import Job
 from recorder.archives.mcap.ros2_names import Names, ros_topic
+from recorder.archives.mcap.samples import sample_feed
+from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message
 from recorder.formats.ros2.messages import (
@@ -35,9 +31,13 @@ from recorder.formats.ros2.messages import (
 from recorder.processing.calibration import SensorCalibration
 from recorder.processing.camera_pictures import Pictures
 from recorder.processing.earth import is_position
+from recorder.processing.foxglove.channels import EncodeSamples
+from recorder.processing.foxglove.pictures import camera_model
+from recorder.processing.foxglove.series import json_channels
 from recorder.processing.geometry import quaternion_of_rotation
 from recorder.processing.poses import imu_rotations
 from recorder.processing.read_ahead import ReadAhead
+from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Batch, Stream
 
 Parts = Sequence[Buffer]
@@ -261,7 +261,7 @@ def position_feed(job: Job, stream: Stream, position: str, names: Names) -> Feed
         if has_fix:
             fixes = found & (batch.data["fix"] > 0)
         for index, t_ns in enumerate(batch.t_ns.tolist()):
-            matrix = _UNKNOWN
+            matrix: tuple[float, ...] = _UNKNOWN
             if has_covariance and np.isfinite(batch.data["cov"][index]).all():
                 matrix = _enu(batch.data["cov"][index])
             place = places[index].tolist() if found[index] else [math.nan] * 3
@@ -305,7 +305,7 @@ def json_feed(job: Job, stream: Stream, names: Names) -> Feed | None:
 def _as_string(encode: EncodeSamples) -> Callable[[Message, int], list[tuple[int, Parts]]]:
     """An encoder of texts in CDR, of one of texts."""
     return lambda message, offset_ns: [
-        (t_ns, encode_string(str(text, "utf-8"))) for t_ns, text in encode(message, offset_ns)
+        (t_ns, encode_string(b"".join(text).decode())) for t_ns, text in encode(message, offset_ns)
     ]
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, Final
 
-from recorder.archives.mcap.topics import Entry, Feed
-
 from recorder.archives.base import Job
 from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_topic, tokens
+from recorder.archives.mcap.topics import Entry, Feed
 from recorder.formats.ros2.markers import CUBE, DELETE_ALL, Marker, encode_markers
 from recorder.formats.ros2.messages import (
     Header,
