@@ -45,14 +45,13 @@ class CommitTimes:
                 continue
             commit_ns = content["t_ns"] + offset_ns
             for name, position in content["streams"].items():
-                last_ns = position["last_ns"] + offset_ns
-                known = self._last_ns.get(name)
-                if known is None:
-                    known = self._last_ns[name] = array("q")
-                    self._commit_ns[name] = array("q")
-                if position["last_ns"] >= 0 and (not known or last_ns > known[-1]):
-                    known.append(last_ns)
-                    self._commit_ns[name].append(commit_ns)
+                last_ns = position.get("last_ns", -1)
+                if last_ns < 0:  # no sample yet
+                    continue
+                known = self._last_ns.setdefault(name, array("q"))
+                if not known or last_ns + offset_ns > known[-1]:
+                    known.append(last_ns + offset_ns)
+                    self._commit_ns.setdefault(name, array("q")).append(commit_ns)
 
     def of(self, stream: str, stamp_ns: int) -> int | None:
         """When the sample with a stamp became durable, epoch ns; None if that is unknown."""

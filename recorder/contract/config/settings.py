@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from recorder.contract.config.options import Option, OptionTable
 
 VERSION = 1
-ARCHIVES = ("ncore", "edgefirst", "l5kit", "vrs")
+ARCHIVES = ("ncore", "edgefirst", "l5kit", "vrs", "mcap")
 PACES = ("realtime", "max")
 DEFAULT_NAME = "{hostname}_{utc:%Y_%m_%d_%H_%M_%S}"
 

@@ -66,9 +66,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RawMessage:
-    """Where a message lies in a block of records, and its header."""
+    """Where a message lies in a block of records, and its header.
+
+    Attributes:
+        log_ns, publish_ns, channel, sequence: of its header.
+        record: offset of the record.
+        start, end: offsets of its data.
+    """
 
     log_ns: int
+    record: int
     start: int
     channel: int
     sequence: int
@@ -141,9 +148,8 @@ class RecordFile(Closing):
             raise self.error(place.start, f"a record of {length} bytes is too long")
         return parse(self.read(place.body, length), read, lambda e: self.error(place.start, e))
 
-    def crc(self, start: int, stop: int) -> int:
-        """CRC-32 of a range."""
-        crc = 0
+    def crc(self, start: int, stop: int, crc: int = 0) -> int:
+        """CRC-32 of a range, after that of the bytes before."""
         for at in range(start, stop, 1 << 20):
             crc = zlib.crc32(self.read(at, min(1 << 20, stop - at)), crc)
         return crc
@@ -216,7 +222,7 @@ def records(
             if length < _HEADER_BYTES:
                 raise error(at, f"a message of {length} bytes")
             _, _, channel, sequence, log_ns, publish_ns = MESSAGE.unpack_from(data, at)
-            yield RawMessage(log_ns, at + MESSAGE.size, channel, sequence, publish_ns, end)
+            yield RawMessage(log_ns, at, at + MESSAGE.size, channel, sequence, publish_ns, end)
         else:
             yield opcode, data[at + RECORD.size : end]
         at = end
