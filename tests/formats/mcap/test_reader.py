@@ -1,0 +1,344 @@
+"""Our reader on files of the package ``mcap`` and of ours; damage ends in one clear error."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcap.writer import CompressionType, IndexType, Writer
+
+from recorder.contract.errors import FormatError
+from recorder.formats.disk import PosixDisk
+from recorder.formats.mcap import reader as reader_module
+from recorder.formats.mcap.reader import McapMessage, McapReader
+from recorder.formats.mcap.records import Place
+from recorder.formats.mcap.writer import McapWriter
+from tests.formats.mcap.build import START_NS, Sent, write_file
+
+
+def plain(messages: list[McapMessage]) -> Sent:
+    return [(m.topic, m.sequence, m.log_ns, m.publish_ns, m.data) for m in messages]
+
+
+def read(path: Path) -> Sent:
+    with McapReader(path) as mcap:
+        return plain(list(mcap.messages()))
+
+
+def theirs(path: Path, **how: object) -> Sent:
+    """A file by the library's own writer, which puts messages out of order."""
+    sent: Sent = []
+    with path.open("wb") as file:
+        writer = Writer(file, chunk_size=2000, **how)  # type: ignore[arg-type]
+        writer.start("ros2", "library")
+        schema = writer.register_schema("pkg/msg/A", "ros2msg", b"int32 a")
+        channels = [writer.register_channel(f"/{k}", "cdr", schema, {"k": k}) for k in "ab"]
+        for k in range(400):
+            log_ns, topic = START_NS + (k ^ 3) * 10, k % 2
+            data = bytes([k % 256]) * 30
+            writer.add_message(channels[topic], log_ns, data, log_ns - 1, k)
+            sent.append((f"/{'ab'[topic]}", k, log_ns, log_ns - 1, data))
+        writer.add_attachment(1, 2, "a.txt", "text/plain", b"abc")
+        writer.add_metadata("m", {"k": "v"})
+        writer.finish()  # type: ignore[no-untyped-call]
+    return sorted(sent, key=lambda message: message[2])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"compression": CompressionType.NONE},
+        {"compression": CompressionType.LZ4},
+        {"use_chunking": False},
+        {"use_summary_offsets": False, "enable_crcs": False},
+        {"use_statistics": False},
+        {"repeat_channels": False},
+        {"index_types": IndexType.NONE},
+    ],
+    ids=str,
+)
+def test_files_of_the_library_in_all_its_ways(tmp_path: Path, how: dict[str, object]) -> None:
+    path = tmp_path / "a.mcap"
+    sent = theirs(path, **how)
+    with McapReader(path) as mcap:
+        assert (mcap.profile, mcap.library) == ("ros2", "library")
+        assert plain(list(mcap.messages())) == sent
+        topic = mcap.topics["/a"]
+        assert (topic.schema_name, topic.schema_data) == ("pkg/msg/A", b"int32 a")
+        assert (topic.schema_encoding, topic.message_encoding) == ("ros2msg", "cdr")
+        assert (topic.count, topic.metadata) == (200, {"k": "a"})
+        assert not mcap.damage
+        if "index_types" not in how:  # nothing names them
+            assert [(a.name, a.data) for a in mcap.attachments()] == [("a.txt", b"abc")]
+            assert list(mcap.metadata()) == [("m", {"k": "v"})]
+
+
+def test_topics_and_times_are_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    sent = write_file(path)
+    with McapReader(path) as mcap:
+        interval = START_NS + 50_000, START_NS + 90_001
+        chosen = plain(list(mcap.messages(["/imu", "/none"], *interval)))
+        assert chosen == [m for m in sent if m[0] == "/imu" and interval[0] <= m[2] < interval[1]]
+        assert len(chosen) == 41
+        assert list(mcap.messages([])) == []
+        assert list(mcap.messages(start_ns=START_NS + 10**9)) == []
+
+
+def test_only_chunks_that_are_needed_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.mcap"
+    write_file(path)
+    with McapReader(path) as mcap:
+        file = mcap._file
+        chunks: list[Place] = []
+        real = file.chunk
+
+        def counted(place: Place) -> bytes:
+            chunks.append(place)
+            return real(place)
+
+        monkeypatch.setattr(file, "chunk", counted)
+        messages = mcap.messages()
+        for count in (1, 2, 2, 2):  # the first chunks of both topics
+            next(messages)
+            assert len(chunks) == count
+        chunks.clear()
+        list(mcap.messages(["/imu"], START_NS, START_NS + 1))
+        assert len(chunks) == 1
+
+
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+
+    def peak(count: int, finish: bool) -> int:
+        path.unlink(missing_ok=True)
+        with McapWriter(path, PosixDisk(), profile="", library="", chunk_bytes=1 << 17) as mcap:
+            channel = mcap.channel("/a", 0, "x", compress=False)
+            for k in range(count):
+                mcap.write(channel, k, k, k, [bytes(20_000)])
+            if finish:
+                mcap.finish()
+        tracemalloc.start()
+        try:
+            with McapReader(path) as reader:
+                assert sum(1 for _ in reader.messages()) > count - 60
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    for finish in (True, False):
+        assert peak(1200, finish) < peak(150, finish) + 200_000  # 21 MB more are read
+
+
+def test_chunks_that_overlap_too_far_come_out_of_order_instead_of_filling_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.mcap"
+    with McapWriter(path, PosixDisk(), profile="", library="", chunk_bytes=1000) as mcap:
+        channel = mcap.channel("/a", 0, "x", compress=False)
+        for k in range(40):  # each chunk spans all times
+            mcap.write(channel, 0, k, 0, [bytes(800)])
+            mcap.write(channel, 1, 1000 + k, 0, [bytes(800)])
+        mcap.finish()
+    monkeypatch.setattr(reader_module, "OPEN_BYTES", 5000)
+    messages = read(path)
+    assert len(messages) == 80
+    assert sorted(m[2] for m in messages) == [*range(40), *range(1000, 1040)]
+    assert [m[2] for m in messages] != sorted(m[2] for m in messages)
+    monkeypatch.undo()
+    assert [m[2] for m in read(path)] == [*range(40), *range(1000, 1040)]
+
+
+def test_a_killed_recorder_leaves_a_file_that_is_scanned(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    sent = write_file(path, finish=False)
+    size = path.stat().st_size
+    with McapReader(path) as mcap:
+        found = plain(list(mcap.messages()))
+        assert mcap.damage == f"{path}: was not finished: it ends after a record, at byte {size}"
+        assert [(a.name, a.data) for a in mcap.attachments()] == [("config.yaml", b"version: 1\n")]
+        assert mcap.topics["/imu"].count == sum(m[0] == "/imu" for m in found)
+    assert set(found) < set(sent)
+    assert len(found) > 400
+
+
+def test_every_cut_gives_what_is_whole_and_says_what_is_lost(tmp_path: Path) -> None:
+    path, cut = tmp_path / "a.mcap", tmp_path / "cut.mcap"
+    sent = write_file(path, 8, chunk_bytes=500)
+    data = path.read_bytes()
+    least = 0
+    for size in range(len(data)):
+        cut.write_bytes(data[:size])
+        try:
+            with McapReader(cut) as mcap:
+                found = plain(list(mcap.messages()))
+                assert found == sorted(found, key=lambda m: m[2])
+                assert set(found) <= set(sent)
+                assert len(found) >= least
+                assert found == sent or f"{cut}" in mcap.damage
+                least = len(found)
+        except FormatError as error:
+            assert str(error).startswith(f"{cut}: byte "), size
+            assert size < 40
+    assert least == len(sent)
+
+
+def first(data: bytes, opcode: int) -> int:
+    """Offset of the first record of a kind."""
+    at = 8
+    while data[at] != opcode:
+        at += 9 + int.from_bytes(data[at + 1 : at + 9], "little")
+    return at
+
+
+def flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+def test_a_damaged_chunk_of_an_indexed_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    write_file(path)
+    data = path.read_bytes()
+    at = first(data, 0x06)
+    path.write_bytes(flip(data, at + 300))
+    with McapReader(path) as mcap, pytest.raises(FormatError) as caught:
+        list(mcap.messages())
+    assert str(caught.value).startswith(f"{path}: byte {at}: a chunk ")
+
+
+def test_a_damaged_summary_is_replaced_by_a_scan(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    sent = write_file(path)
+    data = path.read_bytes()
+    path.write_bytes(flip(data, len(data) - 200))
+    with McapReader(path) as mcap:
+        assert plain(list(mcap.messages())) == sent
+        assert "the summary has a wrong CRC" in mcap.damage
+        assert "so the file was scanned" in mcap.damage
+
+
+def test_a_scan_ends_at_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    sent = write_file(path, finish=False)
+    data = path.read_bytes()
+    path.write_bytes(flip(data, len(data) // 2))
+    with McapReader(path) as mcap:
+        found = plain(list(mcap.messages()))
+        assert 0 < len(found) < len(sent)
+        assert "are not read" in mcap.damage
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda d: b"", "byte 0: not an MCAP file"),
+        (lambda d: b"RIFF" + d[4:], "byte 0: not an MCAP file"),
+        (lambda d: d[:8], "byte 8: 0 bytes are no record"),
+        (lambda d: d[:8] + b"\x03" + d[9:], "byte 8: the header is missing"),
+        (lambda d: d[:9] + b"\xff" * 8 + d[17:], "byte 8: a record of 18446744073709551615 bytes"),
+        (lambda d: d[:17] + b"\xff\xff\xff\x7f" + d[21:], "byte 8: a record that ends within"),
+    ],
+)
+def test_garbage_is_refused(tmp_path: Path, make: Callable[[bytes], bytes], text: str) -> None:
+    path = tmp_path / "a.mcap"
+    write_file(path, 2)
+    path.write_bytes(make(path.read_bytes()))
+    with pytest.raises(FormatError) as caught:
+        McapReader(path)
+    assert str(caught.value).startswith(f"{path}: {text}")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"none.mcap: cannot be read: No such file"):
+        McapReader(tmp_path / "none.mcap")
+
+
+def test_a_chunk_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    write_file(path)
+    data = bytearray(path.read_bytes())
+    at = first(bytes(data), 0x06)
+    for size, text in ((1 << 40, "is too large"), (1 << 29, "cannot be decompressed|instead of")):
+        data[at + 25 : at + 33] = struct.pack("<Q", size)
+        path.write_bytes(data)
+        with McapReader(path) as mcap, pytest.raises(FormatError, match=text):
+            list(mcap.messages())
+
+
+def test_an_unknown_compression_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    write_file(path)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"\x04\x00\x00\x00zstd", b"\x04\x00\x00\x00brot"))
+    with McapReader(path) as mcap:
+        assert "compression 'brot' is not known" in mcap.damage
+
+
+def test_channels_of_another_type_are_left_out_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    with McapWriter(path, PosixDisk(), profile="", library="") as mcap:
+        one = mcap.schema("A", "ros2msg", b"")
+        two = mcap.schema("B", "ros2msg", b"")
+        for schema in (one, two, one):
+            channel = mcap.channel("/t", schema, "cdr")
+            mcap.write(channel, schema, channel, 0, [b"x"])
+        mcap.finish()
+    with McapReader(path) as reader:
+        assert [m.sequence for m in reader.messages()] == [1, 1]
+        assert reader.topics["/t"].count == 2
+        assert reader.conflicts == [
+            "/t: 1 messages of 'B' (cdr) beside those of 'A' (cdr): left out"
+        ]
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    folder = tmp_path_factory.mktemp("mcap")
+    write_file(folder / "a.mcap", 12, chunk_bytes=600)
+    theirs(folder / "b.mcap", compression=CompressionType.LZ4)
+    theirs(folder / "c.mcap", use_chunking=False)
+    write_file(folder / "d.mcap", 12, chunk_bytes=600, finish=False)
+    return [path.read_bytes() for path in sorted(folder.iterdir())]
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.data())
+def test_any_change_ends_in_messages_or_in_one_error(
+    samples: list[bytes], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    changed = bytearray(data.draw(st.sampled_from(samples)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(changed) - 1))
+        size = data.draw(st.integers(0, 9))
+        changed[at : at + size] = data.draw(st.binary(max_size=9))
+    path = tmp_path_factory.getbasetemp() / "changed.mcap"
+    path.write_bytes(changed)
+    try:
+        with McapReader(path) as mcap:
+            assert sum(1 for _ in mcap.messages()) <= 400
+            list(mcap.attachments())
+            list(mcap.metadata())
+    except FormatError as error:
+        assert str(error).startswith(f"{path}: byte ")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "arbitrary.mcap"
+    buffer = BytesIO()
+    writer = Writer(buffer)
+    writer.start("", "")
+    path.write_bytes(buffer.getvalue() + data)
+    with McapReader(path) as mcap:
+        assert list(mcap.messages()) == []
+        assert mcap.damage
