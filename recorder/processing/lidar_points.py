@@ -103,7 +103,7 @@ class SweepPoints:
             epoch ns of the earliest column, and the points, `POINT` [n], row by row;
             [returns * beams * columns] if organized.
         """
-        columns_ns, start_ns = self._times(sample.get("t_col"), t_ns)
+        start_ns, columns_ns = self.column_times(sample, t_ns)
         parts = []
         for number, (_, _, reflectivity) in enumerate(self._returns):
             range_mm = self.range_mm(sample, number).reshape(-1)
@@ -127,6 +127,10 @@ class SweepPoints:
             parts.append(points)
         return start_ns, parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def image(self, values: Values) -> Values:
+        """Values of a sweep [beams, columns], in the order of the points of a row."""
+        return values if self._places is None else values.take(self._places).reshape(self.shape)
+
     def range_mm(self, sample: Mapping[str, Values], number: int = 0) -> Values:
         """Ranges of a return [beams, columns], as measured, in mm, 0 without a return.
 
@@ -137,11 +141,19 @@ class SweepPoints:
         values = np.asarray(sample[near])
         return values + np.asarray(sample[far]) if far in sample else values
 
-    def _times(self, t_col: Values | None, t_ns: int) -> tuple[Values, int]:
-        """Times of the columns, u4 [columns], ns from the earliest one, and epoch ns of that."""
-        times = sweep_times(t_col, self.optics.columns, t_ns, self._period_ns)
+    def column_times(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
+        """Times of a sweep's columns.
+
+        Args:
+            sample: the sweep's values by channel.
+            t_ns: the sweep's stamp, epoch ns.
+
+        Returns:
+            epoch ns of the earliest column, and u4 [columns], ns from there.
+        """
+        times = sweep_times(sample.get("t_col"), self.optics.columns, t_ns, self._period_ns)
         since = np.minimum(times.columns_ns - times.start_ns, _LATEST)
-        return since.astype(np.uint32), times.start_ns
+        return times.start_ns, since.astype(np.uint32)
 
 
 def _taken(values: Values, at: npt.NDArray[np.intp] | None) -> Values:

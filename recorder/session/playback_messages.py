@@ -62,6 +62,8 @@ def messages(session: Session, stream: str, spec: StreamSpec) -> Iterator[Messag
 def sample_message(stream: Stream, index: int, spec: StreamSpec) -> Message:
     """One sample as a data message; several threads may call at once.
 
+    The message's ``number`` is the index of the sample.
+
     Args:
         stream: the recorded stream.
         index: of the sample.
@@ -75,4 +77,6 @@ def sample_message(stream: Stream, index: int, spec: StreamSpec) -> Message:
     seq = index
     if "seq" in stream.meta:
         seq = int(stream.channels["seq"].read(index, index + 1).astype(np.int64)[0])
-    return message_of(read_chunk(stream, index, seq, times), spec)
+    message = message_of(read_chunk(stream, index, seq, times), spec)
+    message.number = index
+    return message

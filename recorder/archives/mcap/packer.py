@@ -31,6 +31,7 @@ from recorder.session.stream import Stream
 PROFILES = ("foxglove", "ros2")
 LIDAR = ("points", "points_and_ranges", "ranges", "none")
 POINTS = ("destaggered", "staggered")
+RAW_PICTURES = ("values", "jpeg")
 _NEEDED = {"foxglove": ("mcap", "foxglove"), "ros2": ("mcap",)}
 _SMALL_TICKS = 1 / 256
 _LATEST_NS = 1 << 63  # readers of other languages have signed times
@@ -45,6 +46,10 @@ class McapPacker(Packer):
         "points": Option(
             "str", "destaggered", "order of the points: as an image, or as measured",
             choices=POINTS,
+        ),
+        "raw_pictures": Option(
+            "str", "values", "raw pictures: their values, or JPEGs of what the live view shows",
+            choices=RAW_PICTURES,
         ),
         "iq": Option("bool", False, "raw IQ of radars, with its chirp"),
         "maps": Option("bool", False, "range-Doppler maps of radars as images"),

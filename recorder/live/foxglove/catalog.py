@@ -10,7 +10,7 @@ from recorder.live.foxglove.channels import Channel, TimedChannel, repeat
 from recorder.live.foxglove.protocol import Advertised
 from recorder.processing.calibration import Calibration
 from recorder.processing.foxglove.pictures import calibration_of
-from recorder.processing.foxglove.schema import Schema
+from recorder.processing.foxglove.schema import Schema, message_encoding
 from recorder.processing.foxglove.series import json_channels
 from recorder.processing.foxglove.streams import stream_channels
 from recorder.processing.frames import kind_of
@@ -68,7 +68,7 @@ class Catalog:
             return [*json_channels(spec)]
 
     def _advertised(self, channel: Channel) -> Advertised:
-        key = (channel.topic, channel.schema.message_encoding, channel.schema)
+        key = (channel.topic, message_encoding(channel.schema), channel.schema)
         number = self._numbers.setdefault(key, len(self._numbers) + 1)
         return Advertised(number, *key)
 

@@ -17,13 +17,14 @@ from foxglove.messages import (
 
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
-from recorder.processing.encoded import EncodedSamples
+from recorder.processing.encoded import DecodedSamples
 from recorder.processing.foxglove.channels import Encoded, SampleChannel, stamp, times_ns
 from recorder.processing.foxglove.payload import Parts, with_bytes
 from recorder.processing.foxglove.schema import schema_of
 from recorder.processing.lidar_points import SweepPoints
 
 MOST_HZ: Final = 10.0
+POINT_CLOUD: Final = schema_of(PointCloud)
 _TYPES: Final = {
     "u1": PackedElementFieldNumericType.Uint8,
     "u2": PackedElementFieldNumericType.Uint16,
@@ -52,7 +53,7 @@ def cloud(t_ns: int, frame: str, points: npt.NDArray[Any]) -> Parts:
     return with_bytes(message.encode(), _DATA, points.view(np.uint8).data)
 
 
-def lidar_channel(spec: StreamSpec, *, destaggered: bool = False) -> SampleChannel:
+def lidar_channel(spec: StreamSpec) -> SampleChannel:
     """``/NAME/points``: the returns of a sweep, in the sensor's frame.
 
     A message's log time is the sweep's stamp, the time of its last column.  Its ``timestamp`` is
@@ -61,14 +62,13 @@ def lidar_channel(spec: StreamSpec, *, destaggered: bool = False) -> SampleChann
     Raises:
         FormatError: ``lidar.json`` is missing or wrong, or does not fit the sweeps.
     """
-    sweeps, samples = SweepPoints(spec, destaggered=destaggered), EncodedSamples(spec)
+    sweeps = SweepPoints(spec)
+    decoded = DecodedSamples(spec, sweeps.channels)
 
     def encode(message: Message, offset_ns: int) -> Encoded:
-        samples.check(message)
-        sweep = {name: samples.decoded(message, name) for name in sweeps.channels}
         t_ns = times_ns(message, offset_ns)[-1]
-        start_ns, points = sweeps.points(sweep, t_ns)
+        start_ns, points = sweeps.points(decoded.of(message), t_ns)
         return [(t_ns, cloud(start_ns, spec.name, points))]
 
     topic = f"/{spec.name}/points"
-    return SampleChannel(topic, schema_of(PointCloud), spec.name, encode, most_hz=MOST_HZ)
+    return SampleChannel(topic, POINT_CLOUD, spec.name, encode, most_hz=MOST_HZ)

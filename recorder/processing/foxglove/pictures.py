@@ -52,6 +52,27 @@ def picture_channel(spec: StreamSpec) -> SampleChannel:
     return SampleChannel(topic, schema, spec.name, encode, most_hz=most_hz)
 
 
+def raw_picture_channel(spec: StreamSpec) -> SampleChannel:
+    """``/NAME/image``: the values of a camera's raw pictures, as recorded.
+
+    Foxglove names Bayer patterns of 8 bits only: Bayer pictures of more bits are ``mono16``.
+    """
+    name = image_channel(spec)
+    assert name is not None
+    channel, samples = spec.channel(name), EncodedSamples(spec)
+    pixels = channel.pixels
+    assert pixels is not None
+    bayer = bool(pixels.pattern) and pixels.bits == 8
+    encoding = f"bayer_{pixels.pattern.lower()}8" if bayer else None
+
+    def encode(message: Message, offset_ns: int) -> Encoded:
+        samples.check(message)
+        t_ns = times_ns(message, offset_ns)[-1]
+        return [(t_ns, raw_image(t_ns, spec.name, samples.decoded(message, name), encoding))]
+
+    return SampleChannel(f"/{spec.name}/image", schema_of(RawImage), spec.name, encode)
+
+
 def raw_image(
     t_ns: int, frame: str, values: npt.NDArray[Any], encoding: str | None = None
 ) -> Parts:

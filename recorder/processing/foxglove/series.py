@@ -26,7 +26,7 @@ def json_channels(spec: StreamSpec) -> list[SampleChannel]:
 
     A scalar is a number, an array a flat list in C order; a value that is not finite is null.
     """
-    chosen = [channel for channel in spec.channels if _is_small(channel)]
+    chosen = small_channels(spec)
     if not chosen:
         return []
     samples = EncodedSamples(spec)
@@ -49,6 +49,11 @@ def json_channels(spec: StreamSpec) -> list[SampleChannel]:
 
     schema = Schema(f"recorder.{spec.name}", "jsonschema", _json_schema(spec, chosen))
     return [SampleChannel(f"/{spec.name}", schema, spec.name, encode, every=True)]
+
+
+def small_channels(spec: StreamSpec) -> list[ChannelSpec]:
+    """The channels of a stream that `json_channels` packs: plain numbers of at most 1 KiB."""
+    return [channel for channel in spec.channels if _is_small(channel)]
 
 
 def position_channel(spec: StreamSpec, position: str) -> SampleChannel:

@@ -1,0 +1,220 @@
+"""Profile ``foxglove``: the topics of the live view, with Foxglove's schemas (docs/mcap.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from recorder.archives.base import Job
+from recorder.archives.mcap import foxglove_lidar, foxglove_radar
+from recorder.archives.mcap.samples import sample_feed
+from recorder.archives.mcap.scene import Poses, find_rig_poses, first_ns, label_sets
+from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
+from recorder.contract.errors import FormatError
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.contract.wire import Buffer
+from recorder.formats.mcap.schema import Schema
+from recorder.processing.earth import declared_position
+from recorder.processing.foxglove import scene
+from recorder.processing.foxglove.channels import EncodeSamples, SampleChannel
+from recorder.processing.foxglove.pictures import (
+    calibration_of,
+    picture_channel,
+    raw_picture_channel,
+)
+from recorder.processing.foxglove.schema import message_encoding
+from recorder.processing.foxglove.series import json_channels, position_channel, small_channels
+from recorder.processing.frames import image_channel, kind_of
+from recorder.processing.labels import Lines
+from recorder.session.events import event_text
+from recorder.session.playback_messages import playable_spec
+from recorder.session.stream import Stream
+
+_LOG: Final = "/log"
+_TRANSFORMS: Final = "/tf"
+_COMPRESSED: Final = "foxglove.CompressedImage"
+
+T = TypeVar("T")
+Topics = list[tuple[Topic, EncodeSamples]]
+
+
+class FoxgloveProfile:
+    """Makes the feeds of a session for Foxglove; see `recorder.archives.mcap.topics.Profile`."""
+
+    name = "foxglove"
+    header = ""
+    log = Topic(_LOG, scene.LOG, message_encoding(scene.LOG))
+
+    def feeds(self, job: Job) -> list[Feed]:
+        feeds = []
+        for stream in job.streams:
+            if job.has_samples(stream):
+                with job.at(stream.name):
+                    feed = _stream_feed(job, stream)
+                if feed is not None:
+                    feeds.append(feed)
+        feeds += _calibration_feeds(job)
+        feeds += _transform_feeds(job)
+        feeds += [_label_feed(job, name, sets) for name, sets in label_sets(job)]
+        return feeds
+
+    def event(self, event: Mapping[str, Any]) -> Entry:
+        t_ns, kind = int(event["t_ns"]), str(event.get("type") or "")
+        text = event_text({**event, "type": kind})
+        stream = event.get("stream")
+        payload = scene.log_message(t_ns, kind, None if stream is None else str(stream), text)
+        return Entry(_LOG, t_ns, t_ns, 0, [payload])
+
+    def json_topic(self, name: str, schema: Schema) -> Topic:
+        return Topic(name, schema, "json")
+
+    def json_parts(self, text: str) -> Sequence[Buffer]:
+        return [text.encode()]
+
+    def path(self, job: Job) -> Path:
+        return job.folder / f"{job.session.name}.mcap"
+
+    def finish(self, job: Job, written: Written) -> str:
+        return str(written.path.relative_to(job.folder))
+
+
+PROFILE = FoxgloveProfile()
+
+
+def _stream_feed(job: Job, stream: Stream) -> Feed | None:
+    """The feed of a stream; None for a stream that has nothing to pack."""
+    try:
+        spec = playable_spec(stream)
+    except FormatError as error:
+        job.notes.add(f"left out: {error}", stream.name)
+        return None
+    topics: Topics = [_topic(channel) for channel in json_channels(spec)]
+    taken = {channel.name for channel in small_channels(spec)}
+    kind = kind_of(spec)
+    remarks: Callable[[], list[str]] | None = None
+    if kind == "camera":
+        topics += _camera_topics(job, spec)
+        taken.add(image_channel(spec) or "")
+    elif kind == "lidar":
+        made, channels = foxglove_lidar.topics(job, spec)
+        topics += made
+        taken |= channels
+    elif kind == "radar":
+        made, remarks = foxglove_radar.topics(job, stream, spec)
+        topics += made
+        taken.add("iq")
+    if (position := declared_position(spec)) is not None:
+        topics.append(_topic(position_channel(spec, position)))
+    left_out = [channel.name for channel in spec.channels if channel.name not in taken]
+    if left_out:
+        job.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
+    if not topics:
+        return None
+    feed = sample_feed(job, stream, spec, topics)
+    return feed if remarks is None else _with_remarks(job, feed, remarks)
+
+
+def _topic(
+    channel: SampleChannel, metadata: Mapping[str, str] | None = None
+) -> tuple[Topic, EncodeSamples]:
+    schema = channel.schema
+    topic = Topic(
+        channel.topic,
+        schema,
+        message_encoding(schema),
+        compress=schema.name != _COMPRESSED,
+        metadata=metadata or {},
+    )
+    return topic, channel.encode
+
+
+def _camera_topics(job: Job, spec: StreamSpec) -> Topics:
+    channel: ChannelSpec = spec.channel(image_channel(spec) or "")
+    if channel.pixels is None or job.options["raw_pictures"] == "jpeg":
+        return [_topic(picture_channel(spec))]
+    keys = ("black_level", "white_level", "white_balance")
+    levels = {key: str(spec.settings[key]) for key in keys if spec.settings.get(key) is not None}
+    return [_topic(raw_picture_channel(spec), {"pixels": channel.pixels.name, **levels})]
+
+
+def _calibration_feeds(job: Job) -> list[Feed]:
+    """The models of the cameras, one message each at the camera's first picture."""
+    feeds = []
+    for stream in job.streams:
+        if not stream.has_times or not len(stream) or kind_of(stream) != "camera":
+            continue
+        with job.at(stream.name):
+            known = calibration_of(playable_spec(stream), job.calibration.of(stream.name))
+            t_ns = int(stream.times(0, 1)[0])
+        if known is not None:
+            name, schema, encode = known
+            entries = partial(_once, name, t_ns, encode)
+            topic = Topic(name, schema, message_encoding(schema))
+            feeds.append(Feed("", [topic], entries, name.strip("/")))
+    return feeds
+
+
+def _once(topic: str, t_ns: int, encode: Callable[[int], bytes]) -> Generator[Entry]:
+    yield Entry(topic, t_ns, t_ns, 0, [encode(t_ns)])
+
+
+def _transform_feeds(job: Job) -> list[Feed]:
+    """``/tf``: the places of the sensors once, and the poses of the rig."""
+    places = scene.sensor_places(job.calibration)
+    poses = find_rig_poses(job)
+    if not places and poses is None:
+        return []
+    topic = Topic(_TRANSFORMS, scene.TRANSFORMS, message_encoding(scene.TRANSFORMS))
+    return [Feed("", [topic], partial(_transforms, job, places, poses), "poses")]
+
+
+def _transforms(job: Job, places: Sequence[scene.Place], poses: Poses | None) -> Generator[Entry]:
+    blocks = iter(()) if poses is None else _placed(job, "poses", poses.blocks())
+    first = next(blocks, None)
+    number = 0
+    if places:
+        t_ns = first_ns(job) if first is None else min(first_ns(job), int(first[0][0]))
+        yield Entry(_TRANSFORMS, t_ns, t_ns, number, [scene.transforms(t_ns, places)])
+        number += 1
+    for times_ns, matrices in chain([] if first is None else [first], blocks):
+        for t_ns, pose in zip(times_ns.tolist(), matrices, strict=True):
+            made = scene.transforms(t_ns, [(scene.WORLD, scene.RIG, pose)])
+            yield Entry(_TRANSFORMS, t_ns, t_ns, number, [made])
+            number += 1
+
+
+def _label_feed(job: Job, name: str, sets: Callable[[], Iterator[tuple[int, Lines]]]) -> Feed:
+    topic = Topic(f"/labels/{name}", scene.LABELS, message_encoding(scene.LABELS))
+    subject = topic.name.strip("/")
+
+    def entries() -> Generator[Entry]:
+        updates = ((t_ns, scene.label_update(t_ns, lines)) for t_ns, lines in sets())
+        for number, (t_ns, update) in enumerate(_placed(job, subject, updates)):
+            yield Entry(topic.name, t_ns, t_ns, number, [update])
+
+    return Feed("", [topic], entries, subject)
+
+
+def _with_remarks(job: Job, feed: Feed, remarks: Callable[[], Sequence[str]]) -> Feed:
+    """A feed that notes the remarks on its stream when its pass has ended."""
+
+    def entries() -> Generator[Entry]:
+        yield from feed.entries()
+        for remark in remarks():
+            job.notes.add(remark, feed.stream)
+
+    return replace(feed, entries=entries)
+
+
+def _placed(job: Job, subject: str, items: Iterator[T]) -> Iterator[T]:
+    """The items; an error names the subject."""
+    while True:
+        with job.at(subject):
+            item = next(items, None)
+        if item is None:
+            return
+        yield item

@@ -1,0 +1,124 @@
+"""The topics of a lidar for Foxglove: points, and the images of a sweep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from foxglove.messages import RawImage
+
+from recorder.archives.base import Job
+from recorder.archives.mcap.topics import Topic
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message
+from recorder.formats.mcap.schema import Schema
+from recorder.processing.encoded import DecodedSamples
+from recorder.processing.foxglove.channels import Encoded, EncodeSamples, times_ns
+from recorder.processing.foxglove.clouds import POINT_CLOUD, cloud
+from recorder.processing.foxglove.pictures import raw_image
+from recorder.processing.foxglove.schema import message_encoding, schema_of
+from recorder.processing.lidar_points import RETURNS, SweepPoints
+
+NEAR_IR: Final = "nir"
+COLUMN_TIMES: Final = "t_col"
+
+Sweep = dict[str, npt.NDArray[Any]]
+Image = Callable[[Sweep], npt.NDArray[Any]]
+
+
+def topics(job: Job, spec: StreamSpec) -> tuple[list[tuple[Topic, EncodeSamples]], set[str]]:
+    """The topics of a lidar's sweeps, and the channels that they have.
+
+    - ``/NAME/points``: see `recorder.processing.foxglove.clouds.lidar_channel`;
+    - ``/NAME/range``, ``/NAME/range2``: images ``32FC1`` of the ranges in m, 0 without a return.
+      A range of whole millimetres is exact: ``rint(1000 * value)``;
+    - ``/NAME/reflectivity``, ``/NAME/reflectivity2``, ``/NAME/near_ir``: images ``mono8``,
+      ``mono16``;
+    - ``/NAME/columns``: the sensor's time of each column, as recorded.
+
+    Raises:
+        FormatError: ``lidar.json`` is missing or wrong, or does not fit the sweeps.
+    """
+    wanted = job.options["lidar"]
+    order = job.options["points"]
+    sweeps = SweepPoints(spec, destaggered=order == "destaggered")
+    names = {channel.name for channel in spec.channels}
+    images: dict[str, Image] = {}
+    if wanted in ("ranges", "points_and_ranges"):
+        for number, (_, _, reflectivity) in enumerate(RETURNS[: sweeps.returns]):
+            suffix = "" if not number else str(number + 1)
+            images[f"range{suffix}"] = lambda sweep, n=number: _metres(sweeps.range_mm(sweep, n))  # type: ignore[misc]
+            if reflectivity in names:
+                images[f"reflectivity{suffix}"] = lambda sweep, n=reflectivity: sweep[n]  # type: ignore[misc]
+        if NEAR_IR in names:
+            images["near_ir"] = lambda sweep: sweep[NEAR_IR]
+    used = set(sweeps.channels) if wanted != "none" else set()
+    used |= {NEAR_IR} & names if images else set()
+    decoded = DecodedSamples(spec, used)
+
+    def start_ns(sweep: Sweep, t_ns: int) -> int:
+        return sweeps.column_times(sweep, t_ns)[0]
+
+    def encode_points(message: Message, offset_ns: int) -> Encoded:
+        t_ns = times_ns(message, offset_ns)[-1]
+        begin_ns, points = sweeps.points(decoded.of(message), t_ns)
+        return [(t_ns, cloud(begin_ns, spec.name, points))]
+
+    def encode_image(image: Image) -> EncodeSamples:
+        def encode(message: Message, offset_ns: int) -> Encoded:
+            t_ns, sweep = times_ns(message, offset_ns)[-1], decoded.of(message)
+            values = sweeps.image(image(sweep))
+            return [(t_ns, raw_image(start_ns(sweep, t_ns), spec.name, values))]
+
+        return encode
+
+    def encode_columns(message: Message, offset_ns: int) -> Encoded:
+        t_ns, sweep = times_ns(message, offset_ns)[-1], decoded.of(message)
+        values = {"timestamp": _json_time(t_ns), COLUMN_TIMES: sweep[COLUMN_TIMES].tolist()}
+        return [(t_ns, [json.dumps(values).encode()])]
+
+    made: list[tuple[Topic, EncodeSamples]] = []
+    metadata = {"order": order}
+    if wanted in ("points", "points_and_ranges"):
+        made.append((_topic(spec, "points", POINT_CLOUD, metadata), encode_points))
+    for name, image in images.items():
+        made.append((_topic(spec, name, schema_of(RawImage), metadata), encode_image(image)))
+    if images and COLUMN_TIMES in names:
+        made.append((_topic(spec, "columns", _COLUMNS, {}), encode_columns))
+    return made, used
+
+
+def _metres(range_mm: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    return range_mm.astype(np.float32) * np.float32(1e-3)
+
+
+def _topic(spec: StreamSpec, name: str, schema: Schema, metadata: dict[str, str]) -> Topic:
+    return Topic(f"/{spec.name}/{name}", schema, message_encoding(schema), metadata=metadata)
+
+
+def _json_time(t_ns: int) -> dict[str, int]:
+    return {"sec": t_ns // 1_000_000_000, "nsec": t_ns % 1_000_000_000}
+
+
+_WHOLE: Final = {"type": "integer", "minimum": 0}
+_COLUMNS: Final = Schema(
+    "recorder.Columns",
+    "jsonschema",
+    json.dumps(
+        {
+            "type": "object",
+            "title": "recorder.Columns",
+            "properties": {
+                "timestamp": {"type": "object", "properties": {"sec": _WHOLE, "nsec": _WHOLE}},
+                COLUMN_TIMES: {
+                    "type": "array",
+                    "items": {"type": "number"},
+                    "description": "the sensor's time of each column [ns], 0 if it is missing",
+                },
+            },
+        }
+    ).encode(),
+)

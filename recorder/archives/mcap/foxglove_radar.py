@@ -1,0 +1,113 @@
+"""The topics of a radar for Foxglove: detections, maps, and raw IQ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy.typing as npt
+from foxglove.messages import RawImage
+
+from recorder.archives.base import Job
+from recorder.archives.mcap.topics import Topic
+from recorder.archives.sensor_files import radar_geometry
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Message
+from recorder.formats.mcap.schema import Schema
+from recorder.processing.encoded import DecodedSamples
+from recorder.processing.foxglove.channels import Encoded, EncodeSamples, times_ns
+from recorder.processing.foxglove.clouds import POINT_CLOUD, cloud
+from recorder.processing.foxglove.payload import Parts
+from recorder.processing.foxglove.pictures import raw_image
+from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB, map_image
+from recorder.processing.foxglove.schema import message_encoding, schema_of
+from recorder.processing.radar_detections import RadarDetections
+from recorder.processing.radar_maps import RadarMaps
+from recorder.processing.radar_spectra import Complex64, Float32
+from recorder.session.stream import Stream
+
+_IQ: Final = "iq"
+_RADAR: Final = "radar.json"
+_SIGNED: Final = "16SC1"
+
+Draw = Callable[[Complex64], tuple[Float32, float]]
+
+
+def topics(
+    job: Job, stream: Stream, spec: StreamSpec
+) -> tuple[list[tuple[Topic, EncodeSamples]], Callable[[], list[str]]]:
+    """The topics of a radar's frames, and what is odd of the frames, for after the pass.
+
+    - ``/NAME/detections``: PointCloud of `recorder.processing.radar_detections.DETECTION`;
+    - ``/NAME/range_doppler``, ``/NAME/range_azimuth``: with the option ``maps``, as in the live
+      view;
+    - ``/NAME/iq``: with the option ``iq``, RawImage of the recorded values, ``16SC1`` (signed 16
+      bits, one channel): a row for each chirp of a frame, transmitter and receiver, in this order.
+
+    Raises:
+        FormatError: ``radar.json`` does not fit the samples.
+        ConfigError: the antennas' calibration is for another device.
+    """
+    geometry = radar_geometry(stream, job.calibration)
+    if geometry.tx_m is None:
+        job.notes.add("radar.json has no antennas: detections lie straight ahead", stream.name)
+    radar = RadarDetections(
+        geometry,
+        lambda index: stream.sample(index, [_IQ])[_IQ],
+        stream.t_ns,
+        job.options["radar_threshold_db"],
+        job.options["radar_limit"],
+    )
+    decoded = DecodedSamples(spec, {_IQ})
+
+    def iq(message: Message) -> npt.NDArray[Any]:
+        return decoded.of(message)[_IQ]
+
+    def detections(message: Message, t_ns: int) -> Parts:
+        return cloud(t_ns, spec.name, radar.points(message.number))
+
+    def raw(message: Message, t_ns: int) -> Parts:
+        values = iq(message)
+        rows = values.reshape(-1, values.shape[-1])
+        return raw_image(t_ns, spec.name, rows, _SIGNED)
+
+    def map_of(draw: Draw) -> Callable[[Message, int], Parts]:
+        return lambda message, t_ns: map_image(
+            t_ns, spec.name, draw(radar.processor.spectra(iq(message)))[0]
+        )
+
+    facts = {key: json.dumps(value) for key, value in radar.facts().items()}
+    image = schema_of(RawImage)
+    made = [_made(spec, "detections", POINT_CLOUD, detections, facts)]
+    if job.options["maps"]:
+        maps = RadarMaps(geometry)
+        grey = {"least_db": str(LEAST_DB), "step_db": str(STEP_DB)}
+        made.append(_made(spec, "range_doppler", image, map_of(maps.range_doppler), grey))
+        if len(maps.azimuth_rad):
+            made.append(_made(spec, "range_azimuth", image, map_of(maps.range_azimuth), grey))
+    if job.options["iq"]:
+        chirp = {
+            "shape": json.dumps(list(spec.channel(_IQ).shape)),
+            "axes": json.dumps(["chirp", "transmitter", "receiver", "value"]),
+            "dtype": "<i2",
+            "iq_order": json.dumps(geometry.iq_order),
+            _RADAR: spec.files.get(_RADAR, ""),
+        }
+        made.append(_made(spec, "iq", image, raw, chirp))
+    return made, radar.remarks
+
+
+def _made(
+    spec: StreamSpec,
+    name: str,
+    schema: Schema,
+    make: Callable[[Message, int], Parts],
+    metadata: dict[str, str],
+) -> tuple[Topic, EncodeSamples]:
+    def encode(message: Message, offset_ns: int) -> Encoded:
+        t_ns = times_ns(message, offset_ns)[-1]
+        return [(t_ns, make(message, t_ns))]
+
+    topic = Topic(f"/{spec.name}/{name}", schema, message_encoding(schema), metadata=metadata)
+    return topic, encode

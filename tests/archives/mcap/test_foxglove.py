@@ -1,0 +1,386 @@
+"""The profile ``foxglove``: every sample with its stamp and its values, decoded by the schemas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from ouster.sdk import core
+
+from recorder.archives import ArchiveError
+from recorder.archives.base import Job
+from recorder.archives.mcap.packer import PACKER
+from recorder.contract.raw_pixels import RawPixels
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.processing.calibration import Calibration, read_calibration
+from recorder.processing.lidar_points import POINT
+from recorder.processing.radar import SpeedMethod
+from recorder.processing.radar_detections import DETECTION, RadarDetections
+from recorder.processing.radar_geometry import RadarGeometry
+from recorder.session.part import Moment, Part, SessionPart
+from recorder.session.reader import Session
+from tests.archives.mcap.reading import Logged, Read, read
+from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, still_imu
+from tests.live.foxglove.client import stamp_ns
+from tests.live.foxglove.test_playback import box, write_labels
+from tests.live.views.sensors import play
+from tests.session.build import START_NS, Builder, Recorded, camera_spec, raw_camera_spec
+
+EXACT_M = 1e-4
+
+
+def job_of(session: Session, folder: Path, **options: Any) -> Job:
+    path = session.path / "calibration.yaml"
+    calibration = read_calibration(path) if path.is_file() else Calibration()
+    return Job(session, folder, PACKER.check(options), calibration)
+
+
+def pack(path: Path, tmp_path: Path, part: Part | None = None, **options: Any) -> tuple[Read, Job]:
+    opened = SessionPart(path, part) if part else Session(path, virtual=True)
+    with opened as session:
+        job = job_of(session, Path(mkdtemp(dir=tmp_path)), **options)
+        (name,) = PACKER.pack(job).files
+        return read(job.folder / name), job
+
+
+def simulated(builder: Builder, name: str, count: int, **options: Any) -> list[Recorded]:
+    """Record the first messages of a simulated sensor; its own stream, then the others."""
+    parts: dict[str, list[Any]] = {name: []}
+    specs = {}
+    for spec, sample, _ in play(name, 10_000, **options):
+        parts.setdefault(spec.name, []).append(sample)
+        specs[spec.name] = spec
+        if len(parts[name]) == count:
+            break
+    first = min(int(samples[0].t_ns[0]) for samples in parts.values())
+    made = []
+    for stream, samples in parts.items():
+        t_ns = np.concatenate([sample.t_ns for sample in samples]) - first + START_NS + 1_000_000
+        device = [sample.t_dev_ns for sample in samples if sample.t_dev_ns is not None]
+        data = {
+            channel: np.concatenate([np.asarray(sample.data[channel]) for sample in samples])
+            for channel in samples[0].data
+        }
+        recorded = Recorded(
+            specs[stream], t_ns, np.arange(len(t_ns)), np.concatenate(device) if device else None,
+            data,
+        )  # fmt: skip
+        builder.streams[stream] = recorded
+        builder.epochs[stream] = [{"epoch": 11, "first_sample": 0}]
+        entry = builder.sensors.setdefault(name, {"driver": name, "streams": []})
+        entry["streams"].append(stream)
+        builder._write(recorded)
+        made.append(recorded)
+    return made
+
+
+def values_of(cloud: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The points of a PointCloud by its own fields, which must be those of the dtype."""
+    kinds = {1: "u1", 3: "u2", 5: "u4", 7: "f4"}
+    fields = {field.name: (kinds[field.type], field.offset) for field in cloud.fields}
+    assert fields == {
+        name: (kind.str[1:], offset) for name, (kind, offset, *_) in (dtype.fields or {}).items()
+    }
+    assert cloud.point_stride == dtype.itemsize
+    return np.frombuffer(cloud.data, dtype)
+
+
+def image_of(image: Any) -> npt.NDArray[Any]:
+    kinds = {"mono8": "u1", "mono16": "<u2", "16SC1": "<i2", "32FC1": "<f4", "bayer_grbg8": "u1"}
+    kind = np.dtype(kinds[image.encoding])
+    assert image.step == image.width * kind.itemsize
+    return np.frombuffer(image.data, kind).reshape(image.height, image.width)
+
+
+def stamps(messages: list[Logged]) -> list[int]:
+    return [message.log_ns for message in messages]
+
+
+def test_pictures_are_the_recorded_jpegs_and_samples_of_an_imu_are_json(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    camera = builder.add(camera_spec(), seq=[0, 1, 2, 5, 6])
+    builder.lose("camera", 3, 4)
+    imu = builder.add(still_imu(), 0.3)
+    path = builder.close()
+    (path / "calibration.yaml").write_text(CALIBRATION)
+    found, job = pack(path, tmp_path)
+    pictures = found.messages["/camera/image"]
+    assert found.schemas["/camera/image"] == "foxglove.CompressedImage"
+    assert stamps(pictures) == camera.t_ns.tolist()
+    assert [message.sequence for message in pictures] == [0, 1, 2, 5, 6]
+    with Session(path) as session:
+        reader = session.streams["camera"].channels["video.avi"]
+        for index, message in enumerate(pictures):
+            image = message.value
+            assert image.data == bytes(reader.encoded(index))
+            assert (image.format, image.frame_id) == ("jpeg", "camera")
+            assert stamp_ns(image.timestamp) == message.log_ns
+    samples = found.messages["/imu"]
+    assert stamps(samples) == imu.t_ns.tolist()
+    assert [message.sequence for message in samples] == imu.seq.tolist()
+    for index, message in enumerate(samples):
+        values = message.value
+        assert stamp_ns(values["timestamp"]) == message.log_ns
+        assert (values["seq"], values["t_dev"]) == (index, int(imu.t_dev_ns[index]))  # type: ignore[index]
+        for name in ("acc", "avel", "rot"):
+            np.testing.assert_array_equal(np.float32(values[name]), imu.data[name][index])
+    (calibration,) = found.messages["/camera/calibration"]
+    assert calibration.log_ns == int(camera.t_ns[0])
+    assert list(calibration.value.K) == [30, 0, 15.5, 0, 31, 11.5, 0, 0, 1]
+    assert any("lost samples: 2 (buffer)" in line for line in job.notes.lines)
+    assert [log.value.message for log in found.messages["/log"]] == ["lost 2 samples (buffer)"]
+    assert [log.value.name for log in found.messages["/log"]] == ["camera"]
+
+
+@pytest.mark.parametrize("points", ["destaggered", "staggered"])
+def test_points_are_those_of_the_sdk_with_the_times_of_their_columns(
+    tmp_path: Path, points: str
+) -> None:
+    builder = Builder(tmp_path / "drive")
+    lidar_, *_ = simulated(builder, "lidar", 3, beams=32, mode="512x10")
+    path = builder.close()
+    found, _ = pack(path, tmp_path, points=points)
+    assert "/lidar/range" not in found.schemas
+    clouds = found.messages["/lidar/points"]
+    assert found.schemas["/lidar/points"] == "foxglove.PointCloud"
+    assert found.metadata["/lidar/points"]["order"] == points
+    assert stamps(clouds) == lidar_.t_ns.tolist()
+    info = core.SensorInfo(lidar_.spec.files["lidar.json"])
+    lut = core.XYZLut(info, use_extrinsics=False)
+
+    def placed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return core.destagger(info, values) if points == "destaggered" else values
+
+    for index, message in enumerate(clouds):
+        cloud, data = message.value, {n: v[index] for n, v in lidar_.data.items()}
+        assert cloud.frame_id == "lidar"
+        made = values_of(cloud, POINT)
+        range_mm = data["rng"].astype(np.uint32) + data["rng_far"]
+        hit = placed(range_mm) > 0
+        assert len(made) == np.count_nonzero(hit) > 1000
+        wanted = placed(lut(range_mm).reshape(*range_mm.shape, 3))[hit]
+        assert np.abs(np.stack([made[axis] for axis in "xyz"], axis=1) - wanted).max() < EXACT_M
+        assert np.array_equal(made["intensity"], placed(data["rfl"])[hit])
+        columns = data["t_col"].astype(np.int64)
+        device = placed(np.broadcast_to(columns, range_mm.shape))[hit]
+        begin_ns = stamp_ns(cloud.timestamp)
+        assert begin_ns == message.log_ns - (columns[-1] - columns[0])
+        assert np.array_equal(made["t"], device - columns[0])
+
+
+def test_images_of_sweeps_have_every_value_of_the_recording(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(lidar(), 0.3)
+    found, job = pack(builder.close(), tmp_path, lidar="ranges", points="staggered")
+    assert "/lidar/points" not in found.schemas
+    assert {topic for topic in found.schemas if topic.startswith("/lidar")} == {
+        "/lidar/range", "/lidar/reflectivity", "/lidar/near_ir", "/lidar/columns",
+    }  # fmt: skip
+    for index in range(3):
+        data = {name: values[index] for name, values in made.data.items()}
+        ranges = found.messages["/lidar/range"][index]
+        assert ranges.log_ns == int(made.t_ns[index])
+        range_mm = np.rint(1000 * image_of(ranges.value).astype(np.float64))
+        assert np.array_equal(range_mm, data["rng"].astype(np.int64) + data["rng_far"])
+        bright = found.messages["/lidar/reflectivity"][index].value
+        assert np.array_equal(image_of(bright), data["rfl"])
+        ambient = found.messages["/lidar/near_ir"][index].value
+        assert np.array_equal(image_of(ambient), data["nir"])
+        columns = found.messages["/lidar/columns"][index].value
+        assert columns["t_col"] == data["t_col"].tolist()
+    assert not any("no message has" in line for line in job.notes.lines)
+
+
+def test_destaggered_images_are_upright(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    lidar_, *_ = simulated(builder, "lidar", 1, beams=32, mode="512x10")
+    found, _ = pack(builder.close(), tmp_path, lidar="points_and_ranges")
+    assert len(found.messages["/lidar/points"]) == 1
+    (message,) = found.messages["/lidar/reflectivity"]
+    info = core.SensorInfo(lidar_.spec.files["lidar.json"])
+    assert np.array_equal(image_of(message.value), core.destagger(info, lidar_.data["rfl"][0]))
+
+
+def test_a_lidar_may_be_left_out(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 0.1)
+    builder.add(lidar(), 0.3)
+    found, job = pack(builder.close(), tmp_path, lidar="none")
+    assert not any(topic.startswith("/lidar") for topic in found.schemas)
+    (line,) = [line for line in job.notes.lines if "no message has" in line]
+    assert "rng, rng_far, rfl, nir, t_col" in line
+
+
+def test_detections_are_resolved_and_iq_comes_with_its_chirp(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    (radar,) = simulated(builder, "radar", 5)
+    path = builder.close()
+    found, _ = pack(path, tmp_path)
+    assert {t for t in found.schemas if t.startswith("/radar")} == {"/radar", "/radar/detections"}
+    detections = found.messages["/radar/detections"]
+    assert stamps(detections) == radar.t_ns.tolist()
+    iq = radar.data["iq"]
+    geometry = RadarGeometry.of_metadata(radar.spec.files["radar.json"], "radar.json")
+    wanted = RadarDetections(geometry, lambda index: iq[index], radar.t_ns)
+    methods = set()
+    for index, message in enumerate(detections):
+        points = values_of(message.value, DETECTION)
+        assert len(points) > 0
+        assert np.array_equal(points, wanted.points(index))
+        assert stamp_ns(message.value.timestamp) == message.log_ns
+        methods |= set(points["method"].tolist())
+    assert methods - {int(SpeedMethod.AMBIGUOUS)}
+    facts = found.metadata["/radar/detections"]
+    assert json.loads(facts["velocity_methods"]) == {"ambiguous": 0, "array": 1, "range_rate": 2}
+    assert [message.value["valid"] for message in found.messages["/radar"]] == [1] * 5
+
+    full, _ = pack(path, tmp_path, iq=True, maps=True)
+    assert {"/radar/range_doppler", "/radar/range_azimuth"} <= full.messages.keys()
+    chirp = full.metadata["/radar/iq"]
+    assert json.loads(chirp["radar.json"]) == json.loads(radar.spec.files["radar.json"])
+    assert json.loads(chirp["iq_order"]) == geometry.iq_order
+    shape = json.loads(chirp["shape"])
+    for index, message in enumerate(full.messages["/radar/iq"]):
+        assert message.value.encoding == "16SC1"
+        assert np.array_equal(image_of(message.value).reshape(shape), iq[index])
+    assert [m.data for m in full.messages["/radar/detections"]] == [m.data for m in detections]
+
+
+@pytest.mark.parametrize(
+    ("pixels", "encoding"),
+    [(RawPixels(12), "mono16"), (RawPixels(10, "RGGB"), "mono16"), (RawPixels(8), "mono8"),
+     (RawPixels(8, "GRBG"), "bayer_grbg8")],
+)  # fmt: skip
+def test_raw_pictures_have_their_values(tmp_path: Path, pixels: RawPixels, encoding: str) -> None:
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(raw_camera_spec(pixels=pixels), 0.1)
+    path = builder.close()
+    found, _ = pack(path, tmp_path)
+    images = found.messages["/camera/image"]
+    assert stamps(images) == made.t_ns.tolist()
+    for index, message in enumerate(images):
+        assert message.value.encoding == encoding
+        assert np.array_equal(image_of(message.value), made.data[pixels.channel][index])
+    metadata = found.metadata["/camera/image"]
+    assert (metadata["pixels"], metadata["black_level"]) == (pixels.name, "16")
+    shown, _ = pack(path, tmp_path, raw_pictures="jpeg")
+    assert shown.schemas["/camera/image"] == "foxglove.CompressedImage"
+    assert all(m.value.data[:2] == b"\xff\xd8" for m in shown.messages["/camera/image"])
+
+
+def test_positions_are_fixes_and_samples_without_one_are_left_out(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    streams = simulated(builder, "imu", 40, model="MTi-7")
+    gnss = next(stream for stream in streams if stream.spec.name == "imu_gnss")
+    found, _ = pack(builder.close(), tmp_path)
+    fixes = found.messages["/imu_gnss/fix"]
+    known = np.isfinite(gnss.data["pos"]).all(axis=1)
+    assert known.any()
+    assert stamps(fixes) == gnss.t_ns[known].tolist()
+    for message, position in zip(fixes, gnss.data["pos"][known], strict=True):
+        fix = message.value
+        assert [fix.latitude, fix.longitude, fix.altitude] == position.tolist()
+        assert stamp_ns(fix.timestamp) == message.log_ns
+    assert len(found.messages["/imu_gnss"]) == len(gnss.t_ns)
+
+
+@pytest.fixture
+def surrounded(tmp_path: Path) -> Path:
+    """A camera, a calibration, eleven poses along x, and ten sets of labels, 100 ms apart."""
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 1.0)
+    path = builder.close()
+    (path / "calibration.yaml").write_text(CALIBRATION)
+    t_ns = START_NS + np.arange(11) * 100_000_000
+    add_poses(path, t_ns, np.stack([np.arange(11.0), np.zeros(11), np.zeros(11)], 1), "_pose")
+    write_labels(path, [box(number) for number in range(10)])
+    return path
+
+
+def test_transforms_are_the_calibration_once_and_every_pose(
+    surrounded: Path, tmp_path: Path
+) -> None:
+    found, _ = pack(surrounded, tmp_path)
+    static, *poses = found.messages["/tf"]
+    assert static.log_ns == START_NS
+    places = {(t.parent_frame_id, t.child_frame_id): t for t in static.value.transforms}
+    assert places.keys() == {("rig", "camera"), ("rig", "imu")}
+    place = places["rig", "camera"].translation
+    assert (place.x, place.y, place.z) == (1.0, 0.0, 1.5)
+    assert places["rig", "imu"].rotation.z == 1.0
+    assert len(poses) == 11
+    for number, message in enumerate(poses):
+        (pose,) = message.value.transforms
+        assert (pose.parent_frame_id, pose.child_frame_id) == ("world", "rig")
+        assert stamp_ns(pose.timestamp) == message.log_ns == START_NS + number * 100_000_000
+        assert pose.translation.x == pytest.approx(number, abs=1e-9)
+
+
+def test_labels_are_scenes_of_each_time(surrounded: Path, tmp_path: Path) -> None:
+    found, _ = pack(surrounded, tmp_path)
+    updates = found.messages["/labels/truth"]
+    assert stamps(updates) == [START_NS + number * 100_000_000 for number in range(10)]
+    for number, message in enumerate(updates):
+        (entity,) = message.value.entities
+        assert [deletion.type for deletion in message.value.deletions] == [1]  # ALL
+        assert (entity.id, entity.frame_id) == ("car_01", "rig")
+        assert entity.cubes[0].pose.position.x == number
+
+
+def test_a_part_has_poses_and_labels_of_its_time_alone(surrounded: Path, tmp_path: Path) -> None:
+    part = Part(Moment.parse("0.25"), Moment.parse("0.55"), ("camera",))
+    found, _ = pack(surrounded, tmp_path, part)
+    begin, end = START_NS + 250_000_000, START_NS + 550_000_000
+    for topic in ("/camera/image", "/labels/truth", "/tf"):
+        times = stamps(found.messages[topic])
+        assert len(times) >= 3
+        assert begin <= min(times) and max(times) < end
+    assert stamps(found.messages["/labels/truth"]) == [
+        START_NS + number * 100_000_000 for number in (3, 4, 5)
+    ]
+
+
+def test_a_wrong_label_is_an_error_that_names_its_line(surrounded: Path, tmp_path: Path) -> None:
+    write_labels(surrounded, [box(0), box(1, size_m=[1.0])])
+    with pytest.raises(ArchiveError, match=r"labels/truth: .*truth\.jsonl:3: size_m: needs 3"):
+        pack(surrounded, tmp_path)
+
+
+def test_channels_without_a_message_are_noted(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 0.1)
+    channels = (ChannelSpec("sound", "raw", "f4", (1000,)), ChannelSpec("gain", "raw", "f4"))
+    builder.add(StreamSpec("audio", channels, rate_hz=10.0), 0.3)
+    builder.add(StreamSpec("scope", channels[:1], rate_hz=10.0), 0.3)
+    found, job = pack(builder.close(), tmp_path)
+    assert len(found.messages["/audio"]) == 3
+    assert "/scope" not in found.schemas
+    lines = [line for line in job.notes.lines if "no message has the channels sound" in line]
+    assert len(lines) == 2
+
+
+def test_a_lidar_without_usable_metadata_is_an_error_that_names_it(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(lidar(), 0.2)
+    path = builder.close()
+    (path / "lidar" / "lidar.json").write_text("{}")
+    with pytest.raises(ArchiveError, match=r"lidar: .*lidar\.json: is not usable"):
+        pack(path, tmp_path)
+
+
+def test_a_damaged_sample_is_an_error_that_names_stream_and_sample(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(lidar(), 0.5)
+    path = builder.close()
+    file = path / "lidar" / "rng"
+    ends = np.fromfile(path / "lidar" / "rng_i", "<u8")
+    data = bytearray(file.read_bytes())
+    data[int(ends[3]) - 20] ^= 0xFF
+    file.write_bytes(data)
+    with pytest.raises(ArchiveError, match=r"lidar, sample 2: .*rng"):
+        pack(path, tmp_path)
