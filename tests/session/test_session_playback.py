@@ -20,9 +20,11 @@ from drivers._kit.timeline import Timeline
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.roverd import open_channel
+from recorder.session import playback
 from recorder.session.loss_accounts import Gap, gaps
 from recorder.session.playback import Chunk, Hole, play, recorded_spec
 from recorder.session.reader import Session
+from recorder.session.stream import Stream
 from tests.formats.blob_kit import write_blobs
 from tests.session.build import (
     START_NS,
@@ -123,6 +125,51 @@ def test_a_fast_imu_comes_in_batches(tmp_path: Path) -> None:
     before, after = items[at - 1], items[at + 1]
     assert isinstance(before, Chunk) and isinstance(after, Chunk)
     assert before.seq + len(before.t_ns) == 505 and after.seq == 510
+
+
+def test_small_samples_are_read_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = Builder(tmp_path / "rig")
+    recorded = builder.add(imu_spec(), 15.0, seq=[*range(700), *range(702, 1502)])
+    with Session(builder.close()) as session:
+        reads = []
+        real = playback.read_chunk
+
+        def counted(stream: Stream, start: int, seq: int, times: Any) -> Chunk:
+            reads.append((start, start + len(times)))
+            return real(stream, start, seq, times)
+
+        monkeypatch.setattr(playback, "read_chunk", counted)
+        items = list(play(session, ["imu"]))
+    assert reads == [(0, 1024), (1024, 1500)]
+    chunks = [item for item in items if isinstance(item, Chunk)]
+    assert [chunk.seq for chunk in chunks] == recorded.seq.tolist()
+    assert [item.count for item in items if isinstance(item, Hole)] == [2]
+    for name, values in recorded.data.items():
+        np.testing.assert_array_equal(np.concatenate([c.data[name] for c in chunks]), values)
+    assert recorded.t_dev_ns is not None
+    devices = [c.t_dev_ns for c in chunks if c.t_dev_ns is not None]
+    np.testing.assert_array_equal(np.concatenate(devices), recorded.t_dev_ns)
+
+
+def test_small_samples_before_damage_are_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), 0.2)
+    real = playback.read_chunk
+
+    def damaged(stream: Stream, start: int, seq: int, times: Any) -> Chunk:
+        if start <= 12 < start + len(times):
+            raise FormatError("acc: sample 12")
+        return real(stream, start, seq, times)
+
+    monkeypatch.setattr(playback, "read_chunk", damaged)
+    played = []
+    with Session(builder.close()) as session, pytest.raises(FormatError, match="sample 12"):
+        for item in play(session, ["imu"]):
+            assert isinstance(item, Chunk)
+            played.append(item.start)
+    assert played == [*range(12)]
 
 
 def test_playback_is_in_order_and_can_begin_later(built: Builder) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from mcap.records import (
 )
 
 from recorder.contract.errors import FormatError
+from recorder.formats.mcap.crc import crc32
 from recorder.formats.mcap.records import MAGIC, RECORD, Place, RawMessage, RecordFile, records
 
 _FOOTER_BYTES = RECORD.size + 20
@@ -83,7 +83,7 @@ class _Check:
         self._chunk_keys: list[int] = []  # hashes: a file has many chunks
         self._attachments: list[int] = []
         self._metadata: list[int] = []
-        self._crc = zlib.crc32(MAGIC)
+        self._crc = crc32(MAGIC)
 
     def run(self) -> Generator[float, None, None]:
         file = self._file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -19,6 +18,7 @@ from mcap.opcode import Opcode
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
+from recorder.formats.mcap.crc import crc32
 
 MAGIC = b"\x89MCAP0\r\n"
 RECORD = struct.Struct("<BQ")
@@ -151,7 +151,7 @@ class RecordFile(Closing):
     def crc(self, start: int, stop: int, crc: int = 0) -> int:
         """CRC-32 of a range, after that of the bytes before."""
         for at in range(start, stop, 1 << 20):
-            crc = zlib.crc32(self.read(at, min(1 << 20, stop - at)), crc)
+            crc = crc32(self.read(at, min(1 << 20, stop - at)), crc)
         return crc
 
     def chunk(self, place: Place) -> bytes:
@@ -174,7 +174,7 @@ class RecordFile(Closing):
             raise self.error(place.start, f"a chunk that cannot be decompressed: {error}") from None
         if len(data) != size:
             raise self.error(place.start, f"a chunk of {len(data)} bytes instead of {size}")
-        if crc and zlib.crc32(data) != crc:
+        if crc and crc32(data) != crc:
             raise self.error(place.start, "a chunk with a wrong CRC")
         return data
 

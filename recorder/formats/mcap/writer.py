@@ -19,7 +19,6 @@ bytes of index a chunk.
 from __future__ import annotations
 
 import struct
-import zlib
 from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -51,6 +50,7 @@ from mcap.records import (
 from recorder.contract.closing import Closing
 from recorder.contract.wire import Buffer, buffer_size
 from recorder.formats.disk import AppendFile
+from recorder.formats.mcap.crc import crc32
 from recorder.formats.mcap.records import CHUNK, MAGIC, MESSAGE, RECORD
 
 CHUNK_BYTES = 2 << 20
@@ -294,12 +294,12 @@ class McapWriter(Closing):
         summary, offsets = self._summary()
         start = self.file.length
         offset_start = start + len(summary)
-        crc = zlib.crc32(offsets, zlib.crc32(summary))
+        crc = crc32(offsets, crc32(summary))
         footer = _SUMMARY_CRC.pack(
             Opcode.FOOTER, _record_size(Footer(0, 0, 0)) - RECORD.size, start, offset_start
         )
         self.file.append(summary + offsets)
-        self.file.append(_encoded(Footer(start, offset_start, zlib.crc32(footer, crc))) + MAGIC)
+        self.file.append(_encoded(Footer(start, offset_start, crc32(footer, crc))) + MAGIC)
         self.file.flush()
 
     def close(self) -> None:
@@ -352,11 +352,11 @@ class McapWriter(Closing):
         if not compress:
             crc = 0
             for part in chunk.parts:
-                crc = zlib.crc32(part, crc)
+                crc = crc32(part, crc)
             return _Sealed(chunk, "", crc, chunk.parts, chunk.size)
         joined = b"".join(chunk.parts)
         data = self._compressor.compress(joined)
-        return _Sealed(chunk, "zstd", zlib.crc32(joined), [data], len(data))
+        return _Sealed(chunk, "zstd", crc32(joined), [data], len(data))
 
     def _write_sealed(self, left: int) -> None:
         """Write finished chunks, until so many are pending."""
@@ -407,7 +407,7 @@ class McapWriter(Closing):
 
     def _append(self, data: Buffer) -> None:
         """Append to the data section."""
-        self._crc = zlib.crc32(data, self._crc)
+        self._crc = crc32(data, self._crc)
         self.file.append(data)
 
 
