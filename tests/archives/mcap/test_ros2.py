@@ -1,0 +1,479 @@
+"""Bags of ROS 2: topics, stamps and values against the session's, as rosbags reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from recorder.archives.mcap.ros2_names import tokens
+from recorder.contract.errors import FormatError
+from recorder.finalizer import Step, finalize
+from recorder.processing.geometry import rotation_of_quaternion, rotation_of_rpy
+from recorder.processing.lidar import pixel_shifts
+from recorder.processing.lidar_points import SweepPoints
+from recorder.session.part import Moment, Part
+from recorder.session.reader import Session
+from tests.archives.contract import ArchiveContract
+from tests.archives.mcap.bags import (
+    Bag,
+    cloud,
+    gnss_spec,
+    image,
+    pack,
+    received,
+    rig,
+    stamp_ns,
+    two_returns,
+)
+from tests.archives.ncore.packer_rig import LIDAR_JSON, lidar, still_imu
+from tests.session.build import (
+    BEAMS,
+    COLUMNS,
+    RADAR_JSON,
+    START_NS,
+    Builder,
+    camera_spec,
+    imu_spec,
+    radar_spec,
+    raw_camera_spec,
+)
+
+SHARED = {"lidar": "points_and_ranges", "iq": True, "maps": True}
+
+
+class TestRos2(ArchiveContract):
+    archive = "mcap"
+    options = {"profile": "ros2"}
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory: pytest.TempPathFactory) -> Bag:
+    builder = rig(tmp_path_factory.mktemp("ros2") / "drive")
+    builder.close()
+    return pack(builder, **SHARED)
+
+
+def test_topics_are_those_of_ros(bag: Bag) -> None:
+    assert sorted(bag.messages) == [
+        "/camera/camera_info", "/camera/image/compressed", "/imu/data", "/labels/people",
+        "/lidar/nearir_image", "/lidar/points", "/lidar/range_far_image", "/lidar/range_image",
+        "/lidar/reflec_image", "/radar/config", "/radar/detections", "/radar/iq",
+        "/radar/range_doppler", "/recorder/losses", "/recorder/marks", "/rosout", "/tf",
+        "/tf_static", "/wheel/samples",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("topic", "stream"),
+    [
+        ("/camera/image/compressed", "camera"),
+        ("/camera/camera_info", "camera"),
+        ("/lidar/points", "lidar"),
+        ("/lidar/range_image", "lidar"),
+        ("/radar/detections", "radar"),
+        ("/radar/iq", "radar"),
+        ("/radar/range_doppler", "radar"),
+        ("/imu/data", "imu"),
+        ("/wheel/samples", "wheel"),
+        ("/tf", "wheel"),  # its stamps are those of the poses
+    ],
+)
+def test_every_sample_is_there_at_its_stamp(bag: Bag, topic: str, stream: str) -> None:
+    assert bag.log_ns(topic) == bag.recorded[stream].t_ns.tolist()
+
+
+def test_messages_are_in_order_of_log_time(bag: Bag) -> None:
+    for topic in bag.messages:
+        assert bag.log_ns(topic) == sorted(bag.log_ns(topic))
+
+
+def test_metadata_is_that_of_the_bag(bag: Bag) -> None:
+    text = (bag.folder / "metadata.yaml").read_text()
+    found = yaml.safe_load(text)["rosbag2_bagfile_information"]
+    name = bag.folder.name
+    assert found["relative_file_paths"] == [f"{name}_0.mcap"]
+    assert {path.name for path in bag.folder.iterdir()} == {f"{name}_0.mcap", "metadata.yaml"}
+    counts = {
+        entry["topic_metadata"]["name"]: entry["message_count"]
+        for entry in found["topics_with_message_count"]
+    }
+    assert counts == {topic: len(messages) for topic, messages in bag.messages.items()}
+    assert found["message_count"] == sum(counts.values())
+    times = [t_ns for topic in bag.messages for t_ns in bag.log_ns(topic)]
+    assert found["starting_time"]["nanoseconds_since_epoch"] == min(times)
+    assert found["duration"]["nanoseconds"] == max(times) - min(times)
+    durability = {
+        entry["topic_metadata"]["name"]: yaml.safe_load(
+            entry["topic_metadata"]["offered_qos_profiles"]
+        )[0]["durability"]
+        for entry in found["topics_with_message_count"]
+    }
+    latched = {topic for topic, kind in durability.items() if kind == 1}
+    assert latched == {
+        "/tf_static", "/rosout", "/radar/config", "/recorder/losses", "/recorder/marks",
+    }  # fmt: skip
+
+
+def test_jpegs_are_unchanged(bag: Bag) -> None:
+    with Session(bag.folder.parents[2]) as session:
+        camera = session.streams["camera"].channels["video.avi"]
+        expected = [camera.encoded(index) for index in range(len(camera))]
+    found = bag.of("/camera/image/compressed")
+    assert [message.data.tobytes() for message in found] == expected
+    assert {(message.format, message.header.frame_id) for message in found} == {
+        ("jpeg", "camera_optical_frame")
+    }
+    assert [stamp_ns(message) for message in found] == bag.recorded["camera"].t_ns.tolist()
+
+
+def test_camera_info_is_the_calibration(bag: Bag) -> None:
+    info = bag.of("/camera/camera_info")
+    assert [stamp_ns(message) for message in info] == bag.recorded["camera"].t_ns.tolist()
+    first = info[0]
+    assert (first.width, first.height, first.distortion_model) == (32, 24, "plumb_bob")
+    assert first.header.frame_id == "camera_optical_frame"
+    assert first.k.reshape(3, 3).tolist() == [[30, 0, 15.5], [0, 31, 11.5], [0, 0, 1]]
+    assert first.d.tolist() == [0.1, 0, 0, 0, 0]
+    assert first.p.reshape(3, 4)[:, :3].tolist() == first.k.reshape(3, 3).tolist()
+    assert first.r.reshape(3, 3).tolist() == np.eye(3).tolist()
+
+
+def test_a_fisheye_is_equidistant(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 0.1)
+    builder.close()
+    (builder.path / "calibration.yaml").write_text(
+        "sensors: {camera: {model: opencv-fisheye, resolution: [32, 24], "
+        "parameters: {fx: 30, fy: 30, cx: 15, cy: 11, k1: 0.1, k2: 0.2, k3: 0.3, k4: 0.4}}}"
+    )
+    (first, *_) = pack(builder).of("/camera/camera_info")
+    assert (first.distortion_model, first.d.tolist()) == ("equidistant", [0.1, 0.2, 0.3, 0.4])
+
+
+def test_raw_pictures_become_jpegs_and_it_is_noted(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(raw_camera_spec(), 0.2)
+    builder.close()
+    bag = pack(builder)
+    assert len(bag.of("/camera/image/compressed")) == 6
+    assert bag.of("/camera/image/compressed")[0].data[:2].tobytes() == b"\xff\xd8"
+    assert bag.noted("camera", "packed with 8 bits")
+    assert bag.noted("camera", "no camera_info")
+
+
+@pytest.mark.parametrize("order", ["destaggered", "staggered"])
+def test_points_are_those_of_the_sweep(tmp_path: Path, order: str) -> None:
+    upright = order == "destaggered"
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(two_returns(), 0.3, offset_ns=100_000_000)
+    builder.close()
+    bag = pack(builder, points=order)
+    sweeps = SweepPoints(made.spec, destaggered=upright, organized=upright)
+    topics = ["/lidar/points", "/lidar/points2"] if upright else ["/lidar/points"]
+    assert sorted(t for t in bag.messages if t.startswith("/lidar")) == topics
+    for index, t_ns in enumerate(made.t_ns.tolist()):
+        start_ns, expected = sweeps.points({n: v[index] for n, v in made.data.items()}, t_ns)
+        clouds = [bag.of(topic)[index] for topic in topics]
+        assert {stamp_ns(message) for message in clouds} == {start_ns}
+        assert {message.header.frame_id for message in clouds} == {"lidar"}
+        assert {message.is_dense for message in clouds} == {not upright}
+        if upright:
+            assert {cloud(message).shape for message in clouds} == {(BEAMS, COLUMNS)}
+        found = np.concatenate([cloud(message).reshape(-1) for message in clouds])
+        for name in expected.dtype.names or ():
+            assert np.array_equal(
+                found[name].astype(expected[name].dtype), expected[name], equal_nan=name in "xyz"
+            ), name
+        # The stamp is the time of the last column.
+        assert start_ns + int(found["t"].max()) == t_ns
+
+
+def test_fields_of_points_are_of_the_types_that_pcl_expects(bag: Bag) -> None:
+    fields = {field.name: field.datatype for field in bag.of("/lidar/points")[0].fields}
+    assert fields == {"x": 7, "y": 7, "z": 7, "intensity": 7, "t": 6, "ring": 4, "return": 2}
+
+
+@pytest.mark.parametrize("order", ["destaggered", "staggered"])
+def test_images_have_the_recorded_values(tmp_path: Path, order: str) -> None:
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(lidar(), 0.2)
+    builder.close()
+    bag = pack(builder, lidar="ranges", points=order)
+    assert "/lidar/points" not in bag.messages
+    optics = SweepPoints(made.spec).optics
+    shifts = pixel_shifts(LIDAR_JSON, optics, "lidar.json")
+    for channel, topic in (
+        ("rng", "range_image"), ("rng_far", "range_far_image"), ("rfl", "reflec_image"),
+        ("nir", "nearir_image"),
+    ):  # fmt: skip
+        for message, values, t_ns in zip(
+            bag.of(f"/lidar/{topic}"), made.data[channel], made.t_ns.tolist(), strict=True
+        ):
+            expected = values
+            if order == "destaggered":
+                rows = [np.roll(row, shift) for row, shift in zip(values, shifts, strict=True)]
+                expected = np.stack(rows)
+            assert np.array_equal(image(message), expected)
+            assert stamp_ns(message) == t_ns
+
+
+def test_a_lidar_may_be_left_out(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(lidar(), 0.2)
+    builder.add(still_imu(), 0.2)
+    builder.close()
+    assert not [t for t in pack(builder, lidar="none").messages if t.startswith("/lidar")]
+
+
+def test_detections_are_those_of_the_processing(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(radar_spec(), 0.3)
+    echo(made.data["iq"], builder)
+    builder.close()
+    bag = pack(builder)
+    with Session(builder.path) as session:
+        from recorder.archives.sensor_files import radar_geometry
+        from recorder.processing.calibration import Calibration
+        from recorder.processing.radar_detections import RadarDetections
+
+        stream = session.streams["radar"]
+        geometry = radar_geometry(stream, Calibration())
+        radar = RadarDetections(geometry, lambda k: stream.sample(k)["iq"], stream.t_ns)
+        expected = [radar.points(index) for index in range(len(stream))]
+    assert sum(map(len, expected)) > 0
+    for message, points in zip(bag.of("/radar/detections"), expected, strict=True):
+        found = cloud(message)[0] if message.width else np.empty(0, cloud(message).dtype)
+        assert len(found) == len(points)
+        for name in points.dtype.names or ():
+            assert np.array_equal(found[name], points[name])
+        assert message.header.frame_id == "radar"
+
+
+def echo(iq: Any, builder: Builder) -> None:
+    """Replace random IQ by a target in every frame."""
+    values = iq.shape[-1] // 2
+    tone = 4000 * np.exp(2j * np.pi * 0.2 * np.arange(values))
+    pairs = np.stack([tone.real, tone.imag], -1)
+    order = json.loads(RADAR_JSON)["iq_order"]
+    assert order == "iiqq"
+    # Two samples of I, then the same two of Q.
+    blocks = pairs.reshape(-1, 2, 2).transpose(0, 2, 1).reshape(-1)
+    noise = np.random.default_rng(3).normal(0, 3, iq.shape)
+    made = (blocks + noise).astype(np.int16)
+    made.astype("<i2").tofile(builder.path / "radar" / "iq")
+
+
+def test_iq_is_unchanged_and_has_its_chirp(bag: Bag) -> None:
+    recorded = bag.recorded["radar"].data["iq"]
+    for message, values in zip(bag.of("/radar/iq"), recorded, strict=True):
+        dimensions = message.layout.dim
+        assert [d.label for d in dimensions] == ["chirp", "tx", "rx", "value"]
+        shape = tuple(d.size for d in dimensions)
+        assert np.array_equal(message.data.reshape(shape), values)
+        assert [d.stride for d in dimensions] == [values.size, *np.cumprod(shape[:0:-1])[::-1]]
+    ((t_ns, config),) = bag.messages["/radar/config"]
+    assert t_ns == bag.recorded["radar"].t_ns[0]
+    assert config.data == RADAR_JSON
+
+
+def test_maps_are_images_of_range_and_speed(bag: Bag) -> None:
+    from recorder.archives.sensor_files import radar_geometry
+    from recorder.processing.calibration import Calibration
+
+    with Session(bag.folder.parents[2]) as session:
+        geometry = radar_geometry(session.streams["radar"], Calibration())
+    for message in bag.of("/radar/range_doppler"):
+        assert image(message).shape == (8, geometry.ranges)
+        assert np.median(image(message)) == pytest.approx(
+            40, abs=1
+        )  # the noise, -LEAST_DB / STEP_DB
+
+
+@pytest.mark.parametrize("local", ["ENU", "NED", "NWU"])
+def test_inertial_data_are_those_of_the_session(tmp_path: Path, local: str) -> None:
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(replace(imu_spec(), settings={"coordinates": local}), 0.3)
+    rot, acc = made.data["rot"].copy(), made.data["acc"].copy()
+    rot[3], acc[4, 1] = np.nan, np.nan
+    rot.tofile(builder.path / "imu" / "rot")
+    acc.tofile(builder.path / "imu" / "acc")
+    builder.close()
+    bag = pack(builder)
+    # Rows: x east, y north, z up in axes of the local frame.
+    to_enu = {
+        "ENU": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        "NED": [[0, 1, 0], [1, 0, 0], [0, 0, -1]],
+        "NWU": [[0, -1, 0], [1, 0, 0], [0, 0, 1]],
+    }[local]
+    for index, message in enumerate(bag.of("/imu/data")):
+        assert stamp_ns(message) == made.t_ns[index]
+        assert message.header.frame_id == "imu"
+        assert np.array_equal(xyz(message.angular_velocity), made.data["avel"][index])
+        assert np.array_equal(xyz(message.linear_acceleration), acc[index], equal_nan=True)
+        assert message.angular_velocity_covariance.tolist() == [0.0] * 9
+        assert message.linear_acceleration_covariance[0] == (-1.0 if index == 4 else 0.0)
+        turn = message.orientation
+        quaternion = [turn.x, turn.y, turn.z, turn.w]
+        if index == 3:
+            assert quaternion == [0, 0, 0, 1]
+            assert message.orientation_covariance.tolist() == [-1.0] + [0.0] * 8
+            continue
+        assert message.orientation_covariance.tolist() == [0.0] * 9
+        expected = np.array(to_enu) @ rotation_of_rpy(rot[index].astype(float))
+        assert np.allclose(rotation_of_quaternion(quaternion), expected, atol=1e-12)
+
+
+def xyz(vector: Any) -> list[float]:
+    return [vector.x, vector.y, vector.z]
+
+
+def test_an_imu_without_orientation_is_raw(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    spec = imu_spec("lidar_imu")
+    builder.add(replace(spec, channels=spec.channels[:2]), 0.2)
+    builder.close()
+    found = pack(builder).of("/lidar_imu/data_raw")
+    assert len(found) == 20
+    assert {message.orientation_covariance[0] for message in found} == {-1.0}
+
+
+def test_positions_are_fixes(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(gnss_spec(), 0.5)
+    pos = np.array([[48.5, 9.25, 400.0]] * 5) + np.arange(5)[:, None] * 1e-5
+    pos[4] = np.nan
+    fix = np.array([3, 0, 3, 3, 3], np.uint8)
+    cov = np.arange(45, dtype="<f4").reshape(5, 3, 3)
+    cov[3] = np.nan
+    for name, values in (("pos", pos), ("fix", fix), ("cov", cov)):
+        values.tofile(builder.path / "imu_gnss" / name)
+    builder.close()
+    bag = pack(builder)
+    found = bag.of("/imu_gnss/fix")
+    assert bag.log_ns("/imu_gnss/fix") == made.t_ns.tolist()
+    assert [message.status.status for message in found] == [0, -1, 0, 0, -1]
+    for index, message in enumerate(found[:4]):
+        assert [message.latitude, message.longitude, message.altitude] == pos[index].tolist()
+    assert np.isnan([found[4].latitude, found[4].longitude, found[4].altitude]).all()
+    assert [message.position_covariance_type for message in found] == [3, 3, 3, 0, 3]
+    (n, e, d) = cov[0]
+    assert found[0].position_covariance.tolist() == [
+        e[1], e[0], -e[2], n[1], n[0], -n[2], -d[1], -d[0], d[2],
+    ]  # fmt: skip
+    assert len(bag.of("/imu_gnss/samples")) == 5
+
+
+def test_other_numbers_are_json(bag: Bag) -> None:
+    speeds = [json.loads(message.data)["speed"] for message in bag.of("/wheel/samples")]
+    assert speeds == bag.recorded["wheel"].data["speed"].tolist()
+
+
+def test_transforms_are_the_calibration_and_the_poses(bag: Bag) -> None:
+    (static,) = bag.of("/tf_static")
+    found = {each.child_frame_id: each for each in static.transforms}
+    assert found.keys() == {"camera_optical_frame", "imu"}
+    camera = found["camera_optical_frame"]
+    assert camera.header.frame_id == "base_link"
+    assert xyz(camera.transform.translation) == [1, 0, 1.5]
+    turn = camera.transform.rotation
+    expected = rotation_of_quaternion([-0.5, 0.5, -0.5, 0.5])
+    assert np.allclose(rotation_of_quaternion([turn.x, turn.y, turn.z, turn.w]), expected)
+    assert bag.noted("lidar", "not in the calibration: no transform")
+    poses = [message.transforms[0] for message in bag.of("/tf")]
+    assert {(each.header.frame_id, each.child_frame_id) for each in poses} == {
+        ("odom", "base_link")
+    }
+    assert [xyz(each.transform.translation)[0] for each in poses] == list(range(len(poses)))
+
+
+def test_the_world_is_a_map_where_poses_are_on_earth(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(still_imu(), 0.5)
+    made = builder.add(gnss_spec(), 0.5)
+    pos = np.array([[48.5, 9.25, 400.0]] * 5) + np.arange(5)[:, None] * 1e-5
+    pos.tofile(builder.path / "imu_gnss" / "pos")
+    builder.close()
+    messages = pack(builder).messages["/tf"]
+    assert {message.transforms[0].header.frame_id for _, message in messages} == {"map"}
+    assert made.t_ns[0] <= messages[0][0] <= messages[-1][0] <= made.t_ns[-1]
+
+
+def test_labels_are_cubes_with_steady_numbers(bag: Bag) -> None:
+    found = bag.of("/labels/people")
+    assert len(found) == 3
+    for message in found:
+        gone, *cubes = message.markers
+        assert gone.action == 3
+        assert [(cube.ns, cube.id, cube.text, cube.type) for cube in cubes] == [
+            ("car", 0, "a", 1), ("car", 1, "b", 1),
+        ]  # fmt: skip
+        assert cubes[0].header.frame_id == "base_link"
+        assert xyz(cubes[0].pose.position) == [1, 2, 3]
+        assert xyz(cubes[0].scale) == [4.0, 1.8, 1.5]
+        assert cubes[0].pose.orientation.z == 0.6
+        assert cubes[0].color.a > 0
+
+
+def test_events_losses_and_marks(bag: Bag) -> None:
+    logs = {(log.name, log.level): log.msg for log in bag.of("/rosout")}
+    assert logs == {
+        ("camera", 30): "lost 3 samples (buffer)",
+        ("recorder", 20): "mark: Schlagloch ✓",
+    }
+    (loss,) = [json.loads(message.data) for message in bag.of("/recorder/losses")]
+    assert (loss["stream"], loss["count"], loss["first_seq"]) == ("camera", 3, 3)
+    (mark,) = [json.loads(message.data) for message in bag.of("/recorder/marks")]
+    assert mark["text"] == "Schlagloch ✓"
+    assert bag.log_ns("/recorder/marks") == [START_NS + 600_000_000]
+
+
+def test_a_part_has_its_interval_only(tmp_path: Path) -> None:
+    builder = rig(tmp_path / "drive")
+    builder.close()
+    part = Part(Moment.parse("0.1"), Moment.parse("0.3"), ("camera", "imu"))
+    (result,) = finalize(builder.path, [Step("mcap", {"profile": "ros2"})], part=part)
+    found = received(result.files[0])
+    begin_ns, end_ns = START_NS + 100_000_000, START_NS + 300_000_000
+    assert {topic for topic in found if not topic.startswith("/recorder")} == {
+        "/camera/camera_info", "/camera/image/compressed", "/imu/data", "/labels/people",
+        "/rosout", "/tf", "/tf_static",
+    }  # fmt: skip
+    for topic, messages in found.items():
+        assert all(begin_ns <= t_ns < end_ns for t_ns, _ in messages), topic
+    inside = [t for t in builder.streams["imu"].t_ns.tolist() if begin_ns <= t < end_ns]
+    assert [t_ns for t_ns, _ in found["/imu/data"]] == inside
+
+
+def test_names_that_ros_forbids_are_changed(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive", plain=True)
+    for name in ("tf", "a__b", "a_b", "c_"):
+        builder.add(imu_spec(name), 0.1)
+    builder.close()
+    found = [t for t in pack(builder).messages if t.endswith("/data")]
+    assert sorted(found) == ["/a_b/data", "/a_b_2/data", "/c/data", "/tf_2/data"]
+    assert tokens(["9-front..imu", "Über", "_"]) == {
+        "9-front..imu": "n9_front_imu", "Über": "ber", "_": "unnamed",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["{}"], "t_ns"),
+        (['{"t_ns": 1, "track": "a"}'], "class"),
+    ],
+)
+def test_damaged_labels_name_their_line(tmp_path: Path, lines: Iterable[str], problem: str) -> None:
+    builder = rig(tmp_path / "drive", 0.2)
+    path = builder.path / "_cuboids" / "people.jsonl"
+    path.write_text(path.read_text().splitlines()[0] + "\n" + "\n".join(lines) + "\n")
+    builder.close()
+    with pytest.raises(FormatError, match=rf"labels people: .*people\.jsonl:2: {problem}"):
+        pack(builder)
