@@ -134,7 +134,7 @@ class McapWriter(Closing):
         self._compressor = zstandard.ZstdCompressor(level=LEVEL)  # used by the thread only
         self._schemas: dict[tuple[str, str, bytes], Schema] = {}
         self._channels: dict[int, Channel] = {}
-        self._compressed: list[bool] = []  # by channel
+        self._compressed: dict[int, bool] = {}  # by channel
         self._chunk_indexes = RecordBuilder()
         self._attachment_indexes = RecordBuilder()
         self._metadata_indexes = RecordBuilder()
@@ -182,8 +182,8 @@ class McapWriter(Closing):
         """
         if not 0 <= schema <= len(self._schemas):
             raise ValueError(f"{self.path}: {topic}: there is no schema {schema}")
-        number = len(self._channels)
-        if number >= _MOST_CHANNELS:
+        number = len(self._channels) + 1
+        if number > _MOST_CHANNELS:
             raise ValueError(f"{self.path}: more than {_MOST_CHANNELS} channels")
         made = Channel(
             id=number,
@@ -194,7 +194,7 @@ class McapWriter(Closing):
         )
         self._record(made)
         self._channels[number] = made
-        self._compressed.append(compress)
+        self._compressed[number] = compress
         self.counts[number] = 0
         return number
 
