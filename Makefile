@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 # The formats' own software lives apart: its pins are not ours.
 CVENV := .venv-conformance
 CSTAMP := $(CVENV)/.installed
+# The newest rosbags, beside which ouster-sdk does not install.
+RVENV := .venv-rosbags
+RSTAMP := $(RVENV)/.installed
 # What the site needs comes into .venv when the site is built for the first time.
 DSTAMP := $(VENV)/.installed-docs
 # What the tests in a browser need.
@@ -52,6 +55,11 @@ $(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
 	    --constraint constraints-conformance.txt nvidia-ncore l5kit
 	@touch $@
 
+$(RSTAMP): constraints-rosbags.txt
+	$(call make_venv,$(RVENV))
+	$(RVENV)/bin/python -m pip install --quiet --constraint constraints-rosbags.txt rosbags
+	@touch $@
+
 # Records the simulated sensors, holds the session against its format, and says where it lies.
 demo: $(STAMP)
 	$(BIN)/recorder run configs/demo.yaml --duration $(DEMO_S)
@@ -88,7 +96,7 @@ lint: $(STAMP)
 	@status=0; for tool in 'ruff check .' 'ruff format --check .' mypy lint-imports; do \
 	    echo "$$tool"; $(BIN)/$$tool || status=1; done; exit $$status
 
-conformance: $(CSTAMP)
+conformance: $(CSTAMP) $(RSTAMP)
 	PYTHONPATH=$(ROVERD) $(CVENV)/bin/python -m pytest -q -m conformance tests/conformance
 
 bench: $(STAMP)
@@ -104,7 +112,7 @@ pictures: browser
 	$(BIN)/python -m pytest -q -m browser tests/browser/test_pictures.py --pictures docs/pictures
 
 clean:
-	rm -rf $(VENV) $(CVENV) .mutants build site *.egg-info
+	rm -rf $(VENV) $(CVENV) $(RVENV) .mutants build site *.egg-info
 	find recorder drivers tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.  LIVE=1: with the
