@@ -30,7 +30,7 @@ def make_event(
 
 def event_text(event: Mapping[str, Any]) -> str:
     """An event for people, such as ``lost 3 samples (network)``; its stream is not in the text."""
-    kind, cause = event["type"], event.get("cause")
+    kind, cause = event.get("type"), event.get("cause")
     text = event.get("text") or event.get("detail") or event.get("message")
     if text is None and kind == "lost":
         count, estimate = event.get("count"), event.get("estimate")

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from recorder.archives.base import Job
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
 from recorder.archives.mcap.samples import sample_feed
-from recorder.archives.mcap.scene import Poses, find_rig_poses, first_ns, label_sets
+from recorder.archives.mcap.scene import Poses, find_rig_poses, first_ns, label_sets, placed
 from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -38,7 +38,6 @@ _LOG: Final = "/log"
 _TRANSFORMS: Final = "/tf"
 _COMPRESSED: Final = "foxglove.CompressedImage"
 
-T = TypeVar("T")
 Topics = list[tuple[Topic, EncodeSamples]]
 
 
@@ -173,7 +172,7 @@ def _transform_feeds(job: Job) -> list[Feed]:
 
 
 def _transforms(job: Job, places: Sequence[scene.Place], poses: Poses | None) -> Generator[Entry]:
-    blocks = iter(()) if poses is None else _placed(job, "poses", poses.blocks())
+    blocks = iter(()) if poses is None else placed(job, "poses", poses.blocks())
     first = next(blocks, None)
     number = 0
     if places:
@@ -193,7 +192,7 @@ def _label_feed(job: Job, name: str, sets: Callable[[], Iterator[tuple[int, Line
 
     def entries() -> Generator[Entry]:
         updates = ((t_ns, scene.label_update(t_ns, lines)) for t_ns, lines in sets())
-        for number, (t_ns, update) in enumerate(_placed(job, subject, updates)):
+        for number, (t_ns, update) in enumerate(placed(job, subject, updates)):
             yield Entry(topic.name, t_ns, t_ns, number, [update])
 
     return Feed("", [topic], entries, subject)
@@ -208,13 +207,3 @@ def _with_remarks(job: Job, feed: Feed, remarks: Callable[[], Sequence[str]]) ->
             job.notes.add(remark, feed.stream)
 
     return replace(feed, entries=entries)
-
-
-def _placed(job: Job, subject: str, items: Iterator[T]) -> Iterator[T]:
-    """The items; an error names the subject."""
-    while True:
-        with job.at(subject):
-            item = next(items, None)
-        if item is None:
-            return
-        yield item

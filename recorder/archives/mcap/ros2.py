@@ -11,26 +11,34 @@ from pathlib import Path
 from typing import Any
 
 from recorder.archives.base import Job
+from recorder.archives.mcap.ros2_cameras import camera_feed
 from recorder.archives.mcap.ros2_clouds import lidar_feed, radar_feed
 from recorder.archives.mcap.ros2_names import Names, ros_topic
-from recorder.archives.mcap.ros2_samples import camera_feed, imu_feed, json_feed, position_feed
+from recorder.archives.mcap.ros2_samples import (
+    imu_channels,
+    imu_feed,
+    json_feed,
+    position_feed,
+)
 from recorder.archives.mcap.ros2_scene import (
     LOG,
     event_entry,
     label_feeds,
     pose_feed,
-    poses_of,
     static_feed,
     world_of,
 )
+from recorder.archives.mcap.scene import find_rig_poses
 from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
+from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import BagTopic, bag_metadata
 from recorder.formats.ros2.messages import encode_string
 from recorder.processing.earth import position_channel
-from recorder.processing.frames import kind_of
+from recorder.processing.frames import image_channel, kind_of
+from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Stream
 
 
@@ -42,8 +50,8 @@ class Ros2Profile:
     log = LOG
 
     def feeds(self, job: Job) -> list[Feed]:
-        source = poses_of(job)
-        names = Names(job, world_of(source))
+        poses = find_rig_poses(job)
+        names = Names(job, world_of(poses))
         feeds: list[Feed | None] = []
         for stream in job.streams:
             if job.has_samples(stream):
@@ -52,8 +60,8 @@ class Ros2Profile:
         if not any(feeds):
             return []
         feeds.append(static_feed(job, names))
-        if source is not None:
-            feeds.append(pose_feed(job, source, names))
+        if poses is not None:
+            feeds.append(pose_feed(job, poses, names))
         feeds += label_feeds(job, names)
         return [feed for feed in feeds if feed is not None]
 
@@ -91,15 +99,22 @@ PROFILE = Ros2Profile()
 
 def _stream_feeds(job: Job, stream: Stream, names: Names) -> list[Feed | None]:
     """The passes over a stream with samples."""
+    try:
+        spec = playable_spec(stream)
+    except FormatError as error:
+        job.notes.add(f"left out: {error}", stream.name)
+        return []
+    feed: Feed | None = None
+    covered: set[str] = set()
     kind = kind_of(stream)
     if kind == "camera":
-        return [camera_feed(job, stream, names)]
-    if kind == "lidar":
-        return [lidar_feed(job, stream, names)]
-    if kind == "radar":
-        return [radar_feed(job, stream, names)]
-    if kind == "imu":
-        return [imu_feed(job, stream, names)]
-    position = position_channel(stream)
-    fixes = [] if position is None else [position_feed(job, stream, position, names)]
-    return [*fixes, json_feed(job, stream, names)]
+        feed, covered = camera_feed(job, stream, names), {image_channel(stream) or ""}
+    elif kind == "lidar":
+        feed, covered = lidar_feed(job, stream, spec, names)
+    elif kind == "radar":
+        feed, covered = radar_feed(job, stream, names), {"iq", "valid"}
+    elif kind == "imu":
+        feed, covered = imu_feed(job, stream, names), {*imu_channels(stream)}
+    elif (position := position_channel(stream)) is not None:
+        feed, covered = position_feed(job, stream, position, names), {position}
+    return [feed, json_feed(job, stream, spec, covered, names)]

@@ -10,28 +10,25 @@ import numpy.typing as npt
 
 from recorder.archives.base import Job
 from recorder.archives.mcap.ros2_names import Names, ros_topic
-from recorder.archives.mcap.ros2_samples import Made, Parts, large_feed
+from recorder.archives.mcap.ros2_samples import Made, Parts, image_parts, large_feed, sample_time
 from recorder.archives.mcap.topics import Feed, Topic
 from recorder.archives.sensor_files import radar_geometry, read_text
+from recorder.contract.streams import StreamSpec
 from recorder.formats.ros2.messages import (
     Dimension,
     Header,
-    Image,
     Int16MultiArray,
     PointCloud2,
     PointField,
-    encode_image,
     encode_int16_array,
     encode_point_cloud,
     encode_string,
 )
 from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB
-from recorder.processing.lidar import pixel_shifts
-from recorder.processing.lidar_points import METADATA, SweepPoints
+from recorder.processing.lidar_points import SweepPoints
 from recorder.processing.radar_detections import RadarDetections
 from recorder.processing.radar_maps import RadarMaps, in_db_steps
 from recorder.processing.radar_spectra import Float32
-from recorder.session.playback import recorded_spec
 from recorder.session.stream import Stream
 
 CLOUD: Final = "sensor_msgs/msg/PointCloud2"
@@ -58,7 +55,6 @@ RADAR_POINT: Final = np.dtype(
 _DATATYPES: Final = {
     code: number for number, code in enumerate(("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8"), 1)
 }
-_ENCODINGS: Final = {"u1": "mono8", "u2": "16UC1", "u4": "32SC1"}
 _PICTURES: Final = {
     "rng": "range_image", "rng_far": "range_far_image", "rfl": "reflec_image",
     "nir": "nearir_image", "rng2": "range_image2", "rng2_far": "range_far_image2",
@@ -82,14 +78,6 @@ def cloud_parts(header: Header, points: npt.NDArray[Any], height: int = 1) -> Pa
     )
 
 
-def image_parts(header: Header, pixels: npt.NDArray[Any]) -> Parts:
-    """An Image of u1, u2 or u4 [height, width]; values of u4 are below 2^31."""
-    height, width = pixels.shape
-    encoding, step = _ENCODINGS[pixels.dtype.str[1:]], width * pixels.dtype.itemsize
-    data = np.ascontiguousarray(pixels).data
-    return encode_image(Image(header, height, width, encoding, 0, step, data))
-
-
 def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Points of `recorder.processing.lidar_points` as `LIDAR_POINT`."""
     made = np.zeros(len(points), LIDAR_POINT)
@@ -100,38 +88,42 @@ def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return made
 
 
-def lidar_feed(job: Job, stream: Stream, names: Names) -> Feed | None:
-    """``/NAME/points`` and, by option, images of the channels; None if neither is wanted.
+def lidar_feed(
+    job: Job, stream: Stream, spec: StreamSpec, names: Names
+) -> tuple[Feed | None, set[str]]:
+    """``/NAME/points`` and, by option, images of the channels; also the channels that they have.
 
     Destaggered points are organised: a row for each beam, and NaN where there is no return; second
     returns are in ``/NAME/points2``.  Staggered points are those with a return, in the order of the
-    rows as measured, of both returns.  The header's stamp is the time of the earliest column, from
-    which ``t`` counts; the message's log time is the sweep's stamp, the time of its last column.
+    rows as measured, of both returns.  Images are in the same order.
+
+    The header's stamp is the time of the earliest column, from which ``t`` counts; the message's
+    log time is the sweep's stamp, the time of its last column.
     """
     wanted, upright = job.options["lidar"], job.options["points"] == "destaggered"
     topics: list[Topic] = []
     makers: list[Callable[[dict[str, Any], int], Made]] = []
     channels: dict[str, None] = {}
+    sweeps = SweepPoints(spec, destaggered=upright, organized=upright)
     if wanted.startswith("points"):
-        sweeps = SweepPoints(recorded_spec(stream), destaggered=upright, organized=upright)
         channels |= dict.fromkeys(sweeps.channels)
         clouds = _Clouds(stream, sweeps, upright, names)
         topics += clouds.topics
         makers.append(clouds.make)
     if wanted.endswith("ranges"):
-        pictures = _Pictures(stream, upright, names)
+        pictures = _Pictures(stream, sweeps, names)
         channels |= dict.fromkeys(pictures.channels)
         topics += pictures.topics
         makers.append(pictures.make)
     if not topics:
-        return None
+        return None, set(spec.meta())  # what is left out on purpose needs no note
     needed = list(channels)
 
     def make(index: int) -> Made:
-        sample, t_ns = stream.sample(index, needed), _time(stream, index)
+        sample, t_ns = stream.sample(index, needed), sample_time(stream, index)
         return [made for maker in makers for made in maker(sample, t_ns)]
 
-    return large_feed(job, stream, topics, make)
+    return large_feed(job, stream, topics, make), set(channels)
 
 
 class _Clouds:
@@ -162,32 +154,24 @@ class _Pictures:
     """Images of a lidar's channels, with the recorded values.
 
     Attributes:
-        channels: the recorded ones.
-        topics: one for each of them.
+        channels: the recorded ones, and the times of the columns.
+        topics: one for each image.
     """
 
-    def __init__(self, stream: Stream, upright: bool, names: Names) -> None:
-        self.channels = [name for name in _PICTURES if name in stream.meta]
-        self._frame = names.frame(stream.name)
+    def __init__(self, stream: Stream, sweeps: SweepPoints, names: Names) -> None:
+        self._sweeps, self._frame = sweeps, names.frame(stream.name)
+        self._shown = [name for name in _PICTURES if name in stream.meta]
+        self.channels = [*self._shown, *(["t_col"] if "t_col" in stream.meta else [])]
         self.topics = [
-            ros_topic(names.topic(stream.name, _PICTURES[name]), IMAGE) for name in self.channels
+            ros_topic(names.topic(stream.name, _PICTURES[name]), IMAGE) for name in self._shown
         ]
-        self._columns: npt.NDArray[np.intp] | None = None
-        if upright:
-            text, where = read_text(stream, METADATA)
-            optics = SweepPoints(recorded_spec(stream)).optics
-            shifts = pixel_shifts(text, optics, where)
-            self._columns = (np.arange(optics.columns) - shifts[:, None]) % optics.columns
 
     def make(self, sample: dict[str, Any], t_ns: int) -> Made:
-        header = Header(t_ns, self._frame)
-        made = []
-        for topic, channel in zip(self.topics, self.channels, strict=True):
-            pixels = sample[channel]
-            if self._columns is not None:
-                pixels = np.take_along_axis(pixels, self._columns, axis=1)
-            made.append((topic.name, image_parts(header, pixels)))
-        return made
+        header = Header(self._sweeps.column_times(sample, t_ns)[0], self._frame)
+        return [
+            (topic.name, image_parts(header, self._sweeps.image(sample[channel])))
+            for topic, channel in zip(self.topics, self._shown, strict=True)
+        ]
 
 
 def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
@@ -236,7 +220,7 @@ def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
     def make(index: int) -> Made:
         if "valid" in stream.meta and not stream.sample(index, ["valid"])["valid"]:
             incomplete.append(index)
-        header = Header(_time(stream, index), frame)
+        header = Header(sample_time(stream, index), frame)
         found = radar.points(index).astype(RADAR_POINT)
         made = [(topics[0].name, cloud_parts(header, found))]
         if draws or options["iq"]:
@@ -263,7 +247,3 @@ def iq_parts(iq: npt.NDArray[np.int16]) -> Parts:
     strides = np.cumprod(iq.shape[::-1])[::-1].tolist()
     dimensions = tuple(map(Dimension, _AXES, iq.shape, strides))
     return encode_int16_array(Int16MultiArray(dimensions, np.ascontiguousarray(iq).data))
-
-
-def _time(stream: Stream, index: int) -> int:
-    return int(stream.times(index, index + 1)[0])

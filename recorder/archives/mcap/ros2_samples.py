@@ -1,10 +1,9 @@
-"""Samples of streams as messages of ROS 2: pictures, inertial data, positions, other numbers."""
+"""Samples of streams as messages of ROS 2: inertial data, positions, other numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,27 +16,21 @@ from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Buffer, Message
 from recorder.formats.ros2.messages import (
-    CameraInfo,
-    CompressedImage,
     Header,
+    Image,
     Imu,
     NavSatFix,
-    encode_camera_info,
-    encode_compressed_image,
+    encode_image,
     encode_imu,
     encode_nav_sat_fix,
     encode_string,
 )
-from recorder.processing.calibration import SensorCalibration
-from recorder.processing.camera_pictures import Pictures
 from recorder.processing.earth import is_position
 from recorder.processing.foxglove.channels import EncodeSamples
-from recorder.processing.foxglove.pictures import camera_model
-from recorder.processing.foxglove.series import json_channels
+from recorder.processing.foxglove.series import json_channels, small_channels
 from recorder.processing.geometry import quaternion_of_rotation
 from recorder.processing.poses import imu_rotations
 from recorder.processing.read_ahead import ReadAhead
-from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Batch, Stream
 
 Parts = Sequence[Buffer]
@@ -51,7 +44,7 @@ _ABSENT: Final = (-1.0, *_UNKNOWN[1:])
 _ENU_OF_NED: Final = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 _NO_FIX, _FIX = -1, 0
 _COVARIANCE_UNKNOWN, _COVARIANCE_KNOWN = 0, 3
-_ROS_MODELS: Final = {"kannala_brandt": "equidistant"}
+_ENCODINGS: Final = {"u1": "mono8", "u2": "16UC1", "u4": "32SC1"}
 
 
 def large_feed(
@@ -132,59 +125,10 @@ def small_feed(
     return Feed(stream.name, [topic], entries)
 
 
-def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
-    """``/NAME/image/compressed``, and ``/NAME/camera_info`` at the same stamps.
-
-    Recorded JPEGs are passed on unchanged.  Without a model in the calibration that ROS 2 knows,
-    there is no ``camera_info``.
-    """
-    pictures = Pictures(stream)
-    if remark := pictures.remark():
-        job.notes.add(remark, stream.name)
-    frame = names.frame(stream.name)
-    image = ros_topic(
-        names.topic(stream.name, "image/compressed"),
-        "sensor_msgs/msg/CompressedImage",
-        compress=False,
-    )
-    info = camera_info(job.calibration.of(stream.name), pictures.size)
-    info_name = names.topic(stream.name, "camera_info")
-    topics = [image]
-    if info is None:
-        job.notes.add("no model in the calibration that ROS 2 knows: no camera_info", stream.name)
-    else:
-        topics.append(ros_topic(info_name, "sensor_msgs/msg/CameraInfo"))
-
-    def make(index: int) -> Made:
-        header = Header(_time(stream, index), frame)
-        jpeg = encode_compressed_image(CompressedImage(header, "jpeg", pictures.jpeg(index)))
-        made: list[tuple[str, Parts]] = [(image.name, jpeg)]
-        if info is not None:
-            made.append((info_name, encode_camera_info(replace(info, header=header))))
-        return made
-
-    return large_feed(job, stream, topics, make)
-
-
-def camera_info(calibration: SensorCalibration, size: tuple[int, int]) -> CameraInfo | None:
-    """A camera's model, without a stamp; None where ROS 2 has no such model.
-
-    ``equidistant`` of ROS 2 is OpenCV's fisheye model (REP-118 and image_geometry name it so).
-    """
-    model = camera_model(calibration, size)
-    if model is None:
-        return None
-    kind = str(model["distortion_model"])
-    return CameraInfo(
-        Header(0, ""),
-        model["height"],
-        model["width"],
-        _ROS_MODELS.get(kind, kind),
-        tuple(model["D"]),
-        tuple(model["K"]),
-        tuple(model["R"]),
-        tuple(model["P"]),
-    )
+def imu_channels(stream: Stream) -> list[str]:
+    """The channels that a sensor_msgs/Imu has; orientations are roll, pitch, yaw."""
+    oriented = stream.meta.get("rot", {}).get("shape") == [3]
+    return ["acc", "avel", *(["rot"] if oriented else [])]
 
 
 def imu_feed(job: Job, stream: Stream, names: Names) -> Feed:
@@ -194,11 +138,8 @@ def imu_feed(job: Job, stream: Stream, names: Names) -> Feed:
     A covariance is not known: all zero.  What was not measured has -1 as the first element of its
     covariance (sensor_msgs/msg/Imu); its orientation is the identity.
     """
-    oriented = stream.meta.get("rot", {}).get("shape") == [3]
-    channels = ["acc", "avel", *(["rot"] if oriented else [])]
-    left_out = [name for name in stream.data_channels if name not in channels]
-    if left_out:
-        job.notes.add(f"sensor_msgs/Imu has no {', '.join(left_out)}: left out", stream.name)
+    channels = imu_channels(stream)
+    oriented = "rot" in channels
     settings: Mapping[str, Any] = stream.spec.settings if stream.spec is not None else {}
     local = str(settings.get("coordinates") or "ENU")
     frame = names.frame(stream.name)
@@ -287,19 +228,30 @@ def _enu(ned: npt.NDArray[Any]) -> tuple[float, ...]:
     return tuple(turned.reshape(-1).tolist())
 
 
-def json_feed(job: Job, stream: Stream, names: Names) -> Feed | None:
+def json_feed(
+    job: Job, stream: Stream, spec: StreamSpec, covered: Collection[str], names: Names
+) -> Feed | None:
     """``/NAME/samples``: the small numeric channels of a stream as JSON in std_msgs/String.
 
-    For streams that ROS 2 has no message for; None where there is no such channel.
+    Args:
+        job: the session's job.
+        stream: one with times.
+        spec: its declaration, from `recorder.session.playback_messages.playable_spec`.
+        covered: channels that other messages have.
+        names: of topics and frames.
+
+    Returns:
+        None where other messages have all small channels.  Further channels are noted.
     """
-    with job.at(stream.name):
-        spec: StreamSpec = playable_spec(stream)
-    found = json_channels(spec)
-    if not found:
-        job.notes.add("has no message of ROS 2: left out", stream.name)
+    small = {channel.name for channel in small_channels(spec)}
+    left_out = [c.name for c in spec.channels if c.name not in small and c.name not in covered]
+    if left_out:
+        job.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
+    if small <= set(covered):
         return None
     topic = ros_topic(names.topic(stream.name, "samples"), "std_msgs/msg/String")
-    return sample_feed(job, stream, spec, [(topic, _as_string(found[0].encode))])
+    (channel,) = json_channels(spec)
+    return sample_feed(job, stream, spec, [(topic, _as_string(channel.encode))])
 
 
 def _as_string(encode: EncodeSamples) -> Callable[[Message, int], list[tuple[int, Parts]]]:
@@ -309,5 +261,21 @@ def _as_string(encode: EncodeSamples) -> Callable[[Message, int], list[tuple[int
     ]
 
 
-def _time(stream: Stream, index: int) -> int:
+def sample_time(stream: Stream, index: int) -> int:
+    """Stamp of a sample, epoch ns."""
     return int(stream.times(index, index + 1)[0])
+
+
+def image_parts(header: Header, pixels: npt.NDArray[Any], encoding: str = "") -> Parts:
+    """An Image of u1, u2 or u4 [height, width]; values of u4 are below 2^31.
+
+    Args:
+        header: of the message.
+        pixels: must not change afterwards.
+        encoding: as ``sensor_msgs/image_encodings.hpp`` names it; empty: by the dtype ``mono8``,
+            ``16UC1`` or ``32SC1``.
+    """
+    height, width = pixels.shape
+    kind, step = pixels.dtype.str[1:], width * pixels.dtype.itemsize
+    data = np.ascontiguousarray(pixels).data
+    return encode_image(Image(header, height, width, encoding or _ENCODINGS[kind], 0, step, data))

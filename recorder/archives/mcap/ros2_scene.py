@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
 from recorder.archives.base import Job
 from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_topic, tokens
+from recorder.archives.mcap.scene import Poses, first_ns, label_sets, placed
 from recorder.archives.mcap.topics import Entry, Feed
 from recorder.formats.ros2.markers import CUBE, DELETE_ALL, Marker, encode_markers
 from recorder.formats.ros2.messages import (
@@ -19,14 +20,12 @@ from recorder.formats.ros2.messages import (
 from recorder.processing.geometry import Floats, quaternion_of_rotation
 from recorder.processing.labels import (
     BOXES,
-    LabelFile,
     Lines,
     box_files,
-    cuboid_files,
     number_rows,
     texts,
 )
-from recorder.processing.poses import EarthPoses, Identity, PoseSource, find_poses
+from recorder.processing.poses import EarthPoses
 from recorder.session.events import event_text
 
 TRANSFORMS: Final = "tf2_msgs/msg/TFMessage"
@@ -42,23 +41,9 @@ _COLORS: Final = {
 _OTHER: Final = (0.7, 0.7, 0.7, 0.3)
 
 
-def poses_of(job: Job) -> PoseSource | None:
-    """The poses of the rig; None where none are known, which is noted.
-
-    Raises:
-        FormatError: the poses cannot be read; within `Job.at`.
-    """
-    with job.at("poses"):
-        source = find_poses(job.session.whole, job.calibration)
-    about = source.describe()
-    if not about["measured"]:
-        job.notes.add(str(about.get("note") or about["source"]), "poses")
-    return None if isinstance(source, Identity) else source
-
-
-def world_of(source: PoseSource | None) -> str:
+def world_of(poses: Poses | None) -> str:
     """Frame of the world: of poses on Earth ``map``, of others ``odom``, which may drift."""
-    return MAP if isinstance(source, EarthPoses) else ODOM
+    return MAP if poses is not None and isinstance(poses.source, EarthPoses) else ODOM
 
 
 def static_feed(job: Job, names: Names) -> Feed | None:
@@ -74,7 +59,7 @@ def static_feed(job: Job, names: Names) -> Feed | None:
     if not places:
         return None
     topic = ros_topic("/tf_static", TRANSFORMS, depth=1, latched=True)
-    t_ns = max(0, job.session.start_ns or 0)
+    t_ns = first_ns(job)
 
     def entries() -> Generator[Entry]:
         header = Header(t_ns, RIG)
@@ -84,25 +69,23 @@ def static_feed(job: Job, names: Names) -> Feed | None:
     return Feed("", [topic], entries, "calibration")
 
 
-def pose_feed(job: Job, source: PoseSource, names: Names) -> Feed:
-    """``/tf``: every pose of the rig in the world that is in the packed part."""
+def pose_feed(job: Job, poses: Poses, names: Names) -> Feed:
+    """``/tf``: every pose of the rig in the world."""
     topic = ros_topic("/tf", TRANSFORMS, depth=100)
+    about = poses.source.describe()
+    if not about["measured"]:
+        job.notes.add(str(about.get("note") or about["source"]), "poses")
 
     def entries() -> Generator[Entry]:
-        number, blocks = 0, source.blocks()
-        while True:
-            with job.at("poses"):
-                block = next(blocks, None)
-            if block is None:
-                return
-            quaternions = quaternion_of_rotation(block[1][:, :3, :3]).tolist()
-            places = block[1][:, :3, 3].tolist()
-            for t_ns, place, turn in zip(block[0].tolist(), places, quaternions, strict=True):
-                if job.contains(t_ns):
-                    header = Header(t_ns, names.world)
-                    made = TransformStamped(header, RIG, tuple(place), tuple(turn))
-                    yield Entry(topic.name, t_ns, t_ns, number, encode_transforms((made,)))
-                    number += 1
+        number = 0
+        for times_ns, matrices in placed(job, "poses", poses.blocks()):
+            quaternions = quaternion_of_rotation(matrices[:, :3, :3]).tolist()
+            rows = zip(times_ns.tolist(), matrices[:, :3, 3].tolist(), quaternions, strict=True)
+            for t_ns, place, turn in rows:
+                header = Header(t_ns, names.world)
+                made = TransformStamped(header, RIG, tuple(place), tuple(turn))
+                yield Entry(topic.name, t_ns, t_ns, number, encode_transforms((made,)))
+                number += 1
 
     return Feed("", [topic], entries, "poses")
 
@@ -114,33 +97,27 @@ def _transform(header: Header, child: str, matrix: Floats) -> TransformStamped:
 
 def label_feeds(job: Job, names: Names) -> list[Feed]:
     """``/labels/NAME``: the boxes in space; boxes in pictures have no message and are noted."""
+    sets = label_sets(job)
     with job.at("labels"):
-        files = {file.name: file for file in cuboid_files(job.session.path)}
         pictures = box_files(job.session.path)
     for camera in pictures:
         job.notes.add("boxes in pictures have no message of ROS 2: left out", f"{BOXES}/{camera}")
-    parts = tokens(files)
-    return [_label_feed(job, f"/labels/{parts[name]}", files[name], names) for name in files]
+    parts = tokens(name for name, _ in sets)
+    return [_label_feed(job, f"/labels/{parts[name]}", start, names) for name, start in sets]
 
 
-def _label_feed(job: Job, name: str, file: LabelFile, names: Names) -> Feed:
-    topic = ros_topic(name, "visualization_msgs/msg/MarkerArray")
+def _label_feed(
+    job: Job, name: str, start: Callable[[], Iterator[tuple[int, Lines]]], names: Names
+) -> Feed:
+    topic, subject = ros_topic(name, "visualization_msgs/msg/MarkerArray"), name.strip("/")
 
     def entries() -> Generator[Entry]:
         ids: dict[str, int] = {}
-        number, times = 0, file.by_time()
-        while True:
-            with job.at(f"labels {file.name}"):
-                found = next(times, None)
-                if found is None:
-                    return
-                t_ns, lines = found
-                parts = encode_markers(markers(t_ns, lines, ids, names))
-            if job.contains(t_ns):
-                yield Entry(name, t_ns, t_ns, number, parts)
-                number += 1
+        made = ((t_ns, markers(t_ns, lines, ids, names)) for t_ns, lines in start())
+        for number, (t_ns, found) in enumerate(placed(job, subject, made)):
+            yield Entry(name, t_ns, t_ns, number, encode_markers(found))
 
-    return Feed("", [topic], entries, name)
+    return Feed("", [topic], entries, subject)
 
 
 def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple[Marker, ...]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from recorder.archives.base import Job
 from recorder.processing.labels import LabelFile, Lines, cuboid_files
 from recorder.processing.poses import Block, Identity, PoseSource, find_poses
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,16 @@ def label_sets(job: Job) -> list[tuple[str, Callable[[], Iterator[tuple[int, Lin
     with job.at("labels"):
         files = cuboid_files(job.session.path)
     return [(file.name, lambda file=file: sets(file)) for file in files]  # type: ignore[misc]
+
+
+def placed(job: Job, subject: str, items: Iterator[T]) -> Iterator[T]:
+    """The items; an error names the subject."""
+    while True:
+        with job.at(subject):
+            item = next(items, None)
+        if item is None:
+            return
+        yield item
 
 
 def first_ns(job: Job) -> int:

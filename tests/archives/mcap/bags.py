@@ -70,7 +70,8 @@ def cloud(message: Any) -> npt.NDArray[Any]:
 
 
 def image(message: Any) -> npt.NDArray[Any]:
-    kind = {"mono8": "u1", "16UC1": "<u2", "32SC1": "<i4"}[message.encoding]
+    known = {"16UC1": "<u2", "32SC1": "<i4"}
+    kind = known.get(message.encoding) or ("u1" if message.encoding.endswith("8") else "<u2")
     assert (message.step, message.is_bigendian) == (message.width * np.dtype(kind).itemsize, 0)
     return message.data.view(kind).reshape(message.height, message.width)  # type: ignore[no-any-return]
 

@@ -14,6 +14,8 @@ import yaml
 
 from recorder.archives.mcap.ros2_names import tokens
 from recorder.contract.errors import FormatError
+from recorder.contract.raw_pixels import RawPixels
+from recorder.contract.streams import ChannelSpec
 from recorder.finalizer import Step, finalize
 from recorder.processing.geometry import rotation_of_quaternion, rotation_of_rpy
 from recorder.processing.lidar import pixel_shifts
@@ -157,15 +159,52 @@ def test_a_fisheye_is_equidistant(tmp_path: Path) -> None:
     assert (first.distortion_model, first.d.tolist()) == ("equidistant", [0.1, 0.2, 0.3, 0.4])
 
 
-def test_raw_pictures_become_jpegs_and_it_is_noted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pixels", "encoding"),
+    [
+        (RawPixels(8), "mono8"),
+        (RawPixels(12), "mono16"),
+        (RawPixels(8, "GBRG"), "bayer_gbrg8"),
+        (RawPixels(10, "RGGB"), "bayer_rggb16"),
+    ],
+)
+def test_raw_pictures_have_the_recorded_values(
+    tmp_path: Path, pixels: RawPixels, encoding: str
+) -> None:
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(raw_camera_spec(pixels=pixels), 0.2)
+    builder.close()
+    bag = pack(builder)
+    messages = bag.of("/camera/image_raw")
+    for message, values in zip(messages, made.data[pixels.channel], strict=True):
+        assert message.encoding == encoding
+        assert np.array_equal(image(message), values)
+    assert bag.noted("camera", "no camera_info")
+
+
+def test_raw_pictures_become_jpegs_on_request_and_it_is_noted(tmp_path: Path) -> None:
     builder = Builder(tmp_path / "drive")
     builder.add(raw_camera_spec(), 0.2)
     builder.close()
-    bag = pack(builder)
+    bag = pack(builder, raw_pictures="jpeg")
     assert len(bag.of("/camera/image/compressed")) == 6
     assert bag.of("/camera/image/compressed")[0].data[:2].tobytes() == b"\xff\xd8"
     assert bag.noted("camera", "packed with 8 bits")
-    assert bag.noted("camera", "no camera_info")
+
+
+def test_further_channels_are_json_or_noted(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    spec = imu_spec()
+    field = ChannelSpec("mag", "raw", "f4", (3,), "magnetic field")
+    large = ChannelSpec("spectrum", "raw", "f4", (1000,), "vibration")
+    made = builder.add(replace(spec, channels=(*spec.channels, field, large)), 0.1)
+    builder.close()
+    bag = pack(builder)
+    found = [json.loads(message.data) for message in bag.of("/imu/samples")]
+    assert [sample["mag"] for sample in found] == made.data["mag"].tolist()
+    assert "spectrum" not in found[0]
+    assert bag.noted("imu", "no message has the channels spectrum")
+    assert len(bag.of("/imu/data")) == len(found) == 10
 
 
 @pytest.mark.parametrize("order", ["destaggered", "staggered"])
@@ -207,21 +246,22 @@ def test_images_have_the_recorded_values(tmp_path: Path, order: str) -> None:
     builder.close()
     bag = pack(builder, lidar="ranges", points=order)
     assert "/lidar/points" not in bag.messages
-    optics = SweepPoints(made.spec).optics
+    sweeps = SweepPoints(made.spec)
+    optics = sweeps.optics
     shifts = pixel_shifts(LIDAR_JSON, optics, "lidar.json")
     for channel, topic in (
         ("rng", "range_image"), ("rng_far", "range_far_image"), ("rfl", "reflec_image"),
         ("nir", "nearir_image"),
     ):  # fmt: skip
-        for message, values, t_ns in zip(
-            bag.of(f"/lidar/{topic}"), made.data[channel], made.t_ns.tolist(), strict=True
-        ):
-            expected = values
+        for index, message in enumerate(bag.of(f"/lidar/{topic}")):
+            sample = {name: values[index] for name, values in made.data.items()}
+            values = expected = sample[channel]
             if order == "destaggered":
                 rows = [np.roll(row, shift) for row, shift in zip(values, shifts, strict=True)]
                 expected = np.stack(rows)
             assert np.array_equal(image(message), expected)
-            assert stamp_ns(message) == t_ns
+            assert stamp_ns(message) == sweeps.column_times(sample, int(made.t_ns[index]))[0]
+        assert bag.log_ns(f"/lidar/{topic}") == made.t_ns.tolist()
 
 
 def test_a_lidar_may_be_left_out(tmp_path: Path) -> None:
@@ -475,5 +515,5 @@ def test_damaged_labels_name_their_line(tmp_path: Path, lines: Iterable[str], pr
     path = builder.path / "_cuboids" / "people.jsonl"
     path.write_text(path.read_text().splitlines()[0] + "\n" + "\n".join(lines) + "\n")
     builder.close()
-    with pytest.raises(FormatError, match=rf"labels people: .*people\.jsonl:2: {problem}"):
+    with pytest.raises(FormatError, match=rf"labels/people: .*people\.jsonl:2: {problem}"):
         pack(builder)

@@ -1,0 +1,96 @@
+"""Cameras as messages of ROS 2: pictures, and the camera's model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from recorder.archives.base import Job
+from recorder.archives.mcap.ros2_names import Names, ros_topic
+from recorder.archives.mcap.ros2_samples import Made, Parts, image_parts, large_feed, sample_time
+from recorder.archives.mcap.topics import Feed
+from recorder.contract.raw_pixels import RawPixels
+from recorder.formats.ros2.messages import (
+    CameraInfo,
+    CompressedImage,
+    Header,
+    encode_camera_info,
+    encode_compressed_image,
+)
+from recorder.processing.calibration import SensorCalibration
+from recorder.processing.camera_pictures import Pictures
+from recorder.processing.foxglove.pictures import camera_model
+from recorder.session.stream import Stream
+
+_ROS_MODELS: Final = {"kannala_brandt": "equidistant"}
+
+
+def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
+    """A camera's pictures, and ``/NAME/camera_info`` at the same stamps.
+
+    Recorded JPEGs are passed on unchanged as ``/NAME/image/compressed``.  Raw pictures become such
+    JPEGs, or are ``/NAME/image_raw`` with the recorded values, which are not scaled to 16 bits.
+    Without a model in the calibration that ROS 2 knows, there is no ``camera_info``.
+    """
+    pictures = Pictures(stream)
+    frame = names.frame(stream.name)
+    pixels = pictures.pixels
+    if pixels is not None and job.options["raw_pictures"] == "values":
+        encoding, channel = raw_encoding(pixels), pixels.channel
+        image = ros_topic(names.topic(stream.name, "image_raw"), "sensor_msgs/msg/Image")
+
+        def picture(index: int, header: Header) -> Parts:
+            return image_parts(header, stream.sample(index, [channel])[channel], encoding)
+
+    else:
+        if remark := pictures.remark():
+            job.notes.add(remark, stream.name)
+        name, kind = names.topic(stream.name, "image/compressed"), "sensor_msgs/msg/CompressedImage"
+        image = ros_topic(name, kind, compress=False)
+
+        def picture(index: int, header: Header) -> Parts:
+            return encode_compressed_image(CompressedImage(header, "jpeg", pictures.jpeg(index)))
+
+    info = camera_info(job.calibration.of(stream.name), pictures.size)
+    info_name = names.topic(stream.name, "camera_info")
+    topics = [image]
+    if info is None:
+        job.notes.add("no model in the calibration that ROS 2 knows: no camera_info", stream.name)
+    else:
+        topics.append(ros_topic(info_name, "sensor_msgs/msg/CameraInfo"))
+
+    def make(index: int) -> Made:
+        header = Header(sample_time(stream, index), frame)
+        made: list[tuple[str, Parts]] = [(image.name, picture(index, header))]
+        if info is not None:
+            made.append((info_name, encode_camera_info(replace(info, header=header))))
+        return made
+
+    return large_feed(job, stream, topics, make)
+
+
+def raw_encoding(pixels: RawPixels) -> str:
+    """Encoding of raw pictures, as ``sensor_msgs/image_encodings.hpp`` names it."""
+    kind = f"bayer_{pixels.pattern.lower()}" if pixels.pattern else "mono"
+    return kind + ("8" if pixels.bits == 8 else "16")
+
+
+def camera_info(calibration: SensorCalibration, size: tuple[int, int]) -> CameraInfo | None:
+    """A camera's model, without a stamp; None where ROS 2 has no such model.
+
+    ``equidistant`` of ROS 2 is OpenCV's fisheye model (REP-118 and image_geometry name it so).
+    """
+    model = camera_model(calibration, size)
+    if model is None:
+        return None
+    kind = str(model["distortion_model"])
+    return CameraInfo(
+        Header(0, ""),
+        model["height"],
+        model["width"],
+        _ROS_MODELS.get(kind, kind),
+        tuple(model["D"]),
+        tuple(model["K"]),
+        tuple(model["R"]),
+        tuple(model["P"]),
+    )
