@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import heapq
 import importlib
+import struct
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -167,7 +168,7 @@ class _SessionPacker:
         done = 0.0
         last_ns, backward = -1, 0
         with contextlib.closing(feed.entries()) as entries:
-            for entry in entries:
+            while (entry := self._next(entries, name)) is not None:
                 log_ns, publish_ns = entry.log_ns, entry.publish_ns
                 if not 0 <= log_ns < _LATEST_NS:
                     with job.at(name):
@@ -184,6 +185,14 @@ class _SessionPacker:
         if backward:
             job.notes.add(f"{backward} messages with backward times", name)
         job.advance(ticks * (1.0 - done))
+
+    def _next(self, entries: Iterator[Entry], name: str) -> Entry | None:
+        """The next entry of a feed; None at its end."""
+        try:
+            return next(entries, None)
+        except (OverflowError, struct.error) as error:  # a stamp before 1970, or beyond 32 bits
+            with self._job.at(name):
+                raise ArchiveError(f"a time or number that no message can hold: {error}") from error
 
 
 def _declare(writer: McapWriter, topics: Sequence[Topic]) -> dict[str, int]:

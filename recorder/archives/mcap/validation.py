@@ -11,6 +11,7 @@ import yaml
 
 from recorder.archives import ArchiveError
 from recorder.archives.validation import ArchiveCheck, ArchiveReport, need
+from recorder.contract.errors import UsageError
 
 _OFTEN = 1024
 _METADATA = "metadata.yaml"
@@ -30,9 +31,13 @@ class McapCheck(ArchiveCheck):
         return path if path.suffix == ".mcap" and path.is_file() else None
 
     def read(self, path: Path, report: ArchiveReport) -> Iterator[float]:
-        need("mcap")
-        from recorder.formats.mcap.check import check_file
-
+        try:
+            from recorder.formats.mcap.check import check_file
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"an MCAP file is checked with the package {error.name!r}: "
+                "pip install 'vehicle-recorder[archives]'"
+            ) from None
         found = yield from check_file(path)
         report.checked.append(
             f"{found.messages} messages on {found.topics} topics in {found.chunks} chunks, "

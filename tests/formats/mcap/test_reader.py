@@ -173,7 +173,7 @@ def test_a_killed_recorder_leaves_a_file_that_is_scanned(tmp_path: Path) -> None
 
 def test_every_cut_gives_what_is_whole_and_says_what_is_lost(tmp_path: Path) -> None:
     path, cut = tmp_path / "a.mcap", tmp_path / "cut.mcap"
-    sent = write_file(path, 8, chunk_bytes=500)
+    sent = write_file(path, 3, chunk_bytes=400)
     data = path.read_bytes()
     least = 0
     for size in range(len(data)):
@@ -188,7 +188,7 @@ def test_every_cut_gives_what_is_whole_and_says_what_is_lost(tmp_path: Path) -> 
                 least = len(found)
         except FormatError as error:
             assert str(error).startswith(f"{cut}: byte "), size
-            assert size < 40
+            assert size < 40  # within the header
     assert least == len(sent)
 
 

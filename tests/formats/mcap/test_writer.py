@@ -76,7 +76,7 @@ def test_statistics_attachments_and_metadata(tmp_path: Path) -> None:
     assert summary is not None
     statistics = summary.statistics
     assert statistics is not None
-    assert statistics.channel_message_counts == {0: 300, 1: 300}
+    assert statistics.channel_message_counts == {1: 300, 2: 300}
     assert statistics.message_start_time == sent[0][2]
     assert statistics.message_end_time == sent[-1][2]
     assert statistics.chunk_count == len(summary.chunk_indexes) > 10
@@ -96,7 +96,7 @@ def test_two_chunks_are_open_and_only_one_is_compressed(tmp_path: Path) -> None:
     packed = [c for c in chunks if c.compression == "zstd"]
     assert all(len(c.data) < c.uncompressed_size / 2 for c in packed)
     indexes = [r for r in records if isinstance(r, ChunkIndex)]
-    assert {tuple(i.message_index_offsets) for i in indexes} == {(0,), (1,)}
+    assert {tuple(i.message_index_offsets) for i in indexes} == {(1,), (2,)}
     # Each is full but for the last of its kind.
     for kind in ("", "zstd"):
         sizes = [c.uncompressed_size for c in chunks if c.compression == kind]
