@@ -36,7 +36,6 @@ METADATA: Final = "lidar.json"
 RETURNS: Final = (("rng", "rng_far", "rfl"), ("rng2", "rng2_far", "rfl2"))
 """Channels of each return: range, what a range has beyond 65535 mm, reflectivity."""
 _PERIOD_NS: Final = 100_000_000
-_FLOATS: Final = POINT.itemsize // 4
 _LATEST: Final = np.iinfo(np.uint32).max
 
 Values = npt.NDArray[Any]
@@ -89,8 +88,7 @@ class SweepPoints:
         self._columns = columns.reshape(-1)
         self._rings = np.repeat(np.arange(optics.beams, dtype=np.uint16), optics.columns)
         direction, start = optics.lines
-        self._direction = np.ascontiguousarray(direction[:, places].T)
-        self._start = np.ascontiguousarray(start[:, places].T)
+        self._direction, self._start = direction[:, places], start[:, places]
 
     def points(self, sample: Mapping[str, Values], t_ns: int) -> tuple[int, Values]:
         """The points of a sweep: those of the first returns, then those of the second returns.
@@ -106,25 +104,21 @@ class SweepPoints:
         start_ns, columns_ns = self.column_times(sample, t_ns)
         parts = []
         for number, (_, _, reflectivity) in enumerate(self._returns):
-            range_mm = self.range_mm(sample, number).reshape(-1)
-            if self._places is not None:
-                range_mm = range_mm.take(self._places)
-            at = None if self._organized else np.flatnonzero(range_mm)
-            points = np.empty(len(range_mm) if at is None else len(at), POINT)
-            xyz = points.view(np.float32).reshape(-1, _FLOATS)[:, :3]
-            range_m = _taken(range_mm, at).astype(np.float32) * np.float32(1e-3)
-            np.multiply(_taken(self._direction, at), range_m[:, None], out=xyz)
-            xyz += _taken(self._start, at)
-            if at is None:
-                xyz[range_mm == 0] = np.nan
-            points["intensity"] = 0
+            range_mm = self.image(self.range_mm(sample, number)).reshape(-1)
+            range_m = range_mm.astype(np.float32) * np.float32(1e-3)
+            if self._organized:
+                range_m[range_mm == 0] = np.nan
+            # Whole columns, of which rows are taken, cost less than the taken values of each.
+            points = np.empty(len(range_m), POINT)
+            for axis, direction, start in zip("xyz", self._direction, self._start, strict=True):
+                np.add(direction * range_m, start, out=points[axis])
             if reflectivity in sample:
-                values = np.asarray(sample[reflectivity]).reshape(-1)
-                where = at if self._places is None else _taken(self._places, at)
-                points["intensity"] = _taken(values, where)
-            points["return"], points["ring"] = number, _taken(self._rings, at)
-            points["t"] = columns_ns.take(_taken(self._columns, at))
-            parts.append(points)
+                points["intensity"] = self.image(np.asarray(sample[reflectivity])).reshape(-1)
+            else:
+                points["intensity"] = 0
+            points["return"], points["ring"] = number, self._rings
+            points["t"] = columns_ns.take(self._columns)
+            parts.append(points if self._organized else points.take(np.flatnonzero(range_mm)))
         return start_ns, parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def image(self, values: Values) -> Values:
@@ -154,8 +148,3 @@ class SweepPoints:
         times = sweep_times(sample.get("t_col"), self.optics.columns, t_ns, self._period_ns)
         since = np.minimum(times.columns_ns - times.start_ns, _LATEST)
         return times.start_ns, since.astype(np.uint32)
-
-
-def _taken(values: Values, at: npt.NDArray[np.intp] | None) -> Values:
-    """The rows at these places; None: all."""
-    return values if at is None else values.take(at, axis=0)

@@ -28,11 +28,11 @@ def find_step(iq: npt.NDArray[np.int16], order: str | None) -> int | None:
         order: order of the values; None where samples are real.
     """
     chirps, values = iq.shape[0], iq.shape[-1]
+    mean = iq.reshape(chirps, -1).mean(axis=0, dtype=np.float32)
     if order is None:
-        samples = iq.reshape(chirps, -1).mean(axis=0, dtype=np.float32).reshape(-1, values)
+        samples = mean.reshape(-1, values)
     else:
-        pairs = to_pairs(iq, order).reshape(chirps, -1).mean(axis=0, dtype=np.float32)
-        samples = pairs.view(np.complex64).reshape(-1, values // 2)
+        samples = to_pairs(mean, order).view(np.complex64).reshape(-1, values // 2)
     if samples.shape[1] < 4 * _EDGE:
         return None
     power = np.mean(np.abs(np.diff(samples)) ** 2, axis=0)[_EDGE:-_EDGE]

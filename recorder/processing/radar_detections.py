@@ -9,15 +9,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.errors import RecorderError
 from recorder.processing.radar import Detections, RadarProcessor
 from recorder.processing.radar_frames import RadarFrames, Samples, Times, speed_facts
 from recorder.processing.radar_geometry import RadarGeometry
+from recorder.processing.radar_range_rate import REACH
 
 DETECTION: Final = np.dtype(
     [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("velocity", "<f4"), ("power", "<f4"),
@@ -25,6 +29,10 @@ DETECTION: Final = np.dtype(
 )  # fmt: skip
 """A detection: m, in the sensor's frame; radial m/s, positive where the range grows; dB above one
 step of the converter squared, per antenna; dB above the noise; `radar.SpeedMethod`."""
+
+
+BATCH: Final = 8
+"""Frames whose detections are found together, which costs less than one by one."""
 
 
 def detection_points(found: Detections) -> npt.NDArray[Any]:
@@ -62,10 +70,33 @@ class RadarDetections:
     ) -> None:
         self.processor = RadarProcessor(geometry, threshold_db, limit)
         self._frames = RadarFrames(self.processor, read, t_ns)
+        self._read, self._count = read, len(t_ns)
+        self._locks = [threading.Lock() for _ in range(-(-self._count // BATCH))]
+        self._found: set[int] = set()
 
     def points(self, index: int) -> npt.NDArray[Any]:
         """The detections of a frame, `DETECTION` [n], the strongest first."""
+        first, last = max(0, index - REACH), min(index + REACH, self._count - 1)
+        for batch in range(first // BATCH, last // BATCH + 1):
+            self._find(batch)
         return detection_points(self._frames.resolved(index))
+
+    def _find(self, batch: int) -> None:
+        """Find the detections of a batch of frames, once; frames that cannot be read are left."""
+        with self._locks[batch]:
+            if batch in self._found:
+                return
+            indices, samples = [], []
+            for index in range(batch * BATCH, min((batch + 1) * BATCH, self._count)):
+                with suppress(RecorderError, OSError):  # raised where the frame itself is wanted
+                    samples.append(self._read(index))
+                    indices.append(index)
+            spectra = [self.processor.spectra(iq) for iq in samples]
+            for index, iq, found in zip(
+                indices, samples, self.processor.find_all(spectra) if spectra else [], strict=True
+            ):
+                self._frames.put(index, iq, found)
+            self._found.add(batch)
 
     def facts(self) -> dict[str, Any]:
         """What the speeds are, for metadata."""

@@ -9,12 +9,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 Float32 = npt.NDArray[np.float32]
 Complex64 = npt.NDArray[np.complex64]
+Value = TypeVar("Value", np.int16, np.float32)
 
 _PLACES = {"qqii": (2, 0, 3, 1), "iiqq": (0, 2, 1, 3)}
 """Indices of I, Q, I, Q of two samples among four recorded values.
@@ -64,7 +67,7 @@ def antenna_spectra(iq: npt.NDArray[np.int16], window: Float32, order: str | Non
     return made.view(np.complex64).reshape(tx, rx, chirps, values // 2)
 
 
-def to_pairs(iq: npt.NDArray[np.int16], order: str) -> npt.NDArray[np.int16]:
+def to_pairs(iq: npt.NDArray[Value], order: str) -> npt.NDArray[Value]:
     """Reorder recorded values [..., values], so that each sample's I and Q are adjacent."""
     quads = np.ascontiguousarray(iq).reshape(1, -1, 4)
     pairs = np.empty_like(quads)

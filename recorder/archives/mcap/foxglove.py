@@ -180,8 +180,7 @@ def _transforms(job: Job, places: Sequence[scene.Place], poses: Poses | None) ->
         yield Entry(_TRANSFORMS, t_ns, t_ns, number, [scene.transforms(t_ns, places)])
         number += 1
     for times_ns, matrices in chain([] if first is None else [first], blocks):
-        for t_ns, pose in zip(times_ns.tolist(), matrices, strict=True):
-            made = scene.transforms(t_ns, [(scene.WORLD, scene.RIG, pose)])
+        for t_ns, made in scene.rig_transforms(times_ns, matrices):
             yield Entry(_TRANSFORMS, t_ns, t_ns, number, [made])
             number += 1
 

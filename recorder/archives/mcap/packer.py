@@ -25,6 +25,7 @@ from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SessionError, UsageError
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.writer import McapWriter
+from recorder.processing.tuning import tune_for_packing
 from recorder.session.commit_times import CommitTimes
 from recorder.session.playback_messages import is_small
 from recorder.session.stream import Stream
@@ -66,6 +67,7 @@ class McapPacker(Packer):
         return sum(_ticks(stream) for stream in job.streams if stream.has_times)
 
     def pack(self, job: Job) -> Packed:
+        tune_for_packing()
         return _SessionPacker(job, load_profile(job.options["profile"])).pack()
 
 

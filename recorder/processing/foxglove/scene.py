@@ -6,7 +6,7 @@ known, the parent of ``rig`` is ``world``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -49,6 +49,7 @@ _COLORS: Final = {
 _OTHER: Final = Color(r=0.7, g=0.7, b=0.7, a=0.3)
 _LEVELS: Final = {"lost": LogLevel.Warning, "fault": LogLevel.Error}
 
+Times = npt.NDArray[np.int64]
 Place = tuple[str, str, Floats]
 """Parent frame, child frame, and f8 [4, 4] from the child to the parent."""
 
@@ -65,16 +66,23 @@ def sensor_places(calibration: Calibration) -> list[Place]:
 def transforms(t_ns: int, places: Iterable[Place]) -> bytes:
     """An encoded FrameTransforms of places at a time, epoch ns."""
     made = [
-        FrameTransform(
-            timestamp=stamp(t_ns),
-            parent_frame_id=parent,
-            child_frame_id=child,
-            translation=_vector(matrix[:3, 3]),
-            rotation=_quaternion(quaternion_of_rotation(matrix[:3, :3])),
-        )
+        _transform(t_ns, parent, child, matrix[:3, 3], quaternion_of_rotation(matrix[:3, :3]))
         for parent, child, matrix in places
     ]
     return FrameTransforms(transforms=made).encode()
+
+
+def rig_transforms(t_ns: Times, poses: Floats) -> Iterator[tuple[int, bytes]]:
+    """Times and encoded FrameTransforms of poses of the rig in the world.
+
+    Args:
+        t_ns: int64 [n], epoch ns.
+        poses: f8 [n, 4, 4], rig to world.
+    """
+    turns = quaternion_of_rotation(poses[:, :3, :3])
+    for time_ns, place, turn in zip(t_ns.tolist(), poses[:, :3, 3], turns, strict=True):
+        transform = _transform(time_ns, WORLD, RIG, place, turn)
+        yield time_ns, FrameTransforms(transforms=[transform]).encode()
 
 
 def label_update(t_ns: int, lines: Lines) -> bytes:
@@ -115,6 +123,18 @@ def log_message(t_ns: int, kind: str, stream: str | None, text: str) -> bytes:
         name=stream or "recorder",
     )
     return log.encode()
+
+
+def _transform(
+    t_ns: int, parent: str, child: str, place: npt.ArrayLike, turn: npt.ArrayLike
+) -> FrameTransform:
+    return FrameTransform(
+        timestamp=stamp(t_ns),
+        parent_frame_id=parent,
+        child_frame_id=child,
+        translation=_vector(place),
+        rotation=_quaternion(turn),
+    )
 
 
 def _entity(
