@@ -1,4 +1,4 @@
-"""Profile ``foxglove``: the topics of the live view, with Foxglove's schemas (docs/mcap.md)."""
+"""Profile ``foxglove``: the topics of the live view, with Foxglove's schemas (docs/foxglove.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from typing import Any, Final
 from recorder.archives.base import Job
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
 from recorder.archives.mcap.samples import sample_feed
-from recorder.archives.mcap.scene import Poses, find_rig_poses, first_ns, label_sets, placed
+from recorder.archives.mcap.scene import (
+    Poses,
+    box_sets,
+    find_rig_poses,
+    first_ns,
+    label_sets,
+    placed,
+)
 from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -53,12 +60,16 @@ class FoxgloveProfile:
         for stream in job.streams:
             if job.has_samples(stream):
                 with job.at(stream.name):
-                    feed = _stream_feed(job, stream)
-                if feed is not None:
-                    feeds.append(feed)
-        feeds += _calibration_feeds(job)
+                    feeds += _stream_feeds(job, stream)
         feeds += _transform_feeds(job)
-        feeds += [_label_feed(job, name, sets) for name, sets in label_sets(job)]
+        for name, sets in label_sets(job):
+            feeds.append(
+                _label_feed(job, f"/labels/{name}", scene.LABELS, scene.label_update, sets)
+            )
+        for name, sets in box_sets(job):
+            feeds.append(
+                _label_feed(job, f"/{name}/boxes", scene.BOXES, scene.box_annotations, sets)
+            )
         return feeds
 
     def event(self, event: Mapping[str, Any]) -> Entry:
@@ -84,20 +95,22 @@ class FoxgloveProfile:
 PROFILE = FoxgloveProfile()
 
 
-def _stream_feed(job: Job, stream: Stream) -> Feed | None:
-    """The feed of a stream; None for a stream that has nothing to pack."""
+def _stream_feeds(job: Job, stream: Stream) -> list[Feed]:
+    """The feed of a stream's samples, and that of a camera's model."""
     try:
         spec = playable_spec(stream)
     except FormatError as error:
         job.notes.add(f"left out: {error}", stream.name)
-        return None
+        return []
     topics: Topics = [_topic(channel) for channel in json_channels(spec)]
     taken = {channel.name for channel in small_channels(spec)}
     kind = kind_of(spec)
     remarks: Callable[[], list[str]] | None = None
+    feeds: list[Feed] = []
     if kind == "camera":
         topics += _camera_topics(job, spec)
         taken.add(image_channel(spec) or "")
+        feeds += _calibration_feeds(job, stream, spec)
     elif kind == "lidar":
         made, channels = foxglove_lidar.topics(job, spec)
         topics += made
@@ -105,16 +118,24 @@ def _stream_feed(job: Job, stream: Stream) -> Feed | None:
     elif kind == "radar":
         made, remarks = foxglove_radar.topics(job, stream, spec)
         topics += made
-        taken.add("iq")
+        taken |= {"iq"}
     if (position := declared_position(spec)) is not None:
         topics.append(_topic(position_channel(spec, position)))
     left_out = [channel.name for channel in spec.channels if channel.name not in taken]
     if left_out:
         job.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
-    if not topics:
-        return None
-    feed = sample_feed(job, stream, spec, topics)
-    return feed if remarks is None else _with_remarks(job, feed, remarks)
+    if topics:
+        topics = [(_own(topic), encode) for topic, encode in topics]
+        feed = sample_feed(job, stream, spec, topics)
+        feeds.append(feed if remarks is None else _with_remarks(job, feed, remarks))
+    return feeds
+
+
+def _own(topic: Topic) -> Topic:
+    """The topic of a stream; ``/stream/log`` where the stream has the name of another topic."""
+    if topic.name in (_LOG, _TRANSFORMS) or topic.name.startswith(("/labels/", "/recorder/")):
+        return replace(topic, name=f"/stream{topic.name}")
+    return topic
 
 
 def _topic(
@@ -140,21 +161,17 @@ def _camera_topics(job: Job, spec: StreamSpec) -> Topics:
     return [_topic(raw_picture_channel(spec), {"pixels": channel.pixels.name, **levels})]
 
 
-def _calibration_feeds(job: Job) -> list[Feed]:
-    """The models of the cameras, one message each at the camera's first picture."""
-    feeds = []
-    for stream in job.streams:
-        if not stream.has_times or not len(stream) or kind_of(stream) != "camera":
-            continue
-        with job.at(stream.name):
-            known = calibration_of(playable_spec(stream), job.calibration.of(stream.name))
-            t_ns = int(stream.times(0, 1)[0])
-        if known is not None:
-            name, schema, encode = known
-            entries = partial(_once, name, t_ns, encode)
-            topic = Topic(name, schema, message_encoding(schema))
-            feeds.append(Feed("", [topic], entries, name.strip("/")))
-    return feeds
+def _calibration_feeds(job: Job, stream: Stream, spec: StreamSpec) -> list[Feed]:
+    """The model of a camera, one message at its first picture; none for an unknown model."""
+    known = calibration_of(spec, job.calibration.of(stream.name))
+    if known is None:
+        return []
+    name, schema, encode = known
+    topic = _own(Topic(name, schema, message_encoding(schema)))
+    t_ns = int(stream.times(0, 1)[0])
+    return [
+        Feed("", [topic], partial(_once, topic.name, t_ns, encode), f"{stream.name} calibration")
+    ]
 
 
 def _once(topic: str, t_ns: int, encode: Callable[[int], bytes]) -> Generator[Entry]:
@@ -185,14 +202,20 @@ def _transforms(job: Job, places: Sequence[scene.Place], poses: Poses | None) ->
             number += 1
 
 
-def _label_feed(job: Job, name: str, sets: Callable[[], Iterator[tuple[int, Lines]]]) -> Feed:
-    topic = Topic(f"/labels/{name}", scene.LABELS, message_encoding(scene.LABELS))
-    subject = topic.name.strip("/")
+def _label_feed(
+    job: Job,
+    name: str,
+    schema: Schema,
+    encode: Callable[[int, Lines], bytes],
+    sets: Callable[[], Iterator[tuple[int, Lines]]],
+) -> Feed:
+    """The labels of a file, a message for each time."""
+    topic, subject = Topic(name, schema, message_encoding(schema)), name.strip("/")
 
     def entries() -> Generator[Entry]:
-        updates = ((t_ns, scene.label_update(t_ns, lines)) for t_ns, lines in sets())
+        updates = ((t_ns, encode(t_ns, lines)) for t_ns, lines in sets())
         for number, (t_ns, update) in enumerate(placed(job, subject, updates)):
-            yield Entry(topic.name, t_ns, t_ns, number, [update])
+            yield Entry(name, t_ns, t_ns, number, [update])
 
     return Feed("", [topic], entries, subject)
 

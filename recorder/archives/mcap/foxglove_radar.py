@@ -28,6 +28,7 @@ from recorder.processing.radar_spectra import Complex64, Float32
 from recorder.session.stream import Stream
 
 _IQ: Final = "iq"
+_VALID: Final = "valid"
 _RADAR: Final = "radar.json"
 _SIGNED: Final = "16SC1"
 
@@ -59,12 +60,16 @@ def topics(
         job.options["radar_threshold_db"],
         job.options["radar_limit"],
     )
-    decoded = DecodedSamples(spec, {_IQ})
+    valid = {_VALID} & {channel.name for channel in spec.channels}
+    decoded = DecodedSamples(spec, {_IQ} | valid)
+    incomplete: set[int] = set()
 
     def iq(message: Message) -> npt.NDArray[Any]:
         return decoded.of(message)[_IQ]
 
     def detections(message: Message, t_ns: int) -> Parts:
+        if valid and not decoded.of(message)[_VALID]:
+            incomplete.add(message.number)
         return cloud(t_ns, spec.name, radar.points(message.number))
 
     def raw(message: Message, t_ns: int) -> Parts:
@@ -95,7 +100,12 @@ def topics(
             _RADAR: spec.files.get(_RADAR, ""),
         }
         made.append(_made(spec, "iq", image, raw, chirp))
-    return made, radar.remarks
+
+    def remarks() -> list[str]:
+        lines = [f"{len(incomplete)} frames lack packets"] if incomplete else []
+        return lines + radar.remarks()
+
+    return made, remarks
 
 
 def _made(

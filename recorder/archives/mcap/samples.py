@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from operator import attrgetter
 
+import numpy as np
+
 from recorder.archives.base import Job
 from recorder.archives.mcap.topics import Entry, Feed, Topic
 from recorder.contract.streams import StreamSpec
@@ -17,6 +19,8 @@ Payload = Buffer | Sequence[Buffer]
 """A message, or its consecutive parts."""
 Encode = Callable[[Message, int], Iterable[tuple[int, Payload]]]
 """From a data message, and what is added to ``t_mono`` for epoch ns, log times and messages.
+
+A log time is the stamp of the sample that the message is made of.
 
 Several threads call it at once for large samples, in any order.
 """
@@ -46,12 +50,14 @@ def sample_feed(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> 
 def _entries(message: Message, topics: _Topics) -> list[Entry]:
     """The messages of all topics, ordered by log time."""
     made: list[Entry] = []
+    stamps = np.atleast_1d(message.t_mono_ns).tolist()
+    numbers = {t_ns: number for number, t_ns in enumerate(stamps, message.seq)}
     for topic, encode in topics:
-        for k, (log_ns, payload) in enumerate(encode(message, 0)):
+        for log_ns, payload in encode(message, 0):
             parts: Sequence[Buffer] = (
                 [payload] if isinstance(payload, (bytes, bytearray, memoryview)) else payload
             )
-            made.append(Entry(topic.name, log_ns, None, message.seq + k, parts))
+            made.append(Entry(topic.name, log_ns, None, numbers.get(log_ns, message.seq), parts))
     if len(topics) > 1:
         made.sort(key=attrgetter("log_ns"))
     return made

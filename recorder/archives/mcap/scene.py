@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from recorder.archives.base import Job
-from recorder.processing.labels import LabelFile, Lines, cuboid_files
+from recorder.processing.labels import BOXES, LabelFile, Lines, box_files, cuboid_files
 from recorder.processing.poses import Block, Identity, PoseSource, find_poses
 
 T = TypeVar("T")
+LabelSets = tuple[str, Callable[[], Iterator[tuple[int, Lines]]]]
+"""A name, and a pass over the labels of each time."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +54,35 @@ def find_rig_poses(job: Job) -> Poses | None:
     return None if isinstance(source, Identity) else Poses(job, source)
 
 
-def label_sets(job: Job) -> list[tuple[str, Callable[[], Iterator[tuple[int, Lines]]]]]:
+def label_sets(job: Job) -> list[LabelSets]:
     """The files of boxes in space: their names, and passes over the labels of each time.
 
     A pass raises FormatError for a line that is no label.
     """
 
-    def sets(file: LabelFile) -> Iterator[tuple[int, Lines]]:
-        return (found for found in file.by_time() if job.contains(found[0]))
-
     with job.at("labels"):
         files = cuboid_files(job.session.path)
-    return [(file.name, lambda file=file: sets(file)) for file in files]  # type: ignore[misc]
+    return [(file.name, partial(_sets, job, file)) for file in files]
+
+
+def box_sets(job: Job) -> list[LabelSets]:
+    """The files of boxes in pictures: their cameras, and passes over the labels of each time.
+
+    Notes the files of cameras that are not packed.
+    """
+    with job.at("labels"):
+        files = box_files(job.session.path)
+    for camera in files.keys() - job.session.streams.keys():
+        job.notes.add("labels of a camera that is not packed: left out", f"{BOXES}/{camera}")
+    return [
+        (camera, partial(_sets, job, file))
+        for camera, file in files.items()
+        if camera in job.session.streams
+    ]
+
+
+def _sets(job: Job, file: LabelFile) -> Iterator[tuple[int, Lines]]:
+    return (found for found in file.by_time() if job.contains(found[0]))
 
 
 def placed(job: Job, subject: str, items: Iterator[T]) -> Iterator[T]:

@@ -16,15 +16,20 @@ from foxglove.messages import (
     CubePrimitive,
     FrameTransform,
     FrameTransforms,
+    ImageAnnotations,
     KeyValuePair,
     Log,
     LogLevel,
+    Point2,
+    PointsAnnotation,
+    PointsAnnotationType,
     Pose,
     Quaternion,
     SceneEntity,
     SceneEntityDeletion,
     SceneEntityDeletionType,
     SceneUpdate,
+    TextAnnotation,
     Vector3,
 )
 
@@ -38,6 +43,7 @@ RIG: Final = "rig"
 WORLD: Final = "world"
 TRANSFORMS: Final = schema_of(FrameTransforms)
 LABELS: Final = schema_of(SceneUpdate)
+BOXES: Final = schema_of(ImageAnnotations)
 LOG: Final = schema_of(Log)
 
 _COLORS: Final = {
@@ -47,6 +53,8 @@ _COLORS: Final = {
     "pedestrian": Color(r=1.0, g=0.3, b=0.3, a=0.4),
 }
 _OTHER: Final = Color(r=0.7, g=0.7, b=0.7, a=0.3)
+_LINE_PX: Final = 2.0
+_TEXT_PX: Final = 16.0
 _LEVELS: Final = {"lost": LogLevel.Warning, "fault": LogLevel.Error}
 
 Times = npt.NDArray[np.int64]
@@ -105,6 +113,57 @@ def label_update(t_ns: int, lines: Lines) -> bytes:
     entities = [_entity(t_ns, *values) for values in columns]
     gone = SceneEntityDeletion(timestamp=stamp(t_ns), type=SceneEntityDeletionType.All)
     return SceneUpdate(deletions=[gone], entities=entities).encode()
+
+
+def box_annotations(t_ns: int, lines: Lines) -> bytes:
+    """Encoded ImageAnnotations of the boxes in a picture (``_labels/CAMERA.jsonl``).
+
+    A box is a closed line around its pixels, with its class and track as text.  In both, the
+    picture's upper left pixel has its middle at (0, 0) in the file, and at (0.5, 0.5) here.
+
+    Raises:
+        FormatError: a label is wrong; the message names its place.
+    """
+    time = stamp(t_ns)
+    outlines, names = [], []
+    columns = zip(
+        texts(lines, "track"),
+        texts(lines, "class"),
+        number_rows(lines, "box_px", 4).tolist(),
+        strict=True,
+    )
+    for track, kind, (left, top, width, height) in columns:
+        left, top = left + 0.5, top + 0.5
+        corners = (
+            (left, top),
+            (left + width, top),
+            (left + width, top + height),
+            (left, top + height),
+        )
+        color = _COLORS.get(kind, _OTHER)
+        outlines.append(
+            PointsAnnotation(
+                timestamp=time,
+                type=PointsAnnotationType.LineLoop,
+                points=[Point2(x=x, y=y) for x, y in corners],
+                outline_color=color,
+                thickness=_LINE_PX,
+                metadata=[
+                    KeyValuePair(key="class", value=kind),
+                    KeyValuePair(key="track", value=track),
+                ],
+            )
+        )
+        names.append(
+            TextAnnotation(
+                timestamp=time,
+                position=Point2(x=left, y=top),
+                text=f"{kind} {track}",
+                font_size=_TEXT_PX,
+                text_color=color,
+            )
+        )
+    return ImageAnnotations(timestamp=time, points=outlines, texts=names).encode()
 
 
 def log_message(t_ns: int, kind: str, stream: str | None, text: str) -> bytes:

@@ -12,6 +12,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from mcap.reader import make_reader
 
 
+_OPEN = ("recorder.Loss", "recorder.Mark")
+"""Schemas of events, which have further keys."""
+
+
 @dataclass(frozen=True)
 class Logged:
     """A message with what its records have."""
@@ -67,7 +71,7 @@ def _decoder(encoding: str, schema: Any) -> Any:
 
         def decode_json(data: bytes) -> Any:
             values = json.loads(data)
-            assert values.keys() <= properties.keys() or schema.name.startswith("recorder.L")
+            assert values.keys() <= properties.keys() or schema.name in _OPEN
             return values
 
         return decode_json

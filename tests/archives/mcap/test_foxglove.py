@@ -22,6 +22,7 @@ from recorder.processing.lidar_points import POINT
 from recorder.processing.radar import SpeedMethod
 from recorder.processing.radar_detections import DETECTION, RadarDetections
 from recorder.processing.radar_geometry import RadarGeometry
+from recorder.session.events import make_event
 from recorder.session.part import Moment, Part, SessionPart
 from recorder.session.reader import Session
 from tests.archives.mcap.reading import Logged, Read, read
@@ -282,6 +283,7 @@ def test_positions_are_fixes_and_samples_without_one_are_left_out(tmp_path: Path
     known = np.isfinite(gnss.data["pos"]).all(axis=1)
     assert known.any()
     assert stamps(fixes) == gnss.t_ns[known].tolist()
+    assert [message.sequence for message in fixes] == np.flatnonzero(known).tolist()
     for message, position in zip(fixes, gnss.data["pos"][known], strict=True):
         fix = message.value
         assert [fix.latitude, fix.longitude, fix.altitude] == position.tolist()
@@ -330,6 +332,85 @@ def test_labels_are_scenes_of_each_time(surrounded: Path, tmp_path: Path) -> Non
         assert [deletion.type for deletion in message.value.deletions] == [1]  # ALL
         assert (entity.id, entity.frame_id) == ("car_01", "rig")
         assert entity.cubes[0].pose.position.x == number
+
+
+def test_boxes_in_pictures_are_outlines_around_their_pixels(
+    surrounded: Path, tmp_path: Path
+) -> None:
+    t_ns = START_NS + 7
+    label = {"t_ns": t_ns, "frame": 0, "track": "car_01", "class": "car", "box_px": [2, 3, 10, 5]}
+    folder = surrounded / "_labels"
+    folder.mkdir()
+    for camera in ("camera", "other"):
+        header = {"format": "recorder-boxes", "version": 1, "camera": camera}
+        lines = "".join(json.dumps(line) + "\n" for line in (header, label))
+        (folder / f"{camera}.jsonl").write_text(lines)
+    found, job = pack(surrounded, tmp_path)
+    (message,) = found.messages["/camera/boxes"]
+    assert found.schemas["/camera/boxes"] == "foxglove.ImageAnnotations"
+    assert message.log_ns == stamp_ns(message.value.timestamp) == t_ns
+    (outline,), (name,) = message.value.points, message.value.texts
+    assert outline.type == 2  # LINE_LOOP
+    corners = [(point.x, point.y) for point in outline.points]
+    assert corners == [(2.5, 3.5), (12.5, 3.5), (12.5, 8.5), (2.5, 8.5)]
+    assert {pair.key: pair.value for pair in outline.metadata} == {
+        "class": "car",
+        "track": "car_01",
+    }
+    assert name.text == "car car_01"
+    assert "/other/boxes" not in found.schemas
+    assert any("_labels/other" in line and "not packed" in line for line in job.notes.lines)
+
+
+def test_a_stream_with_the_name_of_another_topic_keeps_its_samples(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec("labels"), 0.1)
+    for name in ("log", "tf"):
+        channels = (ChannelSpec("value", "raw", "f4"),)
+        builder.add(StreamSpec(name, channels, rate_hz=10.0), 0.3)
+    builder.lose("log", 3, 4)
+    path = builder.close()
+    (path / "calibration.yaml").write_text(CALIBRATION)
+    write_labels(path, [box(0)])
+    found, _ = pack(path, tmp_path)
+    for topic in ("/stream/log", "/stream/tf", "/stream/labels/image"):
+        assert len(found.messages[topic]) == 3
+    assert found.schemas["/log"] == "foxglove.Log"
+    assert found.schemas["/tf"] == "foxglove.FrameTransforms"
+
+
+def test_frames_of_a_radar_that_lack_packets_are_noted(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    spec = next(play("radar", 1))[0]
+    assert spec.channel("valid").format == "raw"
+    builder.add(spec, count=4)
+    path = builder.close()
+    (path / "radar" / "valid").write_bytes(bytes([1, 0, 1, 0]))
+    found, job = pack(path, tmp_path)
+    assert [message.value["valid"] for message in found.messages["/radar"]] == [1, 0, 1, 0]
+    assert "radar: 2 frames lack packets" in job.notes.lines
+
+
+def test_events_are_logs_and_losses_and_marks_have_topics_of_their_own(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 0.2)
+    builder.lose("camera", 6, 8, t_ns=START_NS + 5)
+    builder.events.append(make_event("mark", START_NS + 9, text="pothole <b>"))
+    builder.events.append(
+        make_event("fault", START_NS + 12, "camera", "absent", detail="no answer")
+    )
+    found, _ = pack(builder.close(), tmp_path)
+    logs = [message.value for message in found.messages["/log"]]
+    assert [log.message for log in logs] == [
+        "lost 3 samples (buffer)", "mark: pothole <b>", "fault: no answer",
+    ]  # fmt: skip
+    assert [log.level for log in logs] == [3, 2, 4]  # WARNING, INFO, ERROR
+    assert [log.name for log in logs] == ["camera", "recorder", "camera"]
+    assert stamps(found.messages["/log"]) == [START_NS + 5, START_NS + 9, START_NS + 12]
+    (mark,) = found.messages["/recorder/marks"]
+    assert (mark.log_ns, mark.value["text"]) == (START_NS + 9, "pothole <b>")
+    (loss,) = found.messages["/recorder/losses"]
+    assert (loss.value["stream"], loss.value["count"]) == ("camera", 3)
 
 
 def test_a_part_has_poses_and_labels_of_its_time_alone(surrounded: Path, tmp_path: Path) -> None:
