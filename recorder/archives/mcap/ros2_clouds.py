@@ -81,8 +81,8 @@ def cloud_parts(header: Header, points: npt.NDArray[Any], height: int = 1) -> Pa
 def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Points of `recorder.processing.lidar_points` as `LIDAR_POINT`."""
     made = np.zeros(len(points), LIDAR_POINT)
-    floats = points.view(np.float32).reshape(len(points), -1)
-    made.view(np.float32).reshape(len(points), -1)[:, :3] = floats[:, :3]
+    floats = points.view(np.float32).reshape(-1, points.dtype.itemsize // 4)
+    made.view(np.float32).reshape(-1, LIDAR_POINT.itemsize // 4)[:, :3] = floats[:, :3]
     for name in ("intensity", "t", "ring", "return"):
         made[name] = points[name]
     return made

@@ -18,6 +18,7 @@ from recorder.formats.mcap.schema import Schema
 from recorder.formats.ros2.bag import qos
 from recorder.formats.ros2.definitions import ENCODING, definition
 from recorder.processing.frames import kind_of
+from recorder.session.vrs.metadata_records import as_text
 
 RIG: Final = "base_link"
 MAP: Final = "map"
@@ -68,6 +69,11 @@ def tokens(names: Iterable[str], taken: Sequence[str] = ()) -> dict[str, str]:
         used.add(unique)
         given[name] = unique
     return given
+
+
+def ros_text(text: str) -> str:
+    """A text as a string of ROS 2 can hold it: without zeros and without lone surrogates."""
+    return as_text(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 class Names:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
 from recorder.archives.base import Job
-from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_topic, tokens
+from recorder.archives.mcap.ros2_names import MAP, ODOM, RIG, Names, ros_text, ros_topic, tokens
 from recorder.archives.mcap.scene import Poses, first_ns, label_sets, placed
 from recorder.archives.mcap.topics import Entry, Feed
 from recorder.formats.ros2.markers import CUBE, DELETE_ALL, Marker, encode_markers
@@ -146,14 +146,14 @@ def markers(t_ns: int, lines: Lines, ids: dict[str, int], names: Names) -> tuple
     cubes = [
         Marker(
             Header(t_ns, names.frame(frame)),
-            kind,
+            ros_text(kind),
             ids.setdefault(track, len(ids)),
             CUBE,
             position=tuple(center),
             orientation=tuple(turn),
             scale=tuple(size),
             color=_COLORS.get(kind, _OTHER),
-            text=track,
+            text=ros_text(track),
         )
         for track, kind, frame, center, size, turn in columns
     ]
@@ -167,7 +167,7 @@ def event_entry(event: Mapping[str, Any]) -> Entry:
     log = Log(
         t_ns,
         _LEVELS.get(kind, _INFO),
-        str(event.get("stream") or "recorder"),
-        text if kind in text else f"{kind}: {text}",
+        ros_text(str(event.get("stream") or "recorder")),
+        ros_text(text if kind in text else f"{kind}: {text}"),
     )
     return Entry(LOG.name, t_ns, t_ns, 0, encode_log(log))

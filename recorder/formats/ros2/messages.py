@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer
 from recorder.formats.ros2.cdr import CdrReader, CdrWriter
 
@@ -210,7 +211,10 @@ class Int16MultiArray:
 
 def put_stamp(writer: CdrWriter, stamp_ns: int) -> None:
     """Append a ``builtin_interfaces/msg/Time``."""
-    writer.put("iI", *divmod(stamp_ns, _SECOND))
+    seconds, nanoseconds = divmod(stamp_ns, _SECOND)
+    if not -(1 << 31) <= seconds < 1 << 31:
+        raise FormatError(f"{stamp_ns} ns: ROS 2 has int32 seconds, until 2038")
+    writer.put("iI", seconds, nanoseconds)
 
 
 def take_stamp(reader: CdrReader) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from tests.session.build import (
     RADAR_JSON,
     START_NS,
     Builder,
+    Recorded,
     camera_spec,
     imu_spec,
     radar_spec,
@@ -516,4 +518,50 @@ def test_damaged_labels_name_their_line(tmp_path: Path, lines: Iterable[str], pr
     path.write_text(path.read_text().splitlines()[0] + "\n" + "\n".join(lines) + "\n")
     builder.close()
     with pytest.raises(FormatError, match=rf"labels/people: .*people\.jsonl:2: {problem}"):
+        pack(builder)
+
+
+def test_a_sweep_without_returns_is_an_empty_cloud(tmp_path: Path) -> None:
+    for order, size in (("staggered", (1, 0)), ("destaggered", (BEAMS, COLUMNS))):
+        builder = Builder(tmp_path / order)
+        made = builder.add(lidar(), count=2)
+        zero = {name: np.zeros_like(made.data[name]) for name in ("rng", "rng_far")}
+        rewrite(builder, replace_data(made, zero))
+        bag = pack(builder, points=order)
+        assert [cloud(message).shape for message in bag.of("/lidar/points")] == [size, size]
+        assert all(np.isnan(cloud(message)["x"]).all() for message in bag.of("/lidar/points"))
+
+
+def replace_data(made: Recorded, data: dict[str, Any]) -> Recorded:
+    return replace(made, data={**made.data, **data})
+
+
+def rewrite(builder: Builder, made: Recorded) -> None:
+    """Record a stream again, with other values."""
+    shutil.rmtree(builder.path / made.spec.name)
+    builder._write(made)
+    builder.close()
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "</script>", "x" * 100_000])
+def test_hostile_marks_are_packed(tmp_path: Path, text: str) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(still_imu(), 0.1)
+    builder.events.append({"t_ns": START_NS, "type": "mark", "text": text, "stream": "imu\0"})
+    builder.close()
+    bag = pack(builder)
+    (log,) = bag.of("/rosout")
+    assert log.msg == "mark: " + text.replace("\0", "\N{REPLACEMENT CHARACTER}").replace(
+        "\ud800", "?"
+    )
+    (mark,) = bag.of("/recorder/marks")
+    assert json.loads(mark.data)["text"] == text
+
+
+def test_a_time_beyond_the_seconds_of_ros_names_the_stream(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive", plain=True)
+    made = builder.add(still_imu(), 0.1)
+    builder.close()
+    (made.t_ns / 1e9 + 2**31).astype("<f8").tofile(builder.path / "imu" / "ts")
+    with pytest.raises(FormatError, match=r"imu, sample 0: .*int32 seconds, until 2038"):
         pack(builder)

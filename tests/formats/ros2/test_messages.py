@@ -125,7 +125,8 @@ def test_nan_is_kept() -> None:
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
-        (messages.Log(1 << 62, 20, "", ""), "cannot encode"),  # beyond int32 seconds
+        (messages.Log(1 << 62, 20, "", ""), "int32 seconds"),
+        (messages.Log(-(1 << 62), 20, "", ""), "int32 seconds"),
         (messages.Log(0, 256, "", ""), "cannot encode"),
         (messages.Log(0, 20, "a\0b", ""), "zero character"),
         (messages.Log(0, 20, "\ud800", ""), "UTF-8"),
