@@ -17,6 +17,7 @@ pytestmark = pytest.mark.conformance
 SAID = {
     "edgefirst": ["edgefirst-client: metadata of schema 2026.10", "finds every file"],
     "l5kit": ["zarr 2", "l5kit: ChunkedDataset opens 1 scenes, 20 frames"],
+    "mcap": ["mcap: "],
     "ncore": ["nvidia-ncore: frames of camera 60, lidar 20, radar"],
     "vrs": ["pyvrs: "],
 }
@@ -25,7 +26,7 @@ SAID = {
 @pytest.fixture(scope="module")
 def packed(simulated: Path) -> Path:
     options = ["--option", "edgefirst.container=folder"]
-    ran = recorder("finalize", simulated, "--to", "ncore,edgefirst,l5kit,vrs", *options)
+    ran = recorder("finalize", simulated, "--to", "ncore,edgefirst,l5kit,vrs,mcap", *options)
     assert ran.code == 0, ran.err
     return simulated / "_archives"
 
@@ -42,7 +43,7 @@ def test_all_software_reads_what_is_packed(packed: Path) -> None:
 
 def test_parts_are_read_too(simulated: Path) -> None:
     options = ["--from", 0.5, "--until", 1.5]
-    ran = recorder("finalize", simulated, "--to", "ncore,edgefirst,l5kit,vrs", *options)
+    ran = recorder("finalize", simulated, "--to", "ncore,edgefirst,l5kit,vrs,mcap", *options)
     assert ran.code == 0, ran.err
     parts = find_archives(simulated / "_archives/parts")
     assert len(parts) == len(SAID)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 from collections.abc import Generator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ PUBLISH_TIME = (
     "epoch ns at which the sample was durable on the recorder's disk (commit of the session's "
     "journal); the log time where that is unknown"
 )
+_PACKAGES = ("mcap", "foxglove-sdk", "ouster-sdk", "numpy", "zstandard")
 _TYPES = {".yaml": "application/yaml", ".json": "application/json"}
 _NUMBER, _TEXT = {"type": ["integer", "null"]}, {"type": ["string", "null"]}
 
@@ -94,7 +97,7 @@ def metadata_records(job: Job, profile: str, lost: Mapping[str, Any]) -> dict[st
         "hostname": header.get("hostname") or "",
         "recorder_version": header.get("recorder_version") or "",
         "packed_by": f"recorder {recorder.__version__}",
-        "packed_with": f"python {platform.python_version()}",
+        "packed_with": {"python": platform.python_version(), **_versions()},
         "metadata": dict(session.metadata),
         "drivers": drivers_of(header.get("sensors") or {}),
         "losses": dict(lost),
@@ -150,6 +153,15 @@ def _clock_states(job: Job) -> dict[str, Any]:
                     known = ("type", "stream", "cause", "first_seq", "last_seq", "count")
                     state = {k: v for k, v in event.items() if k not in known}
     return {"steps": steps, "last_state": state}
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the installed packages that packing uses."""
+    found = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def _calibration(calibration: Calibration) -> dict[str, str]:

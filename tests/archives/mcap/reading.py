@@ -11,7 +11,6 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from mcap.reader import make_reader
 
-
 _OPEN = ("recorder.Loss", "recorder.Mark")
 """Schemas of events, which have further keys."""
 

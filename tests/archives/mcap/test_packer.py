@@ -119,6 +119,7 @@ def test_records_describe_the_session(tmp_path: Path, profile: str) -> None:
     assert clocks["last_state"]["source"] == "ptp"
     assert (ours["hostname"], ours["recorder_version"]) == ("rig-1", "0.1.0")
     assert ours["packed_by"].startswith("recorder ")
+    assert json.loads(ours["packed_with"]).keys() >= {"python", "mcap", "numpy"}
     assert len(ours["calibration_sha256"]) == 64
     for name in ("config.yaml", "calibration.yaml", "lidar/lidar.json", "radar/radar.json"):
         assert attachments[name] == (path / name).read_bytes()
