@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
+import pytest
 
+from recorder.contract.errors import FormatError
 from recorder.processing.radar import RadarProcessor, SpeedMethod
-from recorder.processing.radar_detections import DETECTION, RadarDetections, detection_points
+from recorder.processing.radar_detections import (
+    BATCH,
+    DETECTION,
+    RadarDetections,
+    detection_points,
+)
 from recorder.processing.radar_frames import RadarFrames
 from recorder.processing.radar_geometry import RadarGeometry
 from tests.live.views.sensors import play
@@ -34,6 +42,27 @@ def test_points_are_the_resolved_detections_of_each_frame() -> None:
     assert (points["method"] != SpeedMethod.AMBIGUOUS).any()
     assert radar.facts()["velocity_methods"] == {"ambiguous": 0, "array": 1, "range_rate": 2}
     assert radar.remarks() == []
+
+
+def test_a_frame_that_cannot_be_read_is_an_error_of_its_own_alone() -> None:
+    parts = [(spec, sample) for spec, sample, _ in play("radar", BATCH + 2)]
+    geometry = RadarGeometry.of_metadata(parts[0][0].files["radar.json"], "radar.json")
+    frames = [np.asarray(sample.data["iq"])[0] for _, sample in parts]
+    t_ns = np.array([int(sample.t_ns[0]) for _, sample in parts])
+    reads: list[int] = []
+
+    def read(index: int) -> npt.NDArray[np.int16]:
+        reads.append(index)
+        if index == 3:
+            raise FormatError("radar/iq: frame 3 is damaged")
+        return frames[index]
+
+    radar = RadarDetections(geometry, read, t_ns)
+    for index in (0, 1, 2, 4, 5, BATCH, BATCH + 1):
+        assert len(radar.points(index)) > 0
+    assert [reads.count(index) for index in range(BATCH + 2) if index != 3] == [1] * (BATCH + 1)
+    with pytest.raises(FormatError, match="frame 3 is damaged"):
+        radar.points(3)
 
 
 def test_a_frame_without_a_target_has_no_point() -> None:

@@ -13,10 +13,8 @@ import pytest
 
 from recorder.contract.channel_formats.jpeg import decode_jpeg
 from recorder.contract.streams import ChannelSpec, StreamSpec
-from recorder.processing.calibration import SensorCalibration
 from recorder.processing.camera_pictures import picture_maker
 from recorder.processing.foxglove.channels import SampleChannel
-from recorder.processing.foxglove.pictures import camera_model
 from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB
 from recorder.processing.lidar import OusterOptics
 from recorder.processing.radar import RadarProcessor
@@ -95,33 +93,6 @@ def test_a_camera_with_a_model_has_a_calibration_channel(tmp_path: Path) -> None
             assert list(found.K) == [200.0, 0.0, 160.0, 0.0, 201.0, 0.0, 0.0, 0.0, 1.0]
 
     run(scene)
-
-
-_PLAIN = {"fx": 1.0, "fy": 2.0, "cx": 3.0, "cy": 4.0}
-
-
-@pytest.mark.parametrize(
-    ("model", "parameters", "wanted"),
-    [
-        ("opencv-pinhole", {"k1": 0.1, "p2": 0.2, "k3": 0.3}, ("plumb_bob", [0.1, 0, 0, 0.2, 0.3])),
-        ("opencv-pinhole", {"k6": 0.6}, ("rational_polynomial", [0, 0, 0, 0, 0, 0, 0, 0.6])),
-        ("opencv-pinhole", {"s1": 0.0}, ("plumb_bob", [0.0] * 5)),
-        ("opencv-fisheye", {"k4": 0.4}, ("kannala_brandt", [0, 0, 0, 0.4])),
-        ("opencv-pinhole", {"s1": 0.1}, None),  # thin prism: Foxglove has none
-        ("opencv-fisheye", {"p1": 0.1}, None),
-        ("opencv-pinhole", {"fx": "1"}, None),
-        ("opencv-pinhole", {"fx": 0.0}, None),
-        ("ftheta", {}, None),
-        (None, {}, None),
-    ],
-)
-def test_models_of_cameras_are_named_as_foxglove_knows_them_or_left_out(
-    model: str | None, parameters: dict[str, Any], wanted: tuple[str, list[float]] | None
-) -> None:
-    calibration = SensorCalibration(None, model, {**_PLAIN, **parameters}, (64, 48))
-    found = camera_model(calibration, (64, 48))
-    assert (None if found is None else (found["distortion_model"], found["D"])) == wanted
-    assert camera_model(calibration, (32, 24)) is None  # a model is for one resolution
 
 
 def test_a_wrong_calibration_is_reported_and_harms_no_stream(tmp_path: Path) -> None:
