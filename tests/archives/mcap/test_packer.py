@@ -249,6 +249,17 @@ def test_messages_are_in_order_of_log_time(tmp_path: Path) -> None:
         assert each == sorted(each)
 
 
+def test_progress_is_that_of_time(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 2.0)
+    builder.add(imu_spec(), 2.0)
+    done: list[float] = []
+    steps = [Step("mcap")]
+    list(finalize(builder.close(), steps, progress=lambda _, at, total: done.append(at / total)))
+    assert done[-1] == pytest.approx(1.0)
+    assert np.diff(done).max() < 0.05
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_times_before_1970_are_an_error_that_names_the_stream(tmp_path: Path, profile: str) -> None:
     builder = Builder(tmp_path / "trace", plain=True)
@@ -313,10 +324,21 @@ def test_a_wrong_description_of_a_bag_is_found(sound: dict[str, Path], tmp_path:
     folder.mkdir()
     (folder / source.name).write_bytes(source.read_bytes())
     bag = yaml.safe_load((source.parent / "metadata.yaml").read_bytes())
-    bag["rosbag2_bagfile_information"]["message_count"] += 1
-    (folder / "metadata.yaml").write_text(yaml.safe_dump(bag))
-    report = validate_archive(find_archives(folder)[0])
-    assert any("other numbers of messages" in problem for problem in report.problems)
+    information = bag["rosbag2_bagfile_information"]
+    one, other = information["topics_with_message_count"][:2]
+
+    def problems() -> str:
+        (folder / "metadata.yaml").write_text(yaml.safe_dump(bag))
+        return " ".join(validate_archive(find_archives(folder)[0]).problems)
+
+    assert problems() == ""
+    one["message_count"] += 1
+    other["message_count"] -= 1  # the sum stays
+    assert "other numbers of messages" in problems()
+    one["message_count"] -= 1
+    other["message_count"] += 1
+    information["message_count"] += 1
+    assert "other numbers of messages" in problems()
     (folder / "metadata.yaml").write_text("[]")
     report = validate_archive(find_archives(folder)[0])
     assert any("is no description of a bag" in problem for problem in report.problems)

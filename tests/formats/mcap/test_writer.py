@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
+import struct
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcap.reader import NonSeekingReader, make_reader
 from mcap.records import Chunk, ChunkIndex, Footer, MessageIndex, SummaryOffset
-from mcap.stream_reader import StreamReader
+from mcap.stream_reader import StreamReader, get_chunk_data_stream
 
+from recorder.contract.errors import FormatError
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.check import check_file
 from recorder.formats.mcap.writer import McapWriter
@@ -103,6 +107,54 @@ def test_two_chunks_are_open_and_only_one_is_compressed(tmp_path: Path) -> None:
         assert all(4096 <= size < 2 * 4096 for size in sizes[:-1])
     counts = [len(r.records) for r in records if isinstance(r, MessageIndex)]
     assert sum(counts) == 600
+
+
+def test_indexes_of_messages_lead_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    sent = write_file(path)
+    with path.open("rb") as file:
+        records = list(StreamReader(file, emit_chunks=True).records)
+    found = []
+    chunk: Chunk | None = None
+    for record in records:
+        if isinstance(record, Chunk):
+            chunk = record
+        elif isinstance(record, MessageIndex):
+            assert chunk is not None
+            data, _ = get_chunk_data_stream(chunk, validate_crc=True)
+            whole = data.read(chunk.uncompressed_size)
+            for log_ns, at in record.records:
+                assert whole[at] == 0x05
+                channel, sequence, log, publish = struct.unpack_from("<HIQQ", whole, at + 9)
+                assert (channel, log) == (record.channel_id, log_ns)
+                found.append((["/imu", "/camera"][channel - 1], sequence, log, publish))
+    assert sorted(found) == sorted(message[:4] for message in sent)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda w: w.counts.update({1: 299}), "the statistics are not those of the data"),
+        (lambda w: w._schemas.clear(), "other schemas or channels than the data"),
+        (lambda w: w._metadata_indexes.end(), "other attachments or metadata than the data"),
+        (lambda w: w._chunk_indexes.end(), "the index of chunk 0 is wrong"),
+    ],
+)
+def test_a_summary_that_does_not_fit_is_found(
+    tmp_path: Path, change: Callable[[Any], Any], text: str
+) -> None:
+    path = tmp_path / "a.mcap"
+    with McapWriter(path, PosixDisk(), profile="", library="", chunk_bytes=500) as mcap:
+        channel = mcap.channel("/a", mcap.schema("A", "x", b""), "x")
+        mcap.metadata("m", {})
+        for k in range(300):
+            mcap.write(channel, k, k, k, [b"x"])
+        while mcap._pending:
+            mcap._write_sealed(0)
+        change(mcap)
+        mcap.finish()
+    with pytest.raises(FormatError, match=text):
+        list(check_file(path))
 
 
 def test_a_large_message_has_a_chunk_of_its_own(tmp_path: Path) -> None:
