@@ -55,7 +55,8 @@ def test_a_frame_that_cannot_be_read_is_an_error_of_its_own_alone() -> None:
         reads.append(index)
         if index == 3:
             raise FormatError("radar/iq: frame 3 is damaged")
-        return frames[index]
+        frame: npt.NDArray[np.int16] = frames[index]
+        return frame
 
     radar = RadarDetections(geometry, read, t_ns)
     for index in (0, 1, 2, 4, 5, BATCH, BATCH + 1):
