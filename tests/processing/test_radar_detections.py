@@ -47,7 +47,7 @@ def test_points_are_the_resolved_detections_of_each_frame() -> None:
 def test_a_frame_that_cannot_be_read_is_an_error_of_its_own_alone() -> None:
     parts = [(spec, sample) for spec, sample, _ in play("radar", BATCH + 2)]
     geometry = RadarGeometry.of_metadata(parts[0][0].files["radar.json"], "radar.json")
-    frames = [np.asarray(sample.data["iq"])[0] for _, sample in parts]
+    frames: list[npt.NDArray[np.int16]] = [np.asarray(s.data["iq"])[0] for _, s in parts]
     t_ns = np.array([int(sample.t_ns[0]) for _, sample in parts])
     reads: list[int] = []
 

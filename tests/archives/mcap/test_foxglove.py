@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -14,6 +15,7 @@ from ouster.sdk import core
 
 from recorder.archives import ArchiveError
 from recorder.archives.base import Job
+from recorder.archives.mcap.foxglove import PROFILE
 from recorder.archives.mcap.packer import PACKER
 from recorder.contract.raw_pixels import RawPixels
 from recorder.contract.streams import ChannelSpec, StreamSpec
@@ -30,7 +32,7 @@ from tests.archives.ncore.packer_rig import CALIBRATION, add_poses, lidar, still
 from tests.live.foxglove.client import stamp_ns
 from tests.live.foxglove.test_playback import box, write_labels
 from tests.live.views.sensors import play
-from tests.session.build import START_NS, Builder, Recorded, camera_spec, raw_camera_spec
+from tests.session.build import START_NS, Builder, Recorded, camera_spec, imu_spec, raw_camera_spec
 
 EXACT_M = 1e-4
 
@@ -205,6 +207,59 @@ def test_destaggered_images_are_upright(tmp_path: Path) -> None:
     (message,) = found.messages["/lidar/reflectivity"]
     info = core.SensorInfo(lidar_.spec.files["lidar.json"])
     assert np.array_equal(image_of(message.value), core.destagger(info, lidar_.data["rfl"][0]))
+
+
+def test_second_returns_have_points_and_images_of_their_own(tmp_path: Path) -> None:
+    spec = lidar()
+    more = tuple(replace(spec.channel(name), name=f"{name}2") for name in ("rng", "rfl"))
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(replace(spec, channels=spec.channels + more), 0.1)
+    found, _ = pack(builder.close(), tmp_path, lidar="points_and_ranges", points="staggered")
+    first, second = (found.messages[f"/lidar/{name}"][0].value for name in ("range", "range2"))
+    data = {name: values[0] for name, values in made.data.items()}
+    near = np.rint(1000 * image_of(first).astype(np.float64))
+    assert np.array_equal(near, data["rng"].astype(np.int64) + data["rng_far"])
+    assert np.array_equal(np.rint(1000 * image_of(second).astype(np.float64)), data["rng2"])
+    bright = found.messages["/lidar/reflectivity2"][0].value
+    assert np.array_equal(image_of(bright), data["rfl2"])
+    points = values_of(found.messages["/lidar/points"][0].value, POINT)
+    assert np.count_nonzero(points["return"]) == np.count_nonzero(data["rng2"])
+
+
+def test_samples_of_a_fast_sensor_have_their_numbers_and_pictures_no_compression(
+    tmp_path: Path,
+) -> None:
+    builder = Builder(tmp_path / "drive")
+    made = builder.add(imu_spec(rate_hz=500.0), seq=[*range(20), *range(25, 50)])
+    builder.lose("imu", 20, 24)
+    builder.add(camera_spec(), 0.1)
+    path = builder.close()
+    found, _ = pack(path, tmp_path)
+    samples = found.messages["/imu"]
+    assert [message.sequence for message in samples] == made.seq.tolist()
+    assert [message.value["seq"] for message in samples] == made.seq.tolist()
+    with Session(path) as session:
+        feeds = PROFILE.feeds(job_of(session, tmp_path))
+    compressed = {topic.name: topic.compress for feed in feeds for topic in feed.topics}
+    assert compressed == {"/imu": True, "/camera/image": False, "/tf": True}
+
+
+def test_places_of_sensors_come_before_poses_that_are_older_than_the_samples(
+    tmp_path: Path,
+) -> None:
+    builder = Builder(tmp_path / "drive")
+    builder.add(camera_spec(), 0.1)
+    path = builder.close()
+    (path / "calibration.yaml").write_text(CALIBRATION)
+    (path / "_pose").mkdir()
+    t_s = (START_NS + np.arange(-2, 3) * 1_000_000_000) / 1e9
+    turns = np.tile(np.eye(3), (5, 1, 1))
+    np.savez(path / "_pose" / "pose.npz", t=t_s, pos=np.zeros((5, 3)), rot=turns)
+    found, _ = pack(path, tmp_path)
+    static, *poses = found.messages["/tf"]
+    assert {t.child_frame_id for t in static.value.transforms} == {"camera", "imu"}
+    assert len(poses) == 5
+    assert static.log_ns == poses[0].log_ns
 
 
 def test_a_lidar_may_be_left_out(tmp_path: Path) -> None:
@@ -385,10 +440,10 @@ def test_frames_of_a_radar_that_lack_packets_are_noted(tmp_path: Path) -> None:
     assert spec.channel("valid").format == "raw"
     builder.add(spec, count=4)
     path = builder.close()
-    (path / "radar" / "valid").write_bytes(bytes([1, 0, 1, 0]))
+    (path / "radar" / "valid").write_bytes(bytes([1, 0, 1, 1]))
     found, job = pack(path, tmp_path)
-    assert [message.value["valid"] for message in found.messages["/radar"]] == [1, 0, 1, 0]
-    assert "radar: 2 frames lack packets" in job.notes.lines
+    assert [message.value["valid"] for message in found.messages["/radar"]] == [1, 0, 1, 1]
+    assert "radar: 1 frames lack packets" in job.notes.lines
 
 
 def test_events_are_logs_and_losses_and_marks_have_topics_of_their_own(tmp_path: Path) -> None:
