@@ -120,9 +120,10 @@ class CameraDriver(Driver):
         **RAW_OPTIONS,
         **SIM_CAMERA_OPTIONS,
     }  # fmt: skip
-    vrs_kind = "camera"
+    recorded_kind = "camera"
     schemes: ClassVar = {
         "vrs": "PATH[#STREAM]: a camera's stream in a VRS file",
+        "mcap": "PATH[#TOPIC]: pictures in an MCAP file or a ROS 2 bag",
         "sim": "the simulated world, with the frame's number in the picture",
         "file": "a video that OpenCV opens, or a pattern of numbered images (img_%04d.jpg)",
         "v4l2": "/dev/videoN, preferably /dev/v4l/by-id/...: a camera of this machine",

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from drivers._kit.driver import Driver, EndOfSource, Item, SensorConfig
 from drivers._kit.runner import main
+from drivers._ouster.bags import BagSource
 from drivers._ouster.live import LiveSource, setup_of
 from drivers._ouster.played import OsfSource, PcapSource
 from drivers._ouster.simulated import SimSource
@@ -71,7 +72,10 @@ class OusterDriver(Driver):
 
     options = {
         "metadata": Option(
-            "path", None, "the sensor's metadata (JSON); required for udp; pcap default: PATH.json"
+            "path",
+            None,
+            "the sensor's metadata (JSON); required for udp; pcap default: PATH.json; "
+            "mcap default: the topic `metadata` beside the packets",
         ),
         "compression": Option(
             "str", "lzmaf", "format of the image channels", choices=("lzmaf", "lzma", "raw")
@@ -166,6 +170,7 @@ class OusterDriver(Driver):
         "sim": "a drive past houses, vehicles, people and poles",
         "pcap": "a network capture, pcap or pcapng",
         "osf": "an OSF file of ouster-sdk",
+        "mcap": "PATH[#TOPIC]: packets of Ouster's ROS driver in an MCAP file or a ROS 2 bag",
     }
 
     def __init__(self, sensor: SensorConfig) -> None:
@@ -181,6 +186,7 @@ class OusterDriver(Driver):
         kinds: dict[str, Callable[[SensorConfig], _Source]] = {
             "pcap": PcapSource,
             "osf": OsfSource,
+            "mcap": BagSource,
             "sim": SimSource,
             "ouster": self._live,
             "udp": self._live,
@@ -193,6 +199,8 @@ class OusterDriver(Driver):
             raise
         self._items = source.items()
         self.receives = source.receives if isinstance(source, LiveSource) else ()
+        if isinstance(source, BagSource):
+            self._origin_ns = source.origin_ns
         return specs
 
     def _live(self, sensor: SensorConfig) -> LiveSource:

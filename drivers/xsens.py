@@ -97,10 +97,11 @@ class XsensDriver(Driver):
         ),
         **SIM_IMU_OPTIONS,
     }
-    vrs_kind = "imu"
+    recorded_kind = "imu"
     stream_suffixes = ("_gnss",)
     schemes: ClassVar[dict[str, str]] = {
         "vrs": "PATH[#STREAM]: an IMU's stream in a VRS file",
+        "mcap": "PATH[#TOPIC]: an IMU's topic in an MCAP file or a ROS 2 bag",
         "file": "a log of an MTi's serial byte stream, with MTData2 messages",
         "sim": "an IMU on the vehicle of the simulated world, endless",
         "serial": "an MTi at a serial port, such as /dev/ttyUSB0",

@@ -39,11 +39,19 @@ def load_info(core: Any, path: Path) -> tuple[Any, str]:
     """
     try:
         text = path.read_text("utf-8")
-        return core.SensorInfo(text), text
     except OSError as error:
         raise SourceError(f"{path}: cannot read the sensor's metadata: {error.strerror}") from None
-    except SDK_ERRORS as error:  # also a UnicodeDecodeError
+    except UnicodeDecodeError as error:
         raise SourceError(f"{path}: is not Ouster sensor metadata: {one_line(error)}") from None
+    return parse_info(core, text, str(path)), text
+
+
+def parse_info(core: Any, text: str, where: str) -> Any:
+    """Return the SensorInfo of metadata; SourceError, which starts with `where`, if it is none."""
+    try:
+        return core.SensorInfo(text)
+    except SDK_ERRORS as error:
+        raise SourceError(f"{where}: is not Ouster sensor metadata: {one_line(error)}") from None
 
 
 def open_capture(

@@ -155,8 +155,8 @@ class Driver(ABC):
         schemes: supported source schemes, with a one-line description each.
         live_schemes: schemes of devices.  Sources of all other schemes are played: the kit paces
             them on the session's timeline.
-        vrs_kind: kind of stream that the driver plays from ``vrs:``, see `drivers._kit.vrs_source`;
-            "": the driver does not support ``vrs:``.
+        recorded_kind: kind of stream that the kit plays for the driver from recordings in VRS and
+            MCAP, see `drivers._kit.vrs_source` and `mcap_source`; "": the kit plays none.
         stream_suffixes: suffixes of further streams after the sensor's name (``_imu``).
         receives: addresses and UDP ports of this machine at which no other driver may receive, once
             the source is open; the address "" means all.
@@ -166,7 +166,7 @@ class Driver(ABC):
     options: ClassVar[OptionTable] = {}
     schemes: ClassVar[Mapping[str, str]] = {}
     live_schemes: ClassVar[frozenset[str]] = frozenset()
-    vrs_kind: ClassVar[str] = ""
+    recorded_kind: ClassVar[str] = ""
     stream_suffixes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, sensor: SensorConfig) -> None:

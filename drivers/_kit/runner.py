@@ -113,16 +113,20 @@ def make_driver(driver_class: type[Driver], entry: dict[str, Any]) -> Driver:
         from drivers._kit.session_source import SessionSource
 
         return SessionSource(sensor)
-    if sensor.scheme == "vrs" and driver_class.vrs_kind:
-        from drivers._kit.vrs_source import VrsSource
-
-        checked = check_options(driver_class.options, dict(sensor.options), sensor.name)
-        return VrsSource(SensorConfig(**{**entry, "options": checked}), driver_class.vrs_kind)
     if sensor.scheme not in driver_class.schemes:
         known = ", ".join(f"{s}:" for s in (*driver_class.schemes, "session"))
         raise ConfigError(f"no source {sensor.scheme!r}; the sources are {known}", key=sensor.name)
     checked = check_options(driver_class.options, dict(sensor.options), sensor.name)
-    return driver_class(SensorConfig(**{**entry, "options": checked}))
+    sensor = SensorConfig(**{**entry, "options": checked})
+    if (kind := driver_class.recorded_kind) and sensor.scheme == "vrs":
+        from drivers._kit.vrs_source import VrsSource
+
+        return VrsSource(sensor, kind)
+    if kind and sensor.scheme == "mcap":
+        from drivers._kit.mcap_source import McapSource
+
+        return McapSource(sensor, kind)
+    return driver_class(sensor)
 
 
 def report(event: str, **values: Any) -> None:

@@ -1,6 +1,6 @@
 """The source ``vrs:PATH[#STREAM]``: plays a camera's or an IMU's stream of any VRS file.
 
-The kit replaces a driver by `VrsSource` if the driver declares its kind (`Driver.vrs_kind`).
+The kit replaces a driver by `VrsSource` if the driver declares its kind (`Driver.recorded_kind`).
 JPEGs are passed on unchanged; raw and PNG images are encoded by the kit.  Raw pictures of the
 recorder's own files (`recorder.contract.raw_pixels`) keep their values.  An IMU's values are found
 by the usual names in data layouts, including Project Aria's.

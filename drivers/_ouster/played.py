@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,46 +16,51 @@ from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import StreamSpec
 
 
-class PcapSource:
-    """Reads a capture packet by packet; memory does not grow with its length or other content."""
+class PacketSource(ABC):
+    """Makes items of recorded packets; memory does not grow with the recording's length."""
 
     def __init__(self, config: SensorConfig) -> None:
         self._config = config
-        self._file: Any = None
 
-    def open(self) -> Sequence[StreamSpec]:
-        self._core = core = load_sdk()
-        self._path = path = self._config.path
-        options = self._config.options
-        metadata = Path(options["metadata"] or path.with_suffix(".json"))
-        if not metadata.is_file():
-            raise SourceError(
-                f"{self._config.name}: pcap:{path} needs the sensor's metadata (option "
-                f"`metadata`); {metadata}: no such file"
-            )
-        self._info, text = load_info(core, metadata)
+    def _declare(self, core: Any, info: Any, text: str, where: str) -> list[StreamSpec]:
+        """Prepare the sensor with this metadata and return its streams.
+
+        Args:
+            core: the module ouster.sdk.core.
+            info: its SensorInfo, made from `text`.
+            text: the metadata.
+            where: names the metadata in errors.
+        """
+        self._core, self._info = core, info
         try:
-            fields = packet_fields(core, self._info)
-            self._sensor = Sensor(core, self._config, self._info, fields)
+            fields = packet_fields(core, info)
+            self._sensor = Sensor(core, self._config, info, fields)
             recorded = {name: fields[name] for name in self._sensor.recorded}
             self._assembly: Assembly[Item] = Assembly(
-                core, self._info, recorded, self._sensor.sweep, self._sensor.restarted
+                core, info, recorded, self._sensor.sweep, self._sensor.restarted
             )
         except SDK_ERRORS as error:
-            raise SourceError(f"{metadata}: unusable metadata: {one_line(error)}") from None
-        specs = self._sensor.specs(text, imu_rate_hz(self._info) is not None, finite=True)
-        self._file, self._packets = open_capture(core, self._info, options, path)
-        return specs
+            raise SourceError(f"{where}: unusable metadata: {one_line(error)}") from None
+        return self._sensor.specs(text, imu_rate_hz(info) is not None, finite=True)
+
+    @abstractmethod
+    def _packets(self) -> Iterator[Any]:
+        """Yield the packets of ouster-sdk with their host stamps, and `Misfit` and `ClockStep`."""
+
+    @abstractmethod
+    def _fault(self, text: str) -> SourceError:
+        """Return an error of the recording."""
 
     def items(self) -> Iterator[Item]:
         fault: Exception | None = None
         batched = self._info.format.udp_profile_lidar.name != "OFF"
         legacy_imu = self._info.format.udp_profile_imu.name == "LEGACY"
         try:
-            for packet in self._packets.read(self._file):
+            for packet in self._packets():
                 if isinstance(packet, Misfit):
                     detail = {"packet_bytes": packet.size, "expected_bytes": packet.expected}
-                    yield Lost(self._sensor.name, packet.t_ns, "corrupt", None, detail=detail)
+                    lost = Lost(self._sensor.name, packet.t_ns, "corrupt", None, detail=detail)
+                    yield from self._assembly.hold(lost, packet.t_ns)
                     continue
                 if isinstance(packet, ClockStep):
                     step = {"host_clock_step_ns": packet.step_ns}
@@ -71,7 +77,34 @@ class PcapSource:
         yield from self._assembly.finish()
         yield from self._sensor.finish()
         if fault is not None:
-            raise SourceError(f"{self._path}: {one_line(fault)}") from None
+            raise self._fault(one_line(fault)) from None
+
+
+class PcapSource(PacketSource):
+    """Reads a capture packet by packet."""
+
+    _file: Any = None
+
+    def open(self) -> Sequence[StreamSpec]:
+        core = load_sdk()
+        self._path = path = self._config.path
+        options = self._config.options
+        metadata = Path(options["metadata"] or path.with_suffix(".json"))
+        if not metadata.is_file():
+            raise SourceError(
+                f"{self._config.name}: pcap:{path} needs the sensor's metadata (option "
+                f"`metadata`); {metadata}: no such file"
+            )
+        info, text = load_info(core, metadata)
+        specs = self._declare(core, info, text, str(metadata))
+        self._file, self._capture = open_capture(core, info, options, path)
+        return specs
+
+    def _packets(self) -> Iterator[Any]:
+        return self._capture.read(self._file)
+
+    def _fault(self, text: str) -> SourceError:
+        return SourceError(f"{self._path}: {text}")
 
     def close(self) -> None:
         if self._file is not None:

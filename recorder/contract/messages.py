@@ -209,6 +209,8 @@ class SessionPlan(WireStruct):
         previous: name of the session that this one continues; None: of none.
         play_start_mono_ns: start of the first in that row, from which played sources count;
             None: this is the first.
+        source_start_ns: epoch ns at which the played sources begin, which is the session's start:
+            its times are those of the sources; None: the session starts now.
     """
 
     root: _Text
@@ -224,6 +226,7 @@ class SessionPlan(WireStruct):
     record_format: list[str] | None = None
     previous: str | None = None
     play_start_mono_ns: int | None = None
+    source_start_ns: Count | None = None
 
 
 class Command(Values, tag_field="op"):

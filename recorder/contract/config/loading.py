@@ -49,8 +49,9 @@ T = TypeVar("T")
 SchemaOf = Callable[[str], DriverSchema]
 """Gives the schema of a driver by its name; ConfigError where there is no such driver."""
 
-VRS_SCHEME = "vrs"
-FILE_SCHEMES = frozenset({"file", "pcap", "osf", VRS_SCHEME, SESSION_SCHEME})
+RECORDING_SCHEMES = frozenset({"vrs", "mcap"})
+"""Schemes whose address may name a part of the recording after a ``#``."""
+FILE_SCHEMES = frozenset({"file", "pcap", "osf", *RECORDING_SCHEMES, SESSION_SCHEME})
 """Schemes whose address is a path, relative to the config, that must exist."""
 
 _DRIVER = re.compile(r"[a-z][a-z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
@@ -260,7 +261,7 @@ class _Reader:
         if scheme not in FILE_SCHEMES:
             return scheme, address
         path, hash_mark, sensor = address, "", ""
-        if scheme == VRS_SCHEME and "#" in address and not self.path(key, address).exists():
+        if scheme in RECORDING_SCHEMES and "#" in address and not self.path(key, address).exists():
             path, hash_mark, sensor = address.rpartition("#")
         if scheme == SESSION_SCHEME and "#" in address:
             path, hash_mark, sensor = address.rpartition("#")

@@ -1,0 +1,320 @@
+"""The source ``mcap:PATH[#TOPIC]``: plays a camera's or an IMU's topic of any MCAP or ROS 2 bag.
+
+The kit replaces a driver by `McapSource` if the driver declares its kind (`Driver.recorded_kind`).
+JPEGs are passed on unchanged; other pictures are encoded by the kit.  An IMU's values become f4, as
+in all streams of an IMU: exact for recordings that this recorder made, rounded by at most 6e-8 of
+the value where the recording has f8.
+
+Which stamps are used is in `recorder.formats.bags.contents`.  Where a topic's own stamps are of
+another clock, they are recorded as the device's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig
+from drivers._kit.mcap_pictures import is_encoded_here, picture_of
+from recorder.contract.channel_formats.jpeg import jpeg_size
+from recorder.contract.errors import FormatError, SourceError
+from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.formats.bags.bag import Bag
+from recorder.formats.bags.contents import Stamping, choose_topic, origin_ns, stamp_of
+from recorder.formats.bags.messages import Inertial, Kind
+
+if TYPE_CHECKING:
+    from recorder.formats.mcap.reader import McapMessage
+
+KINDS: Final = {"camera": Kind.PICTURES, "imu": Kind.IMU}
+"""Kinds of topics that a driver may play, by `Driver.recorded_kind`."""
+
+VIDEO: Final = "video.avi"
+_ABOUT: Final = {
+    "acc": ((3,), "acceleration, gravity included", "m/s^2"),
+    "avel": ((3,), "rate of turn", "rad/s"),
+    "rot": ((3,), "roll, pitch, yaw; sensor to local frame; NaN where not measured", "rad"),
+    "quat": ((4,), "orientation, real part first; sensor to local frame", ""),
+    "mag": ((3,), "magnetic field, in the recording's own unit", ""),
+}
+_LOOKED_AT: Final = 20  # messages that the rate and the channels are taken from
+_BATCH_NS: Final = {"realtime": 8_000_000, "max": 1_000_000_000}
+_LONGEST_BATCH: Final = 1000
+
+
+def open_bag(sensor: SensorConfig) -> tuple[Bag, str]:
+    """Open the recording of an ``mcap`` source; return it and the topic after the ``#``, or "".
+
+    Raises:
+        SourceError: the file does not exist, is no recording, or cannot be read.
+    """
+    path, wanted = sensor.path_and_part()
+    try:
+        return Bag(path), wanted or ""
+    except (OSError, FormatError) as error:
+        raise sensor.fault(getattr(error, "strerror", None) or str(error)) from None
+
+
+class McapSource(Driver):
+    """Plays one topic of a recording.
+
+    Stamps count from the earliest message of the whole recording, so that several topics played
+    from it keep their relative times.  A message that cannot be decoded is `Lost`, cause
+    ``corrupt``.  A recording whose recorder was killed plays as far as it is whole and ends with an
+    interval of loss, cause ``truncated``.  Messages that the recorder did not receive or write are
+    in no recording, so their number is unknown.
+    """
+
+    _messages: Generator[McapMessage] | None = None
+    _held: McapMessage | None = None
+    _damage: SourceError | None = None
+
+    def __init__(self, sensor: SensorConfig, kind: str) -> None:
+        """Make a source for a driver of a kind: a key of `KINDS`."""
+        super().__init__(sensor)
+        self._kind = KINDS[kind]
+        self._channels: tuple[ChannelSpec, ...] = ()
+        self._device_time = False
+
+    def open(self) -> Sequence[StreamSpec]:
+        """Open the recording, choose the topic, and declare it from its first messages.
+
+        Raises:
+            SourceError: the file does not exist or is no recording, or it has no such topic, or no
+                topic that this driver can play.
+        """
+        self.close()
+        bag, wanted = open_bag(self.sensor)
+        try:
+            return [self._open(bag, wanted)]
+        except (OSError, FormatError) as error:
+            self.close()
+            raise self.sensor.fault(getattr(error, "strerror", None) or str(error)) from None
+
+    def _open(self, bag: Bag, wanted: str) -> StreamSpec:
+        self._topic, content = choose_topic(bag, self._kind, wanted, self.sensor.name)
+        self._decode: Callable[[Any], Any] = content.decode
+        self._origin_ns = origin_ns(bag)
+        self._tail = bag.tail
+        topic = bag.topics[self._topic]
+        first = self._look(bag)
+        message, decoded = first[0]
+        self._stamping, self._last_ns = Stamping(), self._origin_ns
+        self._stamping.t_ns(stamp_of(decoded), message.log_ns)
+        settings: dict[str, Any] = {
+            "mcap_topic": self._topic,
+            "mcap_schema": topic.schema_name,
+            "mcap_stamps": "header" if self._stamping.of_header else "log time",
+        }
+        if self._kind is Kind.PICTURES:
+            self._channels = (self._video(decoded),)
+            self._device_time = not self._stamping.of_header and stamp_of(decoded) > 0
+            settings["mcap_frame"] = decoded.header.frame_id
+            settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
+            settings["passed_through"] = not is_encoded_here(decoded)
+        else:
+            values = [decoded for _, decoded in first]
+            self._channels = tuple(
+                ChannelSpec(name, "raw", "f4", *_ABOUT[name]) for name in _measured(values)
+            )
+            of_device = decoded.t_dev_ns is not None
+            other = not self._stamping.of_header and stamp_of(decoded) > 0
+            self._device_time = of_device or other
+            # The recorder's own JSON names no frame; its frames are the sensors' names.
+            settings["mcap_frame"] = decoded.frame_id or self._topic.strip("/").partition("/")[0]
+        times = [Stamping(self._stamping.of_header).t_ns(stamp_of(d), m.log_ns) for m, d in first]
+        self._messages, self._held = bag.messages([self._topic]), None
+        return StreamSpec(
+            self.sensor.name,
+            self._channels,
+            rate_hz=_rate_hz(times),
+            device_clock=self._device_time,
+            finite=True,
+            description=f"topic {self._topic} of a recording",
+            settings=settings,
+            bytes_per_sample=len(message.data) if self._kind is Kind.PICTURES else 0,
+        )
+
+    def _look(self, bag: Bag) -> list[tuple[McapMessage, Any]]:
+        """Return the first messages that can be decoded, with what they hold.
+
+        Raises:
+            FormatError: no message can be decoded; the reason is that of the first.
+        """
+        found: list[tuple[McapMessage, Any]] = []
+        problem: FormatError | None = None
+        messages = bag.messages([self._topic])
+        try:
+            for number, message in enumerate(messages):
+                try:
+                    decoded = self._decode(message.data)
+                    if self._kind is Kind.PICTURES:
+                        picture_of(decoded)
+                    found.append((message, decoded))
+                except FormatError as error:
+                    problem = problem or error
+                if number + 1 >= _LOOKED_AT and (found or number >= 100 * _LOOKED_AT):
+                    break
+        except FormatError:
+            if not found:  # else reported where the damage is reached
+                raise
+        finally:
+            messages.close()
+        if not found:
+            raise FormatError(f"topic {self._topic!r:.200} cannot be played: {problem}")
+        return found
+
+    def _video(self, decoded: Any) -> ChannelSpec:
+        picture = picture_of(decoded)
+        size = jpeg_size(picture) if isinstance(picture, bytes) else picture.shape[:2]
+        assert size is not None  # as `picture_of` has checked
+        return ChannelSpec(VIDEO, "mjpg", "u1", (*size, 3), "pictures", "")
+
+    def read(self) -> Item:
+        """Return the next picture, or the IMU's values of the next time.
+
+        Raises:
+            EndOfSource: the topic's last message was already returned.
+            SourceError: the file is damaged.
+        """
+        if self._messages is None:
+            raise SourceError(f"{self.sensor.name}: read before open")
+        message = self._next()
+        if message is None:
+            return self._end()
+        try:
+            decoded = self._decode(message.data)
+            if self._kind is Kind.PICTURES:
+                return self._picture(message, decoded)
+        except FormatError as error:
+            return self._corrupt(message, error)
+        return self._batch(message, decoded)
+
+    def _picture(self, message: McapMessage, decoded: Any) -> Sample:
+        picture = picture_of(decoded)
+        t_ns, t_dev_ns = self._times(message, decoded, None)
+        data = {VIDEO: [picture] if isinstance(picture, bytes) else picture[None]}
+        return self._sample([t_ns], [t_dev_ns], data)
+
+    def _batch(self, message: McapMessage, decoded: Inertial) -> Sample:
+        rows: list[dict[str, npt.NDArray[np.float32]]] = []
+        times: list[int] = []
+        device: list[int] = []
+        until_ns = message.log_ns + _BATCH_NS[self.sensor.pace]
+        while True:
+            t_ns, t_dev_ns = self._times(message, decoded, decoded.t_dev_ns)
+            rows.append(_values(decoded))
+            times.append(t_ns)
+            device.append(t_dev_ns)
+            try:
+                following = self._next()
+            except SourceError:
+                break  # raised again by the next call, after these values
+            if following is None:
+                break
+            if following.log_ns >= until_ns or len(rows) >= _LONGEST_BATCH:
+                self._held = following
+                break
+            try:
+                message, decoded = following, self._decode(following.data)
+            except FormatError:
+                self._held = following
+                break
+        data = {}
+        with np.errstate(over="ignore"):  # beyond f4 a value becomes infinite
+            for channel in self._channels:
+                absent = np.full(channel.shape, np.nan)
+                values = np.array([row.get(channel.name, absent) for row in rows], np.float64)
+                data[channel.name] = values.astype(np.float32)
+        return self._sample(times, device, data)
+
+    def _times(self, message: McapMessage, decoded: Any, t_dev_ns: int | None) -> tuple[int, int]:
+        """Return a message's own time and the device's time, in ns."""
+        t_ns = self._stamping.t_ns(stamp_of(decoded), message.log_ns)
+        self._last_ns = max(self._last_ns, t_ns)
+        return t_ns, max(0, t_dev_ns if t_dev_ns is not None else stamp_of(decoded))
+
+    def _sample(
+        self, times: Sequence[int], device: Sequence[int], data: Mapping[str, Any]
+    ) -> Sample:
+        t_dev_ns = np.array(device, np.int64) if self._device_time else None
+        return Sample(self.sensor.name, np.array(times, np.int64), data, t_dev_ns)
+
+    def _corrupt(self, message: McapMessage, error: FormatError) -> Lost:
+        detail = {"reason": str(error), "log_ns": message.log_ns}
+        t_ns = max(self._last_ns, message.log_ns) if not self._stamping.of_header else self._last_ns
+        return Lost(self.sensor.name, t_ns, "corrupt", 1, detail=detail)
+
+    def _next(self) -> McapMessage | None:
+        held, self._held = self._held, None
+        if held is not None:
+            return held
+        if self._damage is not None:
+            raise self._damage
+        assert self._messages is not None
+        try:
+            return next(self._messages, None)
+        except (FormatError, OSError) as error:
+            text = getattr(error, "strerror", None) or str(error)
+            self._damage = self.sensor.fault(text)
+            raise self._damage from None
+
+    def _end(self) -> Item:
+        if self._tail is None:
+            raise EndOfSource
+        detail, self._tail = {"reason": self._tail}, None
+        return Lost(self.sensor.name, self._last_ns, "truncated", None, detail=detail)
+
+    def close(self) -> None:
+        """Close the recording."""
+        if self._messages is not None:
+            self._messages.close()
+            self._messages = None
+        self._held = self._damage = None
+
+
+def _measured(found: Sequence[Inertial]) -> list[str]:
+    """Names of the channels that messages have; ``rot`` is always there, as in roverd."""
+    names = {"acc", "avel", "rot"}
+    if any(each.quat is not None for each in found):
+        names.add("quat")
+    if any(each.mag is not None for each in found):
+        names.add("mag")
+    return [name for name in _ABOUT if name in names]
+
+
+def _values(message: Inertial) -> dict[str, Any]:
+    """The values of a message, by channel."""
+    values: dict[str, Any] = {"acc": message.acc, "avel": message.avel}
+    if message.quat is not None:
+        values["quat"] = message.quat
+    if message.mag is not None:
+        values["mag"] = message.mag
+    if message.rot is not None:
+        values["rot"] = message.rot
+    elif message.quat is not None:
+        values["rot"] = _angles(*message.quat)
+    return values
+
+
+def _angles(w: float, x: float, y: float, z: float) -> tuple[float, float, float]:
+    """Roll, pitch, yaw in rad of a quaternion of any length other than 0: Rz(yaw) Ry(pitch) Rx."""
+    length = w * w + x * x + y * y + z * z
+    if not 0 < length < np.inf:
+        return (np.nan, np.nan, np.nan)
+    sine = 2 * (w * y - x * z) / length
+    return (
+        float(np.arctan2(2 * (w * x + y * z), w * w - x * x - y * y + z * z)),
+        float(np.arcsin(np.clip(sine, -1, 1))),
+        float(np.arctan2(2 * (w * z + x * y), w * w + x * x - y * y - z * z)),
+    )
+
+
+def _rate_hz(times: Sequence[int]) -> float | None:
+    """The rate of stamps: from the middle of their steps; None where there is none."""
+    steps = np.diff(np.array(times, np.int64))
+    middle = float(np.median(steps)) if len(steps) else 0.0
+    return 1e9 / middle if middle > 1e3 else None

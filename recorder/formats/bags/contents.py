@@ -1,0 +1,194 @@
+"""What a recording holds that the recorder can play, and on which time base.
+
+`topic_kind` names the kind of a topic's messages, or why they are not understood.  `Stamping` gives
+a message its time: the stamp in its header, which is the time of the measurement, where that is a
+time on the clock of the machine that recorded; else its log time.  `origin_ns` is the recording's
+beginning: sensors that play from one recording all count from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from recorder.contract.errors import FormatError
+from recorder.formats.bags.bag import Bag
+from recorder.formats.bags.messages import DECODERS, Decode, Inertial, Kind, decode_json_imu
+
+if TYPE_CHECKING:
+    from recorder.formats.mcap.reader import McapMessage, McapTopic
+
+APART_NS: Final = 10_000_000_000
+"""A stamp this far from its message's log time is of another clock, or of another recording."""
+
+_STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU})
+
+
+class UnknownTopicError(FormatError):
+    """The messages of a topic are not understood; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A topic whose messages are understood.
+
+    Attributes:
+        kind: what they are.
+        decode: a message's data to its dataclass; FormatError for other data.
+    """
+
+    kind: Kind
+    decode: Decode
+
+
+def content_of(topic: McapTopic) -> Content:
+    """What a topic holds.
+
+    Raises:
+        UnknownTopicError: why its messages are not understood.
+    """
+    encoding, schema = topic.message_encoding, topic.schema_name
+    if (found := DECODERS.get((encoding, schema))) is not None:
+        return Content(*found)
+    if encoding == "json" and topic.schema_encoding == "jsonschema" and _is_imu(topic.schema_data):
+        return Content(Kind.IMU, decode_json_imu)
+    encodings = sorted({known for known, name in DECODERS if name == schema})
+    if encodings:
+        text = f"{schema} is read in {' or '.join(encodings)} only, not in {encoding!r:.40}"
+    elif encoding == "ros1":
+        text = f"{schema!r:.100}: messages of ROS 1 are not read"
+    else:
+        text = f"no driver plays {schema or 'messages without a schema'!r:.100} ({encoding!r:.40})"
+    raise UnknownTopicError(text)
+
+
+def _is_imu(schema: bytes) -> bool:
+    """Whether a JSON schema is of an IMU's stream, as the recorder writes it."""
+    import json
+
+    try:
+        properties = json.loads(schema)["properties"]
+        return {"timestamp", "acc", "avel"} <= set(properties)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
+@dataclass(slots=True)
+class Stamping:
+    """Gives messages of one topic their times; the first message decides on the time base.
+
+    Attributes:
+        of_header: whether stamps in headers are used; None before the first message.
+    """
+
+    of_header: bool | None = None
+
+    def t_ns(self, stamp_ns: int, log_ns: int) -> int:
+        """A message's time in epoch ns; a message without a stamp has its log time."""
+        if self.of_header is None:
+            self.of_header = stamp_ns > 0 and abs(stamp_ns - log_ns) <= APART_NS
+        return stamp_ns if self.of_header and stamp_ns > 0 else log_ns
+
+
+def stamp_of(message: Any) -> int:
+    """The stamp in a decoded message, epoch ns; 0: it has none."""
+    if isinstance(message, Inertial):
+        return message.stamp_ns
+    header = getattr(message, "header", None)
+    return 0 if header is None else int(header.stamp_ns)
+
+
+def origin_ns(bag: Bag) -> int:
+    """The recording's beginning: the earliest of its log times and of the first stamps, epoch ns.
+
+    Depends on the recording only, not on what is played of it.  A stamp that counts is at most
+    `APART_NS` before its message's log time, so reading ends that far behind the first message.
+
+    Raises:
+        FormatError: there is no message, or the file is damaged.
+    """
+    if bag.start_ns is None:
+        raise FormatError(f"{bag.path}: has no message")
+    origin = bag.start_ns
+    decoders: dict[str, Callable[[Any], Any]] = {}
+    for name, topic in bag.topics.items():
+        try:
+            content = content_of(topic)
+        except UnknownTopicError:
+            continue
+        if content.kind in _STAMPED:
+            decoders[name] = content.decode
+    for message in bag.messages(list(decoders)) if decoders else ():
+        if message.log_ns > bag.start_ns + APART_NS:
+            break
+        if (decode := decoders.get(message.topic)) is None:
+            continue
+        try:
+            stamp_ns = stamp_of(decode(message.data))
+        except FormatError:
+            continue  # the next message of the topic is its first
+        del decoders[message.topic]
+        origin = min(origin, Stamping().t_ns(stamp_ns, message.log_ns))
+        if not decoders:
+            break
+    return origin
+
+
+def first_of(bag: Bag, topic: str) -> McapMessage | None:
+    """The first message of a topic; None without one."""
+    return next(bag.messages([topic]), None)
+
+
+def topics_of(bag: Bag, kind: Kind) -> dict[str, Content]:
+    """The topics of a kind, with what they hold; topics without a message are left out."""
+    found = {}
+    for name, topic in bag.topics.items():
+        try:
+            content = content_of(topic)
+        except UnknownTopicError:
+            continue
+        if content.kind is kind and topic.count != 0:
+            found[name] = content
+    return found
+
+
+def choose_topic(
+    bag: Bag, kind: Kind, wanted: str, sensor: str, chosen: Callable[[str], bool] = lambda _: True
+) -> tuple[str, Content]:
+    """Choose the topic of a kind that a source means.
+
+    Args:
+        bag: the recording.
+        kind: of the topic.
+        wanted: the topic, with or without the first ``/``; "": the only one, or else the only one
+            whose first name is the sensor's.
+        sensor: the sensor's name.
+        chosen: whether a topic of the kind is looked at.
+
+    Raises:
+        FormatError: there is no such topic, or there are several; names those that there are.
+    """
+    fitting = {name: c for name, c in topics_of(bag, kind).items() if chosen(name)}
+    known = f"its topics with {kind}: {', '.join(sorted(fitting)) or 'none'}"
+    if wanted:
+        name = wanted if wanted in bag.topics or wanted.startswith("/") else f"/{wanted}"
+        if name in fitting:
+            return name, fitting[name]
+        if name not in bag.topics:
+            raise FormatError(f"has no topic {name!r:.200}; {known}")
+        if bag.topics[name].count == 0:
+            raise FormatError(f"topic {name!r:.200} has no message; {known}")
+        try:
+            reason = f"holds {content_of(bag.topics[name]).kind}"
+        except UnknownTopicError as error:
+            reason = str(error)
+        raise FormatError(f"topic {name!r:.200}: {reason}; {known}")
+    if not fitting:
+        raise FormatError(f"has no topic with {kind}")
+    found = list(fitting)
+    if len(found) > 1:
+        found = [name for name in found if name.strip("/").partition("/")[0] == sensor]
+    if len(found) != 1:
+        raise FormatError(f"select a topic, as in #{min(fitting)}; {known}")
+    return found[0], fitting[found[0]]

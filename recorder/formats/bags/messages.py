@@ -1,0 +1,185 @@
+"""The messages that the recorder understands in recordings of others.
+
+The messages of ROS 2 (CDR), of Foxglove (protobuf), and the JSON that the recorder's own archives
+and live views hold of small streams.  All are given as the dataclasses of `recorder.formats.ros2`,
+whatever their encoding was, so that a driver knows one message of each kind.
+
+The numbers of Foxglove's fields are those of the schemas that foxglove-sdk 0.30 embeds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from recorder.contract.errors import FormatError
+from recorder.contract.wire import Buffer
+from recorder.formats.bags.protobuf import ProtobufReader
+from recorder.formats.ros2 import messages as ros2
+from recorder.formats.ros2.messages import CameraInfo, CompressedImage, Header, Image
+
+_SECOND: Final = 1_000_000_000
+_AXES: Final = ("acc", "avel", "rot", "mag")
+
+Floats = tuple[float, ...]
+
+
+class Kind(StrEnum):
+    """What a topic holds."""
+
+    PICTURES = "pictures"
+    IMU = "imu"
+    PACKETS = "packets"
+    TEXT = "text"
+    TRANSFORMS = "transforms"
+    CAMERA_MODEL = "camera model"
+    POSITION = "positions"
+
+
+@dataclass(frozen=True, slots=True)
+class Inertial:
+    """One measurement of an IMU.
+
+    Attributes:
+        stamp_ns: epoch ns.
+        frame_id: frame of the axes; "": not known.
+        acc: m/s^2 [3], gravity included.
+        avel: rad/s [3].
+        quat: orientation, real part first [4]; None: not measured.
+        rot: roll, pitch, yaw in rad [3]; None: not measured, or in `quat` only.
+        mag: magnetic field [3]; None: not measured.
+        t_dev_ns: the device's own time; None: not known.
+    """
+
+    stamp_ns: int
+    frame_id: str
+    acc: Floats
+    avel: Floats
+    quat: Floats | None = None
+    rot: Floats | None = None
+    mag: Floats | None = None
+    t_dev_ns: int | None = None
+
+
+def _stamp(message: ProtobufReader) -> int:
+    """A google.protobuf.Timestamp as ns."""
+    return message.integer(1) * _SECOND + message.integer(2)
+
+
+def decode_foxglove_compressed_image(data: Buffer) -> CompressedImage:
+    """A ``foxglove.CompressedImage``."""
+    image = ProtobufReader(data, "foxglove.CompressedImage")
+    header = Header(_stamp(image.message(1)), image.text(4))
+    return CompressedImage(header, image.text(3), image.blob(2))
+
+
+def decode_foxglove_raw_image(data: Buffer) -> Image:
+    """A ``foxglove.RawImage``."""
+    image = ProtobufReader(data, "foxglove.RawImage")
+    header = Header(_stamp(image.message(1)), image.text(7))
+    size = image.fixed32(3), image.fixed32(2)
+    return Image(header, *size, image.text(4), 0, image.fixed32(5), image.blob(6))
+
+
+def decode_foxglove_calibration(data: Buffer) -> CameraInfo:
+    """A ``foxglove.CameraCalibration``."""
+    info = ProtobufReader(data, "foxglove.CameraCalibration")
+    header = Header(_stamp(info.message(1)), info.text(9))
+    k, r, p = (info.doubles(number) for number in (6, 7, 8))
+    if len(k) != 9:
+        raise FormatError(f"foxglove.CameraCalibration: K has {len(k)} numbers, not 9")
+    height, width = info.fixed32(3), info.fixed32(2)
+    return CameraInfo(header, height, width, info.text(4), info.doubles(5), k, r, p)
+
+
+def decode_foxglove_transforms(data: Buffer) -> tuple[ros2.TransformStamped, ...]:
+    """A ``foxglove.FrameTransforms``."""
+    what = "foxglove.FrameTransforms"
+    return tuple(map(_transform, ProtobufReader(data, what).messages(1)))
+
+
+def decode_foxglove_transform(data: Buffer) -> tuple[ros2.TransformStamped, ...]:
+    """A ``foxglove.FrameTransform``, as a list of one."""
+    return (_transform(ProtobufReader(data, "foxglove.FrameTransform")),)
+
+
+def _transform(each: ProtobufReader) -> ros2.TransformStamped:
+    place, turn = each.message(4), each.message(5)
+    return ros2.TransformStamped(
+        Header(_stamp(each.message(1)), each.text(2)),
+        each.text(3),
+        tuple(place.double(n) for n in (1, 2, 3)),
+        tuple(turn.double(n) for n in (1, 2, 3, 4)),
+    )
+
+
+def decode_ros2_imu(data: Buffer) -> Inertial:
+    """A ``sensor_msgs/msg/Imu``; an orientation that the message marks as absent, or 0, is None."""
+    imu = ros2.decode_imu(data)
+    x, y, z, w = imu.orientation
+    absent = imu.orientation_covariance[0] == -1 or not any(imu.orientation)
+    return Inertial(
+        imu.header.stamp_ns,
+        imu.header.frame_id,
+        imu.linear_acceleration,
+        imu.angular_velocity,
+        None if absent else (w, x, y, z),
+    )
+
+
+def decode_json_imu(data: Buffer) -> Inertial:
+    """A sample of an IMU's stream, as the recorder's archives and live views write it in JSON.
+
+    ``{"timestamp": {"sec", "nsec"}, "acc": [3], "avel": [3]}``, and where they are measured
+    ``rot``, ``mag``, ``quat`` and ``t_dev``; null is a value that is not finite.
+    """
+    what = "JSON of an IMU"
+    try:
+        values = json.loads(bytes(data))
+        stamp = values["timestamp"]
+        stamp_ns = _whole(stamp["sec"]) * _SECOND + _whole(stamp["nsec"])
+        found = {name: _row(values, name, 3) for name in _AXES if name in values}
+        quat = _row(values, "quat", 4) if "quat" in values else None
+        t_dev_ns = _whole(values["t_dev"]) if "t_dev" in values else None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FormatError(f"{what}: {type(error).__name__}: {str(error)[:80]}") from None
+    if missing := {"acc", "avel"} - found.keys():
+        raise FormatError(f"{what}: has no {min(missing)}")
+    return Inertial(stamp_ns, "", quat=quat, t_dev_ns=t_dev_ns, **found)
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{value!r:.40} is not a whole number of 64 bits")
+    return value
+
+
+def _row(values: Mapping[str, Any], name: str, length: int) -> Floats:
+    row = values[name]
+    if not isinstance(row, list) or len(row) != length:
+        raise ValueError(f"{name} is not a list of {length} numbers")
+    return tuple(math.nan if value is None else float(value) for value in row)
+
+
+Decode = Callable[[Buffer], Any]
+
+DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
+    ("cdr", "sensor_msgs/msg/CompressedImage"): (Kind.PICTURES, ros2.decode_compressed_image),
+    ("cdr", "sensor_msgs/msg/Image"): (Kind.PICTURES, ros2.decode_image),
+    ("cdr", "sensor_msgs/msg/Imu"): (Kind.IMU, decode_ros2_imu),
+    ("cdr", "ouster_sensor_msgs/msg/PacketMsg"): (Kind.PACKETS, ros2.decode_packet),
+    ("cdr", "ouster_ros/msg/PacketMsg"): (Kind.PACKETS, ros2.decode_packet),
+    ("cdr", "std_msgs/msg/String"): (Kind.TEXT, ros2.decode_string),
+    ("cdr", "tf2_msgs/msg/TFMessage"): (Kind.TRANSFORMS, ros2.decode_transforms),
+    ("cdr", "sensor_msgs/msg/CameraInfo"): (Kind.CAMERA_MODEL, ros2.decode_camera_info),
+    ("protobuf", "foxglove.CompressedImage"): (Kind.PICTURES, decode_foxglove_compressed_image),
+    ("protobuf", "foxglove.RawImage"): (Kind.PICTURES, decode_foxglove_raw_image),
+    ("protobuf", "foxglove.FrameTransforms"): (Kind.TRANSFORMS, decode_foxglove_transforms),
+    ("protobuf", "foxglove.FrameTransform"): (Kind.TRANSFORMS, decode_foxglove_transform),
+    ("protobuf", "foxglove.CameraCalibration"): (Kind.CAMERA_MODEL, decode_foxglove_calibration),
+}
+"""By message encoding and name of the schema: what the messages are, and their decoder."""

@@ -1,0 +1,368 @@
+"""``mcap:PATH[#TOPIC]``: recordings of other software, played by the camera and the IMU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from mcap.writer import CompressionType
+
+from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample
+from drivers._kit.runner import make_driver
+from drivers.camera import CameraDriver
+from drivers.mmwave import MmwaveDriver
+from drivers.xsens import XsensDriver
+from recorder.contract.errors import ConfigError, SourceError
+from tests.formats.bags.kit import (
+    HEIGHT,
+    SECOND,
+    START_NS,
+    WIDTH,
+    Sent,
+    cdr,
+    compressed,
+    fox_compressed,
+    imu,
+    jpeg,
+    json_imu,
+    picture,
+    png,
+    raw_image,
+    turn,
+    write_bag,
+    write_mcap,
+)
+
+FRAME_NS, STEP_NS = 50_000_000, 10_000_000
+
+
+def drive() -> list[Sent]:
+    """Two cameras and two IMUs, half a second."""
+    sent = []
+    for at in range(10):
+        t_ns = START_NS + at * FRAME_NS
+        sent.append(compressed("/front/image_raw/compressed", jpeg(at), t_ns + 5_000_000))
+        sent.append(fox_compressed("/rear/image", jpeg(at + 50), t_ns + 20_000_000))
+    for at in range(50):
+        t_ns = START_NS + at * STEP_NS
+        acc, avel = (at / 7, -9.81, 1e-3 * at), (0.1 * at, 0.2, -0.3)
+        sent.append(imu("/imu/data", t_ns, acc, avel, turn(at / 10)))
+        values = {"acc": [at / 8, 0.0, 9.5], "avel": [1.0, None, at / 16], "t_dev": at * STEP_NS}
+        sent.append(json_imu("/imu2", t_ns + 1, values))
+    return sorted(sent, key=lambda each: each.log_ns)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mcap(tmp_path_factory.mktemp("mcap") / "some#drive.mcap", drive())
+
+
+def open_(kind: type[Driver], path: Path, topic: str = "", name: str = "s", **more: Any) -> Driver:
+    address = f"{path}#{topic}" if topic else str(path)
+    pace = more.pop("pace", "max")
+    entry = {"name": name, "scheme": "mcap", "address": address, "options": more, "pace": pace}
+    return make_driver(kind, entry)
+
+
+def play(driver: Driver) -> tuple[Any, list[Item]]:
+    (spec,) = driver.open()
+    items: list[Item] = []
+    try:
+        while (item := driver.read()) is not None:
+            items.append(item)
+    except EndOfSource:
+        pass
+    driver.close()
+    return spec, items
+
+
+def samples(items: list[Item]) -> list[Sample]:
+    assert all(isinstance(item, Sample) for item in items)
+    return [item for item in items if isinstance(item, Sample)]
+
+
+def joined(items: list[Item], channel: str) -> Any:
+    return np.concatenate([item.data[channel] for item in samples(items)])  # type: ignore[arg-type]
+
+
+def stamps(items: list[Item]) -> list[int]:
+    return np.concatenate([item.t_ns for item in samples(items)]).tolist()  # type: ignore[no-any-return]
+
+
+def test_jpegs_of_ros_go_on_byte_for_byte_with_their_stamps(path: Path) -> None:
+    driver = open_(CameraDriver, path, "/front/image_raw/compressed")
+    spec, items = play(driver)
+    assert spec.channels[0].shape == (HEIGHT, WIDTH, 3) and spec.channels[0].format == "mjpg"
+    assert (spec.rate_hz, spec.device_clock, spec.finite) == (20.0, False, True)
+    assert [item.data["video.avi"] for item in samples(items)] == [[jpeg(at)] for at in range(10)]
+    assert stamps(items) == [START_NS + 2_000_000 + at * FRAME_NS for at in range(10)]
+    # The IMU's first stamp, 1 ms before the first log time: of the whole recording.
+    assert driver.origin_ns == START_NS - 1_000_000
+    assert spec.settings["mcap_stamps"] == "header" and spec.settings["passed_through"]
+    assert spec.settings["mcap_frame"] == "camera_optical"
+
+
+def test_jpegs_of_foxglove_go_on_byte_for_byte(path: Path) -> None:
+    driver = open_(CameraDriver, path, "rear/image")
+    _, items = play(driver)
+    assert [i.data["video.avi"] for i in samples(items)] == [[jpeg(at + 50)] for at in range(10)]
+    assert stamps(items) == [START_NS + 20_000_000 + at * FRAME_NS for at in range(10)]
+    assert driver.origin_ns == START_NS - 1_000_000
+
+
+def test_an_imu_of_ros_keeps_its_values(path: Path) -> None:
+    spec, items = play(open_(XsensDriver, path, "/imu/data"))
+    assert [channel.name for channel in spec.channels] == ["acc", "avel", "rot", "quat"]
+    assert (spec.rate_hz, spec.device_clock) == (100.0, False)
+    at = np.arange(50)
+    wanted = np.stack([at / 7, np.full(50, -9.81), 1e-3 * at], 1).astype("<f4")
+    assert np.array_equal(joined(items, "acc"), wanted)
+    assert np.allclose(joined(items, "rot")[:, 2], (at / 10 + np.pi) % (2 * np.pi) - np.pi)
+    assert joined(items, "quat")[:, 0] == pytest.approx(np.cos(at / 20))
+    assert stamps(items) == [START_NS - 1_000_000 + n * STEP_NS for n in range(50)]
+
+
+def test_an_imu_of_this_recorder_keeps_its_values_and_device_times(path: Path) -> None:
+    spec, items = play(open_(XsensDriver, path, "/imu2"))
+    assert [channel.name for channel in spec.channels] == ["acc", "avel", "rot"]
+    assert spec.device_clock
+    at = np.arange(50)
+    assert np.array_equal(joined(items, "acc")[:, 0], (at / 8).astype("<f4"))
+    assert np.isnan(joined(items, "avel")[:, 1]).all() and np.isnan(joined(items, "rot")).all()
+    device = np.concatenate([item.t_dev_ns for item in samples(items)])  # type: ignore[misc]
+    assert device.tolist() == (at * STEP_NS).tolist()
+    assert stamps(items) == [START_NS + 1 + n * STEP_NS for n in range(50)]
+
+
+def test_batches_follow_the_pace(path: Path) -> None:
+    _, fast = play(open_(XsensDriver, path, "/imu/data"))
+    _, real = play(open_(XsensDriver, path, "/imu/data", pace="realtime"))
+    assert (len(fast), len(real)) == (1, 50)
+    assert stamps(fast) == stamps(real)
+
+
+@pytest.mark.parametrize("compression", list(CompressionType))
+def test_every_compression_is_read(tmp_path: Path, compression: CompressionType) -> None:
+    path = write_mcap(tmp_path / "a.mcap", drive(), compression=compression, chunk_size=2000)
+    _, items = play(open_(CameraDriver, path, "/rear/image"))
+    assert len(samples(items)) == 10
+
+
+def test_a_source_opens_again_from_its_beginning(path: Path) -> None:
+    driver = open_(CameraDriver, path, "/rear/image")
+    first = driver.open()
+    driver.read()
+    assert driver.open() == first
+    item = driver.read()
+    assert isinstance(item, Sample) and item.data["video.avi"] == [jpeg(50)]
+    driver.close()
+
+
+def test_a_topic_is_chosen_by_the_sensors_name(path: Path) -> None:
+    spec, _ = play(open_(CameraDriver, path, name="rear"))
+    assert spec.settings["mcap_topic"] == "/rear/image"
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic", "text"),
+    [
+        (CameraDriver, "", "select a topic, as in #/front/image_raw/compressed; its topics with"),
+        (CameraDriver, "/imu2", "topic '/imu2': holds imu; its topics with pictures: /front/"),
+        (CameraDriver, "/none", "has no topic '/none'; its topics with pictures: /front/"),
+        (XsensDriver, "/rear/image", "topic '/rear/image': holds pictures; its topics with imu"),
+    ],
+)
+def test_a_wrong_topic_is_an_error_that_names_the_topics(
+    path: Path, kind: type[Driver], topic: str, text: str
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        open_(kind, path, topic).open()
+    assert text in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_other_drivers_have_no_such_source(path: Path) -> None:
+    with pytest.raises(ConfigError, match="no source 'mcap'"):
+        open_(MmwaveDriver, path)
+
+
+def test_pictures_that_are_not_jpegs_are_given_as_pixels(tmp_path: Path) -> None:
+    sent = [compressed("/c", png(at), START_NS + at, form="png") for at in range(3)]
+    spec, items = play(open_(CameraDriver, write_mcap(tmp_path / "a.mcap", sent), quality=70))
+    assert spec.settings["jpeg_quality"] == 70 and not spec.settings["passed_through"]
+    for at, item in enumerate(samples(items)):
+        assert np.array_equal(item.data["video.avi"], picture(at)[None])  # type: ignore[arg-type]
+
+
+def grey(at: int) -> Any:
+    return picture(at)[..., 0]
+
+
+YUYV = np.random.default_rng(1).integers(0, 256, (HEIGHT, WIDTH, 2), np.uint8)
+BAYER = np.random.default_rng(2).integers(0, 256, (HEIGHT, WIDTH), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pixels", "wanted"),
+    [
+        ("bgr8", picture(1), picture(1)),
+        ("8UC3", picture(1), picture(1)),
+        ("rgb8", picture(1)[..., ::-1], picture(1)),
+        ("bgra8", np.dstack([picture(2), grey(2)]), picture(2)),
+        ("rgba8", np.dstack([picture(2)[..., ::-1], grey(2)]), picture(2)),
+        ("mono8", grey(3), np.dstack([grey(3)] * 3)),
+        ("mono16", grey(3).astype("<u2") << 8 | 255, np.dstack([grey(3)] * 3)),
+        ("bgr16", picture(4).astype("<u2") << 8, picture(4)),
+        ("yuv422_yuy2", YUYV, cv2.cvtColor(YUYV, cv2.COLOR_YUV2BGR_YUY2)),
+        ("yuv422", YUYV[..., ::-1], cv2.cvtColor(YUYV, cv2.COLOR_YUV2BGR_YUY2)),
+        ("bayer_rggb8", BAYER, cv2.cvtColor(BAYER, cv2.COLOR_BayerBG2BGR)),
+        ("bayer_gbrg8", BAYER, cv2.cvtColor(BAYER, cv2.COLOR_BayerGR2BGR)),
+    ],
+)
+@pytest.mark.parametrize("pad", [0, 8])
+def test_raw_pictures_of_ros(
+    tmp_path: Path, encoding: str, pixels: Any, wanted: Any, pad: int
+) -> None:
+    sent = raw_image("/c", encoding, pixels, START_NS, pad=pad)
+    _, (item,) = play(open_(CameraDriver, write_mcap(tmp_path / "a.mcap", [sent])))
+    assert isinstance(item, Sample) and np.array_equal(item.data["video.avi"], wanted[None])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (raw_image("/c", "16UC1", grey(0).astype("<u2"), START_NS), "encoding '16UC1'"),
+        (compressed("/c", png(0), START_NS, form="16UC1; compressedDepth png"), "a depth image"),
+        (compressed("/c", b"\xff\xd8nothing", START_NS), "without a frame header"),
+        (compressed("/c", b"", START_NS), "0 bytes of 'jpeg' that do not decode"),
+        (Sent("/c", "sensor_msgs/msg/Image", "cdr", b"\0\1\0\0", START_NS), "numbers"),
+        (Sent("/c", "foxglove.CompressedImage", "json", b"{}", START_NS), "in protobuf only"),
+        (Sent("/c", "sensor_msgs/CompressedImage", "ros1", b"", START_NS), "of ROS 1 are not"),
+        (Sent("/c", "x/msg/Odd", "cdr", b"", START_NS), "no driver plays 'x/msg/Odd' ('cdr')"),
+    ],
+)
+def test_a_topic_without_a_picture_says_why(tmp_path: Path, sent: Sent, text: str) -> None:
+    path = write_mcap(tmp_path / "a.mcap", [sent])
+    with pytest.raises(SourceError) as caught:
+        open_(CameraDriver, path, "/c").open()
+    assert text in str(caught.value)
+
+
+def test_messages_that_do_not_decode_are_losses(tmp_path: Path) -> None:
+    sent = [compressed("/c", jpeg(at), START_NS + at * FRAME_NS) for at in range(4)]
+    sent[1] = compressed("/c", b"not a picture", sent[1].log_ns)
+    cut = sent[3]
+    sent[3] = Sent(cut.topic, cut.schema, "cdr", cut.data[:-9], cut.log_ns)
+    _, items = play(open_(CameraDriver, write_mcap(tmp_path / "a.mcap", sent)))
+    kinds = [type(item) for item in items]
+    assert kinds == [Sample, Lost, Sample, Lost]
+    lost = [item for item in items if isinstance(item, Lost)]
+    assert [(each.cause, each.count) for each in lost] == [("corrupt", 1)] * 2
+    assert "that do not decode" in lost[0].detail["reason"]
+    assert lost[1].detail["log_ns"] == cut.log_ns
+
+
+def test_an_imus_message_that_does_not_decode_is_a_loss_in_its_place(tmp_path: Path) -> None:
+    sent = [imu("/imu", START_NS + at * STEP_NS, (at, 0, 0), (0, 0, 0)) for at in range(5)]
+    sent[2] = Sent("/imu", sent[2].schema, "cdr", sent[2].data[:-4], sent[2].log_ns)
+    _, items = play(open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent)))
+    assert [type(item) for item in items] == [Sample, Lost, Sample]
+    assert [getattr(item, "count", None) for item in items] == [2, 1, 2]
+
+
+def test_stamps_of_another_clock_are_the_devices_time(tmp_path: Path) -> None:
+    tai = 37 * SECOND
+    sent = [
+        compressed("/c", jpeg(at), START_NS + at * FRAME_NS, START_NS + at * FRAME_NS + tai)
+        for at in range(3)
+    ]
+    spec, items = play(driver := open_(CameraDriver, write_mcap(tmp_path / "a.mcap", sent)))
+    assert spec.settings["mcap_stamps"] == "log time" and spec.device_clock
+    assert stamps(items) == [START_NS + at * FRAME_NS for at in range(3)]
+    assert [int(i.t_dev_ns[0]) for i in samples(items)] == [s + tai for s in stamps(items)]  # type: ignore[index]
+    assert driver.origin_ns == START_NS
+
+
+def test_messages_without_stamps_have_their_log_times(tmp_path: Path) -> None:
+    sent = [imu("/imu", START_NS + at * STEP_NS, (1, 2, 3), (0, 0, 0), None, 0) for at in range(3)]
+    spec, items = play(open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent)))
+    assert stamps(items) == [START_NS + at * STEP_NS for at in range(3)]
+    assert not spec.device_clock and "quat" not in {c.name for c in spec.channels}
+
+
+def test_a_bag_of_several_files_is_one_recording(tmp_path: Path) -> None:
+    sent = drive()
+    folder = write_bag(tmp_path / "bag", [sent[:40], sent[40:80], sent[80:]])
+    whole = write_mcap(tmp_path / "a.mcap", sent)
+    for kind, topic in ((CameraDriver, "/rear/image"), (XsensDriver, "/imu/data")):
+        one, other = open_(kind, folder, topic), open_(kind, whole, topic)
+        assert stamps(play(one)[1]) == stamps(play(other)[1])
+        assert one.origin_ns == other.origin_ns
+
+
+def test_a_file_whose_recorder_was_killed_plays_as_far_as_it_is_whole(tmp_path: Path) -> None:
+    sent = [compressed("/c", jpeg(at), START_NS + at * FRAME_NS) for at in range(30)]
+    path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=3000, finish=False)
+    _, items = play(open_(CameraDriver, path))
+    *pictures, end = items
+    assert 5 < len(pictures) < 30
+    assert [i.data["video.avi"] for i in samples(pictures)] == [
+        [jpeg(at)] for at in range(len(pictures))
+    ]
+    assert isinstance(end, Lost) and (end.cause, end.count) == ("truncated", None)
+    assert end.t_ns == stamps(pictures)[-1]
+
+
+def test_damage_is_one_error_after_what_is_before_it(tmp_path: Path) -> None:
+    sent = [compressed("/c", jpeg(at), START_NS + at * FRAME_NS) for at in range(30)]
+    none = CompressionType.NONE
+    path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=3000, compression=none)
+    content = bytearray(path.read_bytes())
+    content[content.index(jpeg(20)) + 30] ^= 1
+    path.write_bytes(content)
+    driver = open_(CameraDriver, path)
+    driver.open()
+    for at in range(10):
+        item = driver.read()
+        assert isinstance(item, Sample) and item.data["video.avi"] == [jpeg(at)]
+    with pytest.raises(SourceError) as caught:
+        for _ in range(30):
+            driver.read()
+    assert str(path) in str(caught.value)
+    with pytest.raises(SourceError):
+        driver.read()
+    driver.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing of the kind", b"\x89MCAP0\r\n"])
+def test_what_is_no_recording_is_an_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.mcap"
+    path.write_bytes(content)
+    with pytest.raises(SourceError) as caught:
+        open_(CameraDriver, path).open()
+    assert str(path) in str(caught.value)
+
+
+def test_a_recording_without_messages_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="has no topic with pictures"):
+        open_(CameraDriver, write_mcap(tmp_path / "a.mcap", [])).open()
+
+
+def test_values_beyond_f4_become_infinite(tmp_path: Path) -> None:
+    sent = imu("/imu", START_NS, (1e300, -1e300, 1e-300), (0, 0, 0))
+    _, items = play(open_(XsensDriver, write_mcap(tmp_path / "a.mcap", [sent])))
+    assert joined(items, "acc").tolist() == [[np.inf, -np.inf, 0.0]]
+
+
+def test_a_single_message_has_no_rate(tmp_path: Path) -> None:
+    message = compressed("/c", jpeg(0), START_NS)
+    spec, items = play(open_(CameraDriver, write_mcap(tmp_path / "a.mcap", [message])))
+    assert spec.rate_hz is None and len(items) == 1
+
+
+def test_a_picture_without_a_definition_is_of_no_kind(tmp_path: Path) -> None:
+    text = cdr("/t", "std_msgs/msg/String", START_NS, data="x")
+    with pytest.raises(SourceError, match="has no topic with imu"):
+        open_(XsensDriver, write_mcap(tmp_path / "a.mcap", [text])).open()
