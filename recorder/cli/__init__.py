@@ -26,6 +26,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Record": (
         ("run", "recorder.cli.run", "record one session in the foreground"),
         ("serve", "recorder.cli.serve", "run the daemon, which records on request"),
+        ("import", "recorder.cli.import_", "make a session of an MCAP file or a ROS 2 bag"),
     ),
     "Control a daemon": (
         ("start", "recorder.cli.control:start", "start recording"),

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if outcome.sealed is None:
         if any(sensor.scheme == "sim" for sensor in config.sensors):
             add_truth(outcome.session)
-        _checksums(outcome.session)
+        write_checksums(outcome.session)
         if args.no_finalize and config.finalize:
             skip(outcome.session)
     if why := outcome.sealed or outcome.full:
@@ -137,7 +137,7 @@ def _recover_all(root: Path) -> None:
             note(f"not recovered: {error}")
 
 
-def _checksums(session: Path) -> None:
+def write_checksums(session: Path) -> None:
     """Write the session's checksums at idle priority; a process of its own can be that idle."""
     if not succeeds("recorder.session.checksums", str(session)):
         note(f"{session}: its checksums could not be written")

@@ -42,7 +42,7 @@ VRS_INDEX = "session.vrs.index"
 
 _PLANNED = (
     *("metadata", "sync_interval_ms", "min_free_gb", "duration_s", "sensors", "previous"),
-    "play_start_mono_ns",
+    *("play_start_mono_ns", "source_start_ns"),
 )
 
 RECORDING, CLEAN, SEALED, RECOVERED = "recording", "clean", "sealed", "recovered"
@@ -73,11 +73,12 @@ def read_session_json(session: Path) -> dict[str, Any]:
 
 def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str, Any]:
     """The ``session.json`` of a session that begins now, without its name."""
+    start_ns = plan.source_start_ns
     return {
         "version": 1,
         "name": "",
         "state": RECORDING,
-        "start_ns": clock.realtime_ns(),
+        "start_ns": clock.realtime_ns() if start_ns is None else start_ns,
         "end_ns": None,
         "start_mono_ns": clock.monotonic_ns(),
         "boot_id": boot_id,

@@ -65,6 +65,8 @@ class SessionLog:
         self._hung: dict[str, int] = {}  # by sensor, when its driver was found to hang
         self._start_mono_ns: int = values["start_mono_ns"]
         self._offset_ns: int = values["start_ns"] - self._start_mono_ns
+        self._of_sources = values.get("source_start_ns") is not None
+        self._latest_ns = self._start_mono_ns  # of the samples that were given
 
     @classmethod
     def create(
@@ -148,13 +150,17 @@ class SessionLog:
 
     def now_ns(self) -> int:
         """Epoch ns of now, on the session's clock."""
-        return self._clock.monotonic_ns() + self._offset_ns
+        return self._now_mono_ns() + self._offset_ns
+
+    def _now_mono_ns(self) -> int:
+        """Now; the latest sample's time in a session whose times are those of its sources."""
+        return self._latest_ns if self._of_sources else self._clock.monotonic_ns()
 
     def event_of_now(
         self, kind: str, stream: str, cause: str, *, age_ns: int = 0, **more: Any
     ) -> dict[str, Any]:
         """Make an event of now, or of `age_ns` ago; at the earliest of the session's start."""
-        mono_ns = max(self._clock.monotonic_ns() - age_ns, self._start_mono_ns)
+        mono_ns = max(self._now_mono_ns() - age_ns, self._start_mono_ns)
         return make_event(kind, mono_ns + self._offset_ns, stream, cause, **more)
 
     def take_incoming(self) -> None:
@@ -239,6 +245,7 @@ class SessionLog:
 
     def gave(self, progress: StreamProgress, first_ns: int, last_ns: int, count: int) -> None:
         """Count samples of a stream; intervals in which it was slow or silent are losses."""
+        self._latest_ns = max(self._latest_ns, last_ns)
         if (watch := self._watch(progress)) is not None:
             self._lose_slow(progress, watch.gave(first_ns, last_ns, count))
 

@@ -1,0 +1,301 @@
+"""``recorder import FILE``: make a session of a recording of others, with the recording's times.
+
+The drivers play the recording as fast as the disk takes it, through the writer, as any other
+source: an imported session is checked, repaired and packed as a recorded one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from recorder.cli.control import streams_table
+from recorder.cli.output import add_format, clean, emit, note, progress
+from recorder.cli.signals import handled
+
+if TYPE_CHECKING:
+    from recorder.contract.config.loading import Config
+    from recorder.daemon.driver_registry import CheckResult
+    from recorder.daemon.foreground import Foreground, Outcome
+    from recorder.daemon.processes.sensors import Status
+    from recorder.formats.bags.bag import Bag
+    from recorder.processing.recordings import Findings
+
+_LIDAR_FRAME: Final = "os_sensor"  # of Ouster's ROS driver
+_DROPS: Final = (
+    "messages that the recorder of the file did not receive or write are in no recording: their "
+    "number is unknown"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="an MCAP file, or the folder of a ROS 2 bag"
+    )
+    parser.add_argument(
+        "--root", type=Path, default=Path("sessions"), metavar="DIR",
+        help="make the session in DIR (default: sessions)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--name", help="give the session this name, which must be new (default: the file's)"
+    )
+    parser.add_argument(
+        "--topics", metavar="[NAME=]TOPIC,...",
+        help="import only these topics; NAME is the sensor's name (default: made of the topic)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metadata", type=Path, metavar="FILE",
+        help="metadata of the Ouster lidar, where the recording has none",
+    )  # fmt: skip
+    add_format(parser)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What an import does.
+
+    Attributes:
+        bag: the recording.
+        found: its topics.
+        config: of the session.
+        calibration: text of ``calibration.yaml``; None without one.
+        notes: what the calibration lacks.
+        start_ns: the recording's beginning, epoch ns.
+    """
+
+    bag: Bag
+    found: Findings
+    config: Config
+    start_ns: int
+    calibration: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Import; 0, 3 where messages could not be read, 1 if the disk failed, 2 for a wrong file."""
+    from recorder.contract.clock import SystemClock
+    from recorder.contract.errors import StorageError
+    from recorder.contract.session_names import check_name
+    from recorder.daemon.foreground import Foreground
+    from recorder.daemon.preflight import check_root
+    from recorder.daemon.recording.plans import plan_session
+
+    name = check_name(args.name) if args.name is not None else _name_of(args.file)
+    with tempfile.TemporaryDirectory(prefix="recorder-import-") as folder:
+        made = _plan(args, Path(folder))
+        plan = plan_session(made.config, name, exact_name=args.name is not None)
+        plan.root = str(args.root.absolute())
+        plan.source_start_ns = made.start_ns
+        plan.metadata = {"imported": _origin(made)}
+        root = check_root(Path(plan.root), made.config.storage)
+        if root.problem is not None:
+            raise StorageError(root.problem)
+        foreground = Foreground(made.config, SystemClock(), note)
+        with (
+            foreground,
+            handled(lambda number: foreground.stop(signal.Signals(number).name)),
+            progress(f"importing {args.file.name}", made.bag.duration_s) as advance,
+        ):
+            foreground.arm()
+            foreground.start(plan)
+            outcome = foreground.record(_Bar(foreground, advance))
+    return _finish(args, made, outcome, foreground.stopping)
+
+
+def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
+    """Look at the recording, and write the config of its session.
+
+    Raises:
+        UsageError, SourceError: the file cannot be imported, or a selected topic cannot.
+    """
+    from recorder.contract.errors import FormatError, SourceError
+    from recorder.formats.bags.bag import Bag
+    from recorder.formats.bags.contents import origin_ns
+    from recorder.processing.recordings import sensors_of
+
+    try:
+        bag = Bag(args.file)
+        wanted = None if args.topics is None else _wanted(args.topics)
+        found = sensors_of(bag, wanted)
+        made = _config(args, bag, found, folder)
+        results = _opened(made, found, wanted is not None)
+        if not found.sensors:
+            reasons = "".join(f"\n  {topic}: {text}" for topic, text in found.left_out.items())
+            raise SourceError(f"{args.file}: has no topic to import{reasons}")
+        plan = _Plan(bag, found, made, origin_ns(bag))
+        _calibrate(plan, results)
+    except OSError as error:
+        raise SourceError(f"{args.file}: {error.strerror or error}") from None
+    except FormatError as error:
+        raise SourceError(str(error)) from None
+    plan.config = _config(args, bag, found, folder, plan.calibration)
+    return plan
+
+
+def _wanted(text: str) -> dict[str, str | None]:
+    """The topics of ``--topics`` with their sensors' names."""
+    from recorder.contract.errors import UsageError
+
+    wanted: dict[str, str | None] = {}
+    for part in text.split(","):
+        name, equals, topic = part.strip().rpartition("=")
+        if not topic or (equals and not name):
+            raise UsageError(f"--topics: {part!r:.100} is not of the form TOPIC or NAME=TOPIC")
+        wanted[topic] = name or None
+    return wanted
+
+
+def _config(
+    args: argparse.Namespace,
+    bag: Bag,
+    found: Findings,
+    folder: Path,
+    calibration: str | None = None,
+) -> Config:
+    """Write and load the config of the session: it plays the recording as any config could."""
+    import yaml
+
+    from recorder.contract.errors import ConfigFaultsError, UsageError
+    from recorder.daemon.driver_registry import load
+
+    sensors: dict[str, Any] = {}
+    for sensor in found.sensors:
+        source = f"mcap:{bag.path.absolute()}#{sensor.topic}"
+        sensors[sensor.name] = {"driver": sensor.driver, "source": source, "pace": "max"}
+        if sensor.driver == "ouster" and args.metadata is not None:
+            sensors[sensor.name]["metadata"] = str(args.metadata.absolute())
+    values: dict[str, Any] = {"version": 1, "sensors": sensors}
+    if calibration is not None:
+        values["calibration"] = "calibration.yaml"
+        (folder / "calibration.yaml").write_text(calibration)
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+    try:
+        return load(path)
+    except ConfigFaultsError as error:
+        faults = (f"{each.key.removeprefix('sensors.')}: {each.problem}" for each in error.errors)
+        raise UsageError("; ".join(faults)) from None
+
+
+def _opened(config: Config, found: Findings, selected: bool) -> dict[str, CheckResult]:
+    """Have the drivers open their topics; leave out what they cannot play.
+
+    Raises:
+        SourceError: a topic that the user selected cannot be played.
+    """
+    from recorder.contract.errors import SourceError
+    from recorder.daemon.driver_registry import check_sources
+
+    results = {result.sensor: result for result in check_sources(config.sensors)}
+    for sensor in list(found.sensors):
+        problem = results[sensor.name].problem
+        if problem is None:
+            continue
+        if selected:
+            raise SourceError(f"topic {sensor.topic}: {problem}")
+        found.sensors.remove(sensor)
+        found.left_out[sensor.topic] = problem
+    return results
+
+
+def _calibrate(plan: _Plan, results: Mapping[str, CheckResult]) -> None:
+    from recorder.processing.recorded_calibration import recorded_calibration
+
+    frames: dict[str, str] = {}
+    sizes: dict[str, tuple[int, int]] = {}
+    for sensor in plan.found.sensors:
+        spec = results[sensor.name].streams[0]
+        frames[sensor.name] = str(spec.settings.get("mcap_frame", _LIDAR_FRAME))
+        if sensor.driver == "camera":
+            height, width = spec.channels[0].shape[:2]
+            sizes[sensor.name] = width, height
+    topics = plan.found.for_calibration
+    made = recorded_calibration(plan.bag, topics, plan.found.sensors, frames, sizes)
+    plan.calibration, plan.notes = made.text, made.notes
+
+
+def _name_of(file: Path) -> str:
+    """A session's name of the file's: what no name may have becomes ``_``."""
+    stem = file.resolve().stem if file.is_file() else file.resolve().name
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip("._-")[:80]
+    return name or "imported"
+
+
+def _origin(plan: _Plan) -> dict[str, Any]:
+    """Where the session is from, for its metadata."""
+    return {
+        "from": str(plan.bag.path.absolute()),
+        "profile": plan.bag.profile,
+        "topics": {sensor.name: sensor.topic for sensor in plan.found.sensors},
+        "left_out": dict(plan.found.left_out),
+        "drops": "unknown",
+    }
+
+
+class _Bar:
+    """Moves the bar on with the sensors' times."""
+
+    def __init__(self, foreground: Foreground, advance: Any) -> None:
+        self._foreground, self._advance, self._done_s = foreground, advance, 0.0
+
+    def __call__(self, status: Status) -> None:
+        start_ns = self._foreground.status.start_mono_ns
+        if not isinstance(start_ns, int):
+            return
+        reached = [stream.get("last_ns") or 0 for stream in status.streams.values()]
+        done_s = max(0.0, (min(reached, default=0) - start_ns) / 1e9)
+        self._advance(max(0.0, done_s - self._done_s))
+        self._done_s = max(self._done_s, done_s)
+
+
+def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bool) -> int:
+    from recorder.cli.run import write_checksums
+
+    if outcome.sealed is None:
+        write_checksums(outcome.session)
+    if why := outcome.sealed or outcome.full:
+        note(f"recorder import: {why}")
+    if stopped:
+        note("recorder import: stopped; the session holds a part of the recording")
+    exit_code = outcome.exit_code or int(stopped)
+    result = {
+        "session": outcome.session,
+        "exit_code": exit_code,
+        "start_ns": plan.start_ns,
+        "topics": {
+            sensor.topic: {
+                "sensor": sensor.name,
+                "driver": sensor.driver,
+                "messages": sensor.messages,
+            }
+            for sensor in plan.found.sensors
+        },
+        "left_out": plan.found.left_out,
+        "streams": {
+            name: {key: s[key] for key in ("samples", "lost", "unknown_losses")}
+            for name, s in outcome.streams.items()
+        },
+        "calibrated": plan.calibration is not None,
+        "notes": plan.notes,
+        "faults": outcome.faults,
+        "drops": "unknown",
+    }
+    emit(result, args, lambda _: _text(plan, outcome))
+    return exit_code
+
+
+def _text(plan: _Plan, outcome: Outcome) -> str:
+    lines = [f"{sensor.topic} -> {sensor.name}" for sensor in plan.found.sensors]
+    lines += [f"left out: {topic}: {why}" for topic, why in plan.found.left_out.items()]
+    lines += plan.notes
+    lines += [f"fault: {fault}" for fault in outcome.faults]
+    lines.append(f"note: {_DROPS}")
+    lines.append(f"session {outcome.session}")
+    return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])

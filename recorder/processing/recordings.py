@@ -1,0 +1,197 @@
+"""A recording of others as sensors of a session: which driver plays which topic, under which name.
+
+found = sensors_of(bag)
+found.sensors          # [ImportedSensor(name="front", driver="camera", topic="/front/image")]
+found.left_out         # {"/points": "no driver plays 'sensor_msgs/msg/PointCloud2' ('cdr')"}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from recorder.contract.errors import UsageError
+from recorder.formats.bags.bag import Bag
+from recorder.formats.bags.contents import UnknownTopicError, content_of
+from recorder.formats.bags.messages import Kind
+
+DRIVERS: Final[Mapping[Kind, str]] = {
+    Kind.PICTURES: "camera",
+    Kind.IMU: "xsens",
+    Kind.PACKETS: "ouster",
+}
+"""The driver of each kind of topic that is played."""
+
+CALIBRATION: Final = frozenset({Kind.TRANSFORMS, Kind.CAMERA_MODEL})
+"""Kinds that a calibration is made from."""
+
+_DEFAULT_NAMES: Final = {Kind.PICTURES: "camera", Kind.IMU: "imu", Kind.PACKETS: "lidar"}
+_ENDINGS: Final[Mapping[Kind, frozenset[str]]] = {
+    Kind.PICTURES: frozenset(
+        {"image", "image_raw", "image_color", "image_rect", "image_rect_color", "compressed"}
+        | {"image_compressed", "raw"}
+    ),
+    Kind.IMU: frozenset({"data", "data_raw", "raw"}),
+    Kind.PACKETS: frozenset({"lidar_packets"}),
+}
+_SUFFIXES: Final = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}  # of a driver's further stream
+_BESIDE: Final = ("imu_packets", "zone_packets", "telemetry_packets")
+_SENSOR: Final = re.compile(r"[a-z][a-z0-9_]{0,55}")
+_LONGEST_NAME: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSensor:
+    """A sensor of a session that a recording becomes.
+
+    Attributes:
+        name: the sensor's.
+        driver: that plays it.
+        topic: that is played.
+        messages: of that topic.
+    """
+
+    name: str
+    driver: str
+    topic: str
+    messages: int
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a recording becomes.
+
+    Attributes:
+        sensors: in the order of the topics.
+        left_out: by topic, why it becomes nothing.
+        for_calibration: topics that a calibration is made from.
+    """
+
+    sensors: list[ImportedSensor] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    for_calibration: list[str] = field(default_factory=list)
+
+
+def sensors_of(bag: Bag, wanted: Mapping[str, str | None] | None = None) -> Findings:
+    """Find the sensors of a recording.
+
+    Args:
+        bag: the recording.
+        wanted: the topics to play, with the names of their sensors; None as a name: made of the
+            topic.  None: all topics.
+
+    Raises:
+        UsageError: a wanted topic is not there or cannot be played, or a name cannot be a sensor's.
+    """
+    kinds: dict[str, Kind] = {}
+    found = Findings()
+    for topic in sorted(bag.topics):
+        try:
+            kinds[topic] = content_of(bag.topics[topic]).kind
+        except UnknownTopicError as error:
+            found.left_out[topic] = str(error)
+    played: dict[str, str | None] = {}
+    for topic, kind in kinds.items():
+        if kind in CALIBRATION:
+            found.for_calibration.append(topic)
+        elif kind not in DRIVERS:
+            if not _is_metadata(topic, kinds):
+                found.left_out[topic] = f"no driver plays {kind}"
+        elif topic.endswith(_BESIDE):
+            if not topic.endswith("imu_packets"):
+                found.left_out[topic] = "its packets are not read"
+            elif not _has_lidar(topic, kinds):
+                found.left_out[topic] = "packets of an IMU without those of its lidar"
+        elif not bag.topics[topic].count:
+            found.left_out[topic] = "has no message"
+        elif wanted is None and f"{topic}/compressed" in kinds:
+            found.left_out[topic] = f"its pictures are those of {topic}/compressed"
+        else:
+            played[topic] = None
+    if wanted is not None:
+        _check(wanted, bag, played, found.left_out)
+        for topic in played.keys() - wanted.keys():
+            found.left_out[topic] = "was not selected"
+        played = {topic: wanted[topic] for topic in played if topic in wanted}
+    names = _names(played, kinds)
+    found.sensors = [
+        ImportedSensor(names[topic], DRIVERS[kinds[topic]], topic, bag.topics[topic].count)
+        for topic in played
+    ]
+    return found
+
+
+def _check(
+    wanted: Mapping[str, str | None],
+    bag: Bag,
+    played: Collection[str],
+    left_out: Mapping[str, str],
+) -> None:
+    for topic, name in wanted.items():
+        if topic not in bag.topics:
+            known = ", ".join(sorted(played)) or "none"
+            raise UsageError(f"{bag.path}: has no topic {topic!r:.200}; those to import: {known}")
+        if topic not in played:
+            reason = left_out.get(topic, "is used with the others, and is not played by itself")
+            raise UsageError(f"{bag.path}: topic {topic!r:.200} cannot be imported: {reason}")
+        if name is not None and not _SENSOR.fullmatch(name):
+            raise UsageError(
+                f"{name!r:.100} cannot be a sensor's name: use a lower-case letter, then up to 55 "
+                "lower-case letters, digits and '_'"
+            )
+    names = [name for name in wanted.values() if name is not None]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise UsageError(f"two topics would be the sensor {min(twice)!r}")
+
+
+def _has_lidar(topic: str, kinds: Mapping[str, Kind]) -> bool:
+    """Whether packets of a lidar are beside a topic."""
+    namespace = topic.rpartition("/")[0]
+    return any(
+        kind is Kind.PACKETS
+        and other.rpartition("/")[0] == namespace
+        and not other.endswith(_BESIDE)
+        for other, kind in kinds.items()
+    )
+
+
+def _is_metadata(topic: str, kinds: Mapping[str, Kind]) -> bool:
+    """Whether a topic is the metadata of a lidar, which its driver reads."""
+    return kinds[topic] is Kind.TEXT and "metadata" in topic and _has_lidar(topic, kinds)
+
+
+def _names(played: Mapping[str, str | None], kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """A name for each topic: given ones, and those made of the topics; none is there twice."""
+    names = {topic: name for topic, name in played.items() if name is not None}
+    taken = set(names.values())
+    taken |= {name + suffix for name in taken for suffix in _SUFFIXES.values()}
+    for topic in played:  # of lidars first: their IMUs are streams with names of their own
+        if topic not in names and kinds[topic] is Kind.PACKETS:
+            names[topic] = _free(_name(topic, kinds[topic]), taken)
+    for topic in played:
+        if topic not in names:
+            names[topic] = _free(_name(topic, kinds[topic]), taken)
+    return names
+
+
+def _name(topic: str, kind: Kind) -> str:
+    """A sensor's name: ``/front/image_raw/compressed`` is ``front``, ``/imu/data`` is ``imu``."""
+    parts = [part for part in topic.lower().split("/") if part]
+    while parts and parts[-1] in _ENDINGS[kind]:
+        parts.pop()
+    name = re.sub(r"[^a-z0-9]+", "_", "_".join(parts)).strip("_")[:_LONGEST_NAME].strip("_")
+    if not name:
+        return _DEFAULT_NAMES[kind]
+    return name if name[0].isalpha() else f"{_DEFAULT_NAMES[kind]}_{name}"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, or the name with a number; takes it, and the names of its further streams."""
+    free, number = name, 1
+    while {free, *(free + suffix for suffix in _SUFFIXES.values())} & taken:
+        number += 1
+        free = f"{name}_{number}"
+    taken |= {free, *(free + suffix for suffix in _SUFFIXES.values())}
+    return free
