@@ -68,6 +68,7 @@ class McapSource(Driver):
     in no recording, so their number is unknown.
     """
 
+    _bag: Bag | None = None
     _messages: Generator[McapMessage] | None = None
     _held: McapMessage | None = None
     _damage: SourceError | None = None
@@ -87,9 +88,9 @@ class McapSource(Driver):
                 topic that this driver can play.
         """
         self.close()
-        bag, wanted = open_bag(self.sensor)
+        self._bag, wanted = open_bag(self.sensor)
         try:
-            return [self._open(bag, wanted)]
+            return [self._open(self._bag, wanted)]
         except (OSError, FormatError) as error:
             self.close()
             raise self.sensor.fault(getattr(error, "strerror", None) or str(error)) from None
@@ -274,6 +275,9 @@ class McapSource(Driver):
             self._messages.close()
             self._messages = None
         self._held = self._damage = None
+        if self._bag is not None:
+            self._bag.close()
+            self._bag = None
 
 
 def _measured(found: Sequence[Inertial]) -> list[str]:

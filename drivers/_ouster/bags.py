@@ -42,13 +42,14 @@ class BagSource(PacketSource):
     """
 
     origin_ns: int | None = None
+    _bag: Bag | None = None
     _messages: Generator[McapMessage] | None = None
 
     def open(self) -> Sequence[StreamSpec]:
         core = load_sdk()
-        bag, wanted = open_bag(self._config)
+        self._bag, wanted = open_bag(self._config)
         try:
-            return self._open(core, bag, wanted)
+            return self._open(core, self._bag, wanted)
         except (OSError, FormatError) as error:
             raise self._fault(getattr(error, "strerror", None) or str(error)) from None
 
@@ -151,6 +152,9 @@ class BagSource(PacketSource):
         if self._messages is not None:
             self._messages.close()
             self._messages = None
+        if self._bag is not None:
+            self._bag.close()
+            self._bag = None
 
 
 def _is_lidar(topic: str) -> bool:

@@ -120,17 +120,18 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
     from recorder.formats.bags.contents import origin_ns
     from recorder.processing.recordings import sensors_of
 
+    wanted = None if args.topics is None else _wanted(args.topics)
     try:
-        bag = Bag(args.file)
-        wanted = None if args.topics is None else _wanted(args.topics)
-        found = sensors_of(bag, wanted)
-        made = _config(args, bag, found, folder)
-        results = _opened(made, found, wanted is not None)
-        if not found.sensors:
-            reasons = "".join(f"\n  {topic}: {text}" for topic, text in found.left_out.items())
-            raise SourceError(f"{args.file}: has no topic to import{reasons}")
-        plan = _Plan(bag, found, made, origin_ns(bag))
-        _calibrate(plan, results)
+        with Bag(args.file) as bag:
+            found = sensors_of(bag, wanted)
+            if found.sensors:
+                made = _config(args, bag, found, folder)
+                results = _opened(made, found, wanted is not None)
+            if not found.sensors:
+                reasons = "".join(f"\n  {topic}: {why}" for topic, why in found.left_out.items())
+                raise SourceError(f"{args.file}: has no topic to import{reasons}")
+            plan = _Plan(bag, found, made, origin_ns(bag))
+            _calibrate(plan, results)
     except OSError as error:
         raise SourceError(f"{args.file}: {error.strerror or error}") from None
     except FormatError as error:
@@ -218,7 +219,7 @@ def _calibrate(plan: _Plan, results: Mapping[str, CheckResult]) -> None:
             sizes[sensor.name] = width, height
     topics = plan.found.for_calibration
     made = recorded_calibration(plan.bag, topics, plan.found.sensors, frames, sizes)
-    plan.calibration, plan.notes = made.text, made.notes
+    plan.calibration, plan.notes = made.text, [*plan.bag.conflicts, *made.notes]
 
 
 def _name_of(file: Path) -> str:

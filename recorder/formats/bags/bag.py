@@ -1,8 +1,8 @@
 """A recording of messages: one MCAP file, or a ROS 2 bag, which is a folder of them.
 
-    bag = Bag(Path("drive_2026_05_01"))              # or Path("drive.mcap")
-    for message in bag.messages({"/camera/image"}):
-        ...
+    with Bag(Path("drive_2026_05_01")) as bag:       # or Path("drive.mcap")
+        for message in bag.messages({"/camera/image"}):
+            ...
 
 A bag's folder has ``metadata.yaml`` (rosbag2, ``rosbag2_bagfile_information``), which lists its
 files.  A recorder that was killed has not written it; then all MCAP files of the folder are the
@@ -11,6 +11,7 @@ bag, in the order of their numbers.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 import zstandard
 
+from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError
 
 if TYPE_CHECKING:
@@ -38,10 +40,10 @@ class _Metadata:
     compressed: bool = False  # each message by itself, zstd
 
 
-class Bag:
+class Bag(Closing):
     """Reads the files of a recording one after another; see the module.
 
-    Only `messages` keeps a file open, until its iteration ends or is closed.
+    A file is open while its messages are read, and a file without an index until `close`.
 
     Args:
         path: an MCAP file, or the folder of a ROS 2 bag.
@@ -50,8 +52,9 @@ class Bag:
         path: as given.
         topics: of all files, by name; `count` is that of all files.
         start_ns, end_ns: earliest and latest log time; None: there is no message.
-        profile: of the first file's header, such as ``ros2``.
+        profile: of the files' headers, such as ``ros2``.
         tail: why the recording ends early; None if it is whole.
+        conflicts: a line for each channel of a topic that is of another type, and is not read.
 
     Raises:
         FormatError: the file is not MCAP or is damaged, the folder is not a bag of MCAP files, or
@@ -66,22 +69,37 @@ class Bag:
         self.topics: dict[str, McapTopic] = {}
         self.tail: str | None = None
         self.profile = ""
-        begun: list[tuple[int, Path]] = []
-        ends: list[int] = []
-        for number, file in enumerate(metadata.files):
-            with _open(file) as reader:
-                self._take_topics(reader.topics)
-                self.profile = self.profile if number else reader.profile
-                if reader.is_cut:
-                    self.tail = reader.damage.removeprefix(f"{file}: ")
-                    if file != path:
-                        self.tail = f"{file.name}: {self.tail}"
-                if reader.start_ns is not None and reader.end_ns is not None:
-                    begun.append((reader.start_ns, file))
-                    ends.append(reader.end_ns)
-        self._files = [file for _, file in sorted(begun, key=lambda each: each[0])]
-        self.start_ns = min((start for start, _ in begun), default=None)
-        self.end_ns = max(ends, default=None)
+        self.conflicts: list[str] = []
+        self._scanned: dict[Path, McapReader] = {}
+        self._intervals: dict[Path, tuple[int, int]] = {}
+        try:
+            for file in metadata.files:
+                self._look(file)
+        except BaseException:
+            self.close()
+            raise
+        self._files = sorted(self._intervals, key=lambda file: self._intervals[file])
+        starts, ends = zip(*self._intervals.values(), strict=True) if self._files else ((), ())
+        self.start_ns: int | None = min(starts, default=None)
+        self.end_ns: int | None = max(ends, default=None)
+
+    def _look(self, file: Path) -> None:
+        """Take a file's topics and times."""
+        reader = _open(file)
+        try:
+            self._take_topics(reader.topics)
+            self.conflicts += reader.conflicts
+            self.profile = self.profile or reader.profile
+            if reader.is_cut:
+                text = reader.damage.removeprefix(f"{file}: ")
+                self.tail = text if file == self.path else f"{file.name}: {text}"
+            if reader.start_ns is not None and reader.end_ns is not None:
+                self._intervals[file] = reader.start_ns, reader.end_ns
+        finally:
+            if reader.damage:  # finding its messages again would take another scan
+                self._scanned[file] = reader
+            else:
+                reader.close()
 
     @property
     def duration_s(self) -> float:
@@ -91,6 +109,12 @@ class Bag:
     def _take_topics(self, topics: Mapping[str, McapTopic]) -> None:
         for name, topic in topics.items():
             known = self.topics.get(name)
+            if known is not None and not self._is_same(name, topic):
+                self.conflicts.append(
+                    f"{name}: {topic.count} messages of {topic.schema_name!r} beside those of "
+                    f"{known.schema_name!r}: left out"
+                )
+                continue
             if known is not None:
                 topic = replace(known, count=known.count + topic.count)
             self.topics[name] = topic
@@ -102,9 +126,18 @@ class Bag:
             FormatError: a file is damaged; the messages before the damage have been yielded.
         """
         for file in self._files:
-            with _open(file) as reader:
-                for message in reader.messages(topics):
+            with contextlib.ExitStack() as stack:
+                reader = self._scanned.get(file) or stack.enter_context(_open(file))
+                names = {
+                    name
+                    for name in topics
+                    if name in reader.topics and self._is_same(name, reader.topics[name])
+                }
+                for message in reader.messages(names):
                     yield self._uncompressed(message, file) if self._compressed else message
+
+    def _is_same(self, name: str, topic: McapTopic) -> bool:
+        return self.topics[name].schema_name == topic.schema_name
 
     def _uncompressed(self, message: McapMessage, file: Path) -> McapMessage:
         try:
@@ -116,6 +149,12 @@ class Bag:
             where = f"{file}: {message.topic}, {message.log_ns} ns"
             raise FormatError(f"{where}: the message cannot be decompressed: {error}") from None
         return replace(message, data=data)
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        for reader in self._scanned.values():
+            reader.close()
+        self._scanned.clear()
 
 
 def _open(file: Path) -> McapReader:

@@ -60,6 +60,13 @@ class Blocks:
         self.is_chunk.append(is_chunk)
         self.channels.append(channels and self._known.setdefault(channels, channels))
 
+    @property
+    def interval_ns(self) -> tuple[int, int] | tuple[None, None]:
+        """Earliest and latest log time; a chunk without messages has zeros for both."""
+        times = np.array([self.start_ns, self.end_ns], np.uint64)
+        times = times[:, times.any(axis=0)]
+        return (int(times[0].min()), int(times[1].max())) if times.size else (None, None)
+
     def chosen(
         self, channels: Collection[int], start_ns: int | None, end_ns: int | None
     ) -> list[int]:

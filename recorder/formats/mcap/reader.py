@@ -96,6 +96,7 @@ class McapReader(Closing):
             its topic is left out; see `conflicts`.
         conflicts: a line per channel that is left out.
         damage: why the file is scanned and what is not read, with offsets; empty if all is read.
+        is_cut: the end of the file is not read: the file ends early, or is damaged there.
 
     Raises:
         FormatError: it is no MCAP file, or cannot be read; names path and offset.
@@ -104,6 +105,7 @@ class McapReader(Closing):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage = ""
+        self.is_cut = False
         self.conflicts: list[str] = []
         self._file = RecordFile(path)
         try:
@@ -131,7 +133,18 @@ class McapReader(Closing):
             self._index = FileIndex(file)
             lost = self._index.scan(header.end)
             self.damage = "; ".join(text for text in (self.damage, lost) if text)
+            self.is_cut = bool(lost)
         self.topics: Mapping[str, McapTopic] = self._topics()
+
+    @property
+    def start_ns(self) -> int | None:
+        """Earliest log time; None: the file has no message."""
+        return self._index.blocks.interval_ns[0]
+
+    @property
+    def end_ns(self) -> int | None:
+        """Latest log time; None: the file has no message."""
+        return self._index.blocks.interval_ns[1]
 
     def _topics(self) -> dict[str, McapTopic]:
         """The topics by name; channels of another schema are taken out of the channels."""
