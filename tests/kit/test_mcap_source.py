@@ -85,7 +85,7 @@ def samples(items: list[Item]) -> list[Sample]:
 
 
 def joined(items: list[Item], channel: str) -> Any:
-    return np.concatenate([item.data[channel] for item in samples(items)])  # type: ignore[arg-type]
+    return np.concatenate([item.data[channel] for item in samples(items)])
 
 
 def stamps(items: list[Item]) -> list[int]:
@@ -132,7 +132,7 @@ def test_an_imu_of_this_recorder_keeps_its_values_and_device_times(path: Path) -
     at = np.arange(50)
     assert np.array_equal(joined(items, "acc")[:, 0], (at / 8).astype("<f4"))
     assert np.isnan(joined(items, "avel")[:, 1]).all() and np.isnan(joined(items, "rot")).all()
-    device = np.concatenate([item.t_dev_ns for item in samples(items)])  # type: ignore[misc]
+    device = np.concatenate([item.t_dev_ns for item in samples(items)])
     assert device.tolist() == (at * STEP_NS).tolist()
     assert stamps(items) == [START_NS + 1 + n * STEP_NS for n in range(50)]
 
@@ -193,7 +193,7 @@ def test_pictures_that_are_not_jpegs_are_given_as_pixels(tmp_path: Path) -> None
     spec, items = play(open_(CameraDriver, write_mcap(tmp_path / "a.mcap", sent), quality=70))
     assert spec.settings["jpeg_quality"] == 70 and not spec.settings["passed_through"]
     for at, item in enumerate(samples(items)):
-        assert np.array_equal(item.data["video.avi"], picture(at)[None])  # type: ignore[arg-type]
+        assert np.array_equal(item.data["video.avi"], picture(at)[None])
 
 
 def grey(at: int) -> Any:
@@ -227,7 +227,7 @@ def test_raw_pictures_of_ros(
 ) -> None:
     sent = raw_image("/c", encoding, pixels, START_NS, pad=pad)
     _, (item,) = play(open_(CameraDriver, write_mcap(tmp_path / "a.mcap", [sent])))
-    assert isinstance(item, Sample) and np.array_equal(item.data["video.avi"], wanted[None])  # type: ignore[arg-type]
+    assert isinstance(item, Sample) and np.array_equal(item.data["video.avi"], wanted[None])
 
 
 @pytest.mark.parametrize(

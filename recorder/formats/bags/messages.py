@@ -145,7 +145,7 @@ def decode_json_imu(data: Buffer) -> Inertial:
         found = {name: _row(values, name, 3) for name in _AXES if name in values}
         quat = _row(values, "quat", 4) if "quat" in values else None
         t_dev_ns = _whole(values["t_dev"]) if "t_dev" in values else None
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise FormatError(f"{what}: {type(error).__name__}: {str(error)[:80]}") from None
     if missing := {"acc", "avel"} - found.keys():
         raise FormatError(f"{what}: has no {min(missing)}")

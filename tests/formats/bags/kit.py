@@ -63,7 +63,7 @@ def write_mcap(
                 channels[sent.topic], sent.log_ns, sent.data, sent.log_ns + 7, sequence=number
             )
         if finish:
-            writer.finish()
+            writer.finish()  # type: ignore[no-untyped-call]
         # Else the open chunk is lost with the recorder.
     return path
 

@@ -1,0 +1,155 @@
+"""Bags: folders as rosbag2 writes them, whole and not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from recorder.contract.errors import FormatError
+from recorder.formats.bags.bag import Bag
+from recorder.formats.bags.contents import choose_topic, origin_ns
+from recorder.formats.bags.messages import Kind
+from tests.formats.bags.kit import (
+    SECOND,
+    START_NS,
+    Sent,
+    cdr,
+    compressed,
+    imu,
+    jpeg,
+    write_bag,
+    write_mcap,
+)
+
+PARTS = [[imu("/imu", START_NS + n * SECOND, (n, 0, 0), (0, 0, 0))] for n in range(12)]
+
+
+def logs(path: Path) -> list[int]:
+    with Bag(path) as bag:
+        return [message.log_ns - START_NS for message in bag.messages(["/imu"])]
+
+
+def test_the_files_of_a_bag_are_read_in_the_order_of_their_times(tmp_path: Path) -> None:
+    folder = write_bag(tmp_path / "bag", PARTS[::-1])
+    assert logs(folder) == [n * SECOND for n in range(12)]
+    with Bag(folder) as bag:
+        assert bag.topics["/imu"].count == 12 and bag.profile == "ros2"
+        assert (bag.start_ns, bag.end_ns) == (START_NS, START_NS + 11 * SECOND)
+        assert bag.duration_s == 11.0
+
+
+def test_a_bag_without_metadata_is_all_its_files(tmp_path: Path) -> None:
+    folder = write_bag(tmp_path / "bag", PARTS)
+    (folder / "metadata.yaml").unlink()
+    assert logs(folder) == [n * SECOND for n in range(12)]
+
+
+def test_early_versions_named_the_folder_too(tmp_path: Path) -> None:
+    folder = write_bag(tmp_path / "bag", PARTS[:2], relative_file_paths=["bag/bag_0.mcap"])
+    assert logs(folder) == [0]
+
+
+def test_messages_may_be_compressed_one_by_one(tmp_path: Path) -> None:
+    (first,) = PARTS[0]
+    data = zstandard.ZstdCompressor().compress(first.data)
+    sent = Sent(first.topic, first.schema, "cdr", data, first.log_ns)
+    how = {"compression_format": "zstd", "compression_mode": "MESSAGE"}
+    with Bag(write_bag(tmp_path / "a", [[sent]], **how)) as bag:
+        assert [message.data for message in bag.messages(["/imu"])] == [first.data]
+    with (
+        Bag(write_bag(tmp_path / "b", [[first]], **how)) as bag,
+        pytest.raises(FormatError, match=r"/imu, 17.* cannot be decompressed"),
+    ):
+        list(bag.messages(["/imu"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"storage_identifier": "sqlite3"}, "'sqlite3', not 'mcap': `ros2 bag convert`"),
+        ({"relative_file_paths": ["other.mcap"]}, "lists 'other.mcap', which is not in the folder"),
+        ({"relative_file_paths": ["../../bag_0.mcap"]}, None),
+        ({"relative_file_paths": []}, "lists no file"),
+        ({"relative_file_paths": 5}, "is not the metadata of a ROS 2 bag"),
+        (
+            {"relative_file_paths": ["bag_0.mcap.zstd"], "compression_mode": "FILE"},
+            "compressed as a whole: decompress them",
+        ),
+        ({"compression_mode": "message", "compression_format": "lz4"}, "as 'lz4', which is not"),
+    ],
+)
+def test_metadata_that_cannot_be_followed(
+    tmp_path: Path, changes: dict[str, object], text: str | None
+) -> None:
+    folder = write_bag(tmp_path / "bag", PARTS[:1], **changes)
+    if text is None:  # names lead nowhere out of the folder
+        assert logs(folder) == [0]
+        return
+    with pytest.raises(FormatError) as caught:
+        Bag(folder)
+    assert text in str(caught.value) and str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"a: [", b"- 1", b"rosbag2_bagfile_information: 3", b"\0"]
+)
+def test_what_is_no_metadata_is_an_error(tmp_path: Path, content: bytes) -> None:
+    folder = write_bag(tmp_path / "bag", PARTS[:1])
+    (folder / "metadata.yaml").write_bytes(content)
+    with pytest.raises(FormatError, match="is not the metadata of a ROS 2 bag"):
+        Bag(folder)
+
+
+def test_a_folder_without_recordings_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="not a ROS 2 bag"):
+        Bag(tmp_path)
+
+
+def test_one_damaged_file_of_a_bag_is_an_error_that_names_it(tmp_path: Path) -> None:
+    folder = write_bag(tmp_path / "bag", PARTS[:2])
+    (folder / "bag_1.mcap").write_bytes(b"nothing")
+    with pytest.raises(FormatError, match=r"bag_1\.mcap"):
+        Bag(folder)
+
+
+def test_the_last_file_of_a_killed_recorder_is_named(tmp_path: Path) -> None:
+    folder = write_bag(tmp_path / "bag", PARTS[:1])
+    sent = [part[0] for part in PARTS[1:]]
+    write_mcap(folder / "bag_1.mcap", sent, chunk_size=700, finish=False)
+    (folder / "metadata.yaml").unlink()
+    assert logs(folder)[:3] == [0, SECOND, 2 * SECOND]
+    with Bag(folder) as bag:
+        assert bag.tail is not None and bag.tail.startswith("bag_1.mcap: ")
+
+
+def test_topics_of_two_types_are_reported(tmp_path: Path) -> None:
+    other = cdr("/imu", "std_msgs/msg/String", START_NS + SECOND, data="x")
+    folder = write_bag(tmp_path / "bag", [PARTS[0], [other], PARTS[2]])
+    with Bag(folder) as bag:
+        assert len(bag.conflicts) == 1 and "/imu: 1 messages of 'std_msgs" in bag.conflicts[0]
+        assert len(list(bag.messages(["/imu"]))) == bag.topics["/imu"].count == 2
+
+
+def test_the_beginning_is_the_earliest_stamp_whatever_is_played(tmp_path: Path) -> None:
+    late = START_NS + 60 * SECOND
+    sent = [
+        compressed("/c", jpeg(0), START_NS + 5, START_NS - SECOND),
+        imu("/imu", START_NS + 6, (0, 0, 0), (0, 0, 0), stamp_ns=START_NS - 2 * SECOND),
+        compressed("/tai", jpeg(0), START_NS + 7, START_NS - 37 * SECOND),
+        compressed("/late", jpeg(0), late, late - 9 * SECOND),
+    ]
+    with Bag(write_mcap(tmp_path / "a.mcap", sent)) as bag:
+        assert origin_ns(bag) == START_NS - 2 * SECOND
+    damaged = Sent("/imu", sent[1].schema, "cdr", b"", START_NS + 6)
+    with Bag(write_mcap(tmp_path / "b.mcap", [sent[0], damaged, sent[3]])) as bag:
+        assert origin_ns(bag) == START_NS - SECOND
+    with Bag(write_mcap(tmp_path / "c.mcap", [])) as bag, pytest.raises(FormatError):
+        origin_ns(bag)
+
+
+def test_a_topic_without_messages_is_not_chosen(tmp_path: Path) -> None:
+    with Bag(write_mcap(tmp_path / "a.mcap", PARTS[0])) as bag:
+        assert choose_topic(bag, Kind.IMU, "", "x")[0] == "/imu"
+        assert choose_topic(bag, Kind.IMU, "imu", "x")[0] == "/imu"
