@@ -141,6 +141,9 @@ class _Tree:
 
     def add(self, each: TransformStamped) -> None:
         parent, child = each.header.frame_id.lstrip("/"), each.child_frame_id.lstrip("/")
+        if self._parents.setdefault(child, parent) != parent:
+            self._moves[child] = f"{child!r:.80} has two parents"
+            return
         try:
             place = transform(rotation_of_quaternion(each.rotation), each.translation)
         except ValueError:
@@ -150,9 +153,7 @@ class _Tree:
             self._moves[child] = f"the transform of {child!r:.80} is not finite"
             return
         known = self._places.setdefault(child, place)
-        if self._parents.setdefault(child, parent) != parent:
-            self._moves[child] = f"{child!r:.80} has two parents"
-        elif np.abs(known - place).max() > _STILL:
+        if np.abs(known - place).max() > _STILL:
             self._moves[child] = f"{child!r:.80} moves in {parent!r:.80}"
 
     def in_rig(self, frame: str) -> Floats | None:
@@ -161,10 +162,10 @@ class _Tree:
         Raises:
             FormatError: why there is none.
         """
-        if not self._places:
+        if not self._parents:
             return None
         frame = frame.lstrip("/")
-        frames = {*self._places, *self._parents.values()}
+        frames = {*self._parents, *self._parents.values()}
         rig = next((name for name in RIGS if name in frames), None)
         if rig is None:
             raise FormatError(f"the transforms have no frame {' or '.join(RIGS)}")

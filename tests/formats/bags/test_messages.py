@@ -50,7 +50,8 @@ def test_an_imu_in_json() -> None:
     assert (x, y) == (1.0, 2.5)
     assert math.isnan(z)
     assert got.stamp_ns == START_NS and got.t_dev_ns == 1 << 62 and got.rot is None
-    assert got.quat == (1, 0, 0, 0) and got.mag == (1, 2, 3)
+    assert got.quat == (1.0, 0.0, 0.0, 0.0)
+    assert got.mag == (1.0, 2.0, 3.0)
 
 
 @pytest.mark.parametrize(

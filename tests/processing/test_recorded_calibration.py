@@ -1,0 +1,208 @@
+"""The calibration of a recording, by transforms and camera models of both worlds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from foxglove import messages as foxglove
+from scipy.spatial.transform import Rotation
+
+from recorder.formats.bags.bag import Bag
+from recorder.processing.calibration import read_calibration
+from recorder.processing.recorded_calibration import RecordedCalibration, recorded_calibration
+from recorder.processing.recordings import sensors_of
+from tests.formats.bags.kit import (
+    HEIGHT,
+    START_NS,
+    STORE,
+    WIDTH,
+    Sent,
+    cdr,
+    compressed,
+    fox_time,
+    header,
+    imu,
+    jpeg,
+    proto,
+    write_mcap,
+)
+
+T = START_NS
+OPTICAL = (-0.5, 0.5, -0.5, 0.5)
+K = (900.0, 0.0, 15.5, 0.0, 901.0, 11.5, 0.0, 0.0, 1.0)
+
+
+def transforms(topic: str, *rows: tuple[str, str, Any, Any]) -> Sent:
+    """A tf2_msgs/msg/TFMessage of (parent, child, translation, quaternion x y z w)."""
+    types = STORE.types
+    each = [
+        types["geometry_msgs/msg/TransformStamped"](
+            header(T, parent),
+            child,
+            types["geometry_msgs/msg/Transform"](
+                types["geometry_msgs/msg/Vector3"](*map(float, place)),
+                types["geometry_msgs/msg/Quaternion"](*map(float, turn)),
+            ),
+        )
+        for parent, child, place, turn in rows
+    ]
+    return cdr(topic, "tf2_msgs/msg/TFMessage", T, transforms=each)
+
+
+def info(topic: str, frame: str = "camera_optical", **more: Any) -> Sent:
+    values: dict[str, Any] = {
+        "header": header(T, frame),
+        "height": HEIGHT,
+        "width": WIDTH,
+        "distortion_model": "plumb_bob",
+        "d": np.array([-0.1, 0.02, 0.001, -0.002, 0.003]),
+        "k": np.array(K),
+        "r": np.eye(3).reshape(-1),
+        "p": np.zeros(12),
+        "binning_x": 0,
+        "binning_y": 0,
+        "roi": STORE.types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False),
+    }
+    return cdr(topic, "sensor_msgs/msg/CameraInfo", T, **values | more)
+
+
+def calibration(tmp_path: Path, *sent: Sent, frame: str = "camera_optical") -> RecordedCalibration:
+    camera = compressed("/camera/image_raw", jpeg(0), T)
+    moved = imu("/imu/data", T, (0, 0, 0), (0, 0, 0))
+    with Bag(write_mcap(tmp_path / "a.mcap", [camera, moved, *sent])) as bag:
+        found = sensors_of(bag)
+        frames, sizes = {"camera": frame, "imu": "imu_link"}, {"camera": (WIDTH, HEIGHT)}
+        return recorded_calibration(bag, found.for_calibration, found.sensors, frames, sizes)
+
+
+def test_places_and_models_are_read_as_the_recorders_own(tmp_path: Path) -> None:
+    quarter = Rotation.from_euler("z", 90, degrees=True).as_quat()
+    made = calibration(
+        tmp_path,
+        transforms("/tf_static", ("base_link", "mast", (1, 0, 2), quarter)),
+        transforms("/tf_static", ("mast", "camera_optical", (0.5, 0, 0), OPTICAL)),
+        transforms("/tf_static", ("base_link", "imu_link", (0, 0, 0.25), (0, 0, 0, 1))),
+        transforms("/tf", ("odom", "base_link", (5, 5, 5), (0, 0, 0, 1))),
+        info("/camera/camera_info"),
+    )
+    assert made.notes == [] and made.text is not None
+    (tmp_path / "calibration.yaml").write_text(made.text)
+    sensors = read_calibration(tmp_path / "calibration.yaml").sensors
+    camera = sensors["camera"]
+    turned = Rotation.from_quat(quarter)
+    wanted = np.eye(4)
+    wanted[:3, :3] = (turned * Rotation.from_quat(OPTICAL)).as_matrix()
+    wanted[:3, 3] = np.array([1, 0, 2]) + turned.apply([0.5, 0, 0])
+    assert camera.pose is not None and np.allclose(camera.pose, wanted)
+    assert (camera.model, camera.resolution) == ("opencv-pinhole", (WIDTH, HEIGHT))
+    assert camera.parameters == {
+        "fx": 900.0, "fy": 901.0, "cx": 15.5, "cy": 11.5,
+        "k1": -0.1, "k2": 0.02, "p1": 0.001, "p2": -0.002, "k3": 0.003,
+    }  # fmt: skip
+    moved = sensors["imu"].pose
+    assert moved is not None and np.allclose(moved[:3, 3], [0, 0, 0.25])
+
+
+def test_foxgloves_messages_give_the_same(tmp_path: Path) -> None:
+    place = foxglove.FrameTransform(
+        timestamp=fox_time(T), parent_frame_id="rig", child_frame_id="camera",
+        translation=foxglove.Vector3(x=1.0, y=2.0, z=3.0),
+        rotation=foxglove.Quaternion(x=-0.5, y=0.5, z=-0.5, w=0.5),
+    )  # fmt: skip
+    moves = foxglove.FrameTransform(
+        timestamp=fox_time(T), parent_frame_id="world", child_frame_id="rig",
+        translation=foxglove.Vector3(x=1.0, y=2.0, z=3.0),
+        rotation=foxglove.Quaternion(w=1.0),
+    )  # fmt: skip
+    model = foxglove.CameraCalibration(
+        timestamp=fox_time(T), frame_id="camera", width=WIDTH, height=HEIGHT,
+        distortion_model="kannala_brandt", D=[0.1, 0.2, 0.3, 0.4], K=list(K),
+    )  # fmt: skip
+    made = calibration(
+        tmp_path,
+        proto("/tf", foxglove.FrameTransforms(transforms=[place, moves]), T),
+        proto("/tf", foxglove.FrameTransforms(transforms=[place]), T + 1),
+        proto("/camera/calibration", model, T),
+        frame="camera",
+    )
+    entry = made.sensors["camera"]
+    assert entry["T_sensor_rig"]["translation_m"] == [1.0, 2.0, 3.0]
+    assert np.allclose(np.abs(entry["T_sensor_rig"]["quaternion_xyzw"]), 0.5)
+    assert entry["model"] == "opencv-fisheye" and entry["parameters"]["k4"] == 0.4
+    assert made.notes == [
+        "imu: no place in the rig: no transforms lead from its frame 'imu_link' to 'rig'"
+    ]
+
+
+def test_nothing_is_made_of_nothing(tmp_path: Path) -> None:
+    made = calibration(tmp_path)
+    assert (made.text, made.notes) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        ([("map", "camera_optical", (0, 0, 0), (0, 0, 0, 1))], "have no frame rig or base_link"),
+        (
+            [
+                ("rig", "camera_optical", (0, 0, 0), (0, 0, 0, 1)),
+                ("rig", "camera_optical", (0, 0, 1), (0, 0, 0, 1)),
+            ],
+            "'camera_optical' moves in 'rig'",
+        ),
+        (
+            [
+                ("rig", "camera_optical", (0, 0, 0), (0, 0, 0, 1)),
+                ("mast", "camera_optical", (0, 0, 0), (0, 0, 0, 1)),
+            ],
+            "'camera_optical' has two parents",
+        ),
+        (
+            [
+                ("a", "camera_optical", (0, 0, 0), (0, 0, 0, 1)),
+                ("camera_optical", "a", (0, 0, 0), (0, 0, 0, 1)),
+                ("rig", "b", (0, 0, 0), (0, 0, 0, 1)),
+            ],
+            "are a ring",
+        ),
+        ([("rig", "camera_optical", (0, 0, 0), (0, 0, 0, 0))], "is no rotation"),
+        ([("rig", "camera_optical", (0, 0, np.inf), (0, 0, 0, 1))], "is not finite"),
+    ],
+)
+def test_places_that_are_not_certain_are_left_out(
+    tmp_path: Path, rows: list[tuple[str, str, Any, Any]], note: str
+) -> None:
+    made = calibration(tmp_path, transforms("/tf_static", *rows))
+    assert "camera" not in made.sensors
+    assert any(n.startswith("camera: no place in the rig: ") and note in n for n in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        ({"width": WIDTH + 1}, "it is for 33 x 24 pixels, the pictures have 32 x 24"),
+        ({"distortion_model": "ds"}, "'ds' is not known"),
+        ({"d": np.zeros(7)}, "plumb_bob with 7 terms"),
+        ({"k": np.zeros(9)}, "the camera was not calibrated"),
+        ({"k": np.array([1, 0.5, 2, 0, 1, 2, 0, 0, 1])}, "has a skew"),
+        ({"d": np.full(5, np.nan)}, "the camera was not calibrated"),
+        ({"binning_x": 2}, "are binned"),
+    ],
+)
+def test_models_without_a_counterpart_are_left_out(
+    tmp_path: Path, more: dict[str, Any], note: str
+) -> None:
+    made = calibration(tmp_path, info("/camera/camera_info", **more))
+    assert made.sensors == {}
+    (line,) = made.notes
+    assert line.startswith("camera: no camera model: ") and note in line
+
+
+def test_a_model_far_away_is_found_by_its_frame(tmp_path: Path) -> None:
+    made = calibration(tmp_path, info("/models/a", "other"), info("/models2/b"))
+    assert made.sensors["camera"]["model"] == "opencv-pinhole"
+    several = calibration(tmp_path, info("/models/a"), info("/models2/b"))
+    assert several.sensors == {}
