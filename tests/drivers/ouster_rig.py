@@ -14,6 +14,7 @@ from drivers._kit.driver import EndOfSource, Item, Sample, SensorConfig
 from drivers.ouster import OusterDriver
 from recorder.contract.config.options import check_options
 from recorder.contract.streams import StreamSpec
+from tests.formats.bags.kit import Sent, cdr
 from tests.protocols.test_capture import HOST, ethernet, ipv4, udp
 
 BEAMS, COLUMNS, PER_PACKET = 16, 128, 16
@@ -181,3 +182,20 @@ def capture(info: Any, frame_ids: Sequence[int]) -> list[Packets]:
 
 def flat(sweeps: Iterable[Packets]) -> Packets:
     return sorted((p for sweep in sweeps for p in sweep), key=lambda p: p[0])
+
+
+def ouster_messages(
+    info: Any,
+    packets: Packets,
+    kind: str = "ouster_sensor_msgs/msg/PacketMsg",
+    space: str = "/ouster",
+    extra: bytes = b"",
+) -> list[Sent]:
+    """The messages of the ROS driver: the metadata, which is latched, and the packets."""
+    text = info.to_json_string()
+    made = [cdr(f"{space}/metadata", "std_msgs/msg/String", packets[0][0] - 5, data=text)]
+    for t_ns, port, payload in packets:
+        topic = "lidar_packets" if port == 7502 else "imu_packets"
+        data = np.frombuffer(payload + extra, np.uint8)
+        made.append(cdr(f"{space}/{topic}", kind, t_ns, buf=data))
+    return made

@@ -21,6 +21,7 @@ from tests.drivers.ouster_rig import (
     flat,
     imu_packet,
     make_info,
+    ouster_messages,
     play,
     samples,
     write,
@@ -28,19 +29,6 @@ from tests.drivers.ouster_rig import (
 from tests.formats.bags.kit import Sent, cdr, compressed, jpeg, write_bag, write_mcap
 
 KINDS = ("ouster_sensor_msgs/msg/PacketMsg", "ouster_ros/msg/PacketMsg")
-
-
-def sent(
-    info: Any, packets: Packets, kind: str = KINDS[0], space: str = "/ouster", extra: bytes = b""
-) -> list[Sent]:
-    """The messages of the ROS driver: the metadata, which is latched, and the packets."""
-    text = info.to_json_string()
-    made = [cdr(f"{space}/metadata", "std_msgs/msg/String", packets[0][0] - 5, data=text)]
-    for t_ns, port, payload in packets:
-        topic = "lidar_packets" if port == 7502 else "imu_packets"
-        data = np.frombuffer(payload + extra, np.uint8)
-        made.append(cdr(f"{space}/{topic}", kind, t_ns, buf=data))
-    return made
 
 
 def drive(info: Any) -> Packets:
@@ -58,7 +46,7 @@ def test_a_recording_gives_what_a_capture_of_the_packets_gives(
 ) -> None:
     info = make_info(imu=imu)
     packets = drive(info)
-    path = write_mcap(tmp_path / "a.mcap", sent(info, packets, kind))
+    path = write_mcap(tmp_path / "a.mcap", ouster_messages(info, packets, kind))
     specs, items = play(driver := driver_for("mcap", path))
     wanted_specs, wanted = play(driver_for("pcap", write(tmp_path, info, packets)))
     assert specs == wanted_specs
@@ -70,15 +58,18 @@ def test_a_recording_gives_what_a_capture_of_the_packets_gives(
 def test_old_messages_have_one_byte_more(tmp_path: Path) -> None:
     info = make_info()
     packets = drive(info)
-    plain = write_mcap(tmp_path / "a.mcap", sent(info, packets))
-    padded = write_mcap(tmp_path / "b.mcap", sent(info, packets, extra=b"\0"))
+    plain = write_mcap(tmp_path / "a.mcap", ouster_messages(info, packets))
+    padded = write_mcap(tmp_path / "b.mcap", ouster_messages(info, packets, extra=b"\0"))
     assert_same_items(play(driver_for("mcap", padded))[1], play(driver_for("mcap", plain))[1])
 
 
 def test_two_sensors_in_a_bag_are_chosen_by_topic(tmp_path: Path) -> None:
     info = make_info()
     packets = drive(info)
-    left, right = sent(info, packets, space="/left"), sent(info, packets[:-40], space="/right")
+    left, right = (
+        ouster_messages(info, packets, space="/left"),
+        ouster_messages(info, packets[:-40], space="/right"),
+    )
     picture = compressed("/c", jpeg(0), T0_NS - SWEEP_NS)
     messages = sorted([picture, *left, *right], key=lambda each: each.log_ns)
     path = write_bag(tmp_path / "bag", [messages[:30], messages[30:]])
@@ -92,7 +83,7 @@ def test_two_sensors_in_a_bag_are_chosen_by_topic(tmp_path: Path) -> None:
 def test_metadata_may_come_from_a_file(tmp_path: Path) -> None:
     info = make_info()
     packets = drive(info)
-    messages = sent(info, packets)[1:]
+    messages = ouster_messages(info, packets)[1:]
     path = write_mcap(tmp_path / "b.mcap", messages)
     with pytest.raises(SourceError) as caught:
         driver_for("mcap", path).open()
@@ -106,7 +97,7 @@ def test_metadata_may_come_from_a_file(tmp_path: Path) -> None:
 
 def test_metadata_of_another_sensor_is_an_error(tmp_path: Path) -> None:
     info = make_info()
-    messages = sent(info, drive(info))
+    messages = ouster_messages(info, drive(info))
     other = make_info("RNG19_RFL8_SIG16_NIR16")
     metadata = cdr("/ouster/metadata", KINDS[0], 0, buf=np.zeros(1, np.uint8))
     for wrong, text in (
@@ -129,7 +120,7 @@ def test_a_bag_without_packets_is_an_error(tmp_path: Path) -> None:
 
 def test_messages_that_are_no_packets_are_one_loss(tmp_path: Path) -> None:
     info = make_info()
-    messages = sent(info, drive(info))
+    messages = ouster_messages(info, drive(info))
     lidar = [n for n, each in enumerate(messages) if each.topic.endswith("lidar_packets")]
     for n in lidar[3:5]:
         each = messages[n]
@@ -142,14 +133,16 @@ def test_messages_that_are_no_packets_are_one_loss(tmp_path: Path) -> None:
 
 def test_only_the_imus_topic_missing_leaves_the_imu_out(tmp_path: Path) -> None:
     info = make_info()
-    messages = [m for m in sent(info, drive(info)) if not m.topic.endswith("imu_packets")]
+    messages = [
+        m for m in ouster_messages(info, drive(info)) if not m.topic.endswith("imu_packets")
+    ]
     specs, items = play(driver_for("mcap", write_mcap(tmp_path / "a.mcap", messages)))
     assert [spec.name for spec in specs] == ["lidar"] and len(samples(items)) == 3
 
 
 def test_a_killed_recorders_file_ends_with_an_interval_of_loss(tmp_path: Path) -> None:
     info = make_info()
-    messages = sent(info, drive(info))
+    messages = ouster_messages(info, drive(info))
     path = write_mcap(tmp_path / "a.mcap", messages, chunk_size=20_000, finish=False)
     _, items = play(driver_for("mcap", path))
     assert 1 <= len(samples(items)) <= 3

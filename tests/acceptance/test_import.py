@@ -1,0 +1,192 @@
+"""``recorder import``: sessions of recordings of other software, and of our own archives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.session.reader import Session
+from tests.acceptance.command import (
+    assert_nothing_lost,
+    assert_sound,
+    header,
+    here,
+    write_config,
+)
+from tests.drivers.ouster_rig import (
+    T0_NS,
+    capture,
+    flat,
+    imu_packet,
+    make_info,
+    ouster_messages,
+)
+from tests.formats.bags.kit import (
+    SECOND,
+    START_NS,
+    Sent,
+    compressed,
+    fox_compressed,
+    imu,
+    jpeg,
+    json_imu,
+    turn,
+    write_bag,
+    write_mcap,
+)
+from tests.processing.test_recorded_calibration import OPTICAL, info, transforms
+
+FRAME_NS, STEP_NS = 50_000_000, 10_000_000
+
+
+def times(session: Session, stream: str) -> list[int]:
+    return session.streams[stream].t_ns.tolist()
+
+
+def jpegs(session: Session, stream: str) -> list[bytes]:
+    channel: Any = session.streams[stream].channels["video.avi"]
+    return [bytes(channel.encoded(at)) for at in range(len(session.streams[stream]))]
+
+
+def values(session: Session, stream: str, channel: str) -> Any:
+    reader = session.streams[stream].channels[channel]
+    return reader.read(0, len(session.streams[stream]))
+
+
+def drive() -> list[Sent]:
+    """A camera with its calibration, two IMUs, an Ouster, and what no driver plays."""
+    first = transforms("/tf_static", ("base_link", "camera_optical", (1, 2, 3), OPTICAL))
+    sent = [first, info("/front/camera_info"), Sent("/points", "a/msg/Cloud", "cdr", b"", START_NS)]
+    for at in range(10):
+        sent.append(compressed("/front/image_raw", jpeg(at), START_NS + at * FRAME_NS))
+    for at in range(50):
+        t_ns, row = START_NS + at * STEP_NS, (at / 7, -9.81, 1e-3 * at)
+        sent.append(imu("/imu/data", t_ns, row, row[::-1], turn(at / 20)))
+        sent.append(json_imu("/imu2", t_ns + 1, {"acc": list(row), "avel": list(row)}))
+    lidar = make_info()
+    packets = [imu_packet(T0_NS + n * STEP_NS, n * STEP_NS) for n in range(1, 30)]
+    messages = ouster_messages(lidar, flat([*capture(lidar, range(3)), packets]))
+    later_ns = START_NS - messages[0].log_ns + SECOND // 10
+    sent += [
+        Sent(each.topic, each.schema, "cdr", each.data, each.log_ns + later_ns, each.schema_data)
+        for each in messages
+    ]
+    return sorted(sent, key=lambda each: each.log_ns)
+
+
+def test_a_ros_2_bag_becomes_a_session_with_its_own_times(tmp_path: Path) -> None:
+    sent = drive()
+    bag = write_bag(tmp_path / "drive 1", [sent[:70], sent[70:]])
+    ran = here("import", bag, "--root", tmp_path, "--format", "json")
+    assert (ran.code, ran.complaints) == (0, [])
+    session = tmp_path / "drive_1"
+    assert Path(ran.result["session"]) == session
+    assert {t: v["sensor"] for t, v in ran.result["topics"].items()} == {
+        "/front/image_raw": "front", "/imu/data": "imu", "/imu2": "imu2",
+        "/ouster/lidar_packets": "ouster",
+    }  # fmt: skip
+    assert ran.result["left_out"] == {"/points": "no driver plays 'a/msg/Cloud' ('cdr')"}
+    assert ran.result["drops"] == "unknown" and ran.result["calibrated"]
+    assert_nothing_lost(session)
+    assert_sound(session)
+    with Session(session) as opened:
+        # The camera's first stamp, which is 3 ms before the recording's first log time.
+        assert opened.start_ns == START_NS - 3_000_000 == ran.result["start_ns"]
+        assert times(opened, "front") == [START_NS - 3_000_000 + n * FRAME_NS for n in range(10)]
+        assert times(opened, "imu") == [START_NS - 1_000_000 + n * STEP_NS for n in range(50)]
+        assert times(opened, "imu2") == [START_NS + 1 + n * STEP_NS for n in range(50)]
+        assert jpegs(opened, "front") == [jpeg(at) for at in range(10)]
+        wanted = np.array([(at / 7, -9.81, 1e-3 * at) for at in range(50)], np.float32)
+        assert np.array_equal(values(opened, "imu", "acc"), wanted)
+        assert np.array_equal(values(opened, "imu2", "avel"), wanted)
+        packets = [s.log_ns for s in sent if s.topic == "/ouster/lidar_packets"]
+        assert times(opened, "ouster") == packets[7::8]  # of eight packets in a sweep, the last
+        assert len(opened.streams["ouster_imu"]) == 29
+        last_ns = max(stream.t_ns[-1] for stream in opened.streams.values())
+        assert opened.end_ns == last_ns  # however long the import took
+    assert (session / "calibration.yaml").is_file()
+    assert header(session)["metadata"]["imported"]["topics"]["front"] == "/front/image_raw"
+
+
+def test_selected_topics_of_a_damaged_recording(tmp_path: Path) -> None:
+    sent = [compressed("/c", jpeg(at), START_NS + at * FRAME_NS) for at in range(30)]
+    sent[3] = compressed("/c", b"not a picture", sent[3].log_ns)
+    sent[4:4] = [fox_compressed("/other", jpeg(0), sent[4].log_ns)]
+    path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=3000, finish=False)
+    where = ("--root", tmp_path, "--topics", "cam=/c", "--name", "s")
+    ran = here("import", path, *where, "--format", "json")
+    assert ran.code == 3
+    stream = ran.result["streams"]["cam"]
+    assert (stream["lost"], stream["unknown_losses"]) == ({"corrupt": 1}, 1)
+    assert 5 < stream["samples"] == len(times(Session(tmp_path / "s"), "cam")) < 29
+    assert ran.result["left_out"] == {"/other": "was not selected"}
+    assert_sound(tmp_path / "s")
+    ran = here("import", path, *where)
+    assert ran.code == 2 and "a session of that name exists" in ran.err[-1]
+
+
+def test_what_cannot_be_imported_is_one_error(tmp_path: Path) -> None:
+    root = ("--root", tmp_path / "sessions")
+    (tmp_path / "text.mcap").write_text("nothing of the kind")
+    points = Sent("/points", "a/msg/Cloud", "cdr", b"", START_NS)
+    empty = compressed("/c", b"", START_NS)
+    path = write_mcap(tmp_path / "a.mcap", [points, empty])
+    for arguments, text in (
+        ((tmp_path / "none.mcap",), "none.mcap: cannot be read: No such file or directory"),
+        ((tmp_path / "text.mcap",), "text.mcap"),
+        ((tmp_path,), "not a ROS 2 bag"),
+        ((path,), "has no topic to import"),
+        ((path, "--topics", "/x"), "has no topic '/x'; those to import: /c"),
+        ((path, "--topics", "/c"), "topic /c: "),
+        ((path, "--topics", "=/c"), "is not of the form TOPIC or NAME=TOPIC"),
+        ((path, "--name", "a/b"), "is a path"),
+    ):
+        ran = here("import", *arguments, *root)
+        assert (ran.code, ran.out) == (2, ""), arguments
+        assert text in "\n".join(ran.err) and "Traceback" not in "\n".join(ran.err), arguments
+    assert not (tmp_path / "sessions").exists()
+    reasons = "\n".join(here("import", path, *root).err)
+    assert "/points: no driver plays 'a/msg/Cloud'" in reasons and "/c: " in reasons
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session of simulated sensors."""
+    folder = tmp_path_factory.mktemp("recorded")
+    sensors = (
+        'camera: {driver: camera, source: "sim:", width: 64, height: 48, fps: 20, pace: max}\n'
+        'imu: {driver: xsens, source: "sim:", rate: 100, outputs: [euler_angles], pace: max}\n'
+    )
+    config = write_config(folder / "config.yaml", sensors)
+    ran = here("run", config, "--root", folder, "--name", "s", "--duration", 1)
+    assert ran.code == 0, ran.err
+    return folder / "s"
+
+
+@pytest.mark.parametrize("profile", ["foxglove", "ros2"])
+def test_a_session_comes_back_from_its_archive(
+    recorded: Path, tmp_path: Path, profile: str
+) -> None:
+    out = tmp_path / "out"
+    to = ("--to", "mcap", "--out", out, "--option", f"mcap.profile={profile}")
+    packed = here("finalize", recorded, *to)
+    assert packed.code == 0, packed.err
+    (path,) = out.rglob("s" if profile == "ros2" else "s.mcap")
+    ran = here("import", path, "--root", tmp_path, "--name", "again", "--format", "json")
+    assert (ran.code, ran.complaints) == (0, []), ran.err
+    with Session(recorded) as before, Session(tmp_path / "again") as after:
+        assert set(after.streams) == {"camera", "imu"}
+        for stream in ("camera", "imu"):
+            assert times(after, stream) == times(before, stream)
+        assert jpegs(after, "camera") == jpegs(before, "camera")
+        for channel in ("acc", "avel"):
+            assert np.array_equal(values(after, "imu", channel), values(before, "imu", channel))
+        turns = values(after, "imu", "rot"), values(before, "imu", "rot")
+        assert np.allclose(*turns, atol=1e-6)
+        if profile == "foxglove":
+            assert np.array_equal(*turns)
+            device = after.streams["imu"].t_dev_ns, before.streams["imu"].t_dev_ns
+            assert np.array_equal(*device)  # type: ignore[arg-type]
