@@ -15,16 +15,23 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig
+from drivers._kit.mcap_inertial import inertial_channels, inertial_values
 from drivers._kit.mcap_pictures import is_encoded_here, picture_of
 from recorder.contract.channel_formats.jpeg import jpeg_size
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import Stamping, choose_topic, origin_ns, stamp_of
-from recorder.formats.bags.messages import Inertial, Kind
+from recorder.formats.bags.contents import (
+    LOSSES,
+    Stamping,
+    choose_topic,
+    content_of,
+    origin_ns,
+    stamp_of,
+)
+from recorder.formats.bags.messages import Floats, Inertial, Kind, Loss, decode_loss
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage
@@ -33,13 +40,6 @@ KINDS: Final = {"camera": Kind.PICTURES, "imu": Kind.IMU}
 """Kinds of topics that a driver may play, by `Driver.recorded_kind`."""
 
 VIDEO: Final = "video.avi"
-_ABOUT: Final = {
-    "acc": ((3,), "acceleration, gravity included", "m/s^2"),
-    "avel": ((3,), "rate of turn", "rad/s"),
-    "rot": ((3,), "roll, pitch, yaw; sensor to local frame; NaN where not measured", "rad"),
-    "quat": ((4,), "orientation, real part first; sensor to local frame", ""),
-    "mag": ((3,), "magnetic field, in the recording's own unit", ""),
-}
 _LOOKED_AT: Final = 20  # messages that the rate and the channels are taken from
 _BATCH_NS: Final = {"realtime": 8_000_000, "max": 1_000_000_000}
 _LONGEST_BATCH: Final = 1000
@@ -63,7 +63,8 @@ class McapSource(Driver):
 
     Stamps count from the earliest message of the whole recording, so that several topics played
     from it keep their relative times.  A message that cannot be decoded is `Lost`, cause
-    ``corrupt``.  A recording whose recorder was killed plays as far as it is whole and ends with an
+    ``corrupt``.  Losses that this recorder counted in its archives are `Lost`, cause ``recorded``.
+    A recording whose recorder was killed plays as far as it is whole and ends with an
     interval of loss, cause ``truncated``.  Messages that the recorder did not receive or write are
     in no recording, so their number is unknown.
     """
@@ -79,6 +80,7 @@ class McapSource(Driver):
         self._kind = KINDS[kind]
         self._channels: tuple[ChannelSpec, ...] = ()
         self._device_time = False
+        self._decode_loss: Callable[[Any], Loss] = decode_loss
 
     def open(self) -> Sequence[StreamSpec]:
         """Open the recording, choose the topic, and declare it from its first messages.
@@ -118,16 +120,18 @@ class McapSource(Driver):
             settings["passed_through"] = not is_encoded_here(decoded)
         else:
             values = [decoded for _, decoded in first]
-            self._channels = tuple(
-                ChannelSpec(name, "raw", "f4", *_ABOUT[name]) for name in _measured(values)
-            )
+            self._channels = inertial_channels(values)
             of_device = decoded.t_dev_ns is not None
             other = not self._stamping.of_header and stamp_of(decoded) > 0
             self._device_time = of_device or other
             # The recorder's own JSON names no frame; its frames are the sensors' names.
             settings["mcap_frame"] = decoded.frame_id or self._topic.strip("/").partition("/")[0]
         times = [Stamping(self._stamping.of_header).t_ns(stamp_of(d), m.log_ns) for m, d in first]
-        self._messages, self._held = bag.messages([self._topic]), None
+        topics = [self._topic]
+        if LOSSES in bag.topics and content_of(bag.topics[LOSSES]).kind is Kind.LOSSES:
+            topics.append(LOSSES)
+            self._decode_loss = content_of(bag.topics[LOSSES]).decode
+        self._messages, self._held = bag.messages(topics), None
         return StreamSpec(
             self.sensor.name,
             self._channels,
@@ -183,7 +187,9 @@ class McapSource(Driver):
         """
         if self._messages is None:
             raise SourceError(f"{self.sensor.name}: read before open")
-        message = self._next()
+        while (message := self._next()) is not None and message.topic == LOSSES:
+            if (lost := self._recorded(message)) is not None:
+                return lost
         if message is None:
             return self._end()
         try:
@@ -201,13 +207,13 @@ class McapSource(Driver):
         return self._sample([t_ns], [t_dev_ns], data)
 
     def _batch(self, message: McapMessage, decoded: Inertial) -> Sample:
-        rows: list[dict[str, npt.NDArray[np.float32]]] = []
+        rows: list[dict[str, Floats]] = []
         times: list[int] = []
         device: list[int] = []
         until_ns = message.log_ns + _BATCH_NS[self.sensor.pace]
         while True:
             t_ns, t_dev_ns = self._times(message, decoded, decoded.t_dev_ns)
-            rows.append(_values(decoded))
+            rows.append(inertial_values(decoded))
             times.append(t_ns)
             device.append(t_dev_ns)
             try:
@@ -216,7 +222,8 @@ class McapSource(Driver):
                 break  # raised again by the next call, after these values
             if following is None:
                 break
-            if following.log_ns >= until_ns or len(rows) >= _LONGEST_BATCH:
+            later = following.log_ns >= until_ns or following.topic == LOSSES
+            if later or len(rows) >= _LONGEST_BATCH:
                 self._held = following
                 break
             try:
@@ -249,6 +256,24 @@ class McapSource(Driver):
         t_ns = max(self._last_ns, message.log_ns) if not self._stamping.of_header else self._last_ns
         return Lost(self.sensor.name, t_ns, "corrupt", 1, detail=detail)
 
+    def _recorded(self, message: McapMessage) -> Lost | None:
+        """Return a loss that this recorder counted in the stream of the topic; None: of another."""
+        try:
+            loss: Loss = self._decode_loss(message.data)
+        except FormatError as error:
+            detail = {"reason": str(error)}
+            return Lost(self.sensor.name, message.log_ns, "recorded", None, detail=detail)
+        if loss.stream != self._topic.strip("/").partition("/")[0]:
+            return None
+        return Lost(
+            self.sensor.name,
+            message.log_ns,
+            "recorded",
+            loss.count,
+            loss.estimate,
+            {"recorded_cause": loss.cause},
+        )
+
     def _next(self) -> McapMessage | None:
         held, self._held = self._held, None
         if held is not None:
@@ -278,43 +303,6 @@ class McapSource(Driver):
         if self._bag is not None:
             self._bag.close()
             self._bag = None
-
-
-def _measured(found: Sequence[Inertial]) -> list[str]:
-    """Names of the channels that messages have; ``rot`` is always there, as in roverd."""
-    names = {"acc", "avel", "rot"}
-    if any(each.quat is not None for each in found):
-        names.add("quat")
-    if any(each.mag is not None for each in found):
-        names.add("mag")
-    return [name for name in _ABOUT if name in names]
-
-
-def _values(message: Inertial) -> dict[str, Any]:
-    """The values of a message, by channel."""
-    values: dict[str, Any] = {"acc": message.acc, "avel": message.avel}
-    if message.quat is not None:
-        values["quat"] = message.quat
-    if message.mag is not None:
-        values["mag"] = message.mag
-    if message.rot is not None:
-        values["rot"] = message.rot
-    elif message.quat is not None:
-        values["rot"] = _angles(*message.quat)
-    return values
-
-
-def _angles(w: float, x: float, y: float, z: float) -> tuple[float, float, float]:
-    """Roll, pitch, yaw in rad of a quaternion of any length other than 0: Rz(yaw) Ry(pitch) Rx."""
-    length = w * w + x * x + y * y + z * z
-    if not 0 < length < np.inf:
-        return (np.nan, np.nan, np.nan)
-    sine = 2 * (w * y - x * z) / length
-    return (
-        float(np.arctan2(2 * (w * x + y * z), w * w - x * x - y * y + z * z)),
-        float(np.arcsin(np.clip(sine, -1, 1))),
-        float(np.arctan2(2 * (w * z + x * y), w * w + x * x - y * y - z * z)),
-    )
 
 
 def _rate_hz(times: Sequence[int]) -> float | None:

@@ -236,8 +236,13 @@ def _origin(plan: _Plan) -> dict[str, Any]:
         "profile": plan.bag.profile,
         "topics": {sensor.name: sensor.topic for sensor in plan.found.sensors},
         "left_out": dict(plan.found.left_out),
-        "drops": "unknown",
+        "drops": _drops(plan.found),
     }
+
+
+def _drops(found: Findings) -> str:
+    """Whether the messages that are not in the recording are counted in it."""
+    return "recorded" if found.counts_losses else "unknown"
 
 
 class _Bar:
@@ -286,7 +291,7 @@ def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bo
         "calibrated": plan.calibration is not None,
         "notes": plan.notes,
         "faults": outcome.faults,
-        "drops": "unknown",
+        "drops": _drops(plan.found),
     }
     emit(result, args, lambda _: _text(plan, outcome))
     return exit_code
@@ -297,6 +302,7 @@ def _text(plan: _Plan, outcome: Outcome) -> str:
     lines += [f"left out: {topic}: {why}" for topic, why in plan.found.left_out.items()]
     lines += plan.notes
     lines += [f"fault: {fault}" for fault in outcome.faults]
-    lines.append(f"note: {_DROPS}")
+    if not plan.found.counts_losses:
+        lines.append(f"note: {_DROPS}")
     lines.append(f"session {outcome.session}")
     return "\n".join([streams_table(outcome.streams, "ended"), *map(clean, lines)])

@@ -67,11 +67,13 @@ class Findings:
         sensors: in the order of the topics.
         left_out: by topic, why it becomes nothing.
         for_calibration: topics that a calibration is made from.
+        counts_losses: the recording has a topic with its losses, which become the session's.
     """
 
     sensors: list[ImportedSensor] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     for_calibration: list[str] = field(default_factory=list)
+    counts_losses: bool = False
 
 
 def sensors_of(bag: Bag, wanted: Mapping[str, str | None] | None = None) -> Findings:
@@ -96,6 +98,8 @@ def sensors_of(bag: Bag, wanted: Mapping[str, str | None] | None = None) -> Find
     for topic, kind in kinds.items():
         if kind in CALIBRATION:
             found.for_calibration.append(topic)
+        elif kind is Kind.LOSSES:
+            found.counts_losses = True
         elif kind not in DRIVERS:
             if not _is_metadata(topic, kinds):
                 found.left_out[topic] = f"no driver plays {kind}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,35 @@ def test_a_source_opens_again_from_its_beginning(path: Path) -> None:
     item = driver.read()
     assert isinstance(item, Sample) and item.data["video.avi"] == [jpeg(50)]
     driver.close()
+
+
+@pytest.mark.parametrize("profile", ["foxglove", "ros2"])
+def test_losses_that_this_recorder_counted_are_losses_again(tmp_path: Path, profile: str) -> None:
+    sent = [imu("/imu/data", START_NS + at * STEP_NS, (at, 0, 0), (0, 0, 0)) for at in range(9)]
+    counted = {"type": "lost", "stream": "imu", "cause": "overrun", "count": 3, "estimate": None}
+    unknown = {**counted, "cause": "driver", "count": None, "estimate": 8}
+    for place, loss in ((3, counted), (5, unknown), (6, {**counted, "stream": "imu2"})):
+        sent.append(loss_message(loss, START_NS + place * STEP_NS + 1, profile))
+    sent.append(loss_message("nothing", START_NS + 7 * STEP_NS + 1, profile))
+    sent.sort(key=lambda each: each.log_ns)
+    _, items = play(open_(XsensDriver, write_mcap(tmp_path / "a.mcap", sent)))
+    lost = [item for item in items if isinstance(item, Lost)]
+    assert [(each.cause, each.count, each.estimate) for each in lost] == [
+        ("recorded", 3, None),
+        ("recorded", None, 8),
+        ("recorded", None, None),
+    ]
+    assert lost[0].detail == {"recorded_cause": "overrun"}
+    assert [each.t_ns for each in lost] == [START_NS + n * STEP_NS + 1 for n in (3, 5, 7)]
+    assert [type(item) for item in items[:4]] == [Sample, Lost, Sample, Lost]
+    assert sum(item.count for item in items if isinstance(item, Sample)) == 9
+
+
+def loss_message(loss: Any, log_ns: int, profile: str) -> Sent:
+    topic, text = "/recorder/losses", json.dumps(loss)
+    if profile == "ros2":
+        return cdr(topic, "std_msgs/msg/String", log_ns, data=text)
+    return Sent(topic, "recorder.Loss", "json", text.encode(), log_ns, b"{}")
 
 
 def test_a_topic_is_chosen_by_the_sensors_name(path: Path) -> None:

@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.messages import DECODERS, Decode, Inertial, Kind, decode_json_imu
+from recorder.formats.bags.messages import (
+    DECODERS,
+    Decode,
+    Inertial,
+    Kind,
+    decode_json_imu,
+    decode_ros2_loss,
+)
 
 if TYPE_CHECKING:
     from recorder.formats.mcap.reader import McapMessage, McapTopic
 
 APART_NS: Final = 10_000_000_000
 """A stamp this far from its message's log time is of another clock, or of another recording."""
+
+LOSSES: Final = "/recorder/losses"
+"""The topic of this recorder's archives with the losses that it counted."""
 
 _STAMPED: Final = frozenset({Kind.PICTURES, Kind.IMU})
 
@@ -49,6 +59,8 @@ def content_of(topic: McapTopic) -> Content:
         UnknownTopicError: why its messages are not understood.
     """
     encoding, schema = topic.message_encoding, topic.schema_name
+    if (topic.topic, encoding, schema) == (LOSSES, "cdr", "std_msgs/msg/String"):
+        return Content(Kind.LOSSES, decode_ros2_loss)
     if (found := DECODERS.get((encoding, schema))) is not None:
         return Content(*found)
     if encoding == "json" and topic.schema_encoding == "jsonschema" and _is_imu(topic.schema_data):

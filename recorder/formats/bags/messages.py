@@ -24,6 +24,7 @@ from recorder.formats.ros2.messages import CameraInfo, CompressedImage, Header, 
 
 _SECOND: Final = 1_000_000_000
 _AXES: Final = ("acc", "avel", "rot", "mag")
+_COUNTS: Final = ("count", "estimate")
 
 Floats = tuple[float, ...]
 
@@ -37,7 +38,7 @@ class Kind(StrEnum):
     TEXT = "text"
     TRANSFORMS = "transforms"
     CAMERA_MODEL = "camera model"
-    POSITION = "positions"
+    LOSSES = "losses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,23 @@ class Inertial:
     rot: Floats | None = None
     mag: Floats | None = None
     t_dev_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A loss that this recorder counted, as its archives hold it.
+
+    Attributes:
+        stream: which lost samples.
+        cause: of the loss.
+        count: of samples; None where it is unknown, and `estimate` may then be set.
+        estimate: of their number.
+    """
+
+    stream: str
+    cause: str
+    count: int | None
+    estimate: int | None
 
 
 def _stamp(message: ProtobufReader) -> int:
@@ -152,6 +170,23 @@ def decode_json_imu(data: Buffer) -> Inertial:
     return Inertial(stamp_ns, "", quat=quat, t_dev_ns=t_dev_ns, **found)
 
 
+def decode_loss(data: Buffer) -> Loss:
+    """A loss in JSON, of the topic ``/recorder/losses``."""
+    try:
+        values = json.loads(bytes(data))
+        counts = [None if values.get(n) is None else _whole(values[n]) for n in _COUNTS]
+        if any(count is not None and count < 0 for count in counts):
+            raise ValueError("a negative number of samples")
+        return Loss(str(values["stream"] or ""), str(values["cause"] or "unknown"), *counts)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FormatError(f"JSON of a loss: {type(error).__name__}: {str(error)[:80]}") from None
+
+
+def decode_ros2_loss(data: Buffer) -> Loss:
+    """The same as a ``std_msgs/msg/String``."""
+    return decode_loss(ros2.decode_string(data).encode())
+
+
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not -(1 << 63) <= value < 1 << 63:
         raise ValueError(f"{value!r:.40} is not a whole number of 64 bits")
@@ -176,6 +211,7 @@ DECODERS: Final[Mapping[tuple[str, str], tuple[Kind, Decode]]] = {
     ("cdr", "std_msgs/msg/String"): (Kind.TEXT, ros2.decode_string),
     ("cdr", "tf2_msgs/msg/TFMessage"): (Kind.TRANSFORMS, ros2.decode_transforms),
     ("cdr", "sensor_msgs/msg/CameraInfo"): (Kind.CAMERA_MODEL, ros2.decode_camera_info),
+    ("json", "recorder.Loss"): (Kind.LOSSES, decode_loss),
     ("protobuf", "foxglove.CompressedImage"): (Kind.PICTURES, decode_foxglove_compressed_image),
     ("protobuf", "foxglove.RawImage"): (Kind.PICTURES, decode_foxglove_raw_image),
     ("protobuf", "foxglove.FrameTransforms"): (Kind.TRANSFORMS, decode_foxglove_transforms),
