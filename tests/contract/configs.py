@@ -21,7 +21,13 @@ SCHEMAS = {
             "lens": Option("map", keys={"table": Option("path", None), "n": Option("int", 1)}),
             "overlays": Option("list", [], items="path"),
         },
-        schemes={"sim": "simulated", "file": "a video", "rtsp": "a stream", "v4l2": "a device"},
+        schemes={
+            "sim": "simulated",
+            "file": "a video",
+            "mcap": "a recording",
+            "rtsp": "a stream",
+            "v4l2": "a device",
+        },
         live_schemes=frozenset({"rtsp", "v4l2"}),
     ),
     "ouster": DriverSchema(

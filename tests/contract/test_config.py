@@ -106,6 +106,15 @@ def test_defaults(rig: Path) -> None:
     assert config.of_daemon() == []
 
 
+def test_a_recordings_path_may_name_a_topic(rig: Path) -> None:
+    (rig / "a#b.mcap").touch()
+    text = 'version: 1\nsensors:\n  cam: {driver: camera, source: "mcap:%s"}\n'
+    for source in ("clip.mp4", "clip.mp4#/front/image", "a#b.mcap", "a#b.mcap#/front/image"):
+        assert load(rig, text % source).sensor("cam").address == f"{rig}/{source}"
+    problem = refusal(rig, text % "none.mcap#/front/image")
+    assert f"no such file: {rig}/none.mcap" in str(problem)
+
+
 def test_an_imus_data_go_into_session_vrs_unless_said_otherwise(rig: Path) -> None:
     imu = SMALL + "  imu: {driver: camera, source: 'sim:'}\n"
     assert load(rig, imu).record_format.streams == ("imu",)
@@ -310,7 +319,7 @@ def test_all_drivers_are_asked_for_at_once(rig: Path) -> None:
             "is not of the form SCHEME:ADDRESS; driver",
         ),
         (SENSOR + "flie:clip.mp4\n", 5, "sensors.cam.source", "'flie:' (did you mean 'file'?)"),
-        (SENSOR + "pcap:x\n", 5, "sensors.cam.source", "takes sim:, file:, rtsp:, v4l2:, session:"),
+        (SENSOR + "pcap:x\n", 5, "sensors.cam.source", "takes sim:, file:, mcap:, rtsp:, v4l2:, session:"),
         (SENSOR + '"file:a\\0b"\n', 5, "sensors.cam.source", "is not of the form"),
         (SENSOR + '"file:"\n', 5, "sensors.cam.source", "file: needs a path after the colon"),
         (SENSOR + "file:no.mp4\n", 5, "sensors.cam.source", "no such file: {rig}/no.mp4"),

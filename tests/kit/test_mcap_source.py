@@ -9,14 +9,19 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcap.writer import CompressionType
+from scipy.spatial.transform import Rotation
 
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample
+from drivers._kit.mcap_inertial import inertial_values
 from drivers._kit.runner import make_driver
 from drivers.camera import CameraDriver
 from drivers.mmwave import MmwaveDriver
 from drivers.xsens import XsensDriver
 from recorder.contract.errors import ConfigError, SourceError
+from recorder.formats.bags.messages import Inertial
 from tests.formats.bags.kit import (
     HEIGHT,
     SECOND,
@@ -26,6 +31,7 @@ from tests.formats.bags.kit import (
     cdr,
     compressed,
     fox_compressed,
+    header,
     imu,
     jpeg,
     json_imu,
@@ -278,6 +284,69 @@ def test_a_topic_without_a_picture_says_why(tmp_path: Path, sent: Sent, text: st
     with pytest.raises(SourceError) as caught:
         open_(CameraDriver, path, "/c").open()
     assert text in str(caught.value)
+
+
+def image(encoding: str, **changes: Any) -> Sent:
+    """A ``sensor_msgs/msg/Image`` of 4 x 2 pixels whose numbers do not fit."""
+    fields = {"height": 2, "width": 4, "step": 4, "is_bigendian": 0, "encoding": encoding}
+    data = np.zeros(changes.pop("size", 8), np.uint8)
+    kind, fields = "sensor_msgs/msg/Image", fields | changes
+    return cdr("/c", kind, START_NS, header=header(START_NS, "c"), data=data, **fields)
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (image("mono8", step=3), "8 bytes in rows of 3 for 4 x 2 pixels of mono8"),
+        (image("rgb8"), "8 bytes in rows of 4 for 4 x 2 pixels of rgb8"),
+        (image("mono8", size=7), "7 bytes in rows of 4 for"),
+        (image("mono8", step=2**32 - 1, height=2**32 - 1), "a picture of 4 x 4294967295 pixels"),
+        (image("mono8", width=0), "a picture of 0 x 2 pixels"),
+        (image("mono8", step=2**32 - 1), "8 bytes in rows of 4294967295"),
+        (image("yuyv", width=1), "yuyv with an odd width of 1 pixels"),
+        (image("bayer_rggb8", height=1), "bayer_rggb8 of 4 x 1 pixels"),
+    ],
+)
+def test_raw_pictures_whose_numbers_do_not_fit(tmp_path: Path, sent: Sent, text: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        open_(CameraDriver, write_mcap(tmp_path / "a.mcap", [sent])).open()
+    assert text in str(caught.value)
+
+
+def test_the_last_row_may_lack_its_padding(tmp_path: Path) -> None:
+    sent = image("mono8", step=6, size=10)
+    _, (item,) = play(open_(CameraDriver, write_mcap(tmp_path / "a.mcap", [sent])))
+    assert isinstance(item, Sample) and item.data["video.avi"].shape == (1, 2, 4, 3)  # type: ignore[union-attr]
+
+
+def test_big_endian_pictures(tmp_path: Path) -> None:
+    values = (np.arange(8).reshape(2, 4) << 9).astype(">u2")
+    rows = np.frombuffer(values.tobytes(), np.uint8)
+    fields = {"height": 2, "width": 4, "step": 8, "is_bigendian": 1, "encoding": "mono16"}
+    kind = "sensor_msgs/msg/Image"
+    sent = cdr("/c", kind, START_NS, header=header(START_NS, "c"), data=rows, **fields)
+    _, (item,) = play(open_(CameraDriver, write_mcap(tmp_path / "a.mcap", [sent])))
+    assert isinstance(item, Sample)
+    pixels: Any = item.data["video.avi"]
+    assert pixels[0, ..., 0].tolist() == [[0, 2, 4, 6], [8, 10, 12, 14]]
+
+
+@given(st.tuples(*[st.floats(-1, 1)] * 4).filter(lambda q: sum(x * x for x in q) > 0.01))
+def test_angles_are_those_of_scipy(quat: tuple[float, float, float, float]) -> None:
+    w, x, y, z = quat
+    rotation = Rotation.from_quat([x, y, z, w])
+    message = Inertial(0, "", (0, 0, 0), (0, 0, 0), quat)
+    roll, pitch, yaw = inertial_values(message)["rot"]
+    assert abs(pitch) <= np.pi / 2
+    again = Rotation.from_euler("ZYX", [yaw, pitch, roll])
+    # Near the poles of the angles the arc sine loses half of the digits.
+    assert (rotation * again.inv()).magnitude() < 1e-6
+
+
+def test_a_quaternion_without_length_has_no_angles() -> None:
+    for quat in ((0.0, 0.0, 0.0, 0.0), (np.inf, 0.0, 0.0, 0.0), (np.nan, 0.0, 0.0, 1.0)):
+        message = Inertial(0, "", (0, 0, 0), (0, 0, 0), quat)
+        assert np.isnan(inertial_values(message)["rot"]).all()
 
 
 def test_messages_that_do_not_decode_are_losses(tmp_path: Path) -> None:

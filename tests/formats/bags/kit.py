@@ -113,7 +113,7 @@ def fox_time(t_ns: int) -> Any:
 def picture(at: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """A picture [HEIGHT, WIDTH, 3], BGR."""
     rows = np.arange(HEIGHT * WIDTH * 3, dtype=np.uint16).reshape(HEIGHT, WIDTH, 3)
-    return (rows // 12 + at).astype(np.uint8)
+    return np.asarray(rows // 12 + at + np.array([0, 40, 90]), np.uint8)
 
 
 def jpeg(at: int) -> bytes:

@@ -91,6 +91,10 @@ def test_negative_numbers(number: int) -> None:
     assert reader.integer(1) == number
 
 
+def test_bits_beyond_64_are_dropped() -> None:
+    assert ProtobufReader(b"\x08" + b"\xff" * 9 + b"\x7f", "x").integer(1) == -1
+
+
 def test_unknown_fields_are_skipped_and_the_last_value_counts() -> None:
     data = CompressedImageType(format="a").SerializeToString()
     unknown = b"\xf8\x07\x05" + b"\xfa\x07\x02zz" + b"\xfd\x07abcd" + b"\xf9\x07abcdefgh"
