@@ -81,13 +81,15 @@ class _Plan:
 def run(args: argparse.Namespace) -> int:
     """Import; 0, 3 where messages could not be read, 1 if the disk failed, 2 for a wrong file."""
     from recorder.contract.clock import SystemClock
-    from recorder.contract.errors import StorageError
+    from recorder.contract.errors import StorageError, UsageError
     from recorder.contract.session_names import check_name
     from recorder.daemon.foreground import Foreground
     from recorder.daemon.preflight import check_root
     from recorder.daemon.recording.plans import plan_session
 
     name = check_name(args.name) if args.name is not None else _name_of(args.file)
+    if args.name is not None and (args.root / name).exists():
+        raise UsageError(f"{args.root / name}: a session of that name exists")
     with tempfile.TemporaryDirectory(prefix="recorder-import-") as folder:
         made = _plan(args, Path(folder))
         plan = plan_session(made.config, name, exact_name=args.name is not None)
@@ -246,7 +248,7 @@ def _drops(found: Findings) -> str:
 
 
 class _Bar:
-    """Moves the bar on with the sensors' times."""
+    """Moves the bar on with the times that all sensors which still play have reached."""
 
     def __init__(self, foreground: Foreground, advance: Any) -> None:
         self._foreground, self._advance, self._done_s = foreground, advance, 0.0
@@ -255,10 +257,12 @@ class _Bar:
         start_ns = self._foreground.status.start_mono_ns
         if not isinstance(start_ns, int):
             return
-        reached = [stream.get("last_ns") or 0 for stream in status.streams.values()]
-        done_s = max(0.0, (min(reached, default=0) - start_ns) / 1e9)
-        self._advance(max(0.0, done_s - self._done_s))
-        self._done_s = max(self._done_s, done_s)
+        streams = status.streams.values()
+        reached = [stream["last_ns"] or 0 for stream in streams if not stream["ended"]]
+        done_s = (min(reached, default=start_ns) - start_ns) / 1e9
+        if done_s > self._done_s:
+            self._advance(done_s - self._done_s)
+            self._done_s = done_s
 
 
 def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bool) -> int:

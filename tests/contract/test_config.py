@@ -319,7 +319,12 @@ def test_all_drivers_are_asked_for_at_once(rig: Path) -> None:
             "is not of the form SCHEME:ADDRESS; driver",
         ),
         (SENSOR + "flie:clip.mp4\n", 5, "sensors.cam.source", "'flie:' (did you mean 'file'?)"),
-        (SENSOR + "pcap:x\n", 5, "sensors.cam.source", "takes sim:, file:, mcap:, rtsp:, v4l2:, session:"),
+        (
+            SENSOR + "pcap:x\n",
+            5,
+            "sensors.cam.source",
+            "takes sim:, file:, mcap:, rtsp:, v4l2:, session:",
+        ),
         (SENSOR + '"file:a\\0b"\n', 5, "sensors.cam.source", "is not of the form"),
         (SENSOR + '"file:"\n', 5, "sensors.cam.source", "file: needs a path after the colon"),
         (SENSOR + "file:no.mp4\n", 5, "sensors.cam.source", "no such file: {rig}/no.mp4"),

@@ -435,6 +435,32 @@ def test_damage_is_one_error_after_what_is_before_it(tmp_path: Path) -> None:
     driver.close()
 
 
+def test_a_recording_with_any_damage_plays_or_is_one_error(tmp_path: Path) -> None:
+    none = CompressionType.NONE
+    whole = write_mcap(tmp_path / "a.mcap", drive()[:40], compression=none, chunk_size=4000)
+    content, rng = whole.read_bytes(), np.random.default_rng(5)
+    path = tmp_path / "b.mcap"
+    outcomes = set()
+    for number in range(150):
+        damaged = bytearray(content)
+        if number % 3 == 0:
+            del damaged[int(rng.integers(len(content))) :]
+        for at in rng.integers(0, len(damaged), number % 3):
+            damaged[at] = rng.integers(256)
+        path.write_bytes(damaged)
+        for kind, topic in ((CameraDriver, "/rear/image"), (XsensDriver, "/imu2")):
+            driver = open_(kind, path, topic)
+            try:
+                play(driver)
+                outcomes.add("played")
+            except SourceError as error:
+                assert str(path) in str(error) and "\n" not in str(error)
+                outcomes.add("error")
+            finally:
+                driver.close()
+    assert outcomes == {"played", "error"}
+
+
 @pytest.mark.parametrize("content", [b"", b"nothing of the kind", b"\x89MCAP0\r\n"])
 def test_what_is_no_recording_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.mcap"

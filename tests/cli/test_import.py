@@ -1,0 +1,46 @@
+"""The bar of ``recorder import`` follows the slowest sensor that still plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from recorder.cli.import_ import _Bar, _name_of
+
+
+def test_the_bar_follows_the_slowest_sensor_that_plays() -> None:
+    moved: list[float] = []
+    foreground: Any = SimpleNamespace(status=SimpleNamespace(start_mono_ns=10**9))
+    bar = _Bar(foreground, moved.append)
+
+    def show(**streams: tuple[float | None, str | None]) -> float:
+        known = {
+            name: {"last_ns": None if s is None else round((1 + s) * 1e9), "ended": ended}
+            for name, (s, ended) in streams.items()
+        }
+        bar(SimpleNamespace(streams=known))  # type: ignore[arg-type]
+        return sum(moved)
+
+    assert show() == 0
+    assert show(a=(None, None), b=(5, None)) == 0
+    assert show(a=(2, None), b=(5, None)) == 2
+    assert show(a=(2, "eof"), b=(5, None)) == 5
+    assert show(a=(2, None), b=(5, None)) == 5  # it never goes back
+    assert show(a=(2, "eof"), b=(9, "eof")) == 5
+
+
+def test_a_session_is_named_after_its_file(tmp_path: Path) -> None:
+    for name, wanted in (
+        ("drive 1.mcap", "drive_1"),
+        (".hidden.mcap", "hidden"),
+        ("äö.mcap", "imported"),
+        ("x" * 200 + ".mcap", "x" * 80),
+        ("2024-05-01T10:00.mcap", "2024-05-01T10_00"),
+    ):
+        file = tmp_path / name
+        file.touch()
+        assert _name_of(file) == wanted
+    bag = tmp_path / "bag.v2"
+    bag.mkdir()
+    assert _name_of(bag) == "bag.v2"
