@@ -43,7 +43,7 @@ FRAME_NS, STEP_NS = 50_000_000, 10_000_000
 
 
 def times(session: Session, stream: str) -> list[int]:
-    return session.streams[stream].t_ns.tolist()
+    return list(map(int, session.streams[stream].t_ns))
 
 
 def jpegs(session: Session, stream: str) -> list[bytes]:
@@ -115,7 +115,7 @@ def test_selected_topics_of_a_damaged_recording(tmp_path: Path) -> None:
     sent = [compressed("/c", jpeg(at), START_NS + at * FRAME_NS) for at in range(30)]
     sent[3] = compressed("/c", b"not a picture", sent[3].log_ns)
     sent[4:4] = [fox_compressed("/other", jpeg(0), sent[4].log_ns)]
-    path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=3000, finish=False)
+    path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=20_000, finish=False)
     where = ("--root", tmp_path, "--topics", "cam=/c", "--name", "s")
     ran = here("import", path, *where, "--format", "json")
     assert ran.code == 3

@@ -403,7 +403,7 @@ def test_a_bag_of_several_files_is_one_recording(tmp_path: Path) -> None:
 
 def test_a_file_whose_recorder_was_killed_plays_as_far_as_it_is_whole(tmp_path: Path) -> None:
     sent = [compressed("/c", jpeg(at), START_NS + at * FRAME_NS) for at in range(30)]
-    path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=3000, finish=False)
+    path = write_mcap(tmp_path / "a.mcap", sent, chunk_size=20_000, finish=False)
     _, items = play(open_(CameraDriver, path))
     *pictures, end = items
     assert 5 < len(pictures) < 30
