@@ -21,7 +21,7 @@ from recorder.archives.edgefirst.pcd import LIDAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_of_picture, cube_picture, encode_png, stored_png
 from recorder.archives.edgefirst.projection import Projection, depth_picture, in_steps
 from recorder.archives.edgefirst.radar_cube import cropped, quantized
-from recorder.contract.errors import ConfigError
+from recorder.contract.errors import ConfigError, FormatError
 from recorder.processing.calibration import Calibration, SensorCalibration, read_calibration
 from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.radar import RadarGeometry, RadarProcessor
@@ -48,7 +48,7 @@ def test_pcd_holds_points_and_viewpoint() -> None:
 
 
 def test_pcd_refuses_what_it_has_no_type_for() -> None:
-    with pytest.raises(ArchiveError, match="field t has type datetime64"):
+    with pytest.raises(FormatError, match="field t has type datetime64"):
         encode_pcd(np.zeros(1, [("t", "<M8[ns]")]))
 
 
