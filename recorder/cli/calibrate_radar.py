@@ -33,13 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the ``antennas`` of a calibration file; 0, or 1 where the frames give none."""
-    from recorder.archives.sensor_files import radar_geometry
     from recorder.processing.calibration import Calibration
     from recorder.processing.radar_calibration import (
         as_mapping,
         calibrate_by_clutter,
         calibrate_by_reflector,
     )
+    from recorder.processing.sensor_files import radar_geometry
     from recorder.session.reader import Session
 
     with Session(args.session) as session:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from drivers.mmwave import SIM_CHIRP
-from recorder.archives.sensor_files import radar_geometry
 from recorder.cli import main
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.processing.calibration import read_calibration
+from recorder.processing.sensor_files import radar_geometry
 from recorder.session.reader import Session
 from tests.processing.test_radar_calibration import PLACE, at, error_deg, errors_of, frames
 from tests.session.build import Builder, imu_spec
