@@ -29,7 +29,7 @@ from recorder.cli.signals import handled
 if TYPE_CHECKING:
     from recorder.contract.config.loading import Config
     from recorder.finalizer import Finalized, Step
-    from recorder.session.part import Part
+    from recorder.session.part import Moment, Part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     results: list[Finalized] = []
     failed: set[Path] = set()
     lacking = False
-    with handled(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
+    with handled(interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
         if apart:
             lacking = _pack_apart(args, part, apart, results, failed)
         if together:
@@ -126,21 +126,34 @@ def run(args: argparse.Namespace) -> int:
 def _part(args: argparse.Namespace) -> Part:
     """The part of each session to pack, from ``--from``, ``--until`` and ``--streams``."""
     from recorder.contract.errors import UsageError
-    from recorder.session.part import Moment, Part
+    from recorder.session.part import Part
 
-    moments = []
-    for option, text in (("--from", args.begin), ("--until", args.until)):
-        try:
-            moments.append(None if text is None else Moment.parse(text))
-        except UsageError as error:
-            raise UsageError(f"{option}: {error}") from None
-    begin, end = moments
-    if begin and end and begin.since_epoch == end.since_epoch and begin.ns >= end.ns:
-        raise UsageError(f"--until {end.text}: needs a time after --from {begin.text}")
+    begin, end = parse_interval(args.begin, args.until)
     names = None if args.streams is None else tuple(dict.fromkeys(args.streams.split(",")))
     if names is not None and "" in names:
         raise UsageError(f"--streams: {args.streams!r} has an empty name")
     return Part(begin, end, names)
+
+
+def parse_interval(begin: str | None, end: str | None) -> tuple[Moment | None, Moment | None]:
+    """The moments of ``--from`` and ``--until``.
+
+    Raises:
+        UsageError: a text is no time, or the interval ends before it begins.
+    """
+    from recorder.contract.errors import UsageError
+    from recorder.session.part import Moment
+
+    moments = []
+    for option, text in (("--from", begin), ("--until", end)):
+        try:
+            moments.append(None if text is None else Moment.parse(text))
+        except UsageError as error:
+            raise UsageError(f"{option}: {error}") from None
+    first, last = moments
+    if first and last and first.since_epoch == last.since_epoch and first.ns >= last.ns:
+        raise UsageError(f"--until {last.text}: needs a time after --from {first.text}")
+    return first, last
 
 
 def _as_typed(message: str, options: list[str]) -> str:
@@ -302,7 +315,8 @@ def parse_steps(names: str, options: list[str]) -> list[Step]:
     return [Step(name, values) for name, values in chosen.items()]
 
 
-def _interrupt(_: int) -> None:
+def interrupt(_: int) -> None:
+    """End the command as Ctrl-C does."""
     raise KeyboardInterrupt
 
 

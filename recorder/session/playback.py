@@ -254,17 +254,31 @@ def recorded_spec(stream: Stream) -> StreamSpec:
 def _channel_spec(stream: Stream, name: str) -> ChannelSpec:
     entry = stream.meta[name]
     found = CHANNEL_FORMATS.get(entry["format"])
-    text = entry.get("desc") or entry.get("description") or ""
-    unit = re.fullmatch(r"(.*?) ?\[([^\[\]]+)\]", text)
+    text, unit = _described(entry)
     return ChannelSpec(
         name=name,
         format=entry["format"] if found is None else found.recorded_as,
         dtype=np.dtype(entry["type"]).str[1:],
         shape=tuple(entry["shape"]),
-        description=unit[1] if unit else text,
-        unit=unit[2] if unit else "",
+        description=text,
+        unit=unit,
         device_time=name == "t_col",
     )
+
+
+def unit_of(stream: Stream, name: str) -> str:
+    """The unit of a channel; empty without one."""
+    for channel in () if stream.spec is None else stream.spec.channels:
+        if channel.name == name:
+            return channel.unit
+    return _described(stream.meta[name])[1]
+
+
+def _described(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Description and unit of a channel in ``meta.json``."""
+    text = str(entry.get("desc") or entry.get("description") or "")
+    found = re.fullmatch(r"(.*?) ?\[([^\[\]]+)\]", text)
+    return (found[1], found[2]) if found else (text, "")
 
 
 def _intrinsics(stream: Stream) -> dict[str, str]:

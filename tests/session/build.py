@@ -150,7 +150,10 @@ class Builder:
         count: int | None = None,
         data: Mapping[str, Array] | None = None,
     ) -> Recorded:
-        """Record a stream: `seconds` at its nominal rate, each stamp a little off its place."""
+        """Record a stream: `seconds` at its nominal rate, each stamp a little off its place.
+
+        Its data are arrays [n, *shape] by channel; None: `content`.
+        """
         assert spec.rate_hz is not None
         n = count if count is not None else round(seconds * spec.rate_hz)
         numbers = np.arange(n, dtype=np.int64) if seq is None else np.array(seq, np.int64)

@@ -1,0 +1,53 @@
+"""Samples as points: returns of a lidar's sweep, detections of a radar's frame."""
+
+from __future__ import annotations
+
+from recorder.formats.pcd import encode_pcd
+from recorder.processing.export.made import Made, SampleFiles
+from recorder.processing.lidar_points import SweepPoints
+from recorder.processing.radar_detections import RadarDetections
+from recorder.processing.radar_geometry import RadarGeometry
+from recorder.session.playback import recorded_spec
+from recorder.session.stream import Stream
+
+
+class SweepClouds(SampleFiles):
+    """A lidar's points, as `recorder.processing.lidar_points.POINT`.
+
+    Args:
+        stream: a stream whose kind is ``lidar``.
+
+    Raises:
+        FormatError: ``lidar.json`` cannot be used.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._sweeps = SweepPoints(recorded_spec(stream))
+
+    def make(self, index: int) -> list[Made]:
+        t_ns = int(self._stream.times(index, index + 1)[0])
+        start_ns, points = self._sweeps.points(
+            self._stream.sample(index, self._sweeps.channels), t_ns
+        )
+        return [Made("", encode_pcd(points, f"t: ns after {start_ns} ns since 1970-01-01 UTC"))]
+
+
+class DetectionClouds(SampleFiles):
+    """A radar's detections, as `recorder.processing.radar_detections.DETECTION`.
+
+    Args:
+        stream: a stream whose kind is ``radar``.
+        geometry: of the radar.
+    """
+
+    def __init__(self, stream: Stream, geometry: RadarGeometry) -> None:
+        self._radar = RadarDetections(
+            geometry, lambda index: stream.sample(index, ["iq"])["iq"], stream.t_ns
+        )
+
+    def make(self, index: int) -> list[Made]:
+        return [Made("", encode_pcd(self._radar.points(index)))]
+
+    def remarks(self) -> list[str]:
+        return self._radar.remarks()

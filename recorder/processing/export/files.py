@@ -1,0 +1,87 @@
+"""New files and folders that appear under their names when they are complete.
+
+::
+
+    check_place(path, session, folder=False)
+    with new_file(path) as temporary:            # .NAME.PID.part beside it
+        temporary.write_bytes(data)
+
+Nothing that exists is replaced.  What an exception leaves incomplete is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from recorder.contract.errors import UsageError
+from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty, make_folders
+
+
+def check_place(path: Path, session: Path, *, folder: bool) -> None:
+    """Check that a new file or folder may have this path.
+
+    Args:
+        path: the path.
+        session: folder of the session, in which nothing is written.
+        folder: whether it is a folder, which may exist if it is empty.
+
+    Raises:
+        UsageError: something has this path already, or the path is in a session.
+    """
+    if path.resolve().is_relative_to(session.resolve()):
+        raise UsageError(f"{path}: is in the session; name another place with --out")
+    if not path.exists() and not path.is_symlink():
+        return
+    if not folder:
+        raise UsageError(f"{path}: exists; remove it, or name another file with --out")
+    if not path.is_dir():
+        raise UsageError(f"{path}: is a file; the pictures or points need a folder")
+    if any(path.iterdir()):
+        raise UsageError(f"{path}: is not empty; empty it, or name another folder with --out")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Make a file: give a temporary path, and rename the file at the end.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    temporary = _beside(path)
+    make_empty(temporary)
+    try:
+        yield temporary
+        PosixDisk().rename(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Make a folder: give a temporary one, and rename the folder at the end.
+
+    Raises:
+        OSError: the folder cannot be made, or the path is not an empty folder.
+    """
+    temporary = _beside(path)
+    temporary.mkdir(FOLDER_MODE)
+    try:
+        yield temporary
+        temporary.rename(path)  # never replaces files or folders that are not empty
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a new file; FileExistsError if it exists."""
+    make_empty(path)
+    path.write_bytes(data)
+
+
+def _beside(path: Path) -> Path:
+    make_folders(path.absolute().parent)
+    return path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
