@@ -22,8 +22,11 @@ _MOST_LINES = 20  # of marks, and of faults
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the session and the format."""
+    """Declare the session, what is shown of it, and the format."""
     parser.add_argument("session", type=Path, metavar="SESSION", help="the session's folder")
+    parser.add_argument(
+        "--gaps", action="store_true", help="list every loss with its time, duration and cause"
+    )
     add_format(parser)
 
 
@@ -33,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.session.summary import summarize
 
     with Session(args.session) as session:
-        summary = summarize(session)
+        summary = summarize(session, gaps=args.gaps)
     emit(summary, args, _text)
     for problem in summary["problems"]:
         note(f"recorder info: {problem}")
@@ -95,6 +98,30 @@ def _fault_text(fault: dict[str, Any]) -> str:
     return text if text.startswith(f"{about}: ") else f"{about}: {text}"
 
 
+def _gap_lines(summary: dict[str, Any]) -> list[str]:
+    """The losses as a table, and how many of them are not shown."""
+    rows, more = [], []
+    for name, stream in summary["streams"].items():
+        for gap in stream["gaps"][:_MOST_LINES]:
+            rows.append([name, *_gap_cells(gap, summary["start_ns"])])
+        if (left := len(stream["gaps"]) - _MOST_LINES + stream["gaps_left_out"]) > 0:
+            listed = f"--format json lists {len(stream['gaps'])}"
+            more.append(f"{clean(name)}: {left} more losses; {listed}")
+    if not rows:
+        return ["gaps      none"]
+    headers = ["gaps of", "at [s]", "for [s]", "cause", "samples"]
+    return [format_table(headers, rows, right=(1, 2)), *more]
+
+
+def _gap_cells(gap: dict[str, Any], start_ns: int | None) -> list[str | None]:
+    known = gap["start_ns"] is not None and start_ns is not None
+    at = f"{(gap['start_ns'] - start_ns) / 1e9:.3f}" if known else None
+    lasted = None if gap["duration_ns"] is None else f"{gap['duration_ns'] / 1e9:.3f}"
+    about = "" if gap["estimate"] is None else f", about {gap['estimate']}"
+    count = f"not counted{about}" if gap["count"] is None else str(gap["count"])
+    return [at, lasted, gap["cause"], count]
+
+
 def _text(summary: dict[str, Any]) -> str:
     lines = [
         f"session   {summary['name']}",
@@ -136,6 +163,8 @@ def _text(summary: dict[str, Any]) -> str:
         )
     headers = ["stream", "samples", "rate [Hz]", "first [s]", "last [s]", "size", "lost"]
     text = "\n".join(map(clean, lines)) + "\n\n" + format_table(headers, rows, right=range(1, 6))
+    if any("gaps" in stream for stream in summary["streams"].values()):
+        text += "\n\n" + "\n".join(_gap_lines(summary))
     if (vrs := summary["record_format"]) is not None:
         data = [f"{n} {s['data']}" for n, s in vrs["streams"].items() if s["data"]]
         text += f"\n\nsession.vrs  {vrs['records']} records, {human_bytes(vrs['bytes'])}; data: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,23 @@ from recorder.session.incidents import incidents
 from recorder.session.journal import read_journal
 from recorder.session.layout import JOURNAL, LOG, private
 from recorder.session.loss_accounts import losses
+from recorder.session.loss_intervals import loss_intervals
 from recorder.session.reader import Session
 from recorder.session.stream import BATCH_SAMPLES, Stream
 from recorder.session.vrs.files import describe_vrs
 
+MOST_GAPS = 10_000
+"""Largest number of losses of a stream that are listed one by one."""
 
-def summarize(session: Session) -> dict[str, Any]:
+
+def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
     """The content of a session.
 
     A declared stream without samples is included, with 0 samples.
+
+    Args:
+        session: the session.
+        gaps: whether the losses are listed one by one.
 
     Returns:
         ``{state, name, start_ns, end_ns, streams: {NAME: {samples, first_ns, last_ns, rate_hz,
@@ -39,6 +48,10 @@ def summarize(session: Session) -> dict[str, Any]:
           ``{samples, columns_missing}``: a lidar's sweeps that lack columns (from ``log.jsonl``),
           a radar's frames whose ``valid`` is 0 (without ``columns_missing``).  They are not
           counted in ``lost``; empty if nothing is missing;
+        - per stream, if asked for, ``gaps``: the losses in order of time, each ``{start_ns, end_ns,
+          duration_ns, cause, count, estimate, first_seq, last_seq}``
+          (`recorder.session.loss_intervals`), the first `MOST_GAPS`, and ``gaps_left_out``, the
+          number of the others;
         - ``record_format``: content of ``session.vrs``, ``{bytes, records, indexed, streams}``
           (see `describe_vrs`); null if the session has none;
         - ``commits``: durations of the commits, ``{count, half_ms, most_ms, longest_ms}``: half of
@@ -76,6 +89,8 @@ def summarize(session: Session) -> dict[str, Any]:
                 problems.append(str(error))
         entry["lost"], entry["lost_intervals"] = losses(lost.get(name, ()))
         entry["incomplete"] = incomplete
+        if gaps:
+            entry |= _gaps(stream, lost.get(name, ()), problems)
         streams[name] = entry
     try:
         start_ns, end_ns = session.start_ns, session.end_ns
@@ -109,6 +124,23 @@ def summarize(session: Session) -> dict[str, Any]:
         **happened,
         "problems": problems,
     }
+
+
+def _gaps(
+    stream: Stream | None, events: Sequence[Mapping[str, Any]], problems: list[str]
+) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+    left_out = 0
+    try:
+        for lost in loss_intervals(stream, events):
+            if len(found) < MOST_GAPS:
+                found.append(lost.to_wire())
+            else:
+                left_out += 1
+    except FormatError as error:
+        if str(error) not in problems:
+            problems.append(str(error))
+    return {"gaps": found, "gaps_left_out": left_out}
 
 
 def _commits(session: Session) -> dict[str, float] | None:

@@ -6,7 +6,6 @@ long the session is: pieces that the picture could not tell apart are merged.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,8 @@ import numpy.typing as npt
 from recorder.contract.errors import RecorderError
 from recorder.session.absence import reported_losses
 from recorder.session.incidents import of_events
-from recorder.session.loss_accounts import WINDOW, Gap, Run, epoch_ids, losses, scan
+from recorder.session.loss_accounts import WINDOW, losses
+from recorder.session.loss_intervals import event_interval_ns, gap_losses
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -185,46 +185,22 @@ def _add_samples(made: StreamTimeline, stream: Stream, start_ns: int, end_ns: in
 
 
 def _loss(event: Event, start_ns: int, end_ns: int) -> Piece:
-    """A ``lost`` event: its duration ends at its time; that of merged events begins there."""
-    t_ns, count = event.get("t_ns"), event.get("count")
+    count = event.get("count")
     causes = Counter({str(event.get("cause") or "unknown"): count if isinstance(count, int) else 0})
     kind = LOST if isinstance(count, int) else UNCOUNTED
-    if not isinstance(t_ns, int):
-        return Piece(start_ns, end_ns, kind, causes)
-    duration_ns = event.get("duration_ns")
-    length_ns = duration_ns if isinstance(duration_ns, int) else 0
-    if "merged" in event:
-        return Piece(t_ns, t_ns + length_ns, kind, causes)
-    return Piece(max(start_ns, t_ns - length_ns), t_ns, kind, causes)
+    first_ns, last_ns = event_interval_ns(event) or (start_ns, end_ns)
+    return Piece(max(first_ns, min(start_ns, last_ns)), last_ns, kind, causes)
 
 
 def _unknown_gaps(
-    stream: Stream, events: Iterable[Event], start_ns: int, end_ns: int
+    stream: Stream, events: Sequence[Event], start_ns: int, end_ns: int
 ) -> Iterator[Piece]:
     """Gaps in the sample numbers that no event explains."""
-    items = list(scan(stream))
-    ids = epoch_ids(stream, (item for item in items if isinstance(item, Run)))
-    reported: dict[int | None, list[tuple[int, int]]] = {}
-    for event in events:
-        first, last = event.get("first_seq"), event.get("last_seq")
-        if isinstance(first, int) and isinstance(last, int):
-            reported.setdefault(event.get("epoch"), []).append((last, first))
-            reported.setdefault(None, []).append((last, first))
-    for known in reported.values():
-        known.sort()
-    for gap in items:
-        if not isinstance(gap, Gap):
-            continue
-        known = reported.get(ids.get(gap.epoch), [])
-        k = bisect_left(known, (gap.first_seq, -1))
-        if k < len(known) and known[k][1] <= gap.last_seq:
-            continue
-        before, after = start_ns, end_ns
-        if gap.index:
-            before = int(stream.times(gap.index - 1, gap.index)[0])
-        if gap.index < len(stream):
-            after = int(stream.times(gap.index, gap.index + 1)[0])
-        yield Piece(before, after, LOST, Counter(unknown=gap.count))
+    for lost in gap_losses(stream, events):
+        if not lost.reported and lost.count:
+            first_ns = start_ns if lost.start_ns is None else lost.start_ns
+            last_ns = end_ns if lost.end_ns is None else lost.end_ns
+            yield Piece(first_ns, last_ns, LOST, Counter(unknown=lost.count))
 
 
 def _is_shown(event: Event) -> bool:

@@ -67,6 +67,54 @@ def test_info_text_tells_losses_and_the_unclosed(
     assert "end       -" in out
 
 
+def test_info_lists_every_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    builder = Builder(tmp_path / "rig")
+    imu = builder.add(imu_spec(), seq=[*range(10), *range(13, 40)])
+    builder.add(imu_spec("many"), seq=range(0, 60, 2))
+    builder.lose("imu", 10, 12)
+    builder.lose("imu", 40, None, "driver", count=None, duration_ns=250_000_000, estimate=25)
+    for number in range(1, 59, 2):
+        builder.lose("many", number, number)
+    path = builder.close()
+    out, _ = run_text(capsys, "info", path, "--gaps")
+    lines = [line.split() for line in out.splitlines()]
+    at = lines.index(["gaps", "of", "at", "[s]", "for", "[s]", "cause", "samples"])
+    before, after = (imu.t_ns[k] - START_NS for k in (9, 10))
+    first = ["imu", f"{before / 1e9:.3f}", f"{(after - before) / 1e9:.3f}", "buffer", "3"]
+    assert lines[at + 1] == first
+    second = ["imu", "0.250", "0.250", "driver", "not", "counted,", "about", "25"]
+    assert lines[at + 2] == second
+    assert sum(line[:1] == ["many"] for line in lines[at:]) == 20
+    assert "many: 9 more losses; --format json lists 29" in out
+    info = run_json(capsys, "info", path, "--gaps")["streams"]
+    assert [gap["count"] for gap in info["imu"]["gaps"]] == [3, None]
+    assert (len(info["many"]["gaps"]), info["many"]["gaps_left_out"]) == (29, 0)
+    assert info["imu"]["gaps"][0] == {
+        "start_ns": int(imu.t_ns[9]), "end_ns": int(imu.t_ns[10]), "cause": "buffer", "count": 3,
+        "duration_ns": int(after - before), "estimate": None, "first_seq": 10, "last_seq": 12,
+    }  # fmt: skip
+
+
+def test_info_without_losses(
+    built: Builder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "gaps      none" in run_text(capsys, "info", built.path, "--gaps")[0].splitlines()
+    assert "gaps" not in run_text(capsys, "info", built.path)[0]
+    assert "gaps" not in run_json(capsys, "info", built.path)["streams"]["imu"]
+
+
+def test_info_bounds_the_losses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("recorder.session.summary.MOST_GAPS", 3)
+    builder = Builder(tmp_path / "rig")
+    builder.add(imu_spec(), seq=range(0, 20, 2))
+    builder.lose("imu", 1, 17, count=9)
+    path = builder.close()
+    imu = run_json(capsys, "info", path, "--gaps")["streams"]["imu"]
+    assert (len(imu["gaps"]), imu["gaps_left_out"]) == (3, 6)
+
+
 def test_info_of_damage_prints_the_rest_and_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

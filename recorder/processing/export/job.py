@@ -165,8 +165,8 @@ def _channels(stream: Stream, wanted: Wanted) -> list[str]:
     if kind == "radar":
         return ["iq"]
     for name in wanted.channels or ():
-        if name not in (known := sweep_pictures(stream)):
-            fits = ", ".join(known)
+        if name not in (pictures := sweep_pictures(stream)):
+            fits = ", ".join(pictures)
             raise UsageError(f"{stream.name}: {name} is no picture; pictures: {fits}")
     needed = _SWEEPS if wanted.format == "pcd" else ("rng", "rng_far", "rng2_far")
     return [name for name in stream.meta if name in {*needed, *(wanted.channels or ())}]
