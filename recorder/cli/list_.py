@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +18,93 @@ from recorder.cli.output import (
     note,
 )
 
+_AGES = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the root and the format."""
+    """Declare the root, the filters and the format."""
     parser.add_argument("root", type=Path, metavar="ROOT", help="a folder of sessions")
+    parser.add_argument(
+        "--recursive",
+        action="store_true",
+        help="list the sessions in all folders below ROOT, too; symbolic links are not followed",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="WHEN",
+        help="list sessions that started at this UTC date or time (2026-11-01, "
+        "2026-11-01T12:00) or later, or within this time before now (30m, 12h, 7d, 2w)",
+    )
+    parser.add_argument(
+        "--lost", action="store_true", help="list sessions with losses, counted or not"
+    )
+    parser.add_argument(
+        "--marked", metavar="TEXT", help="list sessions with a mark that contains this text"
+    )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list; 0, or 1 if a session cannot be read (the others are listed)."""
+    """Print the list; 0, or 1 if a session or folder cannot be read (the others are listed)."""
+    from recorder.contract.clock import SystemClock
     from recorder.session.reader import find_sessions
-    from recorder.session.summary import brief
+    from recorder.session.search import Filter, sessions_below
+    from recorder.session.summary import brief_if
 
-    sessions = [brief(path) for path in find_sessions(args.root)]
-    emit(sessions, args, _text)
-    if not sessions:
-        note(f"recorder list: {args.root}: no sessions here")
-    broken = [session for session in sessions if session["problem"] is not None]
-    for session in broken:
-        note(f"recorder list: {session['problem']}")
-    return 1 if broken else 0
+    since_ns = None
+    if args.since is not None:
+        since_ns = parse_since(args.since, SystemClock().realtime_ns())
+    wanted = Filter(since_ns, args.lost, args.marked)
+    unlisted: list[str] = []
+    root: Path = args.root
+    paths = sessions_below(root, unlisted.append) if args.recursive else find_sessions(root)
+    sessions: list[dict[str, Any]] = []
+    found = 0
+    for found, path in enumerate(paths, start=1):  # noqa: B007  (used after the loop)
+        if (line := brief_if(path, wanted)) is not None:
+            sessions.append(line)
+    emit(sessions, args, lambda lines: _text(lines, root if args.recursive else None))
+    if not found:
+        note(f"recorder list: {root}: no sessions here")
+    elif not sessions:
+        note(f"recorder list: {root}: none of the {found} sessions here matches")
+    broken = [session["problem"] for session in sessions if session["problem"] is not None]
+    for problem in unlisted + broken:
+        note(f"recorder list: {problem}")
+    return 1 if unlisted or broken else 0
 
 
-def _text(sessions: list[dict[str, Any]]) -> str:
+def parse_since(text: str, now_ns: int) -> int:
+    """A UTC date, a UTC time, or an age (``30m``, ``12h``, ``7d``, ``2w``) as epoch ns.
+
+    Args:
+        text: what the user typed.
+        now_ns: epoch ns, from which ages count.
+
+    Raises:
+        UsageError: the text is neither.
+    """
+    from recorder.contract.errors import UsageError
+    from recorder.session.part import Moment
+
+    text = text.strip()
+    if age := re.fullmatch(r"(\d{1,9})([mhdw])", text):
+        return now_ns - int(age[1]) * _AGES[age[2]] * 1_000_000_000
+    day = re.fullmatch(r"\d{4}-\d\d-\d\d", text)
+    try:
+        moment = Moment.parse(f"{text}T00:00" if day else text)
+        if moment.since_epoch:
+            return moment.ns
+    except UsageError:
+        pass
+    raise UsageError(
+        f"--since {text!r}: needs a UTC date or time, such as 2026-11-01 or 2026-11-01T12:00, or "
+        "an age, such as 30m, 12h, 7d, 2w"
+    )
+
+
+def _text(sessions: list[dict[str, Any]], root: Path | None) -> str:
+    """A table; sessions are named by their path below `root`, where that is given."""
     if not sessions:
         return ""
     rows = []
@@ -49,7 +114,7 @@ def _text(sessions: list[dict[str, Any]]) -> str:
             lost = f"{lost} + ?"
         rows.append(
             [
-                session["name"],
+                _name(session, root),
                 state_text(session["state"], session["live"]),
                 human_time(session["start_ns"]),
                 human_seconds(session["duration_s"]),
@@ -60,3 +125,9 @@ def _text(sessions: list[dict[str, Any]]) -> str:
         )
     headers = ["session", "state", "start", "duration", "size", "streams", "lost"]
     return format_table(headers, rows, right=(3, 4, 6))
+
+
+def _name(session: dict[str, Any], root: Path | None) -> str:
+    if root is None or Path(session["path"]) == root:
+        return str(session["name"])
+    return str(Path(session["path"]).relative_to(root))

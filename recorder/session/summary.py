@@ -18,7 +18,8 @@ from recorder.session.journal import read_journal
 from recorder.session.layout import JOURNAL, LOG, private
 from recorder.session.loss_accounts import losses
 from recorder.session.loss_intervals import loss_intervals
-from recorder.session.reader import Session
+from recorder.session.reader import Session, read_header
+from recorder.session.search import EVERY, Filter
 from recorder.session.stream import BATCH_SAMPLES, Stream
 from recorder.session.vrs.files import describe_vrs
 
@@ -161,14 +162,25 @@ def brief(path: Path) -> dict[str, Any]:
         trace).  If a session cannot be opened, ``problem`` is the error, and unknown values are
         null.
     """
+    line = brief_if(path, EVERY)
+    assert line is not None
+    return line
+
+
+def brief_if(path: Path, wanted: Filter) -> dict[str, Any] | None:
+    """`brief` of a session that is wanted; None of another, as early as that is known."""
     line: dict[str, Any] = dict.fromkeys(("state", "start_ns", "duration_s"))
-    line |= {"name": path.name, "path": str(path), "live": False, "bytes": folder_bytes(path)}
+    line |= {"name": path.name, "path": str(path), "live": False, "bytes": None}
     line |= {"streams": [], "lost": None, "lost_intervals": None, "problem": None}
     try:
+        if wanted.is_early((read_header(path) or {}).get("start_ns")):
+            return None  # before the streams are read
         with Session(path) as session:
             line |= {"name": session.name, "state": session.state, "live": session.live}
             line["streams"] = sorted(session.streams)
             line["start_ns"] = session.start_ns
+            if wanted.is_early(session.start_ns):
+                return None
             end_ns = session.end_ns
             if end_ns is None:
                 last = (_last_stamp(stream) for stream in session.streams.values())
@@ -180,18 +192,26 @@ def brief(path: Path) -> dict[str, Any]:
             counted, intervals = losses(event for events in lost.values() for event in events)
             if session.recorded:
                 line |= {"lost": sum(counted.values()), "lost_intervals": len(intervals)}
+            if wanted.lost and not line["lost"] and not line["lost_intervals"]:
+                return None
+            if not wanted.has_mark(session):
+                return None
     except (SessionError, FormatError) as error:
         line["problem"] = str(error)
+    line["bytes"] = folder_bytes(path)
     return line
 
 
-def folder_bytes(path: Path) -> int:
+def folder_bytes(path: str | Path) -> int:
     """Bytes of all files below a folder; files that vanish meanwhile do not count."""
     total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
             with contextlib.suppress(OSError):
-                total += (Path(folder) / name).lstat().st_size
+                if entry.is_dir(follow_symlinks=False):
+                    total += folder_bytes(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
     return total
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ import numpy as np
 import pytest
 
 from recorder.cli import main
+from recorder.cli.list_ import parse_since
 from recorder.contract.bus import TapSubscriber
+from recorder.contract.errors import UsageError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, check_data
+from recorder.session.events import make_event
+from recorder.session.reader import Session
 from tests.session.build import START_NS, Builder, full_session, imu_spec
 
 
@@ -159,6 +164,115 @@ def test_list_goes_on_past_damage(tmp_path: Path, capsys: pytest.CaptureFixture[
     out, err = run_text(capsys, "list", tmp_path, code=1)
     assert [line.split()[0] for line in out.splitlines()] == ["session", "a", "b"]
     assert "unreadable" in out and "session.json: is damaged" in err
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sessions in several folders, which start a day after each other."""
+    root = tmp_path_factory.mktemp("fleet")
+    for day, name in enumerate(("a/one", "a/deep/two", "three", "b/four")):
+        builder = Builder(root / name)
+        gone = {"a/one": {10, 11}, "three": {7}}.get(name, set())
+        builder.add(imu_spec(), seq=[n for n in range(20) if n not in gone])
+        for number in gone:
+            builder.lose("imu", number, number)
+        if name == "b/four":
+            builder.lose("imu", 20, None, "driver", count=None)
+        if name in ("a/deep/two", "three"):
+            builder.events.append(make_event("mark", START_NS, text=f"Straße {name}"))
+        header = builder.close() / "_recorder" / "session.json"
+        values = json.loads(header.read_text())
+        for key in ("start_ns", "end_ns"):
+            values[key] += day * 86_400 * 10**9
+        header.write_text(json.dumps(values))
+    Builder(root / "a" / "one" / "_archives" / "inner").close()  # a session is not searched
+    Builder(root / ".trash" / "old").close()
+    outside = tmp_path_factory.mktemp("outside")
+    Builder(outside / "far").close()
+    (root / "b" / "link").symlink_to(outside)
+    (root / "b" / "far").symlink_to(outside / "far")
+    (root / "b" / "loop").symlink_to(root)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        ([], ["three"]),
+        (["--recursive"], ["a/deep/two", "a/one", "b/four", "three"]),
+        (["--recursive", "--lost"], ["a/one", "b/four", "three"]),
+        (["--recursive", "--marked", "STRASSE"], ["a/deep/two", "three"]),
+        (["--recursive", "--marked", "deep"], ["a/deep/two"]),
+        (["--recursive", "--lost", "--marked", "e"], ["three"]),
+        (["--recursive", "--since", "2024-06-03"], ["b/four", "three"]),
+        (["--recursive", "--since", "2024-06-03T10:00:01Z"], ["b/four"]),
+        (["--recursive", "--since", "2024-06-02", "--lost"], ["b/four", "three"]),
+    ],
+)
+def test_list_of_a_tree(
+    fleet: Path, argv: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = run_json(capsys, "list", fleet, *argv)
+    assert [line["path"] for line in lines] == [str(fleet / name) for name in names]
+    out, err = run_text(capsys, "list", fleet, *argv)
+    assert [line.split()[0] for line in out.splitlines()[1:]] == names and err == ""
+
+
+def test_list_without_a_match(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = run_text(capsys, "list", fleet, "--recursive", "--marked", "nothing")
+    assert out == "" and err == f"recorder list: {fleet}: none of the 4 sessions here matches\n"
+    _, err = run_text(capsys, "list", fleet, "--since", "1h")
+    assert "none of the 1 sessions" in err
+
+
+def test_list_reports_what_it_cannot_judge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (Builder(tmp_path / "b").path / "_recorder" / "session.json").write_text("{")
+    path = full_session(tmp_path / "a", 0.2).path
+    (path / "_recorder" / "events.jsonl").write_text("x\n")
+    for argv in (["--marked", "x"], ["--lost"]):
+        out, err = run_text(capsys, "list", tmp_path, *argv, code=1)
+        assert [line.split()[0] for line in out.splitlines()] == ["session", "a", "b"]
+        assert "events.jsonl:1: not JSON" in err and "session.json: is damaged" in err
+
+
+def test_events_are_read_once_unless_marks_are_asked_for(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    real = Session.events
+
+    def spy(self: Session) -> Iterator[dict[str, Any]]:
+        read.append(self.path)
+        return real(self)
+
+    monkeypatch.setattr(Session, "events", spy)
+    for argv, times in (([], 1), (["--marked", "x"], 2), (["--since", "2030-01-01"], 0)):
+        read.clear()
+        assert main(["list", str(fleet), *argv]) == 0
+        assert len(read) == times
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("30m", START_NS - 1_800 * 10**9),
+        ("12h", START_NS - 43_200 * 10**9),
+        ("7d", START_NS - 7 * 86_400 * 10**9),
+        (" 2w ", START_NS - 14 * 86_400 * 10**9),
+        ("2024-06-01", 1_717_200_000 * 10**9),
+        ("2024-06-01T10:00", 1_717_236_000 * 10**9),
+    ],
+)
+def test_dates_and_ages(text: str, ns: int) -> None:
+    assert parse_since(text, START_NS) == ns
+
+
+@pytest.mark.parametrize("text", ["", "7", "12.5", "7y", "-3d", "2024-13-01", "yesterday"])
+def test_what_is_no_date_or_age(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--since .*needs a UTC date or time"):
+        parse_since(text, START_NS)
 
 
 def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
