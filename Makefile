@@ -23,7 +23,7 @@ JOBS ?= 2
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo live test test-browser test-campaign test-long browser lint conformance bench soak \
-    mutants site pictures clean install environment uninstall
+    mutants notebook site pictures clean install environment uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
 define make_venv
@@ -110,6 +110,11 @@ site: $(DSTAMP)
 pictures: browser
 	$(BIN)/python -m docs.make_pictures
 	$(BIN)/python -m pytest -q -m browser tests/browser/test_pictures.py --pictures docs/pictures
+	$(BIN)/python -m pytest -q tests/session/test_session_docs.py --pictures docs/pictures
+
+# docs/reading.ipynb, from docs/reading.md.
+notebook: $(STAMP)
+	$(BIN)/python -m docs.make_notebook
 
 clean:
 	rm -rf $(VENV) $(CVENV) $(RVENV) .mutants build site *.egg-info

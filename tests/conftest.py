@@ -35,8 +35,9 @@ _MEMORY_BYTES = 4 << 30  # free there, for tests to lie in it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the budget of the campaigns."""
+    """Take the budget of the campaigns, and the folder of ``make pictures``."""
     campaigns.add_options(parser)
+    parser.addoption("--pictures", metavar="FOLDER", help="keep the pictures of the documents")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,12 +12,6 @@ from tests.acceptance.command import here
 from tests.browser.chromium import MISSING, find
 from tests.browser.rig import PLAYED, Dashboard, Rig
 
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where `test_pictures` keeps its pictures; see ``make pictures``."""
-    parser.addoption("--pictures", metavar="FOLDER", help="keep the pictures of the dashboard")
-
-
 # Tests run as root in containers, and without a graphics card.
 ARGUMENTS = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 
