@@ -18,6 +18,8 @@ MAX_NAME = 100
 MAX_RENDERED = 90
 """Longest name that a template gives: room stays for ``_2`` and ``_p001`` behind it."""
 
+PART = re.compile(r"_p(\d{3,6})")
+"""What the name of a recording's part has behind the recording's name, and the part's number."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BAD = re.compile(r"[^A-Za-z0-9._-]")
 _TOKEN = re.compile(r"\{([^{}]*)\}")
@@ -51,6 +53,17 @@ def check_name(name: str) -> str:
             f"session name {shown}: is {len(name)} characters long, {MAX_NAME} is the most"
         )
     raise UsageError(f"session name {shown}: starts with {name[0]!r}, not a letter or digit")
+
+
+def recording_of(name: str) -> tuple[str, int]:
+    """The recording that a session is a part of, and the part's number; 0 for no part.
+
+    >>> recording_of("drive_p002"), recording_of("drive")
+    (('drive', 2), ('drive', 0))
+    """
+    recording, mark, digits = name.rpartition("_p")
+    part = PART.fullmatch(mark + digits) if recording else None
+    return (name, 0) if part is None else (recording, int(part[1]))
 
 
 def check_template(template: str, metadata: Mapping[str, Any] | None = None) -> None:

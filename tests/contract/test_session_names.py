@@ -13,6 +13,7 @@ from recorder.contract.session_names import (
     MAX_RENDERED,
     check_name,
     check_template,
+    recording_of,
     render_name,
 )
 
@@ -125,3 +126,21 @@ def test_a_checked_template_always_renders_a_name(
     name = render_name(template, hostname, utc, {"k": value})
     assert check_name(name) == name
     assert len(name) <= MAX_RENDERED
+
+
+@pytest.mark.parametrize(
+    ("name", "recording", "part"),
+    [
+        ("drive", "drive", 0),
+        ("drive_p001", "drive", 1),
+        ("drive_p123456", "drive", 123456),
+        ("drive_p002_p003", "drive_p002", 3),
+        ("drive_p1", "drive_p1", 0),
+        ("drive_p1234567", "drive_p1234567", 0),
+        ("drive_p00x", "drive_p00x", 0),
+        ("_p001", "_p001", 0),
+        ("", "", 0),
+    ],
+)
+def test_the_recording_that_a_part_belongs_to(name: str, recording: str, part: int) -> None:
+    assert recording_of(name) == (recording, part)

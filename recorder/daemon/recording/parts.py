@@ -6,12 +6,9 @@ continues after a crash is the next part, so ``NAME`` may have a ``NAME_p002`` b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
-from recorder.contract.session_names import MAX_NAME
-
-_PART = re.compile(r"_p(\d{3,6})")
+from recorder.contract.session_names import MAX_NAME, PART
 
 
 def part_name(name: str, number: int) -> str:
@@ -25,7 +22,7 @@ def is_taken(name: str, taken: Collection[str]) -> bool:
     if name in taken:
         return True
     return any(
-        _PART.fullmatch(other.removeprefix(name)) for other in taken if other.startswith(name)
+        PART.fullmatch(other.removeprefix(name)) for other in taken if other.startswith(name)
     )
 
 
@@ -49,7 +46,7 @@ def next_part(name: str, taken: Collection[str], after: int) -> int:
     """
     highest = after
     for other in taken:
-        match = _PART.search(other, max(0, len(other) - 8))
+        match = PART.search(other, max(0, len(other) - 8))
         if match and match.end() == len(other):
             number = int(match[1])
             if other == part_name(name, number):
