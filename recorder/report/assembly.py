@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 
 from recorder.contract.errors import StorageError
+from recorder.contract.texts import clean
 from recorder.formats.disk import PosixDisk
 from recorder.report import cameras, lidars, radars
 from recorder.report.clocks import clocks_section
-from recorder.report.findings import ODD, look, odd_text
+from recorder.report.embedded import SessionSummary, summary_element
+from recorder.report.findings import ODD, Findings, look, odd_text
 from recorder.report.happenings import events_section
 from recorder.report.markup import Content, Html, element
 from recorder.report.material import Make, Material
@@ -23,10 +26,13 @@ from recorder.report.series import series_section
 from recorder.report.setup import disk_section, setup_section
 from recorder.report.timelines import timeline_section
 from recorder.report.tracks import tracks_section
-from recorder.report.verdict import Reason, verdict
+from recorder.report.verdict import Reason, Verdict, verdict
 from recorder.session.layout import REPORT
 from recorder.session.reader import Session
 
+_MOST_REASONS = 30
+_LONGEST_REASON = 300
+"""What the summary in the head has at most, so that it stays within the head that is read."""
 _SECTIONS: Sequence[tuple[str, str, Make]] = (
     ("Timeline", "timeline", timeline_section),
     ("Cameras", "cameras", cameras.cameras_section),
@@ -68,13 +74,37 @@ def make_report(path: Path, out: Path | None, progress: Callable[[str, float], N
         element("nav", links) if links else None,
         *(shown for _, _, shown in made),
     ]
-    text = page(f"{judged.word} {found.name}", *content)
+    text = page(
+        f"{judged.word} {found.name}", *content, data=summary_element(_sum_up(found, judged))
+    )
     try:
         PosixDisk().write_file(target, text.encode())
     except OSError as error:
         raise StorageError(f"{target}: cannot be written: {error.strerror or error}") from error
     progress("done", 1.0)
     return target
+
+
+def _sum_up(found: Findings, judged: Verdict) -> SessionSummary:
+    """What the index of the reports shows of a session."""
+    values: Mapping[str, Any] = found.summary or {"streams": {}, "marks": (), "faults": ()}
+    reasons = [_line(reason)[:_LONGEST_REASON] for reason in judged.reasons[:_MOST_REASONS]]
+    if (more := len(judged.reasons) - _MOST_REASONS) > 0:
+        reasons.append(f"and {more} more")
+    return SessionSummary(
+        state=found.state,
+        verdict=judged.word,
+        reasons=tuple(reasons),
+        samples=sum(stream["samples"] or 0 for stream in values["streams"].values()),
+        marks=len(values["marks"]),
+        faults=len(values["faults"]),
+    )
+
+
+def _line(reason: Reason) -> str:
+    place = f" ({reason.where})" if reason.where else ""
+    amount = f": {reason.how_much}" if reason.how_much else ""
+    return clean(reason.what + place + amount)
 
 
 def _make(material: Material, title: str, id_: str, make: Make) -> Html | None:

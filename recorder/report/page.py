@@ -21,13 +21,14 @@ def style_sheet() -> str:
     return (resources.files("recorder.report") / "style.css").read_text("utf-8")
 
 
-def page(title: str, *content: Content, script: str = "") -> str:
+def page(title: str, *content: Content, script: str = "", data: str = "") -> str:
     """A page as one HTML file.
 
     Args:
         title: of the window.
         content: of the body.
         script: the program's own script, at the end of the body; it must not hold ``</script``.
+        data: an element with data for other programs (`recorder.report.embedded`), in the head.
     """
     sheet = style_sheet()
     rules = ["default-src 'none'", "img-src data:", f"style-src {_source(sheet)}"]
@@ -42,6 +43,7 @@ def page(title: str, *content: Content, script: str = "") -> str:
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
         element("title", title),
+        raw(data),
         element("style", raw(sheet)),
     )
     end = element("script", raw(script)) if script else None

@@ -1,0 +1,73 @@
+"""The summary in the head of a report: what the index of reports and the daemon read of it.
+
+::
+
+    html = f"<head>{summary_element(summary)}</head>"
+    read_summary(session / REPORT).verdict             # PASS
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+HEAD_BYTES = 262_144
+"""The element ends within so many bytes of the file; the rest of a report is not read."""
+_VERSION = 1
+_BEGIN = '<meta name="session-summary" content="'
+_ELEMENT = re.compile(re.escape(_BEGIN).encode() + rb'([^"]*)">')
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """What a report found.
+
+    Attributes:
+        state: the session's when the report was made: ``recording``, ``clean``, ``sealed``,
+            ``recovered``; None if it could not be read.
+        verdict: `recorder.report.verdict.Verdict.word`.
+        reasons: what broke, where, and how much, one line each, the worst first.
+        samples: stored samples of all streams.
+        marks, faults: how many the session has.
+    """
+
+    state: str | None
+    verdict: str
+    reasons: tuple[str, ...]
+    samples: int
+    marks: int
+    faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    version: int
+    summary: SessionSummary
+
+
+def summary_element(summary: SessionSummary) -> str:
+    """The summary as an element of a page's head: JSON, in ASCII, no text of which ends it."""
+    text = json.dumps(msgspec.to_builtins(_Element(_VERSION, summary)), separators=(",", ":"))
+    return f'{_BEGIN}{html.escape(text)}">'
+
+
+def read_summary(report: Path) -> SessionSummary | None:
+    """The summary of a report; None if the file is missing or is no report of this version."""
+    try:
+        with report.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        return None
+    element = _ELEMENT.search(head)
+    if element is None:
+        return None
+    try:
+        found = msgspec.json.decode(html.unescape(element[1].decode()), type=_Element)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    return found.summary if found.version == _VERSION else None
