@@ -33,6 +33,8 @@ VRS = "session.vrs"
 ARCHIVES = "_archives"
 REPORT = "report.html"
 """The report of a session in its folder; it is made anew at any time and belongs to no data."""
+INDEX = "index.html"
+"""The index of the reports, in the root of the sessions."""
 TAILS = ("tail.0", "tail.1")
 """Digests of uncommitted bytes, in ``_recorder`` until the session is closed."""
 RECOVERY_TAILS = KEPT_TAIL, NEW_TAIL = ("tail.kept", "tail.new")

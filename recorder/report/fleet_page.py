@@ -1,0 +1,248 @@
+"""The page of the index: a table that is readable as it is, sorted and filtered by its script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final
+
+from recorder.contract.texts import human_bytes, human_seconds, human_time
+from recorder.report.fleet import NONE, Recording, Row
+from recorder.report.markup import Content, Html, element
+from recorder.report.page import page
+from recorder.report.verdict import FAIL, OPEN, PASS
+from recorder.session.layout import RECORDING, RECOVERED, SEALED
+
+_COLUMNS: Final[Sequence[tuple[str, str, str]]] = (
+    ("Session", "text", "ascending"),
+    ("Verdict", "number", "descending"),
+    ("Start (UTC)", "number", "descending"),
+    ("Duration", "number", "descending"),
+    ("Vehicle", "text", "ascending"),
+    ("Samples", "number", "descending"),
+    ("Lost", "number", "descending"),
+    ("Events", "number", "descending"),
+    ("Size", "number", "descending"),
+    ("Archives", "text", "descending"),
+)
+"""Title, kind of its values, and the order at the first click."""
+_GRAVITY: Final = {PASS: 1, NONE: 2, OPEN: 3, FAIL: 4}
+"""Verdicts in the order by which they are sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A cell, and the value by which its column is sorted; None or "" if it is unknown."""
+
+    content: Content
+    value: float | str | None
+    number: bool = False
+
+
+def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
+    """The page as one HTML file.
+
+    Args:
+        title: name of the root.
+        recordings: in the order in which they are shown.
+    """
+    rows = [row for recording in recordings for row in recording.parts]
+    counts = {word: sum(row.word == word for row in rows) for word in _GRAVITY}
+    told = [f"{count} {word}" for word, count in counts.items() if count]
+    header = element(
+        "header",
+        element("h1", f"Sessions in {title}"),
+        element("p", f"{len(rows)} sessions: {', '.join(told)}." if rows else "No sessions."),
+        _tools(),
+    )
+    heads = [
+        element(
+            "th",
+            name,
+            scope="col",
+            data_kind=kind,
+            data_first=first,
+            aria_sort="descending" if name.startswith("Start") else None,
+        )
+        for name, kind, first in _COLUMNS
+    ]
+    table = element(
+        "table",
+        element("thead", element("tr", heads)),
+        [element("tbody", _rows(recording)) for recording in recordings],
+        id="sessions",
+        class_="fleet",
+    )
+    script = (resources.files("recorder.report") / "fleet.js").read_text("utf-8")
+    return page(
+        f"Sessions in {title}",
+        header,
+        element("section", element("div", table, class_="wide")),
+        script=script,
+    )
+
+
+def _tools() -> Html:
+    """The filters, which the script shows: without it they would do nothing."""
+    choices = [element("option", "all verdicts", value="")]
+    choices += [element("option", word, value=word) for word in _GRAVITY]
+    return element(
+        "div",
+        element("label", "Filter ", element("input", id="words", type="search")),
+        element("label", "Verdict ", element("select", choices, id="verdict")),
+        element("output", id="shown", aria_live="polite"),
+        id="tools",
+        hidden=True,
+    )
+
+
+def _rows(recording: Recording) -> Iterable[Html]:
+    parts = recording.parts
+    if len(parts) > 1:
+        yield _recording_row(recording)
+    for row in parts:
+        yield _session_row(row, part=len(parts) > 1)
+
+
+def _session_row(row: Row, *, part: bool) -> Html:
+    name: Content = row.name if row.report is None else element("a", row.name, href=row.report)
+    note = _state_note(row)
+    samples = _samples(row)
+    cells = [
+        _cell([name, element("small", note) if note else None], row.name),
+        _cell(_verdict(row), _GRAVITY[row.word]),
+        _cell(_start(row.start_ns), row.start_ns),
+        _cell(_duration(row.duration_s), row.duration_s, number=True),
+        _cell(row.metadata.get("vehicle", ""), row.metadata.get("vehicle")),
+        _cell(samples, samples, number=True),
+        _lost(row.lost, row.lost_intervals),
+        _events([row]),
+        _cell(human_bytes(row.bytes), row.bytes, number=True),
+        _cell(", ".join(row.archives), " ".join(row.archives)),
+    ]
+    return _tr(cells, class_="part" if part else None, data_text=_words(row), data_verdict=row.word)
+
+
+def _recording_row(recording: Recording) -> Html:
+    """The sums over the parts of a recording; what a part does not know is left out of them."""
+    parts = recording.parts
+    word = max((row.word for row in parts), key=lambda word: _GRAVITY[word])
+    vehicles = dict.fromkeys(row.metadata.get("vehicle", "") for row in parts)
+    vehicle = ", ".join(filter(None, vehicles))
+    duration_s = _sum(row.duration_s for row in parts)
+    samples = _sum(map(_samples, parts))
+    size = sum(row.bytes for row in parts)
+    cells = [
+        _cell([recording.name, element("small", f"{len(parts)} parts")], recording.name),
+        _cell(_badge(word), _GRAVITY[word]),
+        _cell(_start(recording.start_ns or None), recording.start_ns or None),
+        _cell(_duration(duration_s), duration_s, number=True),
+        _cell(vehicle, vehicle),
+        _cell(samples, samples, number=True),
+        _lost(_sum(row.lost for row in parts), _sum(row.lost_intervals for row in parts)),
+        _events(parts),
+        _cell(human_bytes(size), size, number=True),
+        _cell("", None),
+    ]
+    return _tr(cells, class_="recording")
+
+
+def _tr(cells: Sequence[_Cell], **attributes: str | None) -> Html:
+    """A row; each cell has the title of its column, for screens that are too narrow for columns."""
+    shown = [
+        element(
+            "td",
+            cell.content,
+            class_="n" if cell.number else None,
+            data_label=title,
+            data_v=None if cell.value in (None, "") else str(cell.value),
+        )
+        for (title, _, _), cell in zip(_COLUMNS, cells, strict=True)
+    ]
+    return element("tr", shown, **attributes)
+
+
+def _cell(content: Content, value: float | str | None, *, number: bool = False) -> _Cell:
+    shown = "–" if content is None else f"{content}" if isinstance(content, int) else content
+    return _Cell(shown, value, number)
+
+
+def _badge(word: str) -> Html:
+    return element("span", word, class_=f"word small {word.replace(' ', '-').lower()}")
+
+
+def _verdict(row: Row) -> Content:
+    content: list[Content] = [_badge(row.word)]
+    if row.problem is not None:
+        content.append(element("small", row.problem))
+    if row.outdated:
+        content.append(element("small", "made before the session was closed; make it again"))
+    reasons = () if row.summary is None else row.summary.reasons
+    if len(reasons) > 1:
+        lines = [element("small", reason) for reason in reasons[1:]]
+        first = element("summary", f"{reasons[0]} (and {len(reasons) - 1} more)")
+        content.append(element("details", first, lines))
+    elif reasons:
+        content.append(element("small", reasons[0]))
+    return content
+
+
+def _state_note(row: Row) -> str:
+    match row.state:
+        case None:
+            return "unreadable"
+        case state if state == RECORDING:
+            return "is being recorded" if row.live else "not closed: run `recorder recover`"
+        case state if state == SEALED:
+            return "sealed: its disk failed; run `recorder recover`"
+        case state if state == RECOVERED:
+            return "recovered"
+    return ""
+
+
+def _samples(row: Row) -> int | None:
+    return None if row.summary is None else row.summary.samples
+
+
+def _start(start_ns: int | None) -> Content:
+    return None if start_ns is None else element("time", human_time(start_ns)[:19])
+
+
+def _duration(seconds: float | None) -> Content:
+    return None if seconds is None else human_seconds(seconds)
+
+
+def _lost(lost: float | None, intervals: float | None) -> _Cell:
+    """Counted losses, and the number of intervals in which nobody could count."""
+    if lost is None:
+        return _cell(None, None, number=True)
+    text = f"{lost}" if not intervals else f"{lost} + {intervals} uncounted"
+    return _cell(text, lost + (0.5 if intervals else 0.0), number=True)
+
+
+def _events(rows: Sequence[Row]) -> _Cell:
+    known = [row.summary for row in rows if row.summary is not None]
+    if not known:
+        return _cell(None, None)
+    marks, faults = sum(s.marks for s in known), sum(s.faults for s in known)
+    texts = [_plural(faults, "fault"), _plural(marks, "mark")]
+    return _cell([element("span", text) for text in texts if text] or "none", marks + faults)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}" if count else ""
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _words(row: Row) -> str:
+    """What the filter looks in, in small letters."""
+    parts: list[str] = [row.name, row.word, row.state or "", _state_note(row)]
+    parts += [human_time(row.start_ns), *row.metadata.values(), *row.streams, *row.archives]
+    parts += row.summary.reasons if row.summary is not None else ()
+    parts.append(row.problem or "")
+    return " ".join(filter(None, parts)).lower()
