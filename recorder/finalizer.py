@@ -20,8 +20,6 @@ Archives that can hold several sessions become one dataset in a given folder::
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +38,8 @@ from recorder.contract.errors import (
 from recorder.contract.session_names import check_name
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.processing.calibration import Calibration, read_calibration
-from recorder.session.layout import ARCHIVES, LOCK, RECORDING, SEALED, private
+from recorder.session.layout import ARCHIVES, RECORDING, SEALED
+from recorder.session.lock import reading
 from recorder.session.packing_records import PARTS, write_record
 from recorder.session.part import WHOLE, Part, SessionPart
 from recorder.session.reader import Session, outside
@@ -281,21 +280,10 @@ def _hold(path: Path) -> Iterator[None]:
         raise SessionError(f"{path}: no such session folder")
     if (elsewhere := outside(path)) is not None:
         raise SessionError(f"{elsewhere}; not packed: name that folder instead")
-    try:
-        fd = os.open(private(path, LOCK), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield  # a plain roverd trace
-        return
-    except OSError as error:
-        raise SessionError(f"{path}: cannot be locked: {error.strerror}") from None
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SessionError(f"{path}: is being recorded or recovered; not packed") from None
+    with reading(path) as held:
+        if not held:
+            raise SessionError(f"{path}: is being recorded or recovered; not packed")
         yield
-    finally:
-        os.close(fd)
 
 
 def verify(path: Path) -> list[str]:

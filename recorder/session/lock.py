@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from recorder.contract.errors import SessionError
@@ -34,6 +36,35 @@ def lock_session(path: Path) -> int:
             time.sleep(0.01)
     os.close(fd)
     raise SessionError(f"{path}: another writer has this session open")
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[bool]:
+    """Keep recovery and retention from a session while it is read.
+
+    Yields:
+        Whether they are kept from it; False if a process records, recovers or deletes the session.
+        A plain roverd trace has no lock, and nobody to keep from it.
+
+    Raises:
+        SessionError: the lock cannot be taken.
+    """
+    try:
+        fd = os.open(layout.private(path, layout.LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    except OSError as error:
+        raise SessionError(f"{path}: cannot be locked: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            held = True
+        except BlockingIOError:
+            held = False
+        yield held
+    finally:
+        os.close(fd)
 
 
 def lock_is_held(path: Path) -> bool:
