@@ -39,6 +39,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("info", "recorder.cli.info", "show what a session holds"),
         ("validate", "recorder.cli.validate", "check a session, or packed archives"),
         ("export", "recorder.cli.export", "export a stream as a table, arrays, pictures or points"),
+        ("report", "recorder.cli.report", "report a session, or list a folder's reports, in HTML"),
         ("view", "recorder.cli.view", "play a session in the dashboard of the live view"),
         ("replay", "recorder.cli.replay", "publish the streams of a session as live views"),
     ),

@@ -202,7 +202,7 @@ def test_completion_scripts(shell: str, tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(["rep"], "replay"), (["check", "--for"], "--format"), (["check", "--format", "j"], "json")],
+    [(["repl"], "replay"), (["check", "--for"], "--format"), (["check", "--format", "j"], "json")],
 )
 def test_bash_completes(
     words: list[str], expected: str, capsys: pytest.CaptureFixture[str]

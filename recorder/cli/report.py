@@ -1,0 +1,235 @@
+"""``recorder report SESSION_OR_ROOT``: a session as one HTML file, or the index of a root."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recorder.cli.output import add_format, emit, human_bytes, human_seconds, note, progress
+from recorder.cli.signals import handled
+
+if TYPE_CHECKING:
+    from recorder.report.fleet import Row
+
+_MOST_REASONS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the session or root, and where the file goes."""
+    parser.add_argument(
+        "path", type=Path, metavar="SESSION_OR_ROOT", help="a session's folder, or a root of them"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write this file instead of report.html in the session, or index.html in the root",
+    )
+    parser.add_argument(
+        "--index",
+        action="store_true",
+        help="of a session: write the index of its root anew, too",
+    )
+    parser.add_argument(
+        "--missing",
+        action="store_true",
+        help="of a root: first make the reports that sessions lack, or that are out of date",
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the file; 0, or 1 where a report of ``--missing`` failed (the others are made)."""
+    # As for packing: threads of a matrix library only get in the way of what records.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from recorder.contract.errors import SessionError, UsageError
+    from recorder.contract.syscalls import be_idle
+
+    if args.out is not None:
+        if args.out.is_dir():
+            raise UsageError(f"--out {args.out}: is a folder; name a file in it")
+        if not args.out.absolute().parent.is_dir():
+            raise UsageError(f"--out {args.out}: there is no folder {args.out.parent}")
+    if not args.path.is_dir():
+        raise SessionError(f"{args.path}: no such folder")
+    of_session = _is_session(args.path)
+    if args.missing and of_session:
+        raise UsageError(f"--missing: {args.path} is a session; name the root of the sessions")
+    if args.index and not of_session:
+        raise UsageError(f"--index: {args.path} is no session; its index is written anyway")
+    be_idle()
+    with handled(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
+        return _report_session(args) if of_session else _report_root(args)
+
+
+def _is_session(path: Path) -> bool:
+    """Whether a folder is a session, if only a damaged one."""
+    from recorder.session.layout import private
+    from recorder.session.reader import is_session, sensor_folders
+
+    return is_session(path) or private(path).is_dir() or bool(sensor_folders(path))
+
+
+def _report_session(args: argparse.Namespace) -> int:
+    """Write the report of a session, and with ``--index`` the index of its root."""
+    from recorder.report.embedded import read_summary
+
+    began_s = time.monotonic()
+    report = _make(args.path, args.out)
+    seconds = time.monotonic() - began_s
+    summary = read_summary(report)
+    index = None
+    if args.index:
+        index, _ = _write_index(args.path.resolve().parent, None)
+    result = {
+        "session": args.path,
+        "report": report,
+        "index": index,
+        "verdict": summary and summary.verdict,
+        "reasons": summary.reasons if summary else (),
+        "bytes": report.stat().st_size,
+        "seconds": round(seconds, 3),
+    }
+    emit(result, args, lambda _: _session_text(result))
+    return 0
+
+
+def _session_text(result: dict[str, Any]) -> str:
+    size, seconds = human_bytes(result["bytes"]), human_seconds(result["seconds"])
+    lines = [f"verdict  {result['verdict']}"]
+    lines += [f"  {reason}" for reason in result["reasons"][:_MOST_REASONS]]
+    if (more := len(result["reasons"]) - _MOST_REASONS) > 0:
+        lines.append(f"  and {more} more")
+    lines.append(f"report   {result['report']} ({size} in {seconds})")
+    if result["index"] is not None:
+        lines.append(f"index    {result['index']}")
+    return "\n".join(lines)
+
+
+def _report_root(args: argparse.Namespace) -> int:
+    """Write the index of a root, with ``--missing`` after the reports that are missing."""
+    from recorder.contract.errors import RecorderError, SessionError
+    from recorder.session.reader import find_sessions
+
+    sessions = find_sessions(args.path)
+    if not sessions:
+        raise SessionError(f"{args.path}: is no session, and there are no sessions in it")
+    made: list[Path] = []
+    failed: list[Path] = []
+    for path in filter(_lacks_report, sessions) if args.missing else ():
+        try:
+            made.append(_make(path, None))
+        except RecorderError as error:
+            note(f"recorder report: {error}")
+            failed.append(path)
+    index, rows = _write_index(args.path, args.out)
+    for row in rows:
+        if row.problem is not None:
+            note(f"recorder report: {row.problem}")
+    result = {"index": index, "sessions": len(rows), "reports": made, "failed": failed}
+    emit(result, args, lambda _: "\n".join([*map(str, made), _root_text(index, rows)]))
+    return 1 if failed else 0
+
+
+def _root_text(index: Path, rows: list[Row]) -> str:
+    from collections import Counter
+
+    words = Counter(row.word for row in rows)
+    counts = ", ".join(f"{count} {word}" for word, count in sorted(words.items()))
+    return f"{index}: {len(rows)} session{'s' if len(rows) > 1 else ''}: {counts}"
+
+
+def _lacks_report(path: Path) -> bool:
+    """Whether a session has no report of its present state; links out of the root are left."""
+    from recorder.contract.errors import RecorderError
+    from recorder.report.embedded import read_summary
+    from recorder.session.layout import CLEAN, REPORT
+    from recorder.session.reader import outside, read_header
+
+    if outside(path) is not None:
+        return False
+    try:
+        state = (read_header(path) or {}).get("state", CLEAN)
+    except RecorderError:
+        state = None  # the report says what is wrong
+    summary = read_summary(path / REPORT)
+    return summary is None or summary.state != state
+
+
+def _make(session: Path, out: Path | None) -> Path:
+    """Make the report of a session, while nobody else makes it, repairs or deletes the session."""
+    from recorder.contract.errors import SessionError
+    from recorder.report import write_report
+    from recorder.session.lock import reading
+    from recorder.session.reader import outside
+
+    if out is None and (elsewhere := outside(session)) is not None:
+        raise SessionError(f"{elsewhere}; no report is written there: name that folder, or --out")
+    with _alone(session), reading(session) as held:
+        if not held:
+            note(f"{session}: is being recorded or repaired: the report has what is there so far")
+        with _bar(session.name) as show:
+            return write_report(session, out, show)
+
+
+def _write_index(root: Path, out: Path | None) -> tuple[Path, list[Row]]:
+    from recorder.report.fleet import write_index
+
+    with _alone(root), _bar(root.name) as show:
+        return write_index(root, out, show)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time write its file into a folder."""
+    from recorder.contract.errors import StorageError
+
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be read: {error.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _interrupt(_: int) -> None:
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _bar(name: str) -> Iterator[Callable[[str, float], None]]:
+    """A bar for one file."""
+    with progress(f"reporting {name}", total=1.0) as advance:
+        shown = 0.0
+
+        def show(what: str, share: float) -> None:
+            nonlocal shown
+            advance(max(0.0, share - shown), f"reporting {name}: {what}")
+            shown = max(shown, share)
+
+        yield show
+
+
+def report_session(session: Path) -> Path | None:
+    """Report a session that has just been recorded, in a process of its own that gives way.
+
+    Returns:
+        The report; None where it failed (the process has said why).
+    """
+    from recorder.cli.truth import succeeds
+    from recorder.session.layout import REPORT
+
+    if succeeds("recorder", "report", str(session), "--index"):
+        return session / REPORT
+    note(f"{session}: recorded, but its report could not be made; see `recorder report`")
+    return None
