@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", help="give the session this name, which must be new")
     parser.add_argument(
-        "--no-finalize", action="store_true", help="pack no archives after the recording"
+        "--no-finalize",
+        action="store_true",
+        help="pack no archives and make no report after the recording",
     )
     parser.add_argument(
         "--live",
@@ -41,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Record; 0, 3 with loss or a full disk, 1 if the disk failed, 2 if it cannot begin."""
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.live_table import LiveView
+    from recorder.cli.report import report_session
     from recorder.contract.clock import SystemClock
     from recorder.contract.config.settings import LiveSettings
     from recorder.contract.errors import StorageError, UsageError
@@ -90,25 +93,30 @@ def run(args: argparse.Namespace) -> int:
         if any(sensor.scheme == "sim" for sensor in config.sensors):
             add_truth(outcome.session)
         write_checksums(outcome.session)
-        if args.no_finalize and config.finalize:
+        if args.no_finalize and (config.finalize or config.report):
             skip(outcome.session)
     if why := outcome.sealed or outcome.full:
         note(f"recorder run: {why}")
     packed = None
     if steps and outcome.sealed is None:
         packed = finalize_session(outcome.session, steps)
+    reported = None
+    if wants_report := config.report and not args.no_finalize and outcome.sealed is None:
+        reported = report_session(outcome.session)
     happened = _happened(outcome.session)
     emit(
-        _result(outcome, happened) | {"archives": packed or []},
+        _result(outcome, happened) | {"archives": packed or [], "report": reported},
         args,
         lambda _: "\n".join(
             [
                 _text(outcome, happened),
                 *(f"archive {a['archive']}: {a['files'][-1]}" for a in packed or []),
+                *([f"report {reported}"] if reported else []),
             ]
         ),
     )
-    return 1 if steps and packed is None and not outcome.exit_code else outcome.exit_code
+    failed = (steps and packed is None) or (wants_report and reported is None)
+    return 1 if failed and not outcome.exit_code else outcome.exit_code
 
 
 def _recover_all(root: Path) -> None:

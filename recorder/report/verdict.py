@@ -121,7 +121,7 @@ def verdict(found: Findings, unreadable: Iterable[Reason] = ()) -> Verdict:
     reasons += [reason for reason in unreadable if reason.how_much not in known]
     steps, _ = found.postprocessing
     for step, entry in steps.items():
-        if not entry.get("done") and entry.get("error"):
+        if step != "report" and not entry.get("done") and entry.get("error"):
             reasons.append(Reason("postprocessing failed", step, str(entry["error"])))
     for problem in found.validation.problems if found.validation is not None else ():
         if problem.severity == WARNING:

@@ -19,6 +19,7 @@ from recorder.daemon.postprocessing.pending import finalize_pending
 from recorder.daemon.postprocessing.retention import Candidate, choose, delete, keep, sweep
 from recorder.daemon.postprocessing.steps import MOST_TRIES, due_of, skip, tell
 from recorder.daemon.root_lock import RootLock
+from recorder.report.embedded import SessionSummary, summary_element
 from tests.contract.configs import load
 from tests.daemon.fakes import CONFIG as DAEMON
 from tests.daemon.fakes import FakeChore, Said, make_session
@@ -28,6 +29,7 @@ NCORE = frozenset({"ncore"})
 DAY_NS = 86_400 * 10**9
 NOW_NS = 20_000 * DAY_NS
 CONFIG = "finalize: [ncore]\n"
+REPORTED = "finalize: [ncore]\nreport: true\n"
 BOTH = "finalize: [ncore, {later: {a: 1}}]\n"
 NONE = "version: 1\n"
 
@@ -67,6 +69,44 @@ def test_what_is_due_is_told_by_the_session_alone(tmp_path: Path) -> None:
         "--format",
         "json",
     ]
+
+
+def report(path: Path, state: str) -> None:
+    """A report of a session in that state."""
+    element = summary_element(SessionSummary(state, "PASS", (), 1, 0, 0))
+    (path / "report.html").write_text(f"<head>{element}</head>")
+
+
+def pack(path: Path) -> None:
+    (path / "_archives/ncore").mkdir(parents=True)
+    (path / "_archives/ncore/a.zarr.itar").touch()
+
+
+def test_a_report_comes_last_and_again_behind_an_archive(tmp_path: Path) -> None:
+    path = session(tmp_path, state="recording", config=REPORTED)
+    assert steps(path) == ["recover", "checksums", "ncore", "report"]
+    report(path, "recording")  # somebody wanted to see the open session
+    make_session(path, "recovered")
+    (path / "_recorder/checksums.csv").touch()
+    assert steps(path) == ["ncore", "report"]
+    report(path, "recovered")
+    assert steps(path) == ["ncore", "report"], "the report lacks the archive"
+    pack(path)
+    assert steps(path) == [], "`recorder run` has made it"
+    (path / "report.html").unlink()
+    due = due_of(path, NCORE)
+    assert due is not None and [s.name for s in due.steps] == ["report"]
+    assert due.steps[0].command(path) == ["recorder", "report", str(path), "--index"]
+    tell(path, "report", None)
+    assert steps(path) == [], "made once, a report that somebody deletes stays deleted"
+
+
+@pytest.mark.parametrize("text", ["report: false\n", "report: 'true'\n", "report: 1\n", NONE])
+def test_who_asked_for_no_report_gets_none(tmp_path: Path, text: str) -> None:
+    assert steps(session(tmp_path, config=text)) == ["checksums"]
+    path = session(tmp_path, "b", config=REPORTED)
+    skip(path)
+    assert steps(path) == ["checksums"]
 
 
 def test_a_session_in_use_is_left_alone(tmp_path: Path) -> None:
@@ -111,7 +151,7 @@ class Rig:
         """End the chore that runs; its command."""
         chore = self.chores[-1]
         assert chore.code is None
-        path = Path(chore.command[-1] if "--to" not in chore.command else chore.command[2])
+        path = Path(chore.command[2] if chore.command[0] == "recorder" else chore.command[1])
         if code == 0 and "checksums" in chore.command[0]:
             (path / "_recorder/checksums.csv").touch()
         if code == 0 and "--to" in chore.command:
@@ -186,6 +226,48 @@ def test_what_fails_is_tried_a_few_times_then_told(tmp_path: Path) -> None:
     later = Rig(tmp_path)  # a reboot does not begin it all again
     later.turn(1000)
     assert later.chores == [] and later.queue.status()["failed"]
+
+
+def test_a_report_that_fails_is_tried_a_few_times_and_keeps_no_session(tmp_path: Path) -> None:
+    path = session(tmp_path, config=REPORTED)
+    (path / "_recorder/checksums.csv").touch()
+    rig = Rig(tmp_path)
+    rig.turn()
+    assert rig.queue.unfinished(path), "its archive is due"
+    rig.finish()
+    for _ in range(MOST_TRIES):
+        assert rig.chores[-1].command[:2] == ["recorder", "report"]
+        assert not rig.queue.unfinished(path), "retention does not wait for a report"
+        rig.finish(1)
+        rig.turn(700)
+    assert len(rig.chores) == 1 + MOST_TRIES
+    assert rig.queue.status()["failed"] == {"a": {"report": "it broke"}}
+    assert not rig.queue.unfinished(path)
+
+
+def test_an_archive_that_fails_for_good_is_followed_by_the_report(tmp_path: Path) -> None:
+    path = session(tmp_path, config=REPORTED)
+    (path / "_recorder/checksums.csv").touch()
+    rig = Rig(tmp_path)
+    rig.turn()
+    for _ in range(MOST_TRIES):
+        rig.finish(1)
+        rig.turn(700)
+    report(path, "clean")
+    rig.finish()
+    assert rig.queue.status()["failed"] == {"a": {"ncore": "it broke"}}
+    assert rig.queue.status()["queue"] == [] and rig.queue.unfinished(path)
+
+
+def test_a_session_that_is_deleted_during_its_report_is_forgotten(tmp_path: Path) -> None:
+    path = session(tmp_path, config="report: true\n")
+    (path / "_recorder/checksums.csv").touch()
+    rig = Rig(tmp_path)
+    rig.turn()
+    assert delete(path)
+    rig.finish(1)
+    rig.turn()
+    assert len(rig.chores) == 1 and rig.lines == [] and rig.queue.idle
 
 
 def test_a_recovery_that_lost_data_has_worked(tmp_path: Path) -> None:

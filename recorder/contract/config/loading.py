@@ -314,6 +314,7 @@ class _Reader:
         made["live"] = self._live(made["live"])
         self._try(self._check_template, values["session"])
         made["finalize"] = self._try(self._finalize, values["finalize"])
+        made["report"] = values["report"]
         if names := list(values["sensors"] or ()):
             made["record_format"] = self._try(self._record_format, values["record_format"], names)
         made["calibration"] = values["calibration"]

@@ -204,6 +204,7 @@ class Sections:
     finalize: Annotated[
         tuple[FinalizeStep, ...], key("archives to pack: a name, or {name: {option: value}}")
     ] = ()
+    report: Annotated[bool, key("write report.html after each session")] = False
     control: ControlSettings
     metrics: MetricsSettings
     live: LiveSettings | None

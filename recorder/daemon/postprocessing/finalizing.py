@@ -131,9 +131,9 @@ class Finalizing:
         self.finished = 0
 
     def unfinished(self, session: Path) -> bool:
-        """Whether something that should be there of a session is not, or may not be."""
+        """Whether a session lacks, or may lack, something that it needs before it is deleted."""
         due = due_of(session, self._available)
-        return due is None or due.unfinished
+        return due is None or not due.deletable
 
     def hurry(self) -> None:
         """A session was closed: look for it at the next turn."""
@@ -248,6 +248,9 @@ class Finalizing:
             error = self._process.problem()
         self._process.end()
         self._process = self.current = None
+        if not path.exists():  # deleted meanwhile: retention waits for no report
+            self._due.pop(path, None)
+            return
         try:
             tell(path, step.name, error)
         except OSError as failure:

@@ -1,8 +1,8 @@
 """The steps that a session still needs after its recording, found from its folder alone.
 
-In order: it is recovered where its writer died, gets what its simulation knows, its checksums, and
-the archives that its own config asks for.  ``_recorder/finalize.json`` has the result of each step,
-so that a daemon continues after a reboot.
+In order: it is recovered where its writer died, gets what its simulation knows, its checksums, the
+archives that its own config asks for, and its report.  ``_recorder/finalize.json`` has the result
+of each step, so that a daemon continues after a reboot.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from typing import Any
 from recorder.contract.config.yaml_lines import read_yaml
 from recorder.contract.errors import RecorderError
 from recorder.formats.disk import PosixDisk
+from recorder.report.embedded import read_summary
 from recorder.session.layout import (
     CLEAN,
     LOCK,
     RECOVERED,
+    REPORT,
     private,
     read_session_json,
 )
 from recorder.session.lock import lock_is_held
 
 FILE = "finalize.json"
-RECOVER, TRUTH, CHECKSUMS = "recover", "truth", "checksums"
+RECOVER, TRUTH, CHECKSUMS, REPORTED = "recover", "truth", "checksums", "report"
 MOST_TRIES = 3
 _ARCHIVES = "_archives"
 _CHECKSUMS = "checksums.csv"
@@ -51,6 +53,8 @@ class Step:
                 return ["drivers.sim", "annotate", str(session)]
             case "checksums":
                 return ["recorder.session.checksums", str(session)]
+            case "report":
+                return ["recorder", "report", str(session), "--index"]
             case archive:
                 command = ["recorder", "finalize", str(session), "--to", archive]
                 for key, value in self.options.items():
@@ -75,6 +79,11 @@ class Due:
         """Whether something that should be there is not."""
         return bool(self.steps or self.failed)
 
+    @property
+    def deletable(self) -> bool:
+        """Whether all is there, or all but the report: for it nobody keeps a session."""
+        return not {*(step.name for step in self.steps), *self.failed} - {REPORTED}
+
 
 def due_of(session: Path, available: frozenset[str]) -> Due | None:
     """What is due of a session; None while somebody writes it.
@@ -92,15 +101,19 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
     reported = read_progress(session)
     archives: list[Step] = []
     failed: dict[str, str] = {}
+    report = False
     if not reported.get("skip"):  # `recorder run --no-finalize`
-        archives, failed = configured(session, available)
+        archives, failed, report = configured(session, available)
     wanted = [] if values.get("state") in (CLEAN, RECOVERED) else [Step(RECOVER)]
     sensors = _mapping(values.get("sensors")).values()
     if not reported.get("skip") and any(_mapping(s).get("source") == "sim" for s in sensors):
         wanted.append(Step(TRUTH))
     if not os.path.lexists(private(session, _CHECKSUMS)):
         wanted.append(Step(CHECKSUMS))
-    wanted += [a for a in archives if not _is_packed(session, a.name)]
+    missing = [a for a in archives if not _is_packed(session, a.name)]
+    wanted += missing
+    if report and (missing or not _is_reported(session)):  # it shows the archives
+        wanted.append(Step(REPORTED))
     failed = {name: why for name, why in failed.items() if not _is_packed(session, name)}
     due = []
     for step in wanted:
@@ -114,17 +127,18 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
     return Due(tuple(due), failed)
 
 
-def configured(session: Path, available: frozenset[str]) -> tuple[list[Step], dict[str, str]]:
-    """The archives that a session's own config asks for.
+def configured(session: Path, available: frozenset[str]) -> tuple[list[Step], dict[str, str], bool]:
+    """What a session's own config asks for.
 
     Returns:
-        What can be packed, and by name why something cannot: a config that cannot be read may ask
-        for anything.
+        The archives that can be packed; by name why something cannot (a config that cannot be read
+        may ask for anything); and whether it asks for a report.
     """
     try:
-        items = read_yaml(session / "config.yaml").values.get("finalize")
+        values = read_yaml(session / "config.yaml").values
     except RecorderError as error:
-        return [], {"config": str(error)}
+        return [], {"config": str(error)}, False
+    items = values.get("finalize")
     steps, unknown = [], {}
     for item in items if isinstance(items, list) else ():
         name, options = item, None
@@ -134,7 +148,7 @@ def configured(session: Path, available: frozenset[str]) -> tuple[list[Step], di
             steps.append(Step(name, dict(options) if isinstance(options, Mapping) else {}))
         elif isinstance(name, str) and _NAME.fullmatch(name):
             unknown[name] = "there is no such archive in this installation"
-    return steps, unknown
+    return steps, unknown, values.get("report") is True
 
 
 def read_progress(session: Path) -> dict[str, Any]:
@@ -168,7 +182,7 @@ def tell(session: Path, step: str, error: str | None) -> None:
 
 
 def skip(session: Path) -> None:
-    """Record that this session's archives are not wanted.
+    """Record that this session's archives and report are not wanted.
 
     Raises:
         OSError: it cannot be written.
@@ -201,3 +215,9 @@ def _is_packed(session: Path, archive: str) -> bool:
         return any(not path.name.startswith(".") for path in folder.iterdir())
     except OSError:
         return False
+
+
+def _is_reported(session: Path) -> bool:
+    """Whether there is a report of the closed session; one of the open session is out of date."""
+    summary = read_summary(session / REPORT)
+    return summary is not None and summary.state in (CLEAN, RECOVERED)

@@ -1,0 +1,66 @@
+"""``recorder run`` with ``report: true``: the report is there when the command ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recorder.cli import truth
+from recorder.daemon.postprocessing.steps import due_of
+from recorder.report.embedded import read_summary
+from tests.acceptance.command import Ran, assert_sound, here, recorder, write_config
+
+IMU = 'imu: {driver: xsens, source: "sim:", pace: max}'
+
+
+def record(folder: Path, *more: str, report: str = "report: true\n", own: bool = False) -> Ran:
+    config = write_config(folder / "c.yaml", IMU)
+    config.write_text(config.read_text() + report)
+    words = ("run", config, "--root", folder / "root", "--name", "s", "--duration", 1, *more)
+    return recorder(*words) if own else here(*words, "--format", "json")
+
+
+def test_a_recording_has_its_report_and_the_root_its_index(tmp_path: Path) -> None:
+    ran = record(tmp_path, own=True)
+    assert (ran.code, ran.complaints) == (0, [])
+    report = tmp_path / "root/s/report.html"
+    assert ran.out.splitlines()[-1] == f"report {report}"
+    summary = read_summary(report)
+    assert summary is not None
+    assert (summary.state, summary.verdict, summary.reasons) == ("clean", "PASS", ())
+    assert summary.samples == 100
+    assert 'href="s/report.html"' in (tmp_path / "root/index.html").read_text()
+    assert_sound(tmp_path / "root/s")
+
+
+def test_no_finalize_makes_none_and_no_later_daemon_does(tmp_path: Path) -> None:
+    ran = record(tmp_path, "--no-finalize")
+    assert (ran.code, ran.result["report"]) == (0, None)
+    assert not list((tmp_path / "root").rglob("*.html"))
+    due = due_of(tmp_path / "root/s", frozenset())
+    assert due is not None and not due.unfinished
+
+
+def test_a_report_that_fails_is_told_and_costs_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    succeeds = truth.succeeds
+
+    def fails(module: str, *arguments: str) -> bool:
+        return arguments[:1] != ("report",) and succeeds(module, *arguments)
+
+    monkeypatch.setattr(truth, "succeeds", fails)
+    ran = record(tmp_path)
+    session = tmp_path / "root/s"
+    assert (ran.code, ran.result["exit_code"], ran.result["report"]) == (1, 0, None)
+    complaint = f"{session}: recorded, but its report could not be made; see `recorder report`"
+    assert complaint in ran.err
+    assert ran.result["streams"]["imu"]["samples"] == 100
+    assert_sound(session)
+
+
+def test_a_value_that_is_no_switch_is_refused(tmp_path: Path) -> None:
+    ran = record(tmp_path, report="report: daily\n")
+    assert (ran.code, ran.out) == (2, "") and ":5: report: " in ran.err[0]
+    assert not (tmp_path / "root").exists()
