@@ -1,0 +1,62 @@
+"""A device that fails as it is told to, through the kit's own ways of saying so."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from drivers._kit.driver import Driver, Item, Lost, Sample
+from drivers._kit.runner import main
+from recorder.contract.config.options import Option
+from recorder.contract.streams import ChannelSpec, StreamSpec
+
+PERIOD_NS = 10_000_000
+AT = 50
+"""The sample at which it fails."""
+PACKETS = 7
+"""Samples that a network loses."""
+
+
+class FailingDriver(Driver):
+    """Counts at 100 Hz."""
+
+    options = {
+        "fault": Option("str", "none", "what goes wrong: hangs, jumps, loses"),
+        "maker": Option("str", "", "what the device says of itself"),
+    }
+    schemes = {"live": "a device"}
+    live_schemes = frozenset({"live"})
+
+    def open(self) -> Sequence[StreamSpec]:
+        """There is nothing that could be missing."""
+        self._number = 0
+        value = ChannelSpec("value", "raw", "u4", (1,), self.sensor.options["maker"], "1")
+        settings = {"maker": self.sensor.options["maker"]}
+        return [StreamSpec(self.sensor.name, (value,), rate_hz=100.0, settings=settings)]
+
+    def read(self) -> Item | None:
+        """The next number, or what goes wrong with it."""
+        fault, number = self.sensor.options["fault"], self._number
+        self._number += 1
+        time.sleep(PERIOD_NS / 1e9)
+        t_ns = time.monotonic_ns()
+        if number == AT and fault == "hangs":
+            while True:
+                signal.pause()
+        if number == AT and fault == "jumps":
+            t_ns += 3_600_000_000_000
+        if number == AT and fault == "loses":
+            self._number += PACKETS
+            return Lost(self.sensor.name, t_ns, "network", PACKETS)
+        data = {"value": np.full((1, 1), number, np.uint32)}
+        return Sample(self.sensor.name, np.array([t_ns]), data)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+if __name__ == "__main__":
+    main(FailingDriver)
