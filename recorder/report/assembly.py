@@ -88,6 +88,7 @@ def make_report(path: Path, out: Path | None, progress: Callable[[str, float], N
 def _sum_up(found: Findings, judged: Verdict) -> SessionSummary:
     """What the index of the reports shows of a session."""
     values: Mapping[str, Any] = found.summary or {"streams": {}, "marks": (), "faults": ()}
+    streams = values["streams"]
     reasons = [_line(reason)[:_LONGEST_REASON] for reason in judged.reasons[:_MOST_REASONS]]
     if (more := len(judged.reasons) - _MOST_REASONS) > 0:
         reasons.append(f"and {more} more")
@@ -95,9 +96,17 @@ def _sum_up(found: Findings, judged: Verdict) -> SessionSummary:
         state=found.state,
         verdict=judged.word,
         reasons=tuple(reasons),
-        samples=sum(stream["samples"] or 0 for stream in values["streams"].values()),
+        samples=sum(stream["samples"] or 0 for stream in streams.values()),
         marks=len(values["marks"]),
         faults=len(values["faults"]),
+        start_ns=values.get("start_ns"),
+        end_ns=values.get("end_ns"),
+        duration_s=values.get("duration_s"),
+        streams=tuple(map(clean, streams)),
+        lost=sum(sum(s["lost"].values()) for s in streams.values()) if found.recorded else None,
+        lost_intervals=(
+            sum(len(s["lost_intervals"]) for s in streams.values()) if found.recorded else None
+        ),
     )
 
 

@@ -34,6 +34,11 @@ class SessionSummary:
         reasons: what broke, where, and how much, one line each, the worst first.
         samples: stored samples of all streams.
         marks, faults: how many the session has.
+        start_ns, end_ns: as in ``session.json``; None if unknown, or of an open session.
+        duration_s: seconds until the end, or the last sample of an open session.
+        streams: names of the streams.
+        lost: samples counted as lost; None for a plain roverd trace.
+        lost_intervals: number of uncounted losses; None for a plain roverd trace.
     """
 
     state: str | None
@@ -42,6 +47,12 @@ class SessionSummary:
     samples: int
     marks: int
     faults: int
+    start_ns: int | None = None
+    end_ns: int | None = None
+    duration_s: float | None = None
+    streams: tuple[str, ...] = ()
+    lost: int | None = None
+    lost_intervals: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

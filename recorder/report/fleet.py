@@ -4,14 +4,15 @@
 
     write_index(Path("/data/sessions"))          # /data/sessions/index.html
 
-Verdicts come from the heads of the reports, and everything else from what ``recorder list`` reads:
-no stream is read.  The index is made anew each time.
+A session with a report of its present state is read from the head of the report; of the others the
+index shows what ``recorder list`` reads.  No stream is read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.report.embedded import SessionSummary, read_summary
 from recorder.report.findings import ODD, odd_text
 from recorder.report.verdict import FAIL, OPEN, PASS
-from recorder.session.layout import ARCHIVES, INDEX, REPORT
+from recorder.session.layout import ARCHIVES, CLEAN, INDEX, RECOVERED, REPORT
 from recorder.session.reader import find_sessions, read_header
 from recorder.session.summary import brief, folder_bytes
 
@@ -156,6 +157,36 @@ def group(rows: Sequence[Row]) -> list[Recording]:
 
 def _row(path: Path, place: Path) -> Row:
     report = path / REPORT
+    summary = read_summary(report)
+    header: Mapping[str, Any] = {}
+    with contextlib.suppress(*ODD):  # `brief` has the error
+        header = read_header(path) or {}
+    if summary is not None and _is_of(summary, header):
+        line: dict[str, Any] = {key: getattr(summary, key) for key in _SUMMARIZED}
+        line |= {"name": header["name"], "live": False, "bytes": folder_bytes(path)}
+        line["problem"] = None
+    else:
+        line = _look(path)
+    return Row(
+        **line,
+        metadata=_metadata(header),
+        archives=_archives(path),
+        report=_url(report, place) if report.is_file() else None,
+        summary=summary,
+    )
+
+
+_SUMMARIZED = ("state", "start_ns", "duration_s", "streams", "lost", "lost_intervals")
+
+
+def _is_of(summary: SessionSummary, header: Mapping[str, Any]) -> bool:
+    """Whether a report is of the closed session as it is: then nothing else needs to be read."""
+    if header.get("state") not in (CLEAN, RECOVERED):
+        return False
+    return all(getattr(summary, key) == header.get(key) for key in ("state", "start_ns", "end_ns"))
+
+
+def _look(path: Path) -> dict[str, Any]:
     try:
         line = brief(path)
     except ODD as error:  # one strange session must not cost the index of the others
@@ -163,20 +194,11 @@ def _row(path: Path, place: Path) -> Row:
         line |= {"name": path.name, "live": False, "bytes": folder_bytes(path), "streams": []}
         line["problem"] = f"{path}: {odd_text(error)}"
     line.pop("path", None)
-    return Row(
-        **line,
-        metadata=_metadata(path),
-        archives=_archives(path),
-        report=_url(report, place) if report.is_file() else None,
-        summary=read_summary(report),
-    )
+    return line
 
 
-def _metadata(path: Path) -> dict[str, str]:
-    try:
-        values: Any = (read_header(path) or {}).get("metadata")
-    except ODD:  # `brief` has the error
-        return {}
+def _metadata(header: Mapping[str, Any]) -> dict[str, str]:
+    values = header.get("metadata")
     if not isinstance(values, dict):
         return {}
     return {str(key): str(value) for key, value in values.items() if value not in (None, "")}

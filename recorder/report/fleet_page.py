@@ -27,6 +27,8 @@ _COLUMNS: Final[Sequence[tuple[str, str, str]]] = (
     ("Archives", "text", "descending"),
 )
 """Title, kind of its values, and the order at the first click."""
+_MOST_REASONS: Final = 5
+"""Reasons of a verdict in a row: the report has all."""
 _GRAVITY: Final = {PASS: 1, NONE: 2, OPEN: 3, FAIL: 4}
 """Verdicts in the order by which they are sorted."""
 
@@ -180,7 +182,9 @@ def _verdict(row: Row) -> Content:
         content.append(element("small", "made before the session was closed; make it again"))
     reasons = () if row.summary is None else row.summary.reasons
     if len(reasons) > 1:
-        lines = [element("small", reason) for reason in reasons[1:]]
+        lines = [element("small", reason) for reason in reasons[1:_MOST_REASONS]]
+        if len(reasons) > _MOST_REASONS:
+            lines.append(element("small", "more in the report"))
         first = element("summary", f"{reasons[0]} (and {len(reasons) - 1} more)")
         content.append(element("details", first, lines))
     elif reasons:
@@ -243,6 +247,6 @@ def _words(row: Row) -> str:
     """What the filter looks in, in small letters."""
     parts: list[str] = [row.name, row.word, row.state or "", _state_note(row)]
     parts += [human_time(row.start_ns), *row.metadata.values(), *row.streams, *row.archives]
-    parts += row.summary.reasons if row.summary is not None else ()
+    parts += row.summary.reasons[:_MOST_REASONS] if row.summary is not None else ()
     parts.append(row.problem or "")
     return " ".join(filter(None, parts)).lower()

@@ -44,5 +44,6 @@ def make_report(
 ) -> None:
     """The head of a report."""
     numbers = {"samples": 20, "marks": 0, "faults": 0} | more
-    element = summary_element(SessionSummary(state, verdict, reasons, **numbers))
+    samples, marks, faults = (numbers[key] for key in ("samples", "marks", "faults"))
+    element = summary_element(SessionSummary(state, verdict, reasons, samples, marks, faults))
     (session / "report.html").write_text(f"<html><head>{element}</head><body>report</body></html>")

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from recorder.contract.errors import SessionError, StorageError
+from recorder.report import write_report
 from recorder.report.fleet import group, read_rows, write_index
 from recorder.session.stream import Stream
 from tests.report.fleet_rig import HOSTILE, make_report, make_session
@@ -115,6 +116,25 @@ def test_a_row_says_what_is_known_without_reading_a_stream(
     assert re.fullmatch(r"49\d ms", row["Duration"]) and row["Size"].endswith("kB")
     keys = dict(zip(row, Page(index).keys[1], strict=True))
     assert (keys["Start (UTC)"], keys["Lost"], keys["Samples"]) == (str(START_NS), "3.0", "50")
+
+
+def test_a_report_of_the_session_as_it_is_spares_the_rest(tmp_path: Path) -> None:
+    path = make_session(tmp_path / "s", seconds=0.5, lost=3)
+    (looked,) = read_rows(tmp_path, tmp_path)
+    write_report(path)
+    events = path / "_recorder/events.jsonl"
+    events.write_text(events.read_text() * 2)  # would count twice
+    (spared,) = read_rows(tmp_path, tmp_path)
+    size = (path / "report.html").stat().st_size + events.stat().st_size // 2
+    assert spared.summary is not None and spared.summary.samples == 50
+    same = ("name", "state", "live", "start_ns", "duration_s", "lost", "lost_intervals", "metadata")
+    assert [getattr(spared, key) for key in same] == [getattr(looked, key) for key in same]
+    assert list(spared.streams) == list(looked.streams) == ["imu"]
+    assert spared.bytes == looked.bytes + size
+    header = path / "_recorder/session.json"
+    header.write_text(header.read_text().replace('"state": "clean"', '"state": "recovered"'))
+    (again,) = read_rows(tmp_path, tmp_path)
+    assert again.lost == 6 and again.outdated, "the report is of another state: all is read"
 
 
 def test_sessions_of_every_state_have_a_row(tmp_path: Path) -> None:
