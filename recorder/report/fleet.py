@@ -71,10 +71,8 @@ class Row:
     @property
     def word(self) -> str:
         """The verdict; `NONE` without a report of this version."""
-        known = self.summary is not None and self.summary.verdict in (PASS, FAIL, OPEN)
-        if self.summary is None or not known:
-            return NONE
-        return OPEN if self.live and self.summary.verdict == PASS else self.summary.verdict
+        word = NONE if self.summary is None else self.summary.verdict
+        return word if word in (PASS, FAIL, OPEN) else NONE
 
     @property
     def recording(self) -> tuple[str, int]:

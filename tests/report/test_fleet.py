@@ -12,11 +12,14 @@ from urllib.parse import unquote
 import pytest
 
 from recorder.contract.errors import SessionError, StorageError
+from recorder.daemon.postprocessing.steps import tell
 from recorder.report import write_report
+from recorder.report.findings import look
 from recorder.report.fleet import group, read_rows, write_index
+from recorder.report.verdict import verdict
 from recorder.session.stream import Stream
 from tests.report.fleet_rig import HOSTILE, make_report, make_session
-from tests.session.build import START_NS, full_session
+from tests.session.build import START_NS, Builder, full_session, imu_spec
 
 
 class Page(HTMLParser):
@@ -171,9 +174,9 @@ def test_a_report_of_an_unknown_version_is_linked_without_its_verdict(tmp_path: 
 
 
 def test_the_parts_of_a_recording_are_together_below_their_sum(tmp_path: Path) -> None:
-    for part, verdict, lost in ((3, "PASS", 0), (1, "PASS", 0), (2, "FAIL", 2)):
+    for part, word, lost in ((3, "PASS", 0), (1, "PASS", 0), (2, "FAIL", 2)):
         path = make_session(tmp_path / f"tour_p{part:03d}", after_s=part, lost=lost)
-        make_report(path, verdict, *["worn out"] * lost, marks=part)
+        make_report(path, word, *["worn out"] * lost, marks=part)
     make_session(tmp_path / "walk", after_s=2.5)
     page = Page(write_index(tmp_path)[0])
     assert page.names == ["walk", "tour", "tour_p001", "tour_p002", "tour_p003"]
@@ -181,6 +184,8 @@ def test_the_parts_of_a_recording_are_together_below_their_sum(tmp_path: Path) -
     assert (total["Session"], total["Verdict"]) == ("tour 3 parts", "FAIL")
     assert (total["Samples"], total["Lost"], total["Events"]) == ("60", "2", "6 marks")
     assert total["Start (UTC)"] == page.row("tour_p001")["Start (UTC)"]
+    sizes = [int(keys[8] or 0) for keys in page.keys[2:]]
+    assert sizes[0] == sum(sizes[1:]) > 3 * 1000
     assert "data-text" not in page.attributes[2], "a sum is no session that a filter counts"
 
 
@@ -218,6 +223,22 @@ def test_no_text_of_a_session_becomes_markup(tmp_path: Path) -> None:
     assert hostile[0] == HOSTILE
     assert not {"\u202e", "\u2066"} & set((tmp_path / "index.html").read_text())
     assert "'unsafe-inline'" not in page.policy and "default-src 'none'" in page.policy
+
+
+def test_losses_that_nobody_counted_are_more_than_none(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(imu_spec(), 0.2)
+    builder.lose("imu", 20, None, "driver", count=None)
+    builder.close()
+    page = Page(write_index(tmp_path)[0])
+    assert page.row("s")["Lost"] == "0 + 1 uncounted" and page.keys[1][6] == "0.5"
+
+
+def test_the_step_that_makes_the_report_is_no_reason_of_its_verdict(tmp_path: Path) -> None:
+    path = make_session(tmp_path / "s")
+    for step, passed in (("report", True), ("ncore", False)):
+        tell(path, step, "it broke")
+        assert verdict(look(path)).passed is passed
 
 
 def test_recordings_are_found_by_what_the_filter_looks_in(tmp_path: Path) -> None:
