@@ -92,17 +92,15 @@ class CdrWriter:
 
         Args:
             data: contiguous, little-endian; not of a structured dtype.
-            alignment: size of a number.
+            alignment: size of a number, at most 4: the length before leaves the place aligned.
         """
         view = memoryview(data)
         self.put("I", view.nbytes // alignment)
         if not view.nbytes:
             return
-        gap = -self._position % alignment
-        self._head += bytes(gap)
         self._parts += [self._head, view.cast("B")]
         self._head = bytearray()
-        self._position += gap + view.nbytes
+        self._position += view.nbytes
 
     def finish(self) -> list[Buffer]:
         """The parts of the message, in order."""
@@ -165,13 +163,8 @@ class CdrReader:
             raise self.error(f"the string before is not UTF-8: {error.reason}") from None
 
     def blob(self, alignment: int = 1) -> memoryview:
-        """Read a sequence of numbers as bytes, without copying them."""
-        count = self.count(alignment)
-        if count:
-            gap = -self._position % alignment
-            self._need(gap + count * alignment, f"{count} numbers of {alignment} bytes")
-            self._position += gap
-        return self._bytes(count * alignment)
+        """Read a sequence of numbers of at most 4 bytes as bytes, without copying them."""
+        return self._bytes(self.count(alignment) * alignment)
 
     def finish(self) -> None:
         """End the message; up to 3 bytes of padding are accepted behind it."""

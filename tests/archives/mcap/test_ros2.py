@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from mcap.reader import make_reader
 
 from recorder.archives.mcap.ros2_names import tokens
 from recorder.contract.errors import FormatError
@@ -135,6 +136,18 @@ def test_jpegs_are_unchanged(bag: Bag) -> None:
         ("jpeg", "camera_optical_frame")
     }
     assert [stamp_ns(message) for message in found] == bag.recorded["camera"].t_ns.tolist()
+
+
+def test_jpegs_are_not_compressed_again(bag: Bag) -> None:
+    (path,) = bag.folder.glob("*.mcap")
+    with path.open("rb") as file:
+        summary = make_reader(file).get_summary()
+    assert summary is not None
+    topics = {number: channel.topic for number, channel in summary.channels.items()}
+    for chunk in summary.chunk_indexes:
+        found = {topics[number] for number in chunk.message_index_offsets}
+        jpegs = "/camera/image/compressed"
+        assert (found == {jpegs}) if chunk.compression == "" else (jpegs not in found)
 
 
 def test_camera_info_is_the_calibration(bag: Bag) -> None:
