@@ -163,8 +163,9 @@ class RecordHeader(NamedTuple):
                 return f"compression type {self.compression}"
             whole = self.uncompressed_size
             more = max(50, whole // 2) if whole < 200 else max(100, whole * 5 // 100)
-            if self.type_id != INDEX_TYPE_ID and self.size - RECORD_HEADER_BYTES >= whole + more:
-                return f"{self.size} bytes compressed, {whole} uncompressed"
+            packed = self.size - RECORD_HEADER_BYTES
+            if self.type_id != INDEX_TYPE_ID and packed >= whole + more:
+                return f"{packed} bytes compressed, {whole} uncompressed"
         return None
 
     @classmethod
