@@ -183,6 +183,8 @@ class SessionPacker:
                 job.advance(1)
             self._frames += len(t_ns)
             trajectory.forget(int(t_ns[-1]))
+        if times.left_out:
+            job.advance(times.left_out)
         scenes.close()
         if faces.cut:
             job.notes.add(

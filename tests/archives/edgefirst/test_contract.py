@@ -1,0 +1,19 @@
+"""EdgeFirst datasets as archives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.archives.contract import ArchiveContract
+
+pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `archives`)")
+
+
+class TestEdgefirst(ArchiveContract):
+    archive = "edgefirst"
+    steps = 1  # a window of pictures at a time, and the session has one
+
+    def test_progress_counts_pictures_that_are_no_samples(self, session: Path) -> None:
+        self.progress(session, every=4)
