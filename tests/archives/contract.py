@@ -7,6 +7,7 @@ class TestVrs(ArchiveContract):
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -62,10 +63,23 @@ def backward(path: Path) -> Path:
     return path
 
 
+def without_folder(path: Path) -> Path:
+    """The radar was declared, but not one sample of it came."""
+    builder = Builder(path)
+    builder.add(camera_spec(), 0.2)
+    path = builder.close()
+    header = path / "_recorder/session.json"
+    values = json.loads(header.read_text())
+    values["streams"]["radar"] = radar_spec().to_wire()
+    header.write_text(json.dumps(values))
+    return path
+
+
 ODD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "recovered with gaps": (recovered, "lost samples: 4 (buffer)"),
     "late and empty streams": (late_and_empty, "radar: no sample was recorded"),
     "an empty IMU": (empty_imu, "imu: no sample was recorded"),
+    "a stream that never came": (without_folder, "radar: no sample was recorded"),
     "times that do not rise": (backward, "camera: "),
 }
 
@@ -131,6 +145,8 @@ class ArchiveContract:
         result = self.pack(make(tmp_path / "odd"))
         assert sum(sentence in note for note in result.notes) >= 1, result.notes
         assert len(set(result.notes)) == len(result.notes)
+        subjects = ("session", "camera", "lidar", "radar", "imu", "poses", "frames")
+        assert all(note.split(": ")[0] in subjects for note in result.notes), result.notes
 
     def test_all_is_synced_before_it_comes_into_place(
         self, session: Path, monkeypatch: pytest.MonkeyPatch

@@ -392,7 +392,12 @@ def test_the_client_says_what_is_wrong(tmp_path: Path) -> None:
 
 def test_over_tcp_only_known_keys_are_answered(tmp_path: Path) -> None:
     keys, others = tmp_path / "keys", tmp_path / "others"
-    make_keys(keys)
+    mask = os.umask(0o022)
+    try:
+        make_keys(keys)
+        assert os.umask(mask) == 0o022  # as before
+    finally:
+        os.umask(mask)
     make_keys(others)
     (others / "server.key").write_bytes((keys / "server.key").read_bytes())
     with pytest.raises(UsageError, match="there are keys already"):

@@ -400,6 +400,7 @@ def test_the_end_closes_the_session_in_order(rig: Vehicle) -> None:
     rig.ask("start")
     rig.running.stop()
     rig.run(10)
+    assert rig.notify.calls.count("stopping") == 1  # before the session is closed
     assert rig.running._left
     assert rig.writer.commands[-1]["op"] == "stop"
     waiting = rig.send("status")

@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from drivers._protocols.rtsp import Media
-from recorder.contract.errors import DeviceError, SourceError
+from drivers._protocols.rtsp import Media, parse_sdp
+from recorder.contract.errors import DeviceError, ProtocolError, SourceError
 from tests.drivers.rtsp_script import (
     GATE,
     SDP,
@@ -133,3 +133,19 @@ def test_logins_that_are_refused() -> None:
         with pytest.raises(DeviceError, match=rf"front: rtsp://user:\*\*\*@cam/live: .*{text}"):
             script.camera("//user:secret@cam/live", decoding=Decoder()).open()
         assert script.open == 0
+
+
+def test_a_camera_without_usable_video_is_told_what_it_offers() -> None:
+    sdp = (
+        b"v=0\r\nm=audio 0 RTP/AVP 0\r\nm=video 0 RTP/AVP 96 97 33 34\r\n"
+        b"a=rtpmap:96 MP4V-ES/90000\r\na=rtpmap:97 H264/90000\r\n"
+        b"a=fmtp:97 packetization-mode=2\r\nm=application 0 RTP/AVP 107\r\n"
+    )
+    with pytest.raises(ProtocolError) as raised:
+        parse_sdp(sdp, "rtsp://camera/")
+    assert str(raised.value) == (
+        "offers no video in H.264, H.265 or JPEG, but audio, MP4V-ES, H264 interleaved, 33, 34, "
+        "application"
+    )
+    with pytest.raises(ProtocolError, match=r"but nothing$"):
+        parse_sdp(b"v=0\r\n", "rtsp://camera/")

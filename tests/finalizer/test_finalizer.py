@@ -33,6 +33,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.session.layout import ARCHIVES
 from recorder.session.packing_records import read_records
 from recorder.session.part import Moment, Part
+from recorder.session.validation import validate
 from tests.acceptance.command import contents
 from tests.session.build import Builder, camera_spec, imu_spec
 
@@ -305,8 +306,11 @@ def test_live_sessions_are_refused(packer: FakePacker, session: Path) -> None:
 def test_damaged_sessions_are_refused(packer: FakePacker, session: Path) -> None:
     with (session / "camera/video.avi").open("r+b") as file:
         file.truncate(4000)
-    with pytest.raises(SessionError, match=r"is damaged, not packed: .*video.avi"):
+    with pytest.raises(SessionError, match=r"is damaged, not packed: .*video.avi") as raised:
         list(finalize(session, [Step("fake")]))
+    errors = [p for p in validate(session, digests=False).problems if p.severity == "error"]
+    rest = f" (and {len(errors) - 1} more; see `recorder validate`)" if len(errors) > 1 else ""
+    assert str(raised.value).endswith(f"{errors[0].message}{rest}")
 
 
 def test_two_packers_of_one_archive(packer: FakePacker, session: Path) -> None:

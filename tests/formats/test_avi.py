@@ -13,7 +13,8 @@ import cv2
 import numpy as np
 import pytest
 
-from recorder.formats.roverd import open_channel
+from recorder.contract.errors import FormatError
+from recorder.formats.roverd import avi_demux, open_channel
 from recorder.formats.roverd.avi import INDX_ENTRIES, RIFF_SIZE, AviLayout
 from recorder.formats.roverd.avi_demux import find_frames
 from recorder.formats.roverd.avi_scan import scan_avi
@@ -290,3 +291,44 @@ def test_a_finished_file_with_a_damaged_count_is_walked(tmp_path: Path, count: i
         file.write(count.to_bytes(4, "little"))
     scan = scan_avi(path)
     assert (scan.total, scan.finished) == (4, False)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [chunk(b"LIST", b"odml" + chunk(b"dmlh", bytes(4))), chunk(b"JUNK", b"strl" + bytes(20))],
+    ids=["a list", "a chunk"],
+)
+def test_what_is_no_stream_has_no_number(tmp_path: Path, before: bytes) -> None:
+    """Frames of the first stream are called 00dc, whatever stands before its header."""
+    frames = [b"first!", b"second"]
+    data = plain_avi(frames)
+    at = data.index(b"LIST", data.index(b"avih"))
+    size = int.from_bytes(data[16:20], "little") + len(before)
+    data = data[:16] + size.to_bytes(4, "little") + data[20:at] + before + data[at:]
+    assert found_in(tmp_path / "v.avi", data)[0] == frames
+
+
+def test_a_header_may_be_as_large_as_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = plain_avi([b"frame!"])
+    size = int.from_bytes(data[16:20], "little")
+    monkeypatch.setattr(avi_demux, "_MAX_HEADER", size)
+    assert found_in(tmp_path / "v.avi", data)[0] == [b"frame!"]
+    monkeypatch.setattr(avi_demux, "_MAX_HEADER", size - 1)
+    with pytest.raises(FormatError, match="an AVI without a frame list"):
+        found_in(tmp_path / "v.avi", data)
+
+
+@pytest.mark.parametrize("count", [5, len(JPEGS)])
+def test_frames_of_a_finished_file_come_from_its_indices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Of one segment and of several; a file of hours is not walked."""
+    path = tmp_path / "v.avi"
+    write(path, JPEGS[:count])
+    walked = found_in(path, path.read_bytes())
+    monkeypatch.setattr(avi_demux, "_from_idx1", lambda *_: None)
+    monkeypatch.setattr(avi_demux, "_walk", lambda *_: pytest.fail("the file is walked"))
+    assert found_in(path, path.read_bytes()) == walked
+    assert walked[0] == JPEGS[:count]

@@ -139,3 +139,16 @@ def test_the_check_of_what_a_stream_holds(size: int) -> None:
     assert content_crc(lzma.compress(data, check=lzma.CHECK_CRC64)) is None
     assert content_crc(lzma.compress(data, check=lzma.CHECK_CRC32)[:-1]) is None
     assert content_crc(data) is None
+
+
+def test_packed_zeros_are_kept_and_their_number_is_bounded() -> None:
+    """Sweeps of one shape have few sizes of zeros; each is packed once."""
+    compressor, most = XzCompressor(1, delta=False), 0
+    for size in range(1, 601):
+        values = np.zeros((2 * 16, size), np.uint8)
+        compressor.compress(values)
+        kept = dict(compressor._zeros)
+        compressor.compress(values)
+        assert all(compressor._zeros[k] is kept[k] for k in kept)
+        most = max(most, len(kept))
+    assert 200 < most <= 256

@@ -29,6 +29,14 @@ def session(folder: Path) -> Path:
     return folder / "tour"
 
 
+def test_a_timeline_keeps_the_last_marks() -> None:
+    timeline = Timeline()
+    for k in range(2001):
+        timeline.add([event("mark", k)])
+    marks = timeline.note(0)["marks"]
+    assert (len(marks), marks[0]["t_ns"], marks[-1]["t_ns"]) == (2000, "1", "2000")
+
+
 def test_events_come_once_and_only_whole(tmp_path: Path) -> None:
     path = session(tmp_path)
     happenings = Happenings(path)

@@ -174,3 +174,16 @@ def test_leakage_is_not_clutter() -> None:
     both = [(a // 2 + b // 2).astype(np.int16) for a, b in zip(near, far, strict=True)]
     found = calibrate_by_clutter(geometry(), both).calibration
     assert error_deg(found, errors, ramp=True) < 5
+
+
+def test_a_calibration_without_its_quality_counts_as_5_degrees() -> None:
+    known = {"coefficients": np.dstack([np.full((3, 4), 2.0), np.zeros((3, 4))]).tolist()}
+    found = PhaseCalibration.of_mapping(known, 3, 4)
+    assert (found.residual_deg, found.range_bias_m, found.method) == (5.0, 0.0, "")
+    assert np.allclose(found.coefficients, 1.0)
+    for residual in (0.0, 180.0):
+        named = PhaseCalibration.of_mapping(known | {"residual_deg": residual}, 3, 4)
+        assert named.residual_deg == residual
+    for residual in (-0.1, 180.1):
+        with pytest.raises(ValueError, match="no angle up to 180"):
+            PhaseCalibration.of_mapping(known | {"residual_deg": residual}, 3, 4)

@@ -128,3 +128,15 @@ def test_firmware_without_checksums_is_believed() -> None:
     legacy = make_info("LEGACY")
     checksums = Checksums(core, core.PacketFormat(legacy), "LEGACY")
     assert all(checksums.good(packet) for packet in sdk_packets(legacy, 7))
+
+
+@pytest.mark.parametrize(("beyond_ns", "lost"), [(0, 99), (1, 0)])
+def test_a_gap_that_is_a_second_longer_than_the_wait_for_it_is_a_step(
+    beyond_ns: int, lost: int
+) -> None:
+    """Only what is more than a second is a step of the clock, and no loss."""
+    gaps = ImuGaps(100.0)
+    second = 1_000_000_000
+    assert gaps.take(0, 0, 0, 1)
+    assert gaps.take(5000, second + 5000 + beyond_ns, second + 5000 + beyond_ns, 1)
+    assert gaps.lost(at_once=True) == lost

@@ -186,6 +186,7 @@ def test_a_long_wall_does_not_cover_what_stands_before_it(mirrored: float) -> No
     outlines = np.stack([before, wall, behind]) * [mirrored, 1.0]
     assert draw_order(outlines, np.zeros(2)).tolist() == [2, 1, 0]
     assert draw_order(outlines[::-1], np.zeros(2)).tolist() == [0, 1, 2]
+    assert draw_order(outlines[:, ::-1], np.zeros(2)).tolist() == [2, 1, 0]  # the other way round
 
 
 def hits(outlines: Floats, ray: Floats) -> Floats:

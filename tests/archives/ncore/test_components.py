@@ -370,6 +370,12 @@ def test_opencv_distortion_vectors() -> None:
     assert parameters["radial_coeffs"] == [1, 2, 5, 6, 7, 8]  # k1 k2 k3 k4 k5 k6
     assert parameters["tangential_coeffs"] == [3, 4]
     assert parameters["thin_prism_coeffs"] == [9, 10, 11, 12]
+    for count in (0, 4, 5, 8):  # OpenCV takes the missing ones as 0
+        vector = tuple(range(1, count + 1))
+        model = OpenCvPinhole.of_distortion(SIZE, (9, 9), (32, 24), vector)
+        padded = [*vector, *[0.0] * (12 - count)]
+        assert list(model.radial) == [*padded[:2], *padded[4:8]]
+        assert (list(model.tangential), list(model.thin_prism)) == (padded[2:4], padded[8:])
     with pytest.raises(ArchiveError, match="no distortion of 3 coefficients"):
         OpenCvPinhole.of_distortion(SIZE, (9, 9), (32, 24), (1, 2, 3))
 
