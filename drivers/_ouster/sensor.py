@@ -68,7 +68,7 @@ class Sensor:
         self.repeated = self.corrupt = 0
         self._options = config.options
         self._live = live
-        self._shape = (int(info.h), int(info.w))
+        self._shape: tuple[int, int] = (info.h, info.w)
         self._columns_expected = int(info.format.valid_columns_per_frame())
         self._per_sweep = int(info.format.lidar_packets_per_frame())
         self._id_span = int(core.PacketFormat(info).max_frame_id) + 1

@@ -263,7 +263,7 @@ async def serve_session(
     settings: LiveSettings,
     announce: Callable[[str, str, Mapping[str, str]], None],
     *,
-    speed: float = 1.0,
+    speed: float,
 ) -> None:
     """Serve a recorded session until SIGTERM or SIGINT.
 

@@ -446,3 +446,10 @@ def flat(table: OptionTable) -> Iterator[tuple[str, Option]]:
     for name, option in table.items():
         yield name, option
         yield from flat(option.keys or {})
+
+
+def test_processes_run_as_the_kernel_runs_them_by_default() -> None:
+    """I/O priority 4 is what ioprio_set(2) calls the default of the best-effort class."""
+    asked = ProcessSettings()
+    assert (asked.cpus, asked.nice, asked.policy, asked.priority) == ((), 0, None, 1)
+    assert (asked.io_class, asked.io_level) == (None, 4)

@@ -106,6 +106,7 @@ def test_radar_json(tmp_path: Path) -> None:
     (spec,) = radar.open()
     radar.close()
     written = json.loads(spec.files["radar.json"])
+    assert spec.files["radar.json"] == json.dumps(written, indent=4) + "\n"  # people read it
     chirp = ChirpConfig(**SMALL)
     assert written["range_resolution"] == chirp.range_resolution
     assert written["doppler_resolution"] == chirp.doppler_resolution

@@ -219,3 +219,38 @@ def test_any_frame_at_any_time() -> None:
 
 
 SMALL_KEYS = {name: getattr(SMALL, name) for name in ChirpConfig.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("index", [0, 40, 200, 300])
+def test_the_nearest_points_of_turning_boxes(index: int) -> None:
+    """Ranges and speeds of the world's cars, by the geometry of a box and a difference quotient."""
+    radar = SimulatedRadar(SIM_CHIRP, "qqii")
+    middle_s = (index * SIM_CHIRP.frame_period + SIM_CHIRP.frame_time / 2) * 1e-3
+    step_s = 1e-4
+    times = middle_s + np.array([0.0, -step_s, step_s])
+    states = radar.world.states(times)
+    place, rotation = radar.world.trajectory.pose(times)
+    eye = place + rotation @ np.array(RADAR.translation)
+    by_track = {shape.track: k for k, shape in enumerate(radar.world.targets)}
+    checked = 0
+    for state in radar.targets(index):
+        k = by_track[state.track]
+        shape = radar.world.targets[k]
+        if shape.kind == "pole":
+            continue
+        turns = [
+            np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
+            for c, s in zip(states.cos_yaw[k], states.sin_yaw[k], strict=True)
+        ]
+        seen = turns[0].T @ (eye[0] - states.centre_m[k, 0])
+        half = np.array(shape.size_m) / 2
+        nearest = np.clip(seen, -half, half)
+        ranges = [
+            np.linalg.norm(turn @ nearest + centre - at)
+            for turn, centre, at in zip(turns, states.centre_m[k], eye, strict=True)
+        ]
+        assert state.range_m == pytest.approx(ranges[0], rel=1e-9)
+        speed = (ranges[2] - ranges[1]) / (2 * step_s)
+        assert state.velocity_mps == pytest.approx(speed, abs=2e-3)
+        checked += 1
+    assert checked >= 2

@@ -22,6 +22,7 @@ from recorder.session.reader import Session
 from recorder.session.validation import validate
 from recorder.session.vrs.data_records import ConfigurationData, StateData, _piece
 from recorder.session.vrs.files import describe_vrs, open_vrs
+from recorder.session.vrs.metadata_records import file_tags
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from recorder.writer.vrs_recovery import measure_vrs
@@ -387,3 +388,21 @@ def test_what_a_piece_cannot_say_of_a_channel_is_in_its_tags(
 ) -> None:
     """VRS knows neither halves nor complex numbers, and no array of several dimensions."""
     assert dict(_piece(channel).tags) == tags
+
+
+def test_the_tags_of_a_file_say_when_and_where_it_was_recorded() -> None:
+    start_ns, start_mono_ns = 1_717_236_000_999_999_999, 5_000_000_000
+    values = {
+        "name": "tour",
+        "hostname": "rig-1",
+        "recorder_version": "9.8",
+        "start_ns": start_ns,
+        "start_mono_ns": start_mono_ns,
+        "metadata": {"driver": "Ann"},
+    }
+    tags = file_tags(values)
+    assert tags["capture_time_epoch"] == "1717236000"  # whole seconds, as in the format's own files
+    assert (tags["session_id"], tags["device_id"]) == ("tour", "rig-1")
+    assert (tags["recorder_version"], tags["metadata.driver"]) == ("9.8", "Ann")
+    assert int(tags["start_ns"]) == start_ns and int(tags["start_mono_ns"]) == start_mono_ns
+    assert int(tags["clock_offset_ns"]) == start_ns - start_mono_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -14,8 +15,18 @@ import pytest
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import PosixDisk
-from recorder.session.layout import CLEAN, RECORDING, SEALED, SessionPlan, read_session_json
+from recorder.session.layout import (
+    CLEAN,
+    EVENTS,
+    PRIVATE,
+    RECORDING,
+    SEALED,
+    SessionPlan,
+    private,
+    read_session_json,
+)
 from recorder.session.validation import validate
+from recorder.writer.disk_policy import append_events
 from recorder.writer.recovery import recover
 from recorder.writer.session_writer import SessionWriter
 from tests.faults.numbers import message, stored, stream
@@ -253,3 +264,23 @@ def test_an_error_at_calls_of_a_recovery(
         syscalls.reset()
         assert_recovers(scenario, None)
         assert {name: stored(scenario.path, name) for name in ("a", "b")} == wanted, (at, fault)
+
+
+def test_the_events_of_a_failure_are_on_the_disk_before_they_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = private(tmp_path, EVENTS)
+    log.parent.mkdir()
+    log.write_bytes(b"{}\nnot committed")
+    synced = []
+    sync = os.fdatasync
+
+    def watched(fd: int) -> None:
+        synced.append(os.fstat(fd).st_size)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", watched)
+    committed = {"files": {f"{PRIVATE}/{EVENTS}": 3}}
+    append_events(PosixDisk(), tmp_path, committed, [{"type": "a"}, {"type": "b"}])
+    assert log.read_bytes() == b'{}\n{"type":"a"}\n{"type":"b"}\n'
+    assert synced[-1] == log.stat().st_size

@@ -309,8 +309,12 @@ class Table(Closing):
         self._flush()
         self._writer.close()
         indices = self._label_indices()
-        if len(indices) > MOST_LABELS or len(self._groups) > MOST_GROUPS:
-            raise ArchiveError(f"{len(indices)} labels are too many for the format")
+        for count, most, words in (
+            (len(indices), MOST_LABELS, "labels"),
+            (len(self._groups), MOST_GROUPS, "groups"),
+        ):
+            if count > most:
+                raise ArchiveError(f"{count} {words} are too many for the format, which has {most}")
         present = set(self._present)
         if indices:
             present.add("label_index")

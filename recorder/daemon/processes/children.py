@@ -95,7 +95,6 @@ class Child:
                 self.process.wait(grace_s)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        self.process.wait()
         self._thread.join()
 
     def _read(self) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
+from recorder.archives.edgefirst import table as table_module
 from recorder.archives.edgefirst.samples import (
     Places,
     PoseWalk,
@@ -396,3 +397,15 @@ def test_streams_that_tell_no_place(tmp_path: Path) -> None:
     builder.add(camera_spec(), 0.1)
     with Session(builder.close()) as session:
         assert find_places(list(session.streams.values())) is None
+
+
+@pytest.mark.parametrize(("limit", "words"), [("MOST_LABELS", "labels"), ("MOST_GROUPS", "groups")])
+def test_a_table_may_have_as_many_as_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, words: str
+) -> None:
+    rows = [(Sample("s", k, f"g{k}"), [Annotation(label=f"l{k}")]) for k in range(3)]
+    monkeypatch.setattr(table_module, limit, 3)
+    write(tmp_path / "a.arrow", "2026.10", *rows)
+    monkeypatch.setattr(table_module, limit, 2)
+    with pytest.raises(ArchiveError, match=f"3 {words} are too many for the format"):
+        write(tmp_path / "b.arrow", "2026.10", *rows)
