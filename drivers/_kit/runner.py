@@ -184,10 +184,8 @@ class Runner:
                 link.wait_until_armed(_ARMED_S)
                 if device.absent_since_ns is not None:
                     link.device_late(device.absent_since_ns)
-            while not self._stop.is_set() and not self._exit_code:
-                if not self._driver.played:
-                    self._follow(device)
-                    continue
+                self._follow(device)
+            while self._driver.played and not self._stop.is_set() and not self._exit_code:
                 session = link.wait_for_session(_IDLE_S)
                 if session is None:
                     continue

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import pytest
 
 from recorder.cli import main
 from recorder.cli.list_ import parse_since
+from recorder.cli import validate as validate_verb
 from recorder.contract.bus import TapSubscriber
 from recorder.contract.errors import UsageError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, check_data
 from recorder.session.events import make_event
 from recorder.session.reader import Session
+from recorder.session.validation_report import Report
 from tests.session.build import START_NS, Builder, full_session, imu_spec
 
 
@@ -384,3 +387,28 @@ def test_numbers_of_info_are_plain_json(built: Builder, capsys: pytest.CaptureFi
     assert isinstance(info["streams"]["imu"]["rate_hz"], float)
     rate = 59 / (np.ptp(built.streams["imu"].t_ns) / 1e9)
     assert info["streams"]["imu"]["rate_hz"] == pytest.approx(rate)
+
+
+def test_the_progress_of_validate_comes_to_its_end_in_small_steps(
+    built: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of less than 0.2% are gathered: of 5000 rather 500 are drawn than all."""
+    steps: list[float] = []
+
+    @contextlib.contextmanager
+    def shown(description: str, total: float) -> Iterator[Callable[[float], None]]:
+        assert (description, total) == ("validating", 1.0)
+        yield steps.append
+
+    def checked(path: Path, *, deep: bool, progress: Callable[[int, int], None]) -> Report:
+        progress(0, 0)  # nothing is known yet
+        for done in range(5001):
+            progress(done, 5000)
+        return Report(path, "tour")
+
+    monkeypatch.setattr(validate_verb, "progress", shown)
+    monkeypatch.setattr("recorder.session.validation.validate", checked)
+    assert main(["validate", str(built.path)]) == 0
+    assert sum(steps) == pytest.approx(1.0, abs=0.002)
+    assert len(steps) == pytest.approx(500, abs=50)
+    assert min(steps) >= 0.002 - 1e-9

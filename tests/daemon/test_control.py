@@ -433,3 +433,15 @@ def test_tcp_without_keys_is_refused(
     spoil(tmp_path)
     with pytest.raises(UsageError, match=why):
         RemoteControl("tcp://127.0.0.1:*", tmp_path, lambda call: None, lambda: "idle")
+
+
+def test_the_end_of_tcp_control_does_not_wait_for_a_poll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_keys(tmp_path)
+    monkeypatch.setattr("recorder.daemon.control.remote._POLL_S", 100.0)
+    served = RemoteControl("tcp://127.0.0.1:*", tmp_path, lambda call: None, lambda: "idle")
+    closing = threading.Thread(target=served.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()

@@ -297,3 +297,21 @@ def test_resizing_a_live_stream(scripted: Callable[[Script], None]) -> None:
     ]  # fmt: skip
     assert items[4] is None
     camera.close()
+
+
+def test_pictures_that_wait_at_the_close_do_not_come_after_the_next_opening(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a driver that is opened again, as after a camera's error."""
+    scripts = [Script(stream(numbered(0), numbered(1))), Script(stream(numbered(2)))]
+    cameras = [script.camera() for script in scripts]
+    tested = driver("//cam/stream", "http", "front")
+    monkeypatch.setattr("drivers.camera.HttpCamera", lambda *_, **__: cameras.pop(0))
+    tested.open()
+    first = tested.read()
+    tested.close()
+    tested.open()
+    second = tested.read()
+    tested.close()
+    shown = [list(item.data["video.avi"]) for item in (first, second) if isinstance(item, Sample)]
+    assert shown == [[JPEGS[0]], [JPEGS[2]]]
