@@ -305,6 +305,8 @@ def test_pictures_that_wait_at_the_close_do_not_come_after_the_next_opening(
     """Of a driver that is opened again, as after a camera's error."""
     scripts = [Script(stream(numbered(0), numbered(1))), Script(stream(numbered(2)))]
     cameras = [script.camera() for script in scripts]
+    read = cameras[0].read
+    monkeypatch.setattr(cameras[0], "read", lambda wait_s: read(wait_s) + read(wait_s))
     tested = driver("//cam/stream", "http", "front")
     monkeypatch.setattr("drivers.camera.HttpCamera", lambda *_, **__: cameras.pop(0))
     tested.open()
