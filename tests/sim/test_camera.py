@@ -162,7 +162,7 @@ def test_what_is_nearer_covers_what_is_behind() -> None:
             centres.append(np.array([*centre, reach]))
             along = np.array([np.cos(angle), np.sin(angle)])
             aside = np.array([-along[1], along[0]])
-            around = ((1, 1), (-1, 1), (-1, -1), (1, -1))
+            around = ((1, 1), (-1, 1), (-1, -1), (1, -1))[:: 1 if len(shapes) % 2 else -1]
             shapes.append([centre + a * half[0] * along + b * half[1] * aside for a, b in around])
         outlines = np.array(shapes)
         place = np.empty(len(outlines), int)
@@ -186,7 +186,6 @@ def test_a_long_wall_does_not_cover_what_stands_before_it(mirrored: float) -> No
     outlines = np.stack([before, wall, behind]) * [mirrored, 1.0]
     assert draw_order(outlines, np.zeros(2)).tolist() == [2, 1, 0]
     assert draw_order(outlines[::-1], np.zeros(2)).tolist() == [0, 1, 2]
-    assert draw_order(outlines[:, ::-1], np.zeros(2)).tolist() == [2, 1, 0]  # the other way round
 
 
 def hits(outlines: Floats, ray: Floats) -> Floats:
