@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from recorder.cli import main
-from recorder.cli.list_ import parse_since
 from recorder.cli import validate as validate_verb
+from recorder.cli.list_ import parse_since
 from recorder.contract.bus import TapSubscriber
 from recorder.contract.errors import UsageError
 from recorder.contract.streams import StreamSpec
