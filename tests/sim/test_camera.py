@@ -150,7 +150,7 @@ def test_what_is_nearer_covers_what_is_behind() -> None:
     checked = 0
     for _ in range(100):
         centres: list[Floats] = []
-        shapes = []
+        shapes: list[Any] = []
         for _ in range(14):
             half = rng.uniform(0.1, 4.0, 2)
             angle, centre = rng.uniform(0, np.pi), rng.uniform(-25, 25, 2)
