@@ -113,7 +113,7 @@ def server_info(
 
 def status(level: Level, message: str) -> str:
     """A message for people."""
-    return json.dumps({"op": "status", "level": int(level), "message": message})
+    return json.dumps({"op": "status", "level": level, "message": message})
 
 
 def advertise(channels: Iterable[Advertised]) -> str:
