@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def _text(summary: dict[str, Any]) -> str:
         half, most, longest = (commits[key] for key in ("half_ms", "most_ms", "longest_ms"))
         shares = f"half under {half:g} ms, 99% under {most:g} ms, the longest {longest:.0f} ms"
         lines.append(f"commits   {commits['count']}, {shares}")
-    lines += [f"{key:8}  {value}" for key, value in summary["metadata"].items() if value]
+    lines += [f"{key:8}  {value}" for key, value in _flat("", summary["metadata"])]
     lines += incident_lines(summary, summary["start_ns"])
     if not summary["recorded"]:  # its losses were not counted, and it was not closed
         lines[2] = "state     - (a roverd trace of another recorder)"
@@ -171,3 +172,12 @@ def _text(summary: dict[str, Any]) -> str:
         text += ", ".join(data) or "none"
         text += "" if vrs["indexed"] else "; without an index"
     return text
+
+
+def _flat(before: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values that are not empty, those of nested mappings with dotted keys."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(f"{before}{key}.", value)
+        elif value:
+            yield f"{before}{key}", value

@@ -52,10 +52,16 @@ def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
     rows = [row for recording in recordings for row in recording.parts]
     counts = {word: sum(row.word == word for row in rows) for word in _GRAVITY}
     told = [f"{count} {word}" for word, count in counts.items() if count]
+    many = "" if len(rows) == 1 else "s"
     header = element(
         "header",
         element("h1", f"Sessions in {title}"),
-        element("p", f"{len(rows)} sessions: {', '.join(told)}." if rows else "No sessions."),
+        element(
+            "p",
+            f"{len(rows)} session{'s' if len(rows) > 1 else ''}: {', '.join(told)}."
+            if rows
+            else "No sessions.",
+        ),
         _tools(),
     )
     heads = [

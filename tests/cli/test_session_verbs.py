@@ -62,6 +62,18 @@ def test_info_text(built: Builder, capsys: pytest.CaptureFixture[str]) -> None:
     assert imu[1:3] == ["60", "100.00"] and imu[-1] == "0"
 
 
+def test_info_shows_nested_metadata_with_dotted_keys(
+    built: Builder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = built.path / "_recorder" / "session.json"
+    values = json.loads(path.read_text())
+    values["metadata"] = {"imported": {"topics": {"camera": "/image"}, "cut": ""}, "notes": ""}
+    path.write_text(json.dumps(values))
+    out, _ = run_text(capsys, "info", built.path)
+    assert "imported.topics.camera  /image" in out.splitlines()
+    assert "cut" not in out and "notes" not in out
+
+
 def test_info_text_tells_losses_and_the_unclosed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
