@@ -60,6 +60,21 @@ def test_a_mark_has_the_time_of_the_keypress(dashboard: Dashboard, rig: Rig) -> 
     assert text_ns - _SPREAD_NS < cyclist["t_ns"] < pressed_ns + _SPREAD_NS < typed_ns
 
 
+def test_texts_of_other_people_are_shown_as_texts(dashboard: Dashboard) -> None:
+    page = dashboard.open()
+    dashboard.start("hostile")
+    elements = "document.querySelectorAll('#events script, #events img, #toast img').length"
+    for text in ("<img src=x onerror=alert(1)>", "<script>alert(1)", '"&lt;b>'):
+        page.keyboard.press("Shift+M")
+        page.wait_for_selector("dialog[open] input")
+        page.keyboard.type(text)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("dialog[open]", state="hidden")
+        page.locator("#events li[data-kind=mark]").filter(has_text=text).wait_for()
+        assert page.evaluate(elements) == 0
+    dashboard.stop()
+
+
 def test_the_row_of_a_killed_driver_changes(dashboard: Dashboard, rig: Rig) -> None:
     page = dashboard.open()
     dashboard.start("killed")
