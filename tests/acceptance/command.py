@@ -20,11 +20,13 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 
 from recorder.cli import main
+from recorder.contract import syscalls
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDER = Path(sys.executable).with_name("recorder")
@@ -80,9 +82,11 @@ def here(*args: object) -> Ran:
     """Run ``recorder ARGS`` in this process, where a process of its own is not the point.
 
     Drivers and the writer are processes all the same; only what reads and starts them is not.
+    The priority of this process stays as it is: other tests run in it.
     """
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    redirected = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    with redirected[0], redirected[1], mock.patch.object(syscalls, "be_idle"):
         code = main([str(arg) for arg in args])
     return Ran(code, out.getvalue(), err.getvalue().splitlines())
 
