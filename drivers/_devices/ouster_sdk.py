@@ -47,7 +47,7 @@ def load_info(core: Any, path: Path) -> tuple[Any, str]:
 
 
 def parse_info(core: Any, text: str, where: str) -> Any:
-    """Return the SensorInfo of metadata; SourceError, which starts with `where`, if it is none."""
+    """Parse a sensor's metadata; a SourceError names `where`."""
     try:
         return core.SensorInfo(text)
     except SDK_ERRORS as error:

@@ -306,7 +306,7 @@ class McapSource(Driver):
 
 
 def _rate_hz(times: Sequence[int]) -> float | None:
-    """The rate of stamps: from the middle of their steps; None where there is none."""
+    """Return the rate that the median step of stamps gives; None without a step."""
     steps = np.diff(np.array(times, np.int64))
     middle = float(np.median(steps)) if len(steps) else 0.0
     return 1e9 / middle if middle > 1e3 else None

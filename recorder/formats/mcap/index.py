@@ -107,7 +107,7 @@ class FileIndex:
         self.metadata: list[int] = []
 
     def read_summary(self) -> bool:
-        """Read the summary; False if there is none, or it lacks what reading needs."""
+        """Read the summary; False if it is missing or incomplete."""
         file = self._file
         end = file.size - len(MAGIC) - _FOOTER_BYTES
         if end < len(MAGIC) or file.read(file.size - len(MAGIC), len(MAGIC)) != MAGIC:

@@ -242,7 +242,7 @@ class McapReader(Closing):
         if self._index.blocks.is_chunk[block]:
             place = file.place(at, end)
             if place.opcode != Opcode.CHUNK or place.end != end:
-                raise file.error(at, "the index names a chunk here; there is none")
+                raise file.error(at, "the index names a chunk here, but the record is no chunk")
             data = file.chunk(place)
         else:
             data = file.read(at, end - at)
@@ -262,7 +262,7 @@ class McapReader(Closing):
         for at in self._index.attachments:
             place = self._file.place(at)
             if place.opcode != Opcode.ATTACHMENT:
-                raise self._file.error(at, "the index names an attachment here; there is none")
+                raise self._file.error(at, "the index names an attachment here, but the record is no attachment")
             found = self._file.parse(place, Attachment.read)
             crc = int.from_bytes(self._file.read(place.end - 4, 4), "little")
             if crc and self._file.crc(place.body, place.end - 4) != crc:
