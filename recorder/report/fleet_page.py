@@ -56,12 +56,7 @@ def fleet_page(title: str, recordings: Sequence[Recording]) -> str:
     header = element(
         "header",
         element("h1", f"Sessions in {title}"),
-        element(
-            "p",
-            f"{len(rows)} session{'s' if len(rows) > 1 else ''}: {', '.join(told)}."
-            if rows
-            else "No sessions.",
-        ),
+        element("p", f"{len(rows)} session{many}: {', '.join(told)}." if rows else "No sessions."),
         _tools(),
     )
     heads = [

@@ -262,7 +262,9 @@ class McapReader(Closing):
         for at in self._index.attachments:
             place = self._file.place(at)
             if place.opcode != Opcode.ATTACHMENT:
-                raise self._file.error(at, "the index names an attachment here, but the record is no attachment")
+                raise self._file.error(
+                    at, "the index names an attachment here, but the record is no attachment"
+                )
             found = self._file.parse(place, Attachment.read)
             crc = int.from_bytes(self._file.read(place.end - 4, 4), "little")
             if crc and self._file.crc(place.body, place.end - 4) != crc:
