@@ -280,14 +280,19 @@ class _Recovery:
             samples = fewer
         report.kept = samples
         self._reports[name] = report
-        return samples, {file: length for _, files in cuts for file, length in files.items()}
+        lengths = {file: length for _, files in cuts for file, length in files.items()}
+        for extent in extents:  # padding that is not proven is written again
+            for file, needed in extent.needed(samples).items():
+                if self._proven.get(f"{name}/{file}", 0) < lengths[file]:
+                    lengths[file] = needed
+        return samples, lengths
 
     def _proven_samples(self, name: str, extents: Sequence[Extent], whole: int) -> int:
         """Samples whose bytes are as they were written."""
 
         def proven(samples: int) -> bool:
             try:
-                lengths = {f: n for extent in extents for f, n in extent.cut(samples)[1].items()}
+                lengths = {f: n for extent in extents for f, n in extent.needed(samples).items()}
             except FormatError:  # proven bytes can be walked
                 return False
             return all(n <= self._proven.get(f"{name}/{f}", 0) for f, n in lengths.items())

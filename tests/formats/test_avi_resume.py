@@ -16,6 +16,7 @@ from recorder.formats.roverd import open_channel
 from recorder.formats.roverd.avi import INDX_ENTRIES, AviLayout
 from recorder.formats.roverd.avi_scan import scan_avi
 from recorder.formats.roverd.avi_writer import AviWriter
+from recorder.formats.roverd.mjpg import AviExtent
 from tests.formats.avi_kit import (
     DISK,
     HEIGHT,
@@ -206,3 +207,17 @@ def test_resume_refuses_another_make_or_half_a_frame(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="were committed"):
         AviWriter.resume(path, DISK, size + 1, LAYOUT, SEGMENT)
     assert path.read_bytes() == before
+
+
+@given(st.lists(st.integers(1, 90), min_size=1, max_size=6))
+def test_a_finished_file_needs_no_padding_after_its_last_frame(
+    tmp_path: Path, sizes: list[int]
+) -> None:
+    path = tmp_path / "v.avi"
+    path.unlink(missing_ok=True)
+    write(path, [body(i, size) for i, size in enumerate(sizes)], True, 1 << 20, LAYOUT)
+    extent = AviExtent(path)
+    assert extent.cut(len(sizes))[1][path.name] % 2 == 0
+    assert extent.needed(len(sizes))[path.name] == extent.cut(len(sizes))[1][path.name] - (
+        sizes[-1] % 2
+    )

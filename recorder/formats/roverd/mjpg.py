@@ -13,11 +13,11 @@ from pathlib import Path
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
-from recorder.formats.roverd.avi import CHUNK, AviLayout
+from recorder.formats.roverd.avi import CHUNK, FRAME_ID, AviLayout
 from recorder.formats.roverd.avi_demux import chunk_id_fits, find_frames
 from recorder.formats.roverd.avi_scan import frame_offset, scan_avi
 from recorder.formats.roverd.avi_writer import AviWriter
-from recorder.formats.roverd.channel import FileReader, FramedReader, committed_length
+from recorder.formats.roverd.channel import FileReader, FramedReader, ReadFile, committed_length
 from recorder.formats.roverd.storage import ChannelStorage, Extent
 
 
@@ -62,6 +62,22 @@ class AviExtent(Extent):
 
     def cut(self, samples: int) -> tuple[int, dict[str, int]]:
         return samples, {self._scan.path.name: self._length(samples)}
+
+    def needed(self, samples: int) -> dict[str, int]:
+        length = self._length(samples)
+        return {self._scan.path.name: length - self._is_padded(samples, length)}
+
+    def _is_padded(self, samples: int, length: int) -> bool:
+        """Whether the last frame before a length ends with padding; known in the last segment."""
+        segment = self._scan.segments[-1]
+        index = samples - 1 - (self._scan.total - segment.count)
+        if not 0 <= index < segment.count:
+            return False
+        offset, size = map(int, self._scan.entries[index])
+        at = segment.movi + offset
+        with ReadFile(self._scan.path) as file:
+            whole = file.peek(at, CHUNK.size) == CHUNK.pack(FRAME_ID, size)
+        return whole and at + CHUNK.size + size + 1 == length
 
     def _length(self, samples: int) -> int:
         """Where the frames before that one end; a segment's headers belong to its first frame."""

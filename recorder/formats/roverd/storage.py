@@ -34,6 +34,10 @@ class Extent(ABC):
             of each file by its name.
         """
 
+    def needed(self, samples: int) -> dict[str, int]:
+        """The length of each file without the padding that `cut` may keep after the last sample."""
+        return self.cut(samples)[1]
+
 
 class NoExtent(Extent):
     """No sample at all: a file is missing, or is not of its format."""
