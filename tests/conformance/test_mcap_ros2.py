@@ -60,7 +60,9 @@ class Packed:
 
 def pack(session: Path, **options: Any) -> Path:
     wanted = {"profile": "ros2", "lidar": "points_and_ranges", "iq": True, "maps": True}
-    (result,) = finalize(session, [Step("mcap", wanted | options)])
+    (result,) = finalize(
+        session, [Step("mcap", wanted | options)], out=session.parent.parent / "bags"
+    )
     (folder,) = result.files
     assert (folder / "metadata.yaml").is_file()
     return folder
