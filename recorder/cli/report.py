@@ -64,9 +64,24 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--missing: {args.path} is a session; name the root of the sessions")
     if args.index and not of_session:
         raise UsageError(f"--index: {args.path} is no session; its index is written anyway")
+    if args.out is not None:
+        _check_out(args.path if of_session else None, args.out)
     be_idle()
     with handled(_interrupt, signal.SIGTERM):  # as Ctrl-C does: nothing half-made is left
         return _report_session(args) if of_session else _report_root(args)
+
+
+def _check_out(session: Path | None, out: Path) -> None:
+    """Check that a file of ``--out`` replaces nothing of a session but its own report."""
+    from recorder.contract.errors import UsageError
+    from recorder.session.layout import REPORT
+    from recorder.session.reader import session_around
+
+    if (around := session_around(out)) is None:
+        return
+    place = out.parent.resolve() / out.name
+    if session is None or place != session.resolve() / REPORT:
+        raise UsageError(f"--out {out}: is in the session {around}; name another place")
 
 
 def _is_session(path: Path) -> bool:

@@ -307,6 +307,12 @@ def find_sessions(root: str | Path) -> list[Path]:
         raise SessionError(f"{root}: cannot be listed: {error.strerror}") from None
 
 
+def session_around(path: Path) -> Path | None:
+    """The session that a path lies in, with the links of its folder resolved; None if none."""
+    folder = path.parent.resolve()
+    return next(filter(is_session, (folder, *folder.parents)), None)
+
+
 def outside(path: Path) -> str | None:
     """The error for a session that is a symbolic link out of its folder; None if it is not.
 

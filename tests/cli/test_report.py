@@ -240,3 +240,32 @@ def test_errors_of_the_index_are_the_projects_own(tmp_path: Path) -> None:
     make_session(tmp_path / "s")
     with pytest.raises(RecorderError, match=r"index\.html: cannot be written"):
         write_index(tmp_path)
+
+
+def test_a_report_replaces_no_file_of_a_session(
+    capsys: pytest.CaptureFixture[str], session: Path, tmp_path: Path
+) -> None:
+    """``--out`` names a file in a session: of this one, of its neighbour, or behind a link."""
+    neighbour = make_session(session.parent / "other", seconds=0.1)
+    (tmp_path / "link").symlink_to(session)
+    config = (session / "config.yaml").read_bytes()
+    for path, out, folder in (
+        (session, session / "config.yaml", session),
+        (session, session / "imu" / "ts", session),
+        (session, session / "new.html", session),
+        (session, neighbour / "report.html", neighbour),
+        (session, tmp_path / "link" / "config.yaml", session),
+        (session.parent, session / "config.yaml", session),
+        (session.parent, session / "report.html", session),
+    ):
+        existed = out.exists()
+        code, printed, err = run(capsys, path, "--out", out)
+        assert (code, printed) == (2, ""), out
+        assert err == (
+            f"recorder report: --out {out}: is in the session {folder}; name another place\n"
+        )
+        assert out.exists() == existed
+    assert (session / "config.yaml").read_bytes() == config
+    assert not (session / "report.html").exists()
+    assert run(capsys, session, "--out", tmp_path / "link" / "report.html")[0] == 0
+    assert run(capsys, session.parent, "--out", session.parent / "index.html")[0] == 0
