@@ -256,9 +256,11 @@ def test_nothing_is_written_into_the_session(
     built: Builder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("link").symlink_to(built.path)
-    for place in (built.path / "a.csv", Path("link/imu/a.csv"), built.path):
+    (Path("other") / "imu").mkdir(parents=True)
+    Path("other/config.yaml").write_text("version: 1\n")
+    for place in (built.path / "a.csv", Path("link/imu/a.csv"), built.path, "other/imu/a.csv"):
         text = refused(capsys, built.path, "imu", "--to", "csv", "--out", place)
-        assert "is in the session; name another place" in text
+        assert "is in the session" in text and "name another place" in text
 
 
 def test_a_failure_leaves_nothing(

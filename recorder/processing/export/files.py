@@ -19,6 +19,7 @@ from pathlib import Path
 
 from recorder.contract.errors import UsageError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk, make_empty, make_folders
+from recorder.session.reader import session_around
 
 
 def check_place(path: Path, session: Path, *, folder: bool) -> None:
@@ -26,14 +27,15 @@ def check_place(path: Path, session: Path, *, folder: bool) -> None:
 
     Args:
         path: the path.
-        session: folder of the session, in which nothing is written.
+        session: folder of the session; nothing is written into it, or into another session.
         folder: whether it is a folder, which may exist if it is empty.
 
     Raises:
         UsageError: something has this path already, or the path is in a session.
     """
-    if path.resolve().is_relative_to(session.resolve()):
-        raise UsageError(f"{path}: is in the session; name another place with --out")
+    inside = path.resolve().is_relative_to(session.resolve())
+    if around := session if inside else session_around(path):
+        raise UsageError(f"{path}: is in the session {around}; name another place with --out")
     if not path.exists() and not path.is_symlink():
         return
     if not folder:
