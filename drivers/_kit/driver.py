@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,7 +126,9 @@ class SensorConfig:
         """Return the path and the text after its ``#``; a path that exists may contain a ``#``."""
         path, mark, part = self.address.rpartition("#")
         whole = Path(self.address)
-        return (Path(path), part) if mark and not whole.exists() else (whole, None)
+        # A topic may be longer than a file's name: that is no error here, but no file.
+        is_file = os.path.exists(whole)  # noqa: PTH110
+        return (Path(path), part) if mark and not is_file else (whole, None)
 
     def fault(self, text: str) -> SourceError:
         """Return an error of a file-like source; a path at the beginning of `text` is removed."""

@@ -40,6 +40,7 @@ _SUFFIXES: Final = {Kind.PACKETS: "_imu", Kind.IMU: "_gnss"}  # of a driver's fu
 _BESIDE: Final = ("imu_packets", "zone_packets", "telemetry_packets")
 _SENSOR: Final = re.compile(r"[a-z][a-z0-9_]{0,55}")
 _LONGEST_NAME: Final = 50
+_NO_SOURCE: Final = "a source cannot name the topic, because the name has '#' or control characters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,9 @@ def sensors_of(bag: Bag, wanted: Mapping[str, str | None] | None = None) -> Find
     kinds: dict[str, Kind] = {}
     found = Findings()
     for topic in sorted(bag.topics):
+        if "#" in topic or not topic.isprintable():
+            found.left_out[topic] = _NO_SOURCE
+            continue
         try:
             kinds[topic] = content_of(bag.topics[topic]).kind
         except UnknownTopicError as error:

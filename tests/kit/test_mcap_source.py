@@ -21,6 +21,7 @@ from drivers.camera import CameraDriver
 from drivers.mmwave import MmwaveDriver
 from drivers.xsens import XsensDriver
 from recorder.contract.errors import ConfigError, SourceError
+from recorder.daemon.driver_registry import load
 from recorder.formats.bags.messages import Inertial
 from tests.formats.bags.kit import (
     HEIGHT,
@@ -473,6 +474,19 @@ def test_what_is_no_recording_is_an_error(tmp_path: Path, content: bytes) -> Non
 def test_a_recording_without_messages_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="has no topic with pictures"):
         open_(CameraDriver, write_mcap(tmp_path / "a.mcap", [])).open()
+
+
+def test_a_topic_may_be_longer_than_a_file_name(tmp_path: Path) -> None:
+    topic = "/" + "x" * 5000
+    path = write_mcap(tmp_path / "a.mcap", [compressed(topic, jpeg(0), START_NS)])
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"version: 1\nsensors:\n  cam: {{driver: camera, source: 'mcap:{path}#{topic}'}}\n"
+    )
+    assert load(config).sensors[0].address == f"{path}#{topic}"
+    driver = open_(CameraDriver, path, topic)
+    assert driver.open()[0].settings["mcap_topic"] == topic
+    driver.close()
 
 
 def test_values_beyond_f4_become_infinite(tmp_path: Path) -> None:

@@ -143,3 +143,15 @@ def test_a_wrong_selection_is_an_error(
     ]
     with pytest.raises(UsageError, match=problem):
         found(tmp_path, *sent, wanted=wanted)
+
+
+def test_topics_that_no_source_can_name_are_left_out(tmp_path: Path) -> None:
+    """The others are imported all the same."""
+    wrong = ("/a\n/image", "/\x1b[31m", "/\u202ecam", "/a#b")
+    sent = [fox_compressed(topic, jpeg(0), T) for topic in (*wrong, "/<b>'\" ;/image", "/front")]
+    findings = found(tmp_path, *sent)
+    assert names(findings) == {"/front": "front", "/<b>'\" ;/image": "b"}
+    assert set(findings.left_out) == set(wrong)
+    assert set(findings.left_out.values()) == {
+        "a source cannot name the topic, because the name has '#' or control characters"
+    }

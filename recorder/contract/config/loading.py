@@ -12,6 +12,7 @@ What the sections hold is in `recorder.contract.config.settings`; how YAML's odd
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -261,7 +262,11 @@ class _Reader:
         if scheme not in FILE_SCHEMES:
             return scheme, address
         path, hash_mark, sensor = address, "", ""
-        if scheme in RECORDING_SCHEMES and "#" in address and not self.path(key, address).exists():
+        if (
+            scheme in RECORDING_SCHEMES
+            and "#" in address
+            and not os.path.exists(self.path(key, address))
+        ):
             path, hash_mark, sensor = address.rpartition("#")
         if scheme == SESSION_SCHEME and "#" in address:
             path, hash_mark, sensor = address.rpartition("#")

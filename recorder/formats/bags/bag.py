@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 METADATA: Final = "metadata.yaml"
 _INFORMATION: Final = "rosbag2_bagfile_information"
+LATEST_NS: Final = (1 << 63) - 1
+"""The last time that the recorder knows, epoch ns: int64; MCAP has uint64."""
 _LONGEST: Final = 1 << 30  # bytes of a message that was compressed
 
 
@@ -94,6 +96,9 @@ class Bag(Closing):
                 text = reader.damage.removeprefix(f"{file}: ")
                 self.tail = text if file == self.path else f"{file.name}: {text}"
             if reader.start_ns is not None and reader.end_ns is not None:
+                if reader.end_ns > LATEST_NS:
+                    text = "later than the recorder's last time, in the year 2262"
+                    raise FormatError(f"{file}: a log time of {reader.end_ns} ns: {text}")
                 self._intervals[file] = reader.start_ns, reader.end_ns
         finally:
             if reader.damage:  # finding its messages again would take another scan

@@ -8,12 +8,13 @@ beginning: sensors that play from one recording all count from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from recorder.contract.errors import FormatError
-from recorder.formats.bags.bag import Bag
+from recorder.formats.bags.bag import LATEST_NS, Bag
 from recorder.formats.bags.messages import (
     DECODERS,
     Decode,
@@ -104,21 +105,24 @@ class Stamping:
 
 
 def stamp_of(message: Any) -> int:
-    """The stamp in a decoded message, epoch ns; 0: it has none."""
+    """The stamp in a decoded message, epoch ns; 0: it has none, or a stamp that is no int64."""
     if isinstance(message, Inertial):
-        return message.stamp_ns
-    header = getattr(message, "header", None)
-    return 0 if header is None else int(header.stamp_ns)
+        stamp_ns = message.stamp_ns
+    else:
+        header = getattr(message, "header", None)
+        stamp_ns = 0 if header is None else int(header.stamp_ns)
+    return stamp_ns if stamp_ns <= LATEST_NS else 0
 
 
 def origin_ns(bag: Bag) -> int:
     """The recording's beginning: the earliest of its log times and of the first stamps, epoch ns.
 
     Depends on the recording only, not on what is played of it.  A stamp that counts is at most
-    `APART_NS` before its message's log time, so reading ends that far behind the first message.
+    `APART_NS` before its message's log time, so reading ends that far behind the first message, or
+    at the first damage, which is reported when the messages are played.
 
     Raises:
-        FormatError: there is no message, or the file is damaged.
+        FormatError: there is no message.
     """
     if bag.start_ns is None:
         raise FormatError(f"{bag.path}: has no message")
@@ -129,9 +133,10 @@ def origin_ns(bag: Bag) -> int:
             content = content_of(topic)
         except UnknownTopicError:
             continue
-        if content.kind in _STAMPED:
+        if content.kind in _STAMPED and topic.count:
             decoders[name] = content.decode
-    for message in bag.messages(list(decoders)) if decoders else ():
+    messages = _before_damage(bag.messages(list(decoders))) if decoders else ()
+    for message in messages:
         if message.log_ns > bag.start_ns + APART_NS:
             break
         if (decode := decoders.get(message.topic)) is None:
@@ -145,6 +150,11 @@ def origin_ns(bag: Bag) -> int:
         if not decoders:
             break
     return origin
+
+
+def _before_damage(messages: Iterator[McapMessage]) -> Iterator[McapMessage]:
+    with contextlib.suppress(FormatError):
+        yield from messages
 
 
 def first_of(bag: Bag, topic: str) -> McapMessage | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import zstandard
+from mcap.writer import CompressionType
 
 from recorder.contract.errors import FormatError
 from recorder.formats.bags.bag import Bag
-from recorder.formats.bags.contents import choose_topic, origin_ns
-from recorder.formats.bags.messages import Kind
+from recorder.formats.bags.contents import Stamping, choose_topic, origin_ns, stamp_of
+from recorder.formats.bags.messages import Kind, decode_json_imu
 from tests.formats.bags.kit import (
     SECOND,
     START_NS,
@@ -147,6 +149,40 @@ def test_the_beginning_is_the_earliest_stamp_whatever_is_played(tmp_path: Path) 
         assert origin_ns(bag) == START_NS - SECOND
     with Bag(write_mcap(tmp_path / "c.mcap", [])) as bag, pytest.raises(FormatError):
         origin_ns(bag)
+
+
+def test_the_beginning_is_found_before_damage(tmp_path: Path) -> None:
+    """A topic that comes late, or never, is not sought beyond the damage."""
+    sent = [compressed("/c", jpeg(k), START_NS + k * SECOND, START_NS - 5) for k in range(5)]
+    sent.append(imu("/late", START_NS + 5 * SECOND, (0, 0, 0), (0, 0, 0)))
+    path = write_mcap(tmp_path / "a.mcap", sent, compression=CompressionType.NONE, chunk_size=700)
+    content = bytearray(path.read_bytes())
+    content[content.index(jpeg(3)) + 30] ^= 1
+    path.write_bytes(content)
+    with Bag(path) as bag:
+        assert origin_ns(bag) == START_NS - 5
+        with pytest.raises(FormatError, match="wrong CRC"):
+            list(bag.messages(["/c"]))
+
+
+@pytest.mark.parametrize("log_ns", [1 << 63, (1 << 64) - 8])
+def test_log_times_beyond_64_bits_with_a_sign_are_an_error(tmp_path: Path, log_ns: int) -> None:
+    sent = [imu("/imu", START_NS, (0, 0, 0), (0, 0, 0)), Sent("/x", "x", "json", b"{}", log_ns)]
+    path = write_mcap(tmp_path / "a.mcap", sent)
+    with pytest.raises(FormatError, match=rf"a\.mcap: a log time of {log_ns} ns.* 2262"):
+        Bag(path)
+
+
+def test_stamps_beyond_64_bits_with_a_sign_count_as_missing() -> None:
+    stamping = Stamping()
+    assert stamping.t_ns(START_NS - 1, START_NS) == START_NS - 1
+    inertial = decode_json_imu(
+        json.dumps(
+            {"timestamp": {"sec": 10**12, "nsec": 5}, "acc": [0, 0, 0], "avel": [0, 0, 0]}
+        ).encode()
+    )
+    assert stamp_of(inertial) == 0
+    assert stamping.t_ns(stamp_of(inertial), START_NS) == START_NS
 
 
 def test_a_topic_without_messages_is_not_chosen(tmp_path: Path) -> None:
