@@ -262,11 +262,9 @@ class _Reader:
         if scheme not in FILE_SCHEMES:
             return scheme, address
         path, hash_mark, sensor = address, "", ""
-        if (
-            scheme in RECORDING_SCHEMES
-            and "#" in address
-            and not os.path.exists(self.path(key, address))
-        ):
+        whole = self.path(key, address)  # a long topic makes it longer than a file's name: no file
+        is_file = os.path.exists(whole)  # noqa: PTH110
+        if scheme in RECORDING_SCHEMES and "#" in address and not is_file:
             path, hash_mark, sensor = address.rpartition("#")
         if scheme == SESSION_SCHEME and "#" in address:
             path, hash_mark, sensor = address.rpartition("#")
