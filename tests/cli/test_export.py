@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import os
+import resource
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -43,6 +48,15 @@ def run(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> dic
     captured = capsys.readouterr()
     made: dict[str, Any] = json.loads(captured.out) if captured.out else {}
     return {**made, "stderr": captured.err}
+
+
+@contextmanager
+def signals_ignored(number: signal.Signals) -> Iterator[None]:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def table(path: str) -> list[dict[str, str]]:
@@ -272,6 +286,48 @@ def test_a_failure_leaves_nothing(
     monkeypatch.setattr("recorder.processing.export.job.write_new", full)
     text = refused(capsys, built.path, "camera", "--to", "jpg", code=1)
     assert "No space left on device" in text
+
+
+@pytest.mark.parametrize(("stream", "form"), [("imu", "csv"), ("imu", "npz"), ("camera", "jpg")])
+def test_a_full_disk_is_one_error_that_names_the_place(
+    built: Builder,
+    capsys: pytest.CaptureFixture[str],
+    here: Path,
+    stream: str,
+    form: str,
+) -> None:
+    """As the kernel reports a failed write: without a file's name."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with signals_ignored(signal.SIGXFSZ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        try:
+            text = refused(capsys, built.path, stream, "--to", form, "--out", "x", code=1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert text == "recorder export: x: File too large\n"
+    assert not list(here.iterdir())
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next(
+    built: Builder, capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    host = os.uname().nodename
+    left = [here / f".x.{host}.{gone.pid}.part", here / f".y.{host}.{gone.pid}.part"]
+    kept = [
+        here / f".x.{host}.{os.getppid()}.part",  # a process that runs
+        here / f".x.elsewhere.{gone.pid}.part",  # of another machine
+        here / f".other.{host}.{gone.pid}.part",
+    ]
+    for folder in (left[1], kept[0]):
+        folder.mkdir()
+        (folder / "a.jpg").touch()
+    for file in (left[0], *kept[1:]):
+        file.touch()
+    run(capsys, built.path, "imu", "--to", "csv", "--out", "x")
+    run(capsys, built.path, "camera", "--to", "jpg", "--out", "y")
+    assert {path.name for path in here.iterdir()} == {"x", "y", *(path.name for path in kept)}
 
 
 # --- damage

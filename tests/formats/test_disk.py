@@ -274,3 +274,19 @@ def test_the_kernel_is_told_early_of_what_there_is_to_write(
         assert [size for _, size, _ in reported] == [2 * len(part)] * 2
         assert {flags for _, _, flags in reported} == {2}, "SYNC_FILE_RANGE_WRITE"
         file.close()
+
+
+def test_a_small_file_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_bytes(b"old")
+
+    def full(fd: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            PosixDisk().write_file(path, b"new")
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"old"

@@ -3,7 +3,7 @@
 ::
 
     check_place(path, session, folder=False)
-    with new_file(path) as temporary:            # .NAME.PID.part beside it
+    with new_file(path) as temporary:            # .NAME.HOST.PID.part beside it
         temporary.write_bytes(data)
 
 Nothing that exists is replaced.  What an exception leaves incomplete is removed.
@@ -11,6 +11,7 @@ Nothing that exists is replaced.  What an exception leaves incomplete is removed
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Iterator
@@ -56,7 +57,8 @@ def new_file(path: Path) -> Iterator[Path]:
     temporary = _beside(path)
     make_empty(temporary)
     try:
-        yield temporary
+        with _named(path):
+            yield temporary
         PosixDisk().rename(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -72,7 +74,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     temporary = _beside(path)
     temporary.mkdir(FOLDER_MODE)
     try:
-        yield temporary
+        with _named(path):
+            yield temporary
         temporary.rename(path)  # never replaces files or folders that are not empty
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -84,6 +87,27 @@ def write_new(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Give errors of the kernel without a file's name, such as of a full disk, that of the path."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+        raise
+
+
 def _beside(path: Path) -> Path:
-    make_folders(path.absolute().parent)
-    return path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
+    """A temporary path beside a path; removes what killed processes left of the same path."""
+    folder = path.absolute().parent
+    make_folders(folder)
+    begin = f".{path.name[:150]}.{os.uname().nodename[:64]}."
+    for left in folder.glob(f"{glob.escape(begin)}*.part"):
+        pid = left.name[len(begin) : -len(".part")]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+    return path.with_name(f"{begin}{os.getpid()}.part")
