@@ -99,8 +99,8 @@ def run(args: argparse.Namespace) -> int:
     emit(exported, args, _text)
     for problem in exported.problems[:_MOST_LINES]:
         note(f"recorder export: left out: {problem}")
-    if (more := exported.damaged - _MOST_LINES) > 0:
-        note(f"recorder export: {exported.damaged} samples were left out; {more} are not listed")
+    if len(exported.problems) > _MOST_LINES:
+        note(f"recorder export: left out: {exported.damaged} samples in all; not all are listed")
     return 3 if exported.damaged else 0
 
 

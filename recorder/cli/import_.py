@@ -117,12 +117,15 @@ def _plan(args: argparse.Namespace, folder: Path) -> _Plan:
     Raises:
         UsageError, SourceError: the file cannot be imported, or a selected topic cannot.
     """
-    from recorder.contract.errors import FormatError, SourceError
+    from recorder.contract.errors import FormatError, SourceError, UsageError
     from recorder.formats.bags.bag import Bag
     from recorder.formats.bags.contents import origin_ns
     from recorder.processing.recordings import sensors_of
 
     wanted = None if args.topics is None else _wanted(args.topics)
+    if not str(args.file.absolute()).isprintable():
+        text = "a source cannot name the file: rename the file or folder with control characters"
+        raise UsageError(f"{args.file}: {text}")
     try:
         with Bag(args.file) as bag:
             found = sensors_of(bag, wanted)

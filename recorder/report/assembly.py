@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
 
 from recorder.contract.errors import StorageError
 from recorder.contract.texts import clean
@@ -119,7 +120,8 @@ def _line(reason: Reason) -> str:
 def _make(material: Material, title: str, id_: str, make: Make) -> Html | None:
     """A section; one that cannot be made says why, and the others are made."""
     try:
-        return make(material)
+        with np.errstate(all="ignore"):  # damaged values may be anything; they are shown as such
+            return make(material)
     except (*ODD, cv2.error) as error:
         return section(title, material.fail(title, error), id_=id_)
 

@@ -427,7 +427,7 @@ def test_many_problems_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (made["samples"], made["damaged"], len(made["problems"])) == (1, 59, 59)
     *lines, last = made["stderr"].splitlines()
     assert len(lines) == 20
-    assert last == "recorder export: 59 samples were left out; 39 are not listed"
+    assert last == "recorder export: left out: 59 samples in all; not all are listed"
 
 
 def test_open_and_unclosed_sessions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from recorder.cli import main
 from recorder.cli.import_ import _Bar, _name_of
 
 
@@ -28,6 +31,17 @@ def test_the_bar_follows_the_slowest_sensor_that_plays() -> None:
     assert show(a=(2, "eof"), b=(5, None)) == 5
     assert show(a=(2, None), b=(5, None)) == 5  # it never goes back
     assert show(a=(2, "eof"), b=(9, "eof")) == 5
+
+
+def test_a_file_that_no_source_can_name_is_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a\nb.mcap"
+    file.touch()
+    assert main(["import", str(file), "--root", str(tmp_path / "root")]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and "a source cannot name the file: rename" in message
+    assert not (tmp_path / "root").exists()
 
 
 def test_a_session_is_named_after_its_file(tmp_path: Path) -> None:

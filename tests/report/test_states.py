@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recorder.contract.errors import SessionError, StorageError
@@ -18,6 +19,7 @@ from recorder.session.checksums import write_checksums
 from recorder.session.events import make_event
 from recorder.session.journal import JournalWriter
 from recorder.session.validation import validate
+from tests.archives.ncore.packer_rig import add_poses
 from tests.report.reading import Page
 from tests.session.build import (
     START_NS,
@@ -276,6 +278,19 @@ def test_faults_of_every_kind_are_told(tmp_path: Path) -> None:
     ):
         assert text in page.text, text
     assert "0.5 s\na bridge" in page.sections["timeline"]
+
+
+def test_values_that_numbers_cannot_follow_are_no_warnings(tmp_path: Path) -> None:
+    """What damage leaves: signalling NaNs, and poses whose squares are infinite."""
+    builder = Builder(tmp_path / "rig")
+    made = builder.add(imu_spec())
+    path = builder.close()
+    acc = path / "imu" / "acc"
+    acc.write_bytes(np.full(acc.stat().st_size // 4, 0x7FA00001, "<u4").tobytes())
+    far = np.zeros((len(made.t_ns), 3))
+    far[::2] = 1e300
+    add_poses(path, made.t_ns, far, "_pose")
+    assert {"series", "tracks", "streams"} <= report(path).sections.keys()
 
 
 def test_no_session(tmp_path: Path) -> None:
