@@ -130,8 +130,14 @@ class SensorConfig:
         is_file = os.path.exists(whole)  # noqa: PTH110
         return (Path(path), part) if mark and not is_file else (whole, None)
 
-    def fault(self, text: str) -> SourceError:
-        """Return an error of a file-like source; a path at the beginning of `text` is removed."""
+    def fault(self, reason: str | Exception) -> SourceError:
+        """Return an error of a file-like source.
+
+        Args:
+            reason: a text, or the error that the text is taken from.  A path at the beginning of
+                the text is removed.
+        """
+        text = getattr(reason, "strerror", None) or str(reason)
         text = text.removeprefix(f"{self.address.partition('#')[0]}: ")  # the address names it
         return SourceError(f"{self.name}: {self.scheme}:{self.address}: {text}")
 

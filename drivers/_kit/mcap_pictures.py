@@ -14,12 +14,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from drivers._kit.recorded_source import Pixels, decode_picture
 from recorder.contract.channel_formats.jpeg import jpeg_size
 from recorder.contract.errors import FormatError
 from recorder.formats.ros2.messages import CompressedImage, Image
-
-Pixels = npt.NDArray[np.uint8]
-"""[height, width, 3], BGR."""
 
 _JPEG: Final = b"\xff\xd8"
 _LARGEST: Final = 65500  # pixels in each direction: OpenCV's limit for JPEGs
@@ -69,12 +67,10 @@ def picture_of(message: CompressedImage | Image) -> bytes | Pixels:
         return data
     if "compressedDepth" in message.format:
         raise FormatError(f"{message.format!r:.80} is a depth image, not a picture")
-    import cv2
-
-    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
+    decoded = decode_picture(data)
     if decoded is None:
         raise FormatError(f"{len(data)} bytes of {message.format!r:.80} that do not decode")
-    return np.asarray(decoded, np.uint8)
+    return decoded
 
 
 def is_encoded_here(message: CompressedImage | Image) -> bool:

@@ -11,15 +11,21 @@ another clock, they are recorded as the device's time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig
+from drivers._kit.driver import Item, Lost, Sample, SensorConfig
 from drivers._kit.mcap_inertial import inertial_channels, inertial_values
 from drivers._kit.mcap_pictures import is_encoded_here, picture_of
-from recorder.contract.channel_formats.jpeg import jpeg_size
+from drivers._kit.recorded_source import (
+    SHORT_BATCH_NS,
+    VIDEO,
+    RecordedSource,
+    median_rate_hz,
+    video_channel,
+)
 from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.bags.bag import Bag
@@ -39,9 +45,8 @@ if TYPE_CHECKING:
 KINDS: Final = {"camera": Kind.PICTURES, "imu": Kind.IMU}
 """Kinds of topics that a driver may play, by `Driver.recorded_kind`."""
 
-VIDEO: Final = "video.avi"
 _LOOKED_AT: Final = 20  # messages that the rate and the channels are taken from
-_BATCH_NS: Final = {"realtime": 8_000_000, "max": 1_000_000_000}
+_BATCH_NS: Final = {"realtime": SHORT_BATCH_NS, "max": 1_000_000_000}
 _LONGEST_BATCH: Final = 1000
 
 
@@ -55,10 +60,10 @@ def open_bag(sensor: SensorConfig) -> tuple[Bag, str]:
     try:
         return Bag(path), wanted or ""
     except (OSError, FormatError) as error:
-        raise sensor.fault(getattr(error, "strerror", None) or str(error)) from None
+        raise sensor.fault(error) from None
 
 
-class McapSource(Driver):
+class McapSource(RecordedSource):
     """Plays one topic of a recording.
 
     Stamps count from the earliest message of the whole recording, so that several topics played
@@ -79,7 +84,6 @@ class McapSource(Driver):
         super().__init__(sensor)
         self._kind = KINDS[kind]
         self._channels: tuple[ChannelSpec, ...] = ()
-        self._device_time = False
         self._decode_loss: Callable[[Any], Loss] = decode_loss
 
     def open(self) -> Sequence[StreamSpec]:
@@ -95,7 +99,7 @@ class McapSource(Driver):
             return [self._open(self._bag, wanted)]
         except (OSError, FormatError) as error:
             self.close()
-            raise self.sensor.fault(getattr(error, "strerror", None) or str(error)) from None
+            raise self.sensor.fault(error) from None
 
     def _open(self, bag: Bag, wanted: str) -> StreamSpec:
         self._topic, content = choose_topic(bag, self._kind, wanted, self.sensor.name)
@@ -113,8 +117,8 @@ class McapSource(Driver):
             "mcap_stamps": "header" if self._stamping.of_header else "log time",
         }
         if self._kind is Kind.PICTURES:
-            self._channels = (self._video(decoded),)
-            self._device_time = not self._stamping.of_header and stamp_of(decoded) > 0
+            self._channels = (video_channel(picture_of(decoded), self._topic),)
+            self._has_device_time = not self._stamping.of_header and stamp_of(decoded) > 0
             settings["mcap_frame"] = decoded.header.frame_id
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
             settings["passed_through"] = not is_encoded_here(decoded)
@@ -123,7 +127,7 @@ class McapSource(Driver):
             self._channels = inertial_channels(values)
             of_device = decoded.t_dev_ns is not None
             other = not self._stamping.of_header and stamp_of(decoded) > 0
-            self._device_time = of_device or other
+            self._has_device_time = of_device or other
             # The recorder's own JSON names no frame; its frames are the sensors' names.
             settings["mcap_frame"] = decoded.frame_id or self._topic.strip("/").partition("/")[0]
         times = [Stamping(self._stamping.of_header).t_ns(stamp_of(d), m.log_ns) for m, d in first]
@@ -135,8 +139,8 @@ class McapSource(Driver):
         return StreamSpec(
             self.sensor.name,
             self._channels,
-            rate_hz=_rate_hz(times),
-            device_clock=self._device_time,
+            rate_hz=median_rate_hz(times, 1e9),
+            device_clock=self._has_device_time,
             finite=True,
             description=f"topic {self._topic} of a recording",
             settings=settings,
@@ -172,12 +176,6 @@ class McapSource(Driver):
             raise FormatError(f"topic {self._topic!r:.200} cannot be played: {problem}")
         return found
 
-    def _video(self, decoded: Any) -> ChannelSpec:
-        picture = picture_of(decoded)
-        size = jpeg_size(picture) if isinstance(picture, bytes) else picture.shape[:2]
-        assert size is not None  # as `picture_of` has checked
-        return ChannelSpec(VIDEO, "mjpg", "u1", (*size, 3), "pictures", "")
-
     def read(self) -> Item:
         """Return the next picture, or the IMU's values of the next time.
 
@@ -191,7 +189,8 @@ class McapSource(Driver):
             if (lost := self._recorded(message)) is not None:
                 return lost
         if message is None:
-            return self._end()
+            tail, self._tail = self._tail, None
+            return self._truncated(tail, self._last_ns)
         try:
             decoded = self._decode(message.data)
             if self._kind is Kind.PICTURES:
@@ -245,12 +244,6 @@ class McapSource(Driver):
         self._last_ns = max(self._last_ns, t_ns)
         return t_ns, max(0, t_dev_ns if t_dev_ns is not None else stamp_of(decoded))
 
-    def _sample(
-        self, times: Sequence[int], device: Sequence[int], data: Mapping[str, Any]
-    ) -> Sample:
-        t_dev_ns = np.array(device, np.int64) if self._device_time else None
-        return Sample(self.sensor.name, np.array(times, np.int64), data, t_dev_ns)
-
     def _corrupt(self, message: McapMessage, error: FormatError) -> Lost:
         detail = {"reason": str(error), "log_ns": message.log_ns}
         t_ns = max(self._last_ns, message.log_ns) if not self._stamping.of_header else self._last_ns
@@ -284,15 +277,8 @@ class McapSource(Driver):
         try:
             return next(self._messages, None)
         except (FormatError, OSError) as error:
-            text = getattr(error, "strerror", None) or str(error)
-            self._damage = self.sensor.fault(text)
+            self._damage = self.sensor.fault(error)
             raise self._damage from None
-
-    def _end(self) -> Item:
-        if self._tail is None:
-            raise EndOfSource
-        detail, self._tail = {"reason": self._tail}, None
-        return Lost(self.sensor.name, self._last_ns, "truncated", None, detail=detail)
 
     def close(self) -> None:
         """Close the recording."""
@@ -303,10 +289,3 @@ class McapSource(Driver):
         if self._bag is not None:
             self._bag.close()
             self._bag = None
-
-
-def _rate_hz(times: Sequence[int]) -> float | None:
-    """Return the rate that the median step of stamps gives; None without a step."""
-    steps = np.diff(np.array(times, np.int64))
-    middle = float(np.median(steps)) if len(steps) else 0.0
-    return 1e9 / middle if middle > 1e3 else None

@@ -46,7 +46,7 @@ class SessionSource(Driver):
             return self._open()
         except (SessionError, FormatError) as error:
             self.close()
-            raise self.sensor.fault(str(error)) from None
+            raise self.sensor.fault(error) from None
 
     def _open(self) -> Sequence[StreamSpec]:
         folder, named = self.sensor.path_and_part()
@@ -96,7 +96,7 @@ class SessionSource(Driver):
             if isinstance(item, Chunk):
                 return self._sample(item)
         except (SessionError, FormatError) as error:
-            raise self.sensor.fault(str(error)) from None
+            raise self.sensor.fault(error) from None
         detail = {} if item.cause is None else {"recorded_cause": item.cause}
         return Lost(
             stream=self._names[item.stream],

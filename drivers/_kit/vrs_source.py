@@ -15,8 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drivers._kit.driver import Driver, Encoded, EndOfSource, Item, Lost, Sample, SensorConfig
-from recorder.contract.channel_formats.jpeg import jpeg_size
+from drivers._kit.driver import Encoded, Item, Lost, Sample, SensorConfig
+from drivers._kit.recorded_source import (
+    SHORT_BATCH_NS,
+    Pixels,
+    RecordedSource,
+    decode_picture,
+    median_rate_hz,
+    video_channel,
+)
 from recorder.contract.errors import FormatError, ProtocolError, SourceError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.vrs import (
@@ -56,10 +63,9 @@ _GREYS = {
     PixelFormat.GREY12: 4,
     PixelFormat.GREY16: 8,
 }
-_BATCH_NS = 8_000_000
 
 
-class VrsSource(Driver):
+class VrsSource(RecordedSource):
     """Plays one stream of a VRS file.
 
     The stream is selected by its id (``#214-1``), its type's number, its flavor or its name.
@@ -93,7 +99,7 @@ class VrsSource(Driver):
             return [self._open()]
         except (OSError, FormatError) as error:
             self.close()
-            raise self.sensor.fault(getattr(error, "strerror", None) or str(error)) from None
+            raise self.sensor.fault(error) from None
 
     def _open(self) -> StreamSpec:
         path, wanted = self.sensor.path_and_part()
@@ -103,6 +109,7 @@ class VrsSource(Driver):
         layout = _layout(blocks)
         labels = set(layout.as_dict()) if layout is not None else set()
         self._device_time = next((n for n in _DEVICE_TIMES if n in labels), "")
+        self._has_device_time = bool(self._device_time)
         offset = vrs.tags.get("clock_offset_ns", "")
         exact = "t_mono_ns" in labels and offset.lstrip("-").isdecimal()
         self._clock_offset_ns = int(offset) if exact else None
@@ -113,7 +120,7 @@ class VrsSource(Driver):
         settings |= {f"vrs_tag.{key}": value for key, value in stream.tags.items()}
         if self._kind == CAMERA:
             raw, recorded = _raw_pictures(vrs, stream.id)
-            self._channels = (raw or self._video(blocks, first),)
+            self._channels = (raw or video_channel(_picture(blocks, first), self.sensor.address),)
             settings = {**recorded, **settings}
             settings["jpeg_quality"] = self.sensor.options.get("quality") or 90
         else:
@@ -126,7 +133,7 @@ class VrsSource(Driver):
             self.sensor.name,
             self._channels,
             rate_hz=_rate_hz(vrs, stream.id, own),
-            device_clock=bool(self._device_time),
+            device_clock=self._has_device_time,
             finite=True,
             settings=settings,
             bytes_per_sample=first.size if self._kind == CAMERA else 0,
@@ -158,13 +165,6 @@ class VrsSource(Driver):
             return {"acc", "avel"} <= _values(_layout(record.blocks())).keys()
         except FormatError:
             return False
-
-    def _video(self, blocks: Sequence[LayoutBlock | DataBlock], first: VrsRecord) -> ChannelSpec:
-        picture = _picture(blocks, first)
-        size = jpeg_size(picture) if isinstance(picture, bytes) else picture.shape[:2]
-        if size is None:
-            raise FormatError(f"{self.sensor.address}: the first picture is not a JPEG")
-        return ChannelSpec("video.avi", "mjpg", "u1", (*size, 3), "pictures", "")
 
     def read(self) -> Item:
         """Return the next picture, or the IMU's values of the next few ms.
@@ -199,7 +199,7 @@ class VrsSource(Driver):
         times: list[int] = []
         device: list[int] = []
         record: VrsRecord | None = first
-        until_s = first.timestamp_s + _BATCH_NS / 1e9
+        until_s = first.timestamp_s + SHORT_BATCH_NS / 1e9
         while record is not None and record.timestamp_s < until_s:
             try:
                 layout = _layout(record.blocks())
@@ -221,15 +221,6 @@ class VrsSource(Driver):
         }
         return self._sample(times, device, data)
 
-    def _sample(
-        self,
-        times: Sequence[int],
-        device: Sequence[int],
-        data: Mapping[str, npt.NDArray[Any] | Encoded],
-    ) -> Sample:
-        t_dev_ns = np.array(device, np.int64) if self._device_time else None
-        return Sample(self.sensor.name, np.array(times, np.int64), data, t_dev_ns)
-
     def _times(self, record: VrsRecord, layout: LayoutBlock | None) -> tuple[int, int]:
         """Return a record's own time and the device's time, in ns."""
         t_ns, t_dev_ns = round(record.timestamp_s * 1e9), 0
@@ -245,11 +236,9 @@ class VrsSource(Driver):
         return held if held is not None else next(self._records, None)
 
     def _end(self, vrs: VrsReader) -> Item:
-        if vrs.tail is None or self._origin_ns is None:
-            raise EndOfSource
-        detail, vrs.tail = {"reason": vrs.tail}, None
+        tail, vrs.tail = vrs.tail, None
         last_s = float(vrs.timestamps_s(types=RecordType.DATA)[-1])
-        return Lost(self.sensor.name, round(last_s * 1e9), "truncated", None, detail=detail)
+        return self._truncated(tail, round(last_s * 1e9))
 
     def close(self) -> None:
         """Close the file."""
@@ -297,10 +286,8 @@ def _raw_pictures(vrs: VrsReader, stream: StreamId) -> tuple[ChannelSpec | None,
     return None, {}
 
 
-def _picture(
-    blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord
-) -> bytes | npt.NDArray[np.uint8]:
-    """Return the stored JPEG, or the pixels: u1 [height, width, 3], BGR."""
+def _picture(blocks: Sequence[LayoutBlock | DataBlock], record: VrsRecord) -> bytes | Pixels:
+    """Return the stored JPEG, or the pixels."""
     block = _image(blocks)
     if block is None:
         raise FormatError(f"{record.reader.where(record)}: has no image")
@@ -309,14 +296,12 @@ def _picture(
     if block.data[:2] == b"\xff\xd8" and content.format != "raw":
         return block.data
     if content.format in ("png", "jpg"):
-        import cv2
-
-        decoded = cv2.imdecode(np.frombuffer(block.data, np.uint8), cv2.IMREAD_COLOR)
+        decoded = decode_picture(block.data)
         if decoded is None:
             raise FormatError(
                 f"{record.reader.where(record)}: the {content.format} image is damaged"
             )
-        return np.asarray(decoded, np.uint8)
+        return decoded
     if content.format != "raw":
         raise FormatError(f"{record.reader.where(record)}: cannot decode images '{content}'")
     return _bgr(block.array(), content.pixel_format, record)
@@ -372,6 +357,4 @@ def _rate_hz(vrs: VrsReader, stream: StreamId, times: npt.NDArray[np.float64]) -
         rate = values.get("nominal_rate")
         if isinstance(rate, float) and 0 < rate < 1e6:
             return rate
-    steps = np.diff(times)
-    middle = float(np.median(steps)) if len(steps) else 0.0
-    return 1 / middle if middle > 1e-6 else None
+    return median_rate_hz(times, 1)
