@@ -18,7 +18,7 @@ from drivers._kit.driver import Item, Lost
 from drivers._kit.mcap_source import open_bag
 from drivers._ouster.played import PacketSource
 from drivers._protocols.ouster_packets import Misfit, Sorter
-from recorder.contract.errors import FormatError
+from recorder.contract.errors import FormatError, SourceError
 from recorder.contract.streams import StreamSpec
 from recorder.formats.bags.bag import Bag
 from recorder.formats.bags.contents import choose_topic, first_of, origin_ns, topics_of
@@ -144,6 +144,9 @@ class BagSource(PacketSource):
         if self._tail is not None:
             detail = {"reason": self._tail}
             yield Lost(self._config.name, self._last_ns, "truncated", None, detail=detail)
+
+    def _fault(self, text: str) -> SourceError:
+        return self._config.fault(text)
 
     def close(self) -> None:
         if self._messages is not None:

@@ -262,10 +262,10 @@ class _Reader:
         if scheme not in FILE_SCHEMES:
             return scheme, address
         path, hash_mark, sensor = address, "", ""
-        whole = self.path(key, address)  # a long topic makes it longer than a file's name: no file
-        is_file = os.path.exists(whole)  # noqa: PTH110
-        if scheme in RECORDING_SCHEMES and "#" in address and not is_file:
-            path, hash_mark, sensor = address.rpartition("#")
+        if scheme in RECORDING_SCHEMES and "#" in address:
+            whole = self.path(key, address)  # may be longer than a file's name: then no file
+            if not os.path.exists(whole):  # noqa: PTH110
+                path, hash_mark, sensor = address.rpartition("#")
         if scheme == SESSION_SCHEME and "#" in address:
             path, hash_mark, sensor = address.rpartition("#")
             if not STREAM_NAME.fullmatch(sensor):
