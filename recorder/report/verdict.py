@@ -38,7 +38,6 @@ CAUSES: Mapping[str, str] = {
     "recorded": "the played session had lost them",
     "refused": "the driver's buffer was full",
     "buffer": "the driver's buffer was full",
-    "transport": "the driver reported less than it had sent",
     "time": "their stamps fit neither the stamp before nor the stamp after",
     "hung": "the driver hung",
     "silent": "the sensor gave no samples",
