@@ -1,0 +1,146 @@
+"""A process that answers tasks, one after the other, over a pair of sockets.
+
+Large buffers (arrays, bytes in `pickle.PickleBuffer`) go beside the pickle: they are sent from
+where they are, and received where they stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
+from typing import Any, Final
+
+from recorder.contract.syscalls import be_idle
+
+_CONTEXT: Final = multiprocessing.get_context("forkserver")
+_LENGTHS: Final = struct.Struct("<Q")
+_IDLE: Final = 19
+_MOST_PARTS: Final = 256  # of a call of sendmsg; the system's limit is 1024
+
+
+def start_server(modules: Sequence[str]) -> None:
+    """Start the process that workers are forked from, once; it imports modules by itself.
+
+    Workers are forked from a process that has no threads: forking the caller's, which has some,
+    is not safe.
+    """
+    forkserver.set_forkserver_preload(list(modules))
+    forkserver.ensure_running()
+
+
+class WorkerProcess:
+    """A process in the state of the caller: niceness and idle priority are the same.
+
+    Args:
+        make: makes what answers the tasks, by its method ``answer``; called in the process.
+        arguments: its arguments.
+    """
+
+    def __init__(self, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._socket = ours
+            self._process = _CONTEXT.Process(
+                target=_run,
+                args=(theirs, make, arguments, os.getpriority(os.PRIO_PROCESS, 0)),
+                daemon=True,
+            )
+            self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def ask(self, task: Any) -> Any:
+        """The answer to a task; waits for it.
+
+        Raises:
+            EOFError: the process has ended.
+        """
+        try:
+            send(self._socket, task)
+            return receive(self._socket)
+        except OSError as error:
+            raise EOFError(str(error)) from None
+
+    def end(self) -> str:
+        """How the process ended; waits for its end."""
+        self._process.join()
+        code = self._process.exitcode
+        assert code is not None
+        if code >= 0:
+            return f"exit code {code}"
+        name = signal.Signals(-code).name
+        return f"{name}{' (no memory left?)' if -code == signal.SIGKILL else ''}"
+
+    def kill(self) -> None:
+        """End the process at once, whatever it does: it only reads."""
+        self._process.kill()
+        self._process.join()
+
+    def close(self) -> None:
+        """Release the socket of a process that has ended."""
+        self._socket.close()
+
+
+def _run(
+    wire: socket.socket, make: Callable[..., Any], arguments: tuple[Any, ...], nice: int
+) -> None:
+    """Answer tasks until the other side is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the caller, which ends this
+    if nice == _IDLE:
+        be_idle()
+    elif nice > os.getpriority(os.PRIO_PROCESS, 0):
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    worker = make(*arguments)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            send(wire, worker.answer(receive(wire)))
+
+
+def send(wire: socket.socket, value: Any) -> None:
+    """Send a value; buffers that its pickle leaves out are not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    raw = [buffer.raw() for buffer in buffers]
+    sizes = [len(head), *(len(one) for one in raw)]
+    lengths = struct.pack(f"<{len(sizes) + 1}Q", len(sizes), *sizes)
+    parts = [view for view in (memoryview(lengths), memoryview(head), *raw) if len(view)]
+    while parts:
+        sent = wire.sendmsg(parts[:_MOST_PARTS])
+        while parts and sent >= len(parts[0]):
+            sent -= len(parts.pop(0))
+        if sent:
+            parts[0] = parts[0][sent:]
+
+
+def receive(wire: socket.socket) -> Any:
+    """Receive a value; its buffers are writable and belong to it alone.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    (count,) = _LENGTHS.unpack(_read(wire, _LENGTHS.size))
+    sizes = struct.unpack(f"<{count}Q", _read(wire, count * _LENGTHS.size))
+    head, *buffers = (_read(wire, size) for size in sizes)
+    return pickle.loads(head, buffers=buffers)
+
+
+def _read(wire: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        got = wire.recv_into(view)
+        if not got:
+            raise EOFError
+        view = view[got:]
+    return data
