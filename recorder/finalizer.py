@@ -20,9 +20,12 @@ Archives that can hold several sessions become one dataset in a given folder::
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,12 @@ from recorder.contract.errors import (
 from recorder.contract.session_names import check_name
 from recorder.contract.streams import TIME_CHANNELS
 from recorder.processing.calibration import Calibration, read_calibration
+from recorder.processing.sample_workers import (
+    SampleWorkers,
+    open_part,
+    processes_for,
+    start_early,
+)
 from recorder.session.layout import ARCHIVES, RECORDING, SEALED
 from recorder.session.lock import reading
 from recorder.session.packing_records import PARTS, write_record
@@ -122,9 +131,7 @@ class _Held:
 
     def open(self) -> Session:
         """The session, or the part of it that is packed; SessionError for an empty part."""
-        if self.part.is_whole:
-            return Session(self.path, virtual=True)
-        return SessionPart(self.path, self.part)
+        return open_part(self.path, self.part)
 
 
 def finalize(
@@ -137,7 +144,9 @@ def finalize(
     progress: Progress = lambda *_: None,
     failed: Failed | None = None,
 ) -> Iterator[Finalized]:
-    """Pack a session's archives, one after the other, each under the session's name.
+    """Pack a session's archives, each under the session's name.
+
+    Those of a large session are packed at the same time, so that each sample is decoded once.
 
     Archives of a part are in ``_archives/parts/PART``: they never replace those of the session.
 
@@ -152,7 +161,7 @@ def finalize(
             raised.
 
     Yields:
-        each archive when it is in place.
+        each archive when it is in place, in the order of the steps.
 
     Raises:
         UsageError: see `prepare`; ConfigError: the given calibration is wrong.
@@ -163,24 +172,65 @@ def finalize(
     """
     prepared = prepare(steps)
     with _hold(path):
+        processes = processes_for(path)
+        if processes:
+            start_early([name for step in prepared for name in step.packer.worker_modules])
         held = _Held(path, verify(path), _calibration(path, calibration), part)
         if out is not None:
             root = out
         else:
             root = path / ARCHIVES if part.is_whole else path / ARCHIVES / PARTS / part.folder
-        for step in prepared:
-            name = _archive_name(path)
-            try:
-                made = _pack([held], step, root / step.packer.name, name, None, progress)
+        name = _archive_name(path)
+        with SampleWorkers(path, part, processes) as workers:
+
+            def make(step: Prepared, progress: Progress) -> Finalized:
+                place = root / step.packer.name
+                made = _pack([held], step, place, name, None, progress, workers=workers)
                 if out is None:
                     _record(root, step, made)
-                yield made
-            except UsageError:
-                raise
-            except RecorderError as error:
-                if failed is None:
+                return made
+
+            for made in _at_once(make, prepared, progress, workers if processes else None):
+                try:
+                    yield made()
+                except UsageError:
                     raise
-                failed(error)
+                except RecorderError as error:
+                    if failed is None:
+                        raise
+                    failed(error)
+
+
+def _at_once(
+    make: Callable[[Prepared, Progress], Finalized],
+    prepared: Sequence[Prepared],
+    progress: Progress,
+    workers: SampleWorkers | None,
+) -> Iterator[Callable[[], Finalized]]:
+    """Functions that return each archive, in order; they are packed at once if there are workers.
+
+    Without workers they are packed one after the other, by the caller's thread.  Who stops before
+    the end stops all of them.
+    """
+    if workers is None or len(prepared) == 1:
+        yield from (partial(make, step, progress) for step in prepared)
+        return
+    turn, stopped = threading.Lock(), threading.Event()
+
+    def report(archive: str, done: float, total: float) -> None:
+        if stopped.is_set():
+            raise RecorderError("packing was stopped")
+        with turn:
+            progress(archive, done, total)
+
+    with ThreadPoolExecutor(len(prepared), "archive") as pool:
+        futures = [pool.submit(make, step, report) for step in prepared]
+        try:
+            yield from (future.result for future in futures)
+        finally:
+            if not all(future.done() for future in futures):
+                stopped.set()
+                workers.close()
 
 
 def collect(
@@ -334,16 +384,18 @@ def _pack(
     progress: Progress,
     *,
     adds: bool = False,
+    workers: SampleWorkers | None = None,
 ) -> Finalized:
     """Pack sessions that are held as one archive and put it into place.
 
-    With `adds` an older one of that name is added to.
+    With `adds` an older one of that name is added to; `workers` are those of the only session.
     """
     started = time.monotonic()
     with staging(place, name) as folder, contextlib.ExitStack() as stack:
         jobs = [_job(h, stack.enter_context(h.open()), step) for h in held]
         for job in jobs:
-            job.folder = folder
+            stack.callback(job.close)
+            job.folder, job.workers = folder, workers
         # Not before the place is ours: another process may have been making it.
         existing = _existing(place, name) if adds else None
         while True:

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,9 +36,15 @@ from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.processing.calibration import Calibration
 from recorder.processing.frames import kind_of
 from recorder.processing.geometry import Floats, rotation_of_quaternion, transform
+from recorder.processing.sample_workers import (
+    Factory,
+    SampleError,
+    SampleWorkers,
+    processes_for,
+)
 from recorder.session.layout import RECOVERED
 from recorder.session.loss_accounts import losses, lost_events
-from recorder.session.part import SessionPart
+from recorder.session.part import WHOLE, SessionPart
 from recorder.session.reader import Session
 from recorder.session.stream import Stream
 
@@ -80,6 +87,8 @@ class Job:
         calibration: the session's calibration, or the one given instead; may be empty.
         notes: the packer adds oddities of the session here.
         advance: called with the amount of finished work, in the unit of `Packer.ticks`.
+        workers: the processes that make products of samples for all archives of the session;
+            None: the job makes its own.
         at_fault: whether this session is the one that could not be packed; see `fault_scope`.
     """
 
@@ -89,7 +98,35 @@ class Job:
     calibration: Calibration
     notes: Notes = field(default_factory=Notes)
     advance: Callable[[float], None] = lambda _: None
+    workers: SampleWorkers | None = None
     at_fault: bool = False
+    _own: SampleWorkers | None = None
+
+    def products(
+        self, stream: str, factory: Factory, indices: Iterable[int], *, group: int
+    ) -> Iterator[Any]:
+        """The products of a stream's samples, in order; see `SampleWorkers.products`.
+
+        Raises:
+            ArchiveError, StorageError: as by `at`.
+        """
+        if self.workers is None:
+            path, part = self.session.path, getattr(self.session, "part", WHOLE)
+            self.workers = self._own = SampleWorkers(path, part, processes_for(path))
+        remark = partial(self.notes.add, subject=stream)
+        made = self.workers.products(stream, factory, indices, group=group, remark=remark)
+        try:
+            yield from made
+        except SampleError as error:
+            with self.at(stream, error.index):
+                raise error.error from None
+
+    def close(self) -> None:
+        """Close the session's files; for archives of many sessions."""
+        self.session.close()
+        if self._own is not None:
+            self._own.close()
+            self.workers = self._own = None
 
     @property
     def streams(self) -> list[Stream]:
@@ -239,11 +276,13 @@ class Packer(ABC):
         options: the options that the packer accepts.
         collects: whether one archive can hold several sessions.  Such a packer implements
             `pack_all`, every other packer implements `pack`.
+        worker_modules: modules that the packer's makers need, which workers import early.
     """
 
     name: ClassVar[str]
     options: ClassVar[OptionTable] = {}
     collects: ClassVar[bool] = False
+    worker_modules: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -280,7 +319,7 @@ class Packer(ABC):
 
         An error inside `Job.at` or `Job.fault_scope` marks the session of that job: the finalizer
         then empties the folder and calls this method again without the session.  The files of
-        many sessions cannot all be open at once: close each `Job.session` after packing it.
+        many sessions cannot all be open at once: close each `Job` after packing it.
 
         Args:
             jobs: one per session, at least one, in the order of the command line; all share

@@ -37,7 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "sessions", type=Path, nargs="*", metavar="SESSION", help="folders of finished sessions"
     )
-    parser.add_argument("--to", metavar="NAMES", help="pack these archives, as in ncore,l5kit")
+    parser.add_argument(
+        "--to",
+        metavar="NAMES",
+        action="append",
+        help="pack these archives, as in ncore,l5kit; may be repeated",
+    )
     parser.add_argument(
         "--pending",
         type=Path,
@@ -94,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         return _pending(args)
     if not args.sessions or args.to is None:
         raise UsageError("needs sessions and --to, or --pending")
-    steps = parse_steps(args.to, args.option)
+    steps = parse_steps(",".join(args.to), args.option)
     try:
         all_prepared = prepare(steps)
     except UsageError as error:
@@ -325,15 +330,16 @@ def _bar(path: Path, archives: int) -> Iterator[Callable[[str, float, float], No
     """A bar for all archives of a session; each is an equal part of it."""
     with progress(f"verifying {path.name}", total=1.0) as advance:
         shown = 0.0
-        begun: list[str] = []
+        shares: dict[str, float] = {}
 
         def show(archive: str, done: float, total: float) -> None:
             nonlocal shown
-            if archive not in begun:
-                begun.append(archive)
-                advance(0.0, f"packing {path.name}: {archive}")
-            share = min(1.0, done / total) if total else 1.0
-            at = (len(begun) - 1 + share) / archives
+            known = len(shares)
+            shares[archive] = min(1.0, done / total) if total else 1.0
+            if len(shares) > known:
+                under_way = [name for name, share in shares.items() if share < 1 or name == archive]
+                advance(0.0, f"packing {path.name}: {', '.join(under_way)}")
+            at = sum(shares.values()) / archives
             if at - shown >= 0.002:
                 advance(at - shown)
                 shown = at

@@ -37,13 +37,14 @@ from recorder.contract.closing import Closing
 from recorder.contract.errors import RecorderError
 from recorder.processing.worker_process import WorkerProcess, start_server
 from recorder.session.part import WHOLE, Part, SessionPart
-from recorder.session.reader import Session
+from recorder.session.reader import Session, sensor_folders
 
 LIDAR_GROUP: Final = 4
 """Sweeps that one worker makes together."""
 RADAR_GROUP: Final = 16
 """Frames of a radar that one worker makes together."""
 
+_LEAST_BYTES: Final = 64 << 20  # smaller sessions are packed before processes have started
 _OWNED: Final = 64  # groups of a stream whose worker is remembered
 _SHELF: Final = 48  # results that a worker remembers, by kind
 
@@ -68,7 +69,7 @@ class Shelf(Closing):
     def __init__(self, path: Path, part: Part) -> None:
         self.session = open_part(path, part)
         self._kept: dict[Hashable, OrderedDict[int, Any]] = {}
-        self._makers: dict[Hashable, Maker] = {}
+        self._makers: dict[bytes, Maker] = {}
         self._remarks: list[str] = []
 
     def memo(self, kind: Hashable, index: int, make: Callable[[], Made]) -> Made:
@@ -108,8 +109,8 @@ class Shelf(Closing):
             return Answer([], self._remarks, at, _portable(error))
 
     def _maker(self, task: Task) -> Maker:
-        if (maker := self._makers.get(task.factory_key)) is None:
-            maker = self._makers[task.factory_key] = task.factory(self)
+        if (maker := self._makers.get(task.factory)) is None:
+            maker = self._makers[task.factory] = pickle.loads(task.factory)(self)
         return maker
 
     def _culprit(self, task: Task, error: Exception) -> int | None:
@@ -129,17 +130,19 @@ class Shelf(Closing):
 
 
 Factory = Callable[[Shelf], Maker]
-"""Makes a maker: a function of a module, or a `functools.partial` of one with hashable arguments.
-
-Factories of the same function and equal arguments share their maker."""
+"""Makes a maker: a function of a module, or a `functools.partial` of one, that can be pickled."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Samples to make in a worker."""
+    """Samples to make in a worker.
 
-    factory_key: Hashable
-    factory: Factory
+    Attributes:
+        factory: a pickled `Factory`; equal ones share their maker.
+        indices: the samples.
+    """
+
+    factory: bytes
     indices: list[int]
 
 
@@ -216,26 +219,22 @@ class SampleWorkers(Closing):
     Args:
         path: the session's folder.
         part: the part of it that is packed.
-        processes: how many; 0: products are made by the caller's thread, when they are taken.
+        processes: their number; they start when the first products are asked for.  With 0, the
+            caller's thread makes products when it takes them.
     """
 
     def __init__(self, path: Path, part: Part = WHOLE, processes: int = 0) -> None:
-        self._session = open_part(path, part)  # for the times of samples
-        self._shelf = Shelf(path, part) if not processes else None
+        self._session: Session | None = None  # for the times of samples
+        self._shelf: Shelf | None = None
         self._lock = threading.Condition(threading.RLock())
         self._numbers = count()
         self._waiting: list[_Waiting] = []
         self._owners: dict[str, OrderedDict[int, int]] = {}
         self._fault: str | None = None
-        self._is_closed = False
         self.made = 0
-        self._workers = [WorkerProcess(Shelf, (path, part)) for _ in range(processes)]
-        self._threads = [
-            threading.Thread(target=self._serve, args=(number,), name=f"worker-{number}")
-            for number in range(processes)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._arguments, self._processes = (path, part), processes
+        self._workers: list[WorkerProcess] = []
+        self._threads: list[threading.Thread] = []
 
     @property
     def pids(self) -> list[int]:
@@ -245,7 +244,7 @@ class SampleWorkers(Closing):
     @property
     def ahead(self) -> int:
         """Groups that are made ahead of the one that is taken."""
-        return len(self._workers) + 1 if self._workers else 0
+        return self._processes + 1 if self._processes else 0
 
     def submit(
         self,
@@ -265,16 +264,20 @@ class SampleWorkers(Closing):
             group: number of samples in a group of this stream.
             remark: called with sentences about the stream.
         """
-        task = Task(_key_of(factory), factory, list(indices))
+        task = Task(pickle.dumps(factory), list(indices))
         future: Future[Answer] = Future()
-        if self._shelf is not None:
-            return _Lazy(self._shelf, task, self._lock, remark)
-        first = task.indices[0]
         with self._lock:
-            t_ns = int(self._session.streams[stream].times(first, first + 1)[0])
-            if self._fault is not None or self._is_closed:
-                future.set_exception(RecorderError(self._fault or "packing has ended"))
+            if self._fault is not None:
+                future.set_exception(RecorderError(self._fault))
+            elif not self._processes:
+                self._shelf = self._shelf or Shelf(*self._arguments)
+                return _Lazy(self._shelf, task, self._lock, remark)
             else:
+                if not self._workers:
+                    self._start()
+                assert self._session is not None
+                first = task.indices[0]
+                t_ns = int(self._session.streams[stream].times(first, first + 1)[0])
                 key = stream, first // group
                 heappush(self._waiting, _Waiting(t_ns, next(self._numbers), key, task, future))
                 self._lock.notify_all()
@@ -312,19 +315,25 @@ class SampleWorkers(Closing):
 
     def close(self) -> None:
         """End all workers; what is not made yet is not made."""
-        with self._lock:
-            self._is_closed = True
-            self._lock.notify_all()
+        self._fail("packing has ended")
         for worker in self._workers:
             worker.kill()
         for thread in self._threads:
             thread.join()
         for worker in self._workers:
             worker.close()
-        self._fail("packing has ended")
-        if self._shelf is not None:
-            self._shelf.close()
-        self._session.close()
+        for opened in (self._shelf, self._session):
+            if opened is not None:
+                opened.close()
+
+    def _start(self) -> None:
+        """Start the processes, with a thread for each that gives it its tasks."""
+        self._session = open_part(*self._arguments)
+        for number in range(self._processes):
+            self._workers.append(WorkerProcess(Shelf, self._arguments))
+            thread = threading.Thread(target=self._serve, args=(number,), name=f"worker-{number}")
+            self._threads.append(thread)
+            thread.start()
 
     def _serve(self, number: int) -> None:
         """Give a worker its tasks, one after the other."""
@@ -347,7 +356,7 @@ class SampleWorkers(Closing):
     def _next(self, number: int) -> _Waiting | None:
         """The earliest task that no other worker is to do; waits for one; None at the end."""
         with self._lock:
-            while not self._is_closed and self._fault is None:
+            while self._fault is None:
                 if (found := self._earliest(number)) is not None:
                     return found
                 self._lock.wait()
@@ -408,10 +417,16 @@ def open_part(path: Path, part: Part) -> Session:
     return Session(path, virtual=True) if part.is_whole else SessionPart(path, part)
 
 
-def processes_here() -> int:
-    """How many workers this machine is good for: one for each processor, none with one only."""
+def processes_for(path: Path) -> int:
+    """How many workers a session is worth: one for each processor, none for a small session.
+
+    Args:
+        path: the session's folder.
+    """
     cores = len(os.sched_getaffinity(0))
-    return cores if cores > 1 else 0
+    files = (file for folder in sensor_folders(path) for file in folder.iterdir())
+    size = sum(file.stat().st_size for file in files)
+    return cores if cores > 1 and size >= _LEAST_BYTES else 0
 
 
 def start_early(modules: Sequence[str]) -> None:
@@ -420,14 +435,6 @@ def start_early(modules: Sequence[str]) -> None:
     Once in a process; later workers start in some ms.
     """
     start_server([__name__, *modules])
-
-
-def _key_of(factory: Factory) -> Hashable:
-    """What tells factories from each other in a worker."""
-    function = getattr(factory, "func", factory)
-    keywords = getattr(factory, "keywords", {})
-    arguments = (*getattr(factory, "args", ()), *sorted(keywords.items()))
-    return function.__module__, function.__qualname__, arguments
 
 
 def _portable(error: Exception) -> Exception:

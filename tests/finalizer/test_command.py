@@ -68,7 +68,7 @@ def test_several_sessions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "run `recorder recover" in captured.err
     names = {p.name for p in (out / "ncore").iterdir()}
     assert names == {"a.json", "b.json", "a.ncore4.zarr.itar", "b.ncore4.zarr.itar"}
-    assert run(*good, open_.path, "--to", "l5kit,vrs", "--out", out) == 1
+    assert run(*good, open_.path, "--to", "l5kit", "--to", "vrs", "--out", out) == 1
     assert capsys.readouterr().err.count("run `recorder recover") == 1
     names = {
         p.relative_to(out).as_posix() for kind in ("l5kit", "vrs") for p in out.glob(f"{kind}/*")
@@ -96,7 +96,7 @@ def test_one_archive_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "words"),
     [
         (["--to", "ncor"], "no archive 'ncor' (did you mean 'ncore'?)"),
-        (["--to", "ncore,ncore"], "has an empty or duplicate name"),
+        (["--to", "ncore,vrs", "--to", "ncore"], "has an empty or duplicate name"),
         (["--to", "ncore", "--option", "store=itar"], "is not of the form NAME.KEY=V"),
         (["--to", "ncore", "--option", "l5kit.x=1"], "an archive that --to does not name"),
         (["--to", "ncore", "--option", "ncore.store=tar"], "ncore.store=tar: 'tar' is not one of"),

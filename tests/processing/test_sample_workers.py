@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError, RecorderError
-from recorder.processing.sample_workers import SampleError, SampleWorkers, Shelf
+from recorder.processing.sample_workers import SampleError, SampleWorkers, Shelf, processes_for
 from recorder.processing.worker_process import receive, send
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session
@@ -153,8 +153,8 @@ def test_a_killed_worker_fails_all_that_wait(session: Path) -> None:
 def test_closing_ends_what_is_being_made(session: Path) -> None:
     before = set(threading.enumerate())
     workers = SampleWorkers(session, WHOLE, 2)
-    processes = [psutil.Process(pid) for pid in workers.pids]
     waiting = [workers.submit("lidar", stuck, [k], group=1) for k in range(6)]
+    processes = [psutil.Process(pid) for pid in workers.pids]
     workers.close()
     for pending in waiting:
         with pytest.raises(RecorderError):
@@ -198,3 +198,18 @@ def test_what_is_sent_is_received(values: list[Any]) -> None:
     for one, other in zip(values, got, strict=True):
         assert type(one) is type(other)
         np.testing.assert_array_equal(one, other)
+
+
+def test_only_large_sessions_are_worth_processes(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5})
+    assert processes_for(session) == 0
+    large = session.parent / "large"
+    (large / "lidar").mkdir(parents=True)
+    (large / "lidar" / "meta.json").touch()
+    with (large / "lidar" / "rng").open("wb") as file:
+        file.truncate(64 << 20)
+    assert processes_for(large) == 3
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
+    assert processes_for(large) == 0

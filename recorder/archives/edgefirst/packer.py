@@ -114,7 +114,7 @@ class _DatasetPacker:
             for job, entry in zip(self._jobs, catalog.new, strict=True):
                 with job.fault_scope():
                     counts |= SessionPacker(job, entry, container, table).pack()
-                job.session.close()
+                job.close()
             container.finish()
             metadata = catalog.metadata(dict(options)) | class_names(before, catalog.new)
             arrow = self._root / f"{self._name}.arrow"

@@ -81,7 +81,7 @@ PACKER = L5kitPacker()
 def _pack(job: Job, dataset: DatasetWriter) -> None:
     with job.fault_scope():
         SessionPacker(job, dataset).pack()
-    job.session.close()
+    job.close()
 
 
 def _by_key(jobs: Sequence[Job]) -> dict[_Key, Job]:
