@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.errors import RecorderError
 from recorder.processing.radar import Detections, RadarProcessor
-from recorder.processing.radar_frames import RadarFrames, Samples, Times, speed_facts
+from recorder.processing.radar_frames import BATCH, RadarFrames, Samples, Times, speed_facts
 from recorder.processing.radar_geometry import RadarGeometry
 from recorder.processing.radar_range_rate import REACH
 
@@ -29,10 +27,6 @@ DETECTION: Final = np.dtype(
 )  # fmt: skip
 """A detection: m, in the sensor's frame; radial m/s, positive where the range grows; dB above one
 step of the converter squared, per antenna; dB above the noise; `radar.SpeedMethod`."""
-
-
-BATCH: Final = 8
-"""Frames whose detections are found together, which costs less than one by one."""
 
 
 def detection_points(found: Detections) -> npt.NDArray[Any]:
@@ -58,6 +52,10 @@ class RadarDetections:
         t_ns: int64 [frames], the frames' times.
         threshold_db: level above the surrounding noise that a cell must exceed.
         limit: largest number of detections of a frame, the strongest first.
+
+    Attributes:
+        processor: finds the detections of a frame.
+        frames: resolves their speeds.
     """
 
     def __init__(
@@ -69,8 +67,8 @@ class RadarDetections:
         limit: int = 256,
     ) -> None:
         self.processor = RadarProcessor(geometry, threshold_db, limit)
-        self._frames = RadarFrames(self.processor, read, t_ns)
-        self._read, self._count = read, len(t_ns)
+        self.frames = RadarFrames(self.processor, read, t_ns)
+        self._count = len(t_ns)
         self._locks = [threading.Lock() for _ in range(-(-self._count // BATCH))]
         self._found: set[int] = set()
 
@@ -78,25 +76,12 @@ class RadarDetections:
         """The detections of a frame, `DETECTION` [n], the strongest first."""
         first, last = max(0, index - REACH), min(index + REACH, self._count - 1)
         for batch in range(first // BATCH, last // BATCH + 1):
-            self._find(batch)
-        return detection_points(self._frames.resolved(index))
-
-    def _find(self, batch: int) -> None:
-        """Find the detections of a batch of frames, once; frames that cannot be read are left."""
-        with self._locks[batch]:
-            if batch in self._found:
-                return
-            indices, samples = [], []
-            for index in range(batch * BATCH, min((batch + 1) * BATCH, self._count)):
-                with suppress(RecorderError, OSError):  # raised where the frame itself is wanted
-                    samples.append(self._read(index))
-                    indices.append(index)
-            spectra = [self.processor.spectra(iq) for iq in samples]
-            for index, iq, found in zip(
-                indices, samples, self.processor.find_all(spectra) if spectra else [], strict=True
-            ):
-                self._frames.put(index, iq, found)
-            self._found.add(batch)
+            with self._locks[batch]:
+                if batch not in self._found:
+                    begin = batch * BATCH
+                    self.frames.find(range(begin, min(begin + BATCH, self._count)))
+                    self._found.add(batch)
+        return detection_points(self.frames.resolved(index))
 
     def facts(self) -> dict[str, Any]:
         """What the speeds are, for metadata."""
@@ -104,4 +89,4 @@ class RadarDetections:
 
     def remarks(self) -> list[str]:
         """Oddities of the frames, one sentence each."""
-        return self._frames.remarks()
+        return self.frames.remarks()

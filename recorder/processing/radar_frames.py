@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from recorder.processing.radar_range_rate import FASTEST_M_S, REACH, resolve_by_
 Samples = npt.NDArray[np.int16]
 Times = npt.NDArray[np.int64]
 
+BATCH: Final = 8
+"""Frames whose detections are found together, which costs less than one by one."""
 _KEPT: Final = 64  # frames whose detections are kept in memory
 
 
@@ -63,6 +66,28 @@ class RadarFrames:
         with entry.lock:
             entry.found = self._checked(index, iq, found)
 
+    def find(self, indices: Iterable[int]) -> None:
+        """Find the detections of frames that are not known yet, `BATCH` at a time.
+
+        Frames that cannot be read are left: reading them raises the error where they are wanted.
+        """
+        with self._lock:
+            new = [k for k in indices if (e := self._entries.get(k)) is None or e.found is None]
+        for first in range(0, len(new), BATCH):
+            samples = {}
+            for index in new[first : first + BATCH]:
+                with suppress(RecorderError, OSError):
+                    samples[index] = self._read(index)
+            if samples:
+                spectra = [self._processor.spectra(iq) for iq in samples.values()]
+                found = self._processor.find_all(spectra)
+                for (index, iq), one in zip(samples.items(), found, strict=True):
+                    self.put(index, iq, one)
+
+    def step(self, index: int) -> int | None:
+        """Where a frame that was looked at is misaligned: a sample of each chirp; else None."""
+        return self._steps.get(index)
+
     def resolved(self, index: int) -> Detections:
         """The detections of a frame."""
         found = self._found(index)
@@ -85,13 +110,7 @@ class RadarFrames:
 
     def remarks(self) -> list[str]:
         """Oddities of the frames that were looked at, one sentence each."""
-        if not self._steps:
-            return []
-        sample, count = Counter(self._steps.values()).most_common(1)[0]
-        return [
-            f"misaligned capture: {count} frames have a step before sample {sample} of every "
-            "chirp; the capture does not begin with a chirp: directions and speeds are wrong"
-        ]
+        return step_remarks(Counter(self._steps.values()))
 
     def _found(self, index: int) -> Detections:
         entry = self._entry(index)
@@ -118,6 +137,21 @@ class RadarFrames:
             if len(self._entries) > _KEPT:
                 self._entries.popitem(last=False)
             return entry
+
+
+def step_remarks(steps: Mapping[int, int]) -> list[str]:
+    """What misaligned frames are noted as.
+
+    Args:
+        steps: number of frames by the sample before which they step.
+    """
+    if not steps:
+        return []
+    sample, count = Counter(steps).most_common(1)[0]
+    return [
+        f"misaligned capture: {count} frames have a step before sample {sample} of every "
+        "chirp; the capture does not begin with a chirp: directions and speeds are wrong"
+    ]
 
 
 def speed_facts(processor: RadarProcessor) -> dict[str, Any]:

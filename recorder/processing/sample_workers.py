@@ -41,12 +41,12 @@ from recorder.session.reader import Session, sensor_folders
 
 LIDAR_GROUP: Final = 4
 """Sweeps that one worker makes together."""
-RADAR_GROUP: Final = 16
-"""Frames of a radar that one worker makes together."""
+RADAR_GROUP: Final = 32
+"""Frames of a radar that one worker makes together; a few around them are read for their speeds."""
 
 _LEAST_BYTES: Final = 64 << 20  # smaller sessions are packed before processes have started
 _OWNED: Final = 64  # groups of a stream whose worker is remembered
-_SHELF: Final = 48  # results that a worker remembers, by kind
+_REMEMBERED_BYTES: Final = 24 << 20  # decoded values of each stream that a process keeps
 
 Made = TypeVar("Made")
 Remark = Callable[[str], None]
@@ -60,40 +60,32 @@ class Maker(Protocol):
 
 
 class Shelf(Closing):
-    """What the makers of a process share: the session, and results for several archives.
+    """What the makers of a process share.
 
     Attributes:
-        session: opened with virtual sensors, or the part that is packed; for reading only.
+        session: opened with virtual sensors, or the part that is packed.  Its streams remember the
+            last samples, so that several archives decode them once; do not write to their values.
     """
 
     def __init__(self, path: Path, part: Part) -> None:
         self.session = open_part(path, part)
-        self._kept: dict[Hashable, OrderedDict[int, Any]] = {}
+        for stream in self.session.streams.values():
+            stream.remember(_REMEMBERED_BYTES)
+        self._shared: dict[Hashable, Any] = {}
         self._makers: dict[bytes, Maker] = {}
         self._remarks: list[str] = []
 
-    def memo(self, kind: Hashable, index: int, make: Callable[[], Made]) -> Made:
-        """The result of `make` for a sample; of each kind the last ones are remembered.
+    def shared(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What several archives use of a process, made once.
 
         Args:
-            kind: what is made: the stream, and all settings that the result depends on.
-            index: the sample.
+            key: what it is: the stream, and all settings that it depends on.
             make: makes it.
         """
-        kept = self._kept.setdefault(kind, OrderedDict())
-        if index in kept:
-            kept.move_to_end(index)
-        else:
-            kept[index] = make()
-            if len(kept) > _SHELF:
-                kept.popitem(last=False)
-        made: Made = kept[index]
+        if key not in self._shared:
+            self._shared[key] = make()
+        made: Made = self._shared[key]
         return made
-
-    def channel(self, stream: str, channel: str, index: int) -> Any:
-        """A channel's value of one sample, decoded once for all archives."""
-        read = self.session.streams[stream].sample
-        return self.memo((stream, channel), index, lambda: read(index, [channel])[channel])
 
     def remark(self, sentence: str) -> None:
         """Tell the archive a sentence about the stream."""

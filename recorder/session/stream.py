@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,8 @@ class Stream:
         self.first = 0
         self._length: int | None = None
         self._times: npt.NDArray[np.int64] | None = None
+        self._kept: OrderedDict[tuple[str, int], npt.NDArray[Any]] = OrderedDict()
+        self._kept_bytes = self._most_bytes = 0
 
     @property
     def data_channels(self) -> list[str]:
@@ -193,7 +196,31 @@ class Stream:
         if not -len(self) <= index < len(self):
             raise IndexError(f"{self.path}: sample {index} of {len(self)}")
         index %= len(self)
-        return {name: self.channels[name][index] for name in self._names(channels)}
+        return {name: self._value(name, index) for name in self._names(channels)}
+
+    def remember(self, most_bytes: int) -> None:
+        """Let `sample` keep the values that it gave last, for callers that ask for the same ones.
+
+        The values must not be written to.  Not for several threads.
+
+        Args:
+            most_bytes: that they may take.
+        """
+        self._most_bytes = most_bytes
+        self._kept, self._kept_bytes = OrderedDict(), 0
+
+    def _value(self, channel: str, index: int) -> npt.NDArray[Any]:
+        if not self._most_bytes:
+            return self.channels[channel][index]
+        if (value := self._kept.pop((channel, index), None)) is None:
+            value = self.channels[channel][index]
+            value.flags.writeable = False
+            self._kept_bytes += value.nbytes
+        self._kept[channel, index] = value
+        while self._kept_bytes > self._most_bytes and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= oldest.nbytes
+        return value
 
     def read(
         self, start: int = 0, stop: int | None = None, channels: Sequence[str] | None = None

@@ -9,12 +9,11 @@ import pytest
 from recorder.contract.errors import FormatError
 from recorder.processing.radar import RadarProcessor, SpeedMethod
 from recorder.processing.radar_detections import (
-    BATCH,
     DETECTION,
     RadarDetections,
     detection_points,
 )
-from recorder.processing.radar_frames import RadarFrames
+from recorder.processing.radar_frames import BATCH, RadarFrames
 from recorder.processing.radar_geometry import RadarGeometry
 from tests.live.views.sensors import play
 

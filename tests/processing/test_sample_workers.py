@@ -42,8 +42,9 @@ class Scaled:
     """Ranges times a factor, with the process that made them; some samples fail."""
 
     def __init__(self, shelf: Shelf, stream: str, factor: int, broken: tuple[int, ...]) -> None:
-        self.shelf, self.stream, self.factor, self.broken = shelf, stream, factor, broken
-        self.channel = shelf.session.streams[stream].data_channels[0]
+        self.shelf, self.factor, self.broken = shelf, factor, broken
+        self.stream = shelf.session.streams[stream]
+        self.channel = self.stream.data_channels[0]
 
     def make(self, indices: Sequence[int]) -> list[Any]:
         for index in indices:
@@ -51,7 +52,7 @@ class Scaled:
                 raise FormatError(f"sample {index} is broken")
         self.shelf.remark(f"made {len(indices)}")
         return [
-            (index, os.getpid(), self.shelf.channel(self.stream, self.channel, index) * self.factor)
+            (index, os.getpid(), self.stream.sample(index)[self.channel] * self.factor)
             for index in indices
         ]
 
@@ -213,3 +214,12 @@ def test_only_large_sessions_are_worth_processes(
     assert processes_for(large) == 3
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
     assert processes_for(large) == 0
+
+
+def test_what_is_shared_is_made_once_in_a_process(session: Path) -> None:
+    shelf = Shelf(session, WHOLE)
+    made = [shelf.shared(("radar", 12.0), object) for _ in range(2)]
+    assert made[0] is made[1] is not shelf.shared(("radar", 13.0), object)
+    lidar = shelf.session.streams["lidar"]
+    assert lidar.sample(3, ["rng"])["rng"] is lidar.sample(3)["rng"]
+    shelf.close()
