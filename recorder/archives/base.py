@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +40,7 @@ from recorder.processing.sample_workers import (
     Factory,
     SampleError,
     SampleWorkers,
+    Shelf,
     processes_for,
 )
 from recorder.session.layout import RECOVERED
@@ -89,6 +90,7 @@ class Job:
         advance: called with the amount of finished work, in the unit of `Packer.ticks`.
         workers: the processes that make products of samples for all archives of the session;
             None: the job makes its own.
+        shelf: in a worker, what its makers share.
         at_fault: whether this session is the one that could not be packed; see `fault_scope`.
     """
 
@@ -99,12 +101,13 @@ class Job:
     notes: Notes = field(default_factory=Notes)
     advance: Callable[[float], None] = lambda _: None
     workers: SampleWorkers | None = None
+    shelf: Shelf | None = None
     at_fault: bool = False
     _own: SampleWorkers | None = None
 
     def products(
         self, stream: str, factory: Factory, indices: Iterable[int], *, group: int
-    ) -> Iterator[Any]:
+    ) -> Generator[Any]:
         """The products of a stream's samples, in order; see `SampleWorkers.products`.
 
         Raises:

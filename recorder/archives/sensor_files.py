@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from recorder.archives.base import Job
 from recorder.contract.config.options import Option, OptionTable
+from recorder.processing.radar import RadarProcessor
+from recorder.processing.radar_frames import RadarFrames
+from recorder.processing.radar_geometry import RadarGeometry
 from recorder.processing.sensor_files import lidar_optics as lidar_optics
 from recorder.processing.sensor_files import lidar_returns as lidar_returns
 from recorder.processing.sensor_files import radar_geometry as radar_geometry
 from recorder.processing.sensor_files import read_text as read_text
+from recorder.session.stream import Stream
 
 RADAR_OPTIONS: OptionTable = {
     "radar_threshold_db": Option(
@@ -16,3 +21,16 @@ RADAR_OPTIONS: OptionTable = {
     "radar_rcs_db": Option("float", 67.2, "power of a target of 1 m2 at 1 m [dB]"),
 }
 """Options of all archives with detections of radars."""
+
+
+def radar_frames(job: Job, stream: Stream, geometry: RadarGeometry) -> RadarFrames:
+    """The detections of a radar; in a worker the same for all archives with equal options."""
+    threshold_db, limit = job.options["radar_threshold_db"], job.options["radar_limit"]
+
+    def make() -> RadarFrames:
+        processor = RadarProcessor(geometry, threshold_db, limit)
+        return RadarFrames(processor, lambda k: stream.sample(k, ["iq"])["iq"], stream.t_ns)
+
+    if job.shelf is None:
+        return make()
+    return job.shelf.shared((stream.name, "detections", threshold_db, limit), make)

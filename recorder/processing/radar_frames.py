@@ -49,12 +49,15 @@ class RadarFrames:
         processor: finds the detections of a frame.
         read: reads a frame's samples, int16 [chirps, tx, rx, values]; several threads call it.
         t_ns: int64 [frames], the frames' times.
+
+    Attributes:
+        processor: as given.
     """
 
     def __init__(
         self, processor: RadarProcessor, read: Callable[[int], Samples], t_ns: Times
     ) -> None:
-        self._processor, self._read = processor, read
+        self.processor, self._read = processor, read
         self._times_s: Floats = (t_ns - t_ns[:1]).astype(np.float64) * 1e-9
         self._lock = threading.Lock()
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
@@ -79,8 +82,8 @@ class RadarFrames:
                 with suppress(RecorderError, OSError):
                     samples[index] = self._read(index)
             if samples:
-                spectra = [self._processor.spectra(iq) for iq in samples.values()]
-                found = self._processor.find_all(spectra)
+                spectra = [self.processor.spectra(iq) for iq in samples.values()]
+                found = self.processor.find_all(spectra)
                 for (index, iq), one in zip(samples.items(), found, strict=True):
                     self.put(index, iq, one)
 
@@ -99,7 +102,7 @@ class RadarFrames:
             for k in around
             if k != index and (other := self._neighbour(k)) is not None
         ]
-        return resolve_by_range_rate(found, others, self._processor.geometry)
+        return resolve_by_range_rate(found, others, self.processor.geometry)
 
     def _neighbour(self, index: int) -> Detections | None:
         """The detections of a frame; None if it cannot be read, which its own packing reports."""
@@ -117,12 +120,12 @@ class RadarFrames:
         with entry.lock:
             if entry.found is None:
                 iq = self._read(index)
-                entry.found = self._checked(index, iq, self._processor.detect(iq))
+                entry.found = self._checked(index, iq, self.processor.detect(iq))
             return entry.found
 
     def _checked(self, index: int, iq: Samples, found: Detections) -> Detections:
         """The detections; in a misaligned frame the array decides nothing."""
-        geometry = self._processor.geometry
+        geometry = self.processor.geometry
         step = find_step(iq, geometry.iq_order)
         if step is None:
             return found

@@ -309,7 +309,7 @@ class SampleWorkers(Closing):
         """End all workers; what is not made yet is not made."""
         self._fail("packing has ended")
         for worker in self._workers:
-            worker.kill()
+            worker.stop()
         for thread in self._threads:
             thread.join()
         for worker in self._workers:

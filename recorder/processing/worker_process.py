@@ -22,6 +22,7 @@ from recorder.contract.syscalls import be_idle
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _LENGTHS: Final = struct.Struct("<Q")
 _IDLE: Final = 19
+_PATIENCE_S: Final = 10.0
 _MOST_PARTS: Final = 256  # of a call of sendmsg; the system's limit is 1024
 
 
@@ -47,6 +48,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._socket = ours
+            self._is_busy = False
             self._process = _CONTEXT.Process(
                 target=_run,
                 args=(theirs, make, arguments, os.getpriority(os.PRIO_PROCESS, 0)),
@@ -66,11 +68,14 @@ class WorkerProcess:
         Raises:
             EOFError: the process has ended.
         """
+        self._is_busy = True
         try:
             send(self._socket, task)
-            return receive(self._socket)
+            answer = receive(self._socket)
         except OSError as error:
             raise EOFError(str(error)) from None
+        self._is_busy = False
+        return answer
 
     def end(self) -> str:
         """How the process ended; waits for its end."""
@@ -82,8 +87,11 @@ class WorkerProcess:
         name = signal.Signals(-code).name
         return f"{name}{' (no memory left?)' if -code == signal.SIGKILL else ''}"
 
-    def kill(self) -> None:
-        """End the process at once, whatever it does: it only reads."""
+    def stop(self) -> None:
+        """End the process; at once if it works, since it only reads."""
+        if not self._is_busy:
+            self._socket.shutdown(socket.SHUT_RDWR)
+            self._process.join(_PATIENCE_S)
         self._process.kill()
         self._process.join()
 

@@ -6,7 +6,9 @@ sequence's interval spans all packed streams.  docs/archives.md maps streams to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import heapq
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 import recorder
@@ -48,6 +50,9 @@ _KINDS: Mapping[str, type[Sensor]] = {"camera": Camera, "lidar": Lidar, "radar":
 
 class NcorePacker(Packer):
     """Packs a session as NCore V4."""
+
+    # numcodecs makes locks when it is imported, which a killed worker could not remove.
+    worker_modules = ("recorder.archives.ncore.packer_sensors", "numcodecs.blosc")
 
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
@@ -237,9 +242,18 @@ class _SessionPacker:
 
     def _pack_sensors(self, sequence: SequenceWriter) -> None:
         job = self._job
-        for sensor in self._sensors:
+        writers: dict[str, FrameWriter] = {}
+
+        def packed(sensor: Sensor) -> Generator[int]:
             with job.at(sensor.name):
-                writer = sensor.pack(sequence)
+                writers[sensor.name] = yield from sensor.pack(sequence)
+
+        with contextlib.ExitStack() as stack:
+            passes = [stack.enter_context(contextlib.closing(packed(s))) for s in self._sensors]
+            for _ in heapq.merge(*passes):  # the times at which frames end
+                pass
+        for sensor in self._sensors:
+            writer = writers[sensor.name]
             self._writers.append(writer)
             self._counts[sensor.name] = writer.frame_count
             if not writer.frame_count:

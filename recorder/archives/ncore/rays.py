@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Required, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,60 @@ _LARGEST = float(np.finfo(np.float32).max)
 Float32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[Any] | EncodedArray
+
+
+class RayArrays(TypedDict, total=False):
+    """The arrays of a frame of N rays with R returns each.
+
+    Attributes:
+        direction: f4 [N, 3], unit vectors in the sensor's frame, as measured (no motion
+            compensation).  Rays begin in the sensor's origin.  N may be 0.
+        t_ns: i8 [N], measurement time of each ray.
+        distance_m: f4 [R, N], from the origin; NaN where there is no return.
+        intensity: f4 [R, N] in 0 to 1; NaN where there is no return.  A lidar needs it, a radar
+            has none.
+        returns: further values per return, f4 [R, N, ...], such as ``radial_velocity_m_s`` and
+            ``power_db``; NaN exactly where `distance_m` is NaN.
+        data: generic data of the frame.
+    """
+
+    direction: Required[Values]
+    t_ns: Required[npt.NDArray[np.int64]]
+    distance_m: Required[Values]
+    intensity: Values | None
+    returns: Mapping[str, Values] | None
+    data: Arrays | None
+
+
+@dataclass(frozen=True)
+class EncodedRays:
+    """A checked and encoded frame.
+
+    Attributes:
+        frame_ns: start and end for which it was encoded.
+        rays, returns: N and R.
+        direction, timestamp_us, per_return, valid, generic: its arrays.
+    """
+
+    frame_ns: tuple[int, int]
+    rays: int
+    returns: int
+    direction: EncodedArray
+    timestamp_us: EncodedArray
+    per_return: dict[str, EncodedArray]
+    valid: EncodedArray
+    generic: dict[str, EncodedArray]
+
+    def without_values(self) -> EncodedRays:
+        """The encoded frame alone, to be stored by another process."""
+        return replace(
+            self,
+            direction=self.direction.without_values(),
+            timestamp_us=self.timestamp_us.without_values(),
+            per_return={name: array.without_values() for name, array in self.per_return.items()},
+            valid=self.valid.without_values(),
+            generic={name: array.without_values() for name, array in self.generic.items()},
+        )
 
 
 class RayWriter(FrameWriter):
@@ -59,67 +114,112 @@ class RayWriter(FrameWriter):
         t_start_ns: int,
         t_end_ns: int,
         *,
-        direction: Values,
-        t_ns: npt.NDArray[np.int64],
-        distance_m: Values,
-        intensity: Values | None = None,
         model_element: Values | None = None,
-        returns: Mapping[str, Values] | None = None,
-        data: Arrays | None = None,
         metadata: Metadata | None = None,
+        **arrays: Unpack[RayArrays],
     ) -> None:
         """Store a frame of N rays with R returns each: a lidar's sweep, or a radar's detections.
 
         Args:
             t_start_ns: time of the first ray or chirp; strictly increasing from frame to frame.
             t_end_ns: time of the last one; strictly increasing; names the frame.
-            direction: f4 [N, 3], unit vectors in the sensor's frame, as measured (no motion
-                compensation).  Rays begin in the sensor's origin.  N may be 0.
-            t_ns: i8 [N], measurement time of each ray.
-            distance_m: f4 [R, N], from the origin; NaN where there is no return.
-            intensity: f4 [R, N] in 0 to 1; NaN where there is no return.  A lidar needs it, a
-                radar has none.
             model_element: u2 [N, 2], row and column of each ray in the lidar model.
-            returns: further values per return, f4 [R, N, ...], such as ``radial_velocity_m_s``
-                and ``power_db``; NaN exactly where `distance_m` is NaN.
-            data, metadata: generic data and metadata of the frame.
+            metadata: metadata of the frame.
+            arrays: see `RayArrays`.
 
         Raises:
             ArchiveError: a value is invalid; the message names value and frame.
         """
-        frame_ns = (t_start_ns, t_end_ns)
-        given = {"distance_m": distance_m} | ({} if intensity is None else {"intensity": intensity})
-        given |= returns or {}
-        times = self._frame_times(*frame_ns)
-        t_us = times[1]
+        times = self._frame_times(t_start_ns, t_end_ns)
+        encoded = self.encode(t_start_ns, t_end_ns, **arrays)
+        self._put(times, encoded, encoded.timestamp_us, model_element, metadata)
+
+    def encode(self, t_start_ns: int, t_end_ns: int, **arrays: Unpack[RayArrays]) -> EncodedRays:
+        """Check and encode a frame that `put` stores, maybe in another process.
+
+        Args: as of `frame`.
+
+        Raises:
+            ArchiveError: a value is invalid; the message names value and frame.
+        """
+        t_us = self._time_us(t_end_ns, "the end")
+        direction, distance_m = arrays["direction"], arrays["distance_m"]
+        given: dict[str, Values] = {"distance_m": distance_m}
+        if (intensity := arrays.get("intensity")) is not None:
+            given["intensity"] = intensity
+        given |= arrays.get("returns") or {}
         length = self._check_directions(direction, t_us)
-        rays: dict[str, Values] = {"direction": direction}
-        rays["timestamp_us"] = self._ray_times(t_ns, length, frame_ns, t_us)
-        if model_element is not None:
-            self._check_array("model_element", _values(model_element), "u2", (length, 2), t_us)
-            rays["model_element"] = model_element
+        stamps = self._ray_times(arrays["t_ns"], length, (t_start_ns, t_end_ns), t_us)
         if (intensity is None) == ("intensity" in self.LIMITS):
             self._refuse("a lidar's frame needs an intensity, a radar's has none", t_us)
         absent = self._check_returns(given, length, t_us)
         for name, high in self.LIMITS.items():
             self._check_range(name, given[name], absent, high, t_us)
-        self._check_metadata(metadata, t_us)
-        generic = self._encode_generic(data, t_us)
-        per_ray = {name: self._encode(name, values, t_us) for name, values in rays.items()}
         per_return = {
             check_name(name, f"return data of {self.full_name}"): self._encode(
                 name, values, t_us, _return_spec(_values(values).shape)
             )
             for name, values in given.items()
         }
-        valid = self._encode("valid mask", np.packbits(~absent), t_us)
+        return EncodedRays(
+            (t_start_ns, t_end_ns),
+            length,
+            len(absent),
+            self._encode("direction", direction, t_us),
+            self._encode("timestamp_us", stamps, t_us),
+            per_return,
+            self._encode("valid mask", np.packbits(~absent), t_us),
+            self._encode_generic(arrays.get("data"), t_us),
+        )
 
-        frame = self._begin_frame(times, generic, metadata)
-        put_arrays(frame.group("ray_bundle", {"n_rays": length}), per_ray)
-        counts = {"n_returns": len(absent)}
-        put_arrays(frame.group("ray_bundle_returns", counts), per_return)
+    def put(
+        self,
+        encoded: EncodedRays,
+        t_start_ns: int,
+        t_end_ns: int,
+        *,
+        t_ns: Callable[[], npt.NDArray[np.int64]],
+        model_element: Values | None = None,
+        metadata: Metadata | None = None,
+    ) -> None:
+        """Store a frame from `encode`.
+
+        Args:
+            encoded: the frame.
+            t_start_ns, t_end_ns: as of `frame`.
+            t_ns: makes the rays' times where the frame was encoded for another start or end.
+            model_element, metadata: as of `frame`.
+
+        Raises:
+            ArchiveError: a value is invalid; the message names value and frame.
+        """
+        times = self._frame_times(t_start_ns, t_end_ns)
+        stamps = encoded.timestamp_us
+        if encoded.frame_ns != (t_start_ns, t_end_ns):
+            moved = self._ray_times(t_ns(), encoded.rays, (t_start_ns, t_end_ns), times[1])
+            stamps = self._encode("timestamp_us", moved, times[1])
+        self._put(times, encoded, stamps, model_element, metadata)
+
+    def _put(
+        self,
+        times: tuple[int, int],
+        encoded: EncodedRays,
+        stamps: EncodedArray,
+        model_element: Values | None,
+        metadata: Metadata | None,
+    ) -> None:
+        t_us, length = times[1], encoded.rays
+        rays = {"direction": encoded.direction, "timestamp_us": stamps}
+        if model_element is not None:
+            self._check_array("model_element", _values(model_element), "u2", (length, 2), t_us)
+            rays["model_element"] = self._encode("model_element", model_element, t_us)
+        self._check_metadata(metadata, t_us)
+        frame = self._begin_frame(times, encoded.generic, metadata)
+        put_arrays(frame.group("ray_bundle", {"n_rays": length}), rays)
+        counts = {"n_returns": encoded.returns}
+        put_arrays(frame.group("ray_bundle_returns", counts), encoded.per_return)
         mask_name = "ray_bundle_returns_valid_mask_packed"
-        frame.array(mask_name, valid, attributes=counts | {"n_rays": length})
+        frame.array(mask_name, encoded.valid, attributes=counts | {"n_rays": length})
 
     def _check_once(self, values: Values) -> bool:
         """Whether values must be checked; values made by `constant` are checked once."""

@@ -6,7 +6,7 @@ import base64
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -88,6 +88,10 @@ class EncodedArray:
         array = np.asarray(values)
         metadata = array_metadata(array.dtype, array.shape, spec)
         return cls(array, metadata, tuple(encode_chunks(array, spec)), constant)
+
+    def without_values(self) -> EncodedArray:
+        """The encoded array alone, to be stored by another process."""
+        return replace(self, values=self.values[:0])
 
 
 def array_metadata(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> dict[str, Any]:
