@@ -22,10 +22,9 @@ from recorder.archives.ncore.packer_labels import (
     pack_masks,
     pack_segments,
 )
+from recorder.archives.ncore.packer_rays import Lidar, Radar
 from recorder.archives.ncore.packer_sensors import (
     Camera,
-    Lidar,
-    Radar,
     Sensor,
     is_generic,
     pack_generic,
@@ -52,7 +51,7 @@ class NcorePacker(Packer):
     """Packs a session as NCore V4."""
 
     # numcodecs makes locks when it is imported, which a killed worker could not remove.
-    worker_modules = ("recorder.archives.ncore.packer_sensors", "numcodecs.blosc")
+    worker_modules = ("recorder.archives.ncore.packer_rays", "numcodecs.blosc")
 
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
