@@ -113,16 +113,39 @@ class Job:
         Raises:
             ArchiveError, StorageError: as by `at`.
         """
-        if self.workers is None:
-            path, part = self.session.path, getattr(self.session, "part", WHOLE)
-            self.workers = self._own = SampleWorkers(path, part, processes_for(path))
         remark = partial(self.notes.add, subject=stream)
-        made = self.workers.products(stream, factory, indices, group=group, remark=remark)
+        made = self._pool().products(stream, factory, indices, group=group, remark=remark)
         try:
             yield from made
         except SampleError as error:
             with self.at(stream, error.index):
                 raise error.error from None
+
+    def submit(
+        self, stream: str, factory: Factory, indices: Sequence[int], *, group: int
+    ) -> Callable[[], list[Any]]:
+        """Begin to make products of samples in one group; the result waits for them.
+
+        Raises:
+            ArchiveError, StorageError: as by `at`, when they are taken.
+        """
+        remark = partial(self.notes.add, subject=stream)
+        pending = self._pool().submit(stream, factory, indices, group=group, remark=remark)
+
+        def taken() -> list[Any]:
+            try:
+                return pending.result()
+            except SampleError as error:
+                with self.at(stream, error.index):
+                    raise error.error from None
+
+        return taken
+
+    def _pool(self) -> SampleWorkers:
+        if self.workers is None:
+            path, part = self.session.path, getattr(self.session, "part", WHOLE)
+            self.workers = self._own = SampleWorkers(path, part, processes_for(path))
+        return self.workers
 
     def close(self) -> None:
         """Close the session's files; for archives of many sessions."""

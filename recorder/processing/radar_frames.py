@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,6 +27,7 @@ from recorder.processing.radar import Detections, RadarProcessor, SpeedMethod
 from recorder.processing.radar_capture import find_step
 from recorder.processing.radar_geometry import Floats
 from recorder.processing.radar_range_rate import FASTEST_M_S, REACH, resolve_by_range_rate
+from recorder.processing.radar_spectra import Complex64
 
 Samples = npt.NDArray[np.int16]
 Times = npt.NDArray[np.int64]
@@ -63,29 +64,38 @@ class RadarFrames:
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._steps: dict[int, int] = {}
 
-    def put(self, index: int, iq: Samples, found: Detections) -> None:
-        """Keep the detections of a frame that the caller has found by the processor."""
-        entry = self._entry(index)
-        with entry.lock:
-            entry.found = self._checked(index, iq, found)
-
-    def find(self, indices: Iterable[int]) -> None:
+    def find(
+        self,
+        indices: Sequence[int],
+        samples: Sequence[Samples] | None = None,
+        spectra: Sequence[Complex64] | None = None,
+    ) -> None:
         """Find the detections of frames that are not known yet, `BATCH` at a time.
 
         Frames that cannot be read are left: reading them raises the error where they are wanted.
+
+        Args:
+            indices: of the frames.
+            samples, spectra: of each frame, if the caller has them already.
         """
         with self._lock:
-            new = [k for k in indices if (e := self._entries.get(k)) is None or e.found is None]
+            known = [
+                (e := self._entries.get(k)) is not None and e.found is not None for k in indices
+            ]
+        new = [number for number, is_known in enumerate(known) if not is_known]
         for first in range(0, len(new), BATCH):
-            samples = {}
-            for index in new[first : first + BATCH]:
+            batch: list[tuple[int, Samples, Complex64]] = []
+            for number in new[first : first + BATCH]:
                 with suppress(RecorderError, OSError):
-                    samples[index] = self._read(index)
-            if samples:
-                spectra = [self.processor.spectra(iq) for iq in samples.values()]
-                found = self.processor.find_all(spectra)
-                for (index, iq), one in zip(samples.items(), found, strict=True):
-                    self.put(index, iq, one)
+                    iq = self._read(indices[number]) if samples is None else samples[number]
+                    spectrum = self.processor.spectra(iq) if spectra is None else spectra[number]
+                    batch.append((indices[number], iq, spectrum))
+            if batch:
+                found = self.processor.find_all([spectrum for _, _, spectrum in batch])
+                for (index, iq, _), one in zip(batch, found, strict=True):
+                    entry = self._entry(index)
+                    with entry.lock:
+                        entry.found = self._checked(index, iq, one)
 
     def step(self, index: int) -> int | None:
         """Where a frame that was looked at is misaligned: a sample of each chirp; else None."""

@@ -7,6 +7,7 @@ where they are, and received where they stay.
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
 import os
 import pickle
@@ -18,6 +19,7 @@ from multiprocessing import forkserver
 from typing import Any, Final
 
 from recorder.contract.syscalls import be_idle
+from recorder.formats.buffers import aligned_buffer
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _LENGTHS: Final = struct.Struct("<Q")
@@ -115,14 +117,25 @@ def _run(
             send(wire, worker.answer(receive(wire)))
 
 
+class _Pickler(pickle.Pickler):
+    """Leaves out what a memoryview shows, too."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is memoryview:
+            return memoryview, (pickle.PickleBuffer(value),)
+        return NotImplemented
+
+
 def send(wire: socket.socket, value: Any) -> None:
     """Send a value; buffers that its pickle leaves out are not copied."""
     buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    file = io.BytesIO()
+    _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+    head = file.getbuffer()
     raw = [buffer.raw() for buffer in buffers]
     sizes = [len(head), *(len(one) for one in raw)]
     lengths = struct.pack(f"<{len(sizes) + 1}Q", len(sizes), *sizes)
-    parts = [view for view in (memoryview(lengths), memoryview(head), *raw) if len(view)]
+    parts = [view for view in (memoryview(lengths), head, *raw) if len(view)]
     while parts:
         sent = wire.sendmsg(parts[:_MOST_PARTS])
         while parts and sent >= len(parts[0]):
@@ -132,7 +145,7 @@ def send(wire: socket.socket, value: Any) -> None:
 
 
 def receive(wire: socket.socket) -> Any:
-    """Receive a value; its buffers are writable and belong to it alone.
+    """Receive a value; its buffers are writable, begin at a page, and belong to it alone.
 
     Raises:
         EOFError: the other side is gone.
@@ -143,9 +156,9 @@ def receive(wire: socket.socket) -> Any:
     return pickle.loads(head, buffers=buffers)
 
 
-def _read(wire: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    view = memoryview(data)
+def _read(wire: socket.socket, size: int) -> memoryview:
+    data = aligned_buffer(size)
+    view = data
     while view:
         got = wire.recv_into(view)
         if not got:

@@ -25,7 +25,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from recorder.archives import ArchiveError
-from recorder.archives.edgefirst.direct import BLOCK, LARGE, Bytes, DirectFile
+from recorder.archives.edgefirst.direct import LARGE, Bytes, DirectFile
 from recorder.archives.edgefirst.fast_zlib import zlib
 from recorder.archives.edgefirst.zip_index import (
     CENTRAL,
@@ -40,6 +40,7 @@ from recorder.archives.edgefirst.zip_index import (
 from recorder.contract.closing import Closing
 from recorder.contract.errors import StorageError
 from recorder.contract.syscalls import begin_writeback, sync_file_system
+from recorder.formats.buffers import BLOCK
 from recorder.formats.disk import FILE_MODE, FOLDER_MODE
 
 _WIDE = 0xFFFFFFFF  # placeholder of a value in the extra field

@@ -28,10 +28,9 @@ from pathlib import Path
 import numpy as np
 
 from recorder.contract.closing import Closing
+from recorder.formats.buffers import BLOCK, aligned_buffer
 from recorder.formats.disk import FILE_MODE
 
-BLOCK = 4096
-"""Alignment of offsets, sizes and addresses for direct I/O."""
 GATHER_BYTES = 16 << 20
 QUEUED = 2
 """Largest number of buffers that wait or are being written, to keep the disk busy."""
@@ -39,16 +38,6 @@ LARGE = 64 << 10
 """Smallest size for which avoiding the copy pays off."""
 
 Bytes = bytes | memoryview
-
-
-def aligned_buffer(size: int) -> memoryview:
-    """A buffer of that many bytes, not cleared, that begins at a page.
-
-    It is allocated by malloc, which reuses freed memory; mapped pages would not be reused.
-    """
-    memory = np.empty(size + BLOCK - 1, np.uint8)
-    first = -memory.ctypes.data % BLOCK
-    return memory.data[first : first + size]
 
 
 def joined(*parts: Bytes) -> memoryview:

@@ -30,8 +30,6 @@ _JPEG_QUALITY = 90
 class LidarFiles(SensorFiles):
     """Makes ``.lidar.pcd`` and the requested pictures of a lidar's sweeps.
 
-    Safe for several threads.
-
     Args:
         job: the session's job, with the options ``points_frame``, ``returns``, ``lidar_images``.
         stream: the lidar's stream.
@@ -53,6 +51,9 @@ class LidarFiles(SensorFiles):
         if "rng2" in stream.meta and len(self._returns) == 1:
             job.notes.add("second returns left out; edgefirst.returns=2 packs them", stream.name)
         self._pictures = job.options["lidar_images"]
+
+    def _settings(self) -> dict[str, Any]:
+        return {"project": self.projects}
 
     def make(self, indices: Sequence[int]) -> list[SampleFiles]:
         return [self._make(index) for index in indices]

@@ -33,6 +33,10 @@ class EdgeFirstPacker(Packer):
     """Packs sessions as one EdgeFirst dataset."""
 
     collects: ClassVar[bool] = True
+    worker_modules = (
+        "recorder.archives.edgefirst.lidar_files",
+        "recorder.archives.edgefirst.radar_files",
+    )
     options: ClassVar[OptionTable] = {
         "container": Option("str", ZIP, "container of the files", choices=(ZIP, FOLDER)),
         "schema": Option("str", CURRENT, "schema of the table", choices=(CURRENT, MISSION)),
@@ -65,7 +69,7 @@ class EdgeFirstPacker(Packer):
             "str", "binary", "masks in the table", choices=("binary", "classes", "none")
         ),
         "poses": Option("str", "auto", "source: auto, imu, identity, or a sensor's name"),
-        "threads": Option("int", 2, "threads that make files", minimum=1, maximum=64),
+        "threads": Option("int", 2, "threads that make pictures", minimum=1, maximum=64),
     }
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Makes a camera's samples: planned in windows, made ahead by a few threads, written in order.
+"""Makes a camera's samples: planned in windows, made ahead by the workers, written in order.
 
 ::
 
@@ -11,12 +11,13 @@ A sweep or a radar frame that matches several pictures is made once.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -69,15 +70,33 @@ class Window:
                     container.add(f"{name}.{ending}", payload, t_ns)
 
 
+class _Batch:
+    """Samples of a sensor that are made together; several threads may ask for them."""
+
+    def __init__(self, files: SensorFiles, indices: Sequence[int]) -> None:
+        self._files, self._taken = files, files.submit(indices)
+        self._lock = threading.Lock()
+        self._made: list[SampleFiles] | None = None
+
+    def made(self) -> list[SampleFiles]:
+        """All of them; waits for them, and counts what is odd once."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._taken()
+                for one in self._made:
+                    self._files.count(one)
+            return self._made
+
+
 @dataclass(frozen=True)
 class _Part:
-    """The files of one sample of a sensor, in a batch that is made together."""
+    """The files of one sample of a sensor."""
 
-    made: Future[list[SampleFiles]]
+    batch: _Batch
     at: int
 
     def result(self) -> SampleFiles:
-        return self.made.result()[self.at]
+        return self.batch.made()[self.at]
 
     def files(self) -> Files:
         return self.result().files
@@ -90,24 +109,24 @@ class _Sensor:
         missing: number of pictures without a matching sample.
     """
 
-    def __init__(self, files: SensorFiles, tolerance_ns: int, pool: ThreadPoolExecutor) -> None:
-        self.files, self._tolerance_ns, self._pool = files, tolerance_ns, pool
+    def __init__(self, files: SensorFiles, tolerance_ns: int) -> None:
+        self.files, self._tolerance_ns = files, tolerance_ns
         self._known: dict[int, _Part] = {}
         self.missing = 0
 
     def begin(self, t_ns: Times) -> tuple[list[_Part | None], Times]:
         """The matching parts for pictures of these stamps, and the parts' stamps (or `NONE`)."""
-        stream, together = self.files.stream, self.files.BATCH
+        stream = self.files.stream
         nearest = nearest_all(stream, t_ns, self._tolerance_ns)
         self.missing += int(np.count_nonzero(nearest == NONE))
         indices = nearest.tolist()
         wanted = [index for index in dict.fromkeys(indices) if index != NONE]
         parts = {index: self._known[index] for index in wanted if index in self._known}
         new = [index for index in wanted if index not in parts]
-        for first in range(0, len(new), together):
-            batch = new[first : first + together]
-            made = self._pool.submit(self.files.make, batch)
-            parts |= {index: _Part(made, at) for at, index in enumerate(batch)}
+        for _, members in groupby(new, lambda index: index // self.files.BATCH):
+            together = list(members)
+            batch = _Batch(self.files, together)
+            parts |= {index: _Part(batch, at) for at, index in enumerate(together)}
         self._known = parts
         stamps = np.where(nearest == NONE, NONE, stream.t_ns[nearest])
         return [parts.get(index) for index in indices], stamps
@@ -123,7 +142,7 @@ class Pipeline:
         sensors: files of the sensors that are matched to a picture.
         places: positions of the vehicle; None where unknown.
         motion: the rig's motion, which depth pictures are without.
-        pool: threads that make the files.
+        pool: threads that make the pictures.
     """
 
     def __init__(
@@ -139,7 +158,7 @@ class Pipeline:
         self._job, self._pool, self._motion = job, pool, motion
         self._camera, self._sequence, self._places = camera, sequence, places
         tolerance_ns = round(job.options["tolerance_ms"] * 1e6)
-        self._sensors = [_Sensor(files, tolerance_ns, pool) for files in sensors]
+        self._sensors = [_Sensor(files, tolerance_ns) for files in sensors]
 
     @property
     def missing(self) -> dict[str, int]:

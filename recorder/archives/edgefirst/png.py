@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from recorder.archives import ArchiveError
 from recorder.archives.edgefirst.container import Payload
-from recorder.archives.edgefirst.direct import aligned_buffer
 from recorder.archives.edgefirst.fast_zlib import zlib
+from recorder.formats.buffers import aligned_buffer
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 _GREY = 0

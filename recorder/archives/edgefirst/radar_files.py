@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,32 @@ from recorder.archives.edgefirst.pcd import RADAR, encode_pcd
 from recorder.archives.edgefirst.png import cube_picture, encode_png, stored_png
 from recorder.archives.edgefirst.radar_cube import cropped, quantized
 from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles, xyz
-from recorder.archives.sensor_files import radar_geometry
+from recorder.archives.sensor_files import radar_frames, radar_geometry
 from recorder.processing.geometry import apply
-from recorder.processing.radar import Detections, RadarProcessor, rcs_db
-from recorder.processing.radar_frames import RadarFrames, speed_facts
+from recorder.processing.radar import Detections, rcs_db
+from recorder.processing.radar_frames import speed_facts, step_remarks
 from recorder.processing.radar_spectra import Complex64
+from recorder.processing.sample_workers import RADAR_GROUP
 from recorder.session.stream import Stream
 
 
+@dataclass(frozen=True)
+class _Oddities:
+    """What is odd of a frame.
+
+    Attributes:
+        cut: number of cube values that were clipped.
+        incomplete: whether it lacks packets.
+        step: sample before which it is misaligned; None where it is not.
+    """
+
+    cut: int
+    incomplete: bool
+    step: int | None = None
+
+
 class RadarFiles(SensorFiles):
-    """Makes ``.radar.pcd`` and ``.radar.png`` of a radar's frames.  Safe for several threads.
+    """Makes ``.radar.pcd`` and ``.radar.png`` of a radar's frames.
 
     Attributes:
         BATCH: number of frames that are best made together.
@@ -34,10 +51,10 @@ class RadarFiles(SensorFiles):
     """
 
     BATCH = 8
+    GROUP = RADAR_GROUP
 
     def __init__(self, job: Job, stream: Stream) -> None:
         super().__init__(job, stream)
-        self._lock = threading.Lock()
         self.geometry = radar_geometry(stream, job.calibration)
         if self.geometry.tx_m is None:
             job.notes.add("radar.json has no antennas: points lie straight ahead", stream.name)
@@ -45,14 +62,8 @@ class RadarFiles(SensorFiles):
         self.cut = self.incomplete = 0
         chirps, tx, rx, _ = self.geometry.shape
         options = job.options
-        self._processor = RadarProcessor(
-            self.geometry, options["radar_threshold_db"], options["radar_limit"]
-        )
-        self._frames = RadarFrames(
-            self._processor,
-            lambda index: stream.sample(index, ["iq"])["iq"],
-            stream.t_ns,
-        )
+        self._frames = radar_frames(job, stream, self.geometry)
+        self._steps: Counter[int] = Counter()
         self.ranges = min(options["radar_ranges"] or self.geometry.ranges, self.geometry.ranges)
         self.doppler = min(options["radar_doppler"] or chirps, chirps)
         self._text = {
@@ -74,42 +85,48 @@ class RadarFiles(SensorFiles):
             "name": self.name,
             **values,
             "layout": "sequence (transmitter), rx, range, doppler",
-            "points": speed_facts(self._processor),
+            "points": speed_facts(self._frames.processor),
         }
 
     def make(self, indices: Sequence[int]) -> list[SampleFiles]:
         """The files of some frames; `BATCH` frames together cost less than one by one."""
-        spectra, pictures, samples = [], [], []
+        spectra: list[Complex64] = []
+        samples: list[npt.NDArray[np.int16]] = []
+        made: list[SampleFiles] = []
         for index in indices:
             with self._job.at(self.name, index):
-                iq, spectrum, picture = self._read(index)
-                samples.append(iq)
-                spectra.append(spectrum)
-                pictures.append(picture)
-        for index, iq, one in zip(indices, samples, self._processor.find_all(spectra), strict=True):
-            self._frames.put(index, iq, one)
-        return [
-            SampleFiles({"radar.pcd": self._points(self._resolved(index)), "radar.png": picture})
-            for index, picture in zip(indices, pictures, strict=True)
-        ]
+                iq, spectrum, files = self._read(index)
+            samples.append(iq)
+            spectra.append(spectrum)
+            made.append(files)
+        self._frames.find(indices, samples, spectra)
+        for index, one in zip(indices, made, strict=True):
+            with self._job.at(self.name, index):
+                found = self._frames.resolved(index)
+            one.files = {"radar.pcd": self._points(found), **one.files}
+            one.oddities = replace(one.oddities, step=self._frames.step(index))
+        return made
 
-    def _resolved(self, index: int) -> Detections:
-        with self._job.at(self.name, index):
-            return self._frames.resolved(index)
-
-    def _read(self, index: int) -> tuple[npt.NDArray[np.int16], Complex64, Payload]:
+    def _read(self, index: int) -> tuple[npt.NDArray[np.int16], Complex64, SampleFiles]:
         """A frame's samples, their spectra, and its ``.radar.png``."""
         options = self._job.options
         data = self.stream.sample(index, self._channels)
-        spectra = self._processor.spectra(data["iq"])
+        spectra = self._frames.processor.spectra(data["iq"])
         cube, cut = quantized(spectra, options["radar_gain"])
-        with self._lock:
-            self.cut += cut
-            self.incomplete += "valid" in data and not data["valid"]
         picture = cube_picture(cropped(cube, self.ranges, self.doppler))
         if level := options["png_level"]:
-            return data["iq"], spectra, Payload(encode_png(picture, level=level, text=self._text))
-        return data["iq"], spectra, stored_png(picture, text=self._text)
+            payload = Payload(encode_png(picture, level=level, text=self._text))
+        else:
+            payload = stored_png(picture, text=self._text)
+        oddities = _Oddities(int(cut), "valid" in data and not data["valid"])
+        return data["iq"], spectra, SampleFiles({"radar.png": payload}, oddities=oddities)
+
+    def count(self, made: SampleFiles) -> None:
+        oddities: _Oddities = made.oddities
+        self.cut += oddities.cut
+        self.incomplete += oddities.incomplete
+        if oddities.step is not None:
+            self._steps[oddities.step] += 1
 
     def _points(self, found: Detections) -> Payload:
         """A frame's ``.radar.pcd``."""
@@ -127,7 +144,7 @@ class RadarFiles(SensorFiles):
             lines.append(f"{self.cut} values of its cubes were cut: edgefirst.radar_gain is high")
         if self.incomplete:
             lines.append(f"{self.incomplete} frames lack packets; they are packed")
-        return lines + self._frames.remarks()
+        return lines + step_remarks(self._steps)
 
 
 def radar_points(found: Detections, rcs_reference_db: float, period_m_s: float) -> npt.NDArray[Any]:

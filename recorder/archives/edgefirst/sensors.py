@@ -1,16 +1,20 @@
-"""A sensor's contribution to a sample: files, which several threads make once each."""
+"""A sensor's contribution to a sample: files, which the session's workers make once each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from recorder.archives.base import Job
 from recorder.archives.edgefirst.container import Payload
+from recorder.processing.calibration import Calibration
+from recorder.processing.sample_workers import LIDAR_GROUP, Shelf
 from recorder.session.stream import Stream
 
 SENSOR, RIG = "sensor", "rig"
@@ -25,11 +29,13 @@ class SampleFiles:
         points: f4 [n, 3] in the rig's frame at the time of each point, for a lidar whose points are
             projected.
         t_ns: int64 [n], times of the points.
+        oddities: what `SensorFiles.count` counts of the sample.
     """
 
     files: dict[str, Payload]
     points: npt.NDArray[Any] | None = None
     t_ns: npt.NDArray[np.int64] | None = None
+    oddities: Any = None
 
 
 class SensorFiles:
@@ -45,8 +51,10 @@ class SensorFiles:
         pose: ``T_sensor_rig``, f8 [4, 4]; None where the calibration has none.
     """
 
-    BATCH = 1
+    BATCH: ClassVar[int] = 1
     """Number of samples that are best made together."""
+    GROUP: ClassVar[int] = LIDAR_GROUP
+    """Number of samples that one worker makes."""
 
     def __init__(self, job: Job, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream
@@ -57,8 +65,35 @@ class SensorFiles:
             job.notes.add("not in the calibration: its points stay in its own frame", stream.name)
 
     def make(self, indices: Sequence[int]) -> list[SampleFiles]:
-        """The files of each sample."""
+        """The files of each sample; called in a worker."""
         raise NotImplementedError
+
+    def count(self, made: SampleFiles) -> None:
+        """Count what is odd of a sample."""
+
+    def submit(self, indices: Sequence[int]) -> Callable[[], list[SampleFiles]]:
+        """Let a worker begin to make the files of samples of one group."""
+        job = self._job
+        factory = partial(
+            _maker, type(self), self.name, dict(job.options), job.calibration, self._settings()
+        )
+        return job.submit(self.name, factory, indices, group=self.GROUP)
+
+    def _settings(self) -> dict[str, Any]:
+        """Further arguments, for the worker's object."""
+        return {}
+
+
+def _maker(
+    kind: type[SensorFiles],
+    name: str,
+    options: Mapping[str, Any],
+    calibration: Calibration,
+    settings: Mapping[str, Any],
+    shelf: Shelf,
+) -> SensorFiles:
+    job = Job(shelf.session, Path(), options, calibration, shelf=shelf)
+    return kind(job, shelf.session.streams[name], **settings)
 
 
 def xyz(points: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

@@ -22,8 +22,9 @@ from recorder.archives.edgefirst.container import (
     ZipContainer,
     dos_time,
 )
-from recorder.archives.edgefirst.direct import BLOCK, LARGE, joined
+from recorder.archives.edgefirst.direct import LARGE, joined
 from recorder.archives.edgefirst.zip_index import read_members
+from recorder.formats.buffers import BLOCK
 
 T_NS = 1_717_236_000_123_456_789  # 2024-06-01 10:00:00 UTC
 

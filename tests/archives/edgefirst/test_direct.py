@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recorder.archives.edgefirst import direct
-from recorder.archives.edgefirst.direct import BLOCK, DirectFile, aligned_buffer, joined
+from recorder.archives.edgefirst.direct import DirectFile, joined
+from recorder.formats.buffers import BLOCK, aligned_buffer
 
 REAL_PWRITEV = os.pwritev
 Views = Sequence[memoryview]

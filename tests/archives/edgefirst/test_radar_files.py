@@ -107,6 +107,9 @@ def test_frames_made_together_are_those_made_one_by_one(job: Job) -> None:
     order = [4, 0, 1, 5, 2, 3]
     made = together.make(order)
     alone = [single.make([index])[0] for index in order]
+    for files, some in ((together, made), (single, alone)):
+        for one in some:
+            files.count(one)
     for some, one in zip(made, alone, strict=True):
         assert some.files.keys() == {"radar.pcd", "radar.png"}
         for ending, payload in some.files.items():
@@ -118,9 +121,10 @@ def test_frames_made_together_are_those_made_one_by_one(job: Job) -> None:
 
 def test_files_are_those_of_their_frame(job: Job) -> None:
     files, stream = files_of(job), job.session.streams["radar"]
-    processor = files._processor
+    processor = files._frames.processor
     cut = 0
     for index, made in enumerate(files.make(range(FRAMES))):
+        files.count(made)
         iq = stream.sample(index, ["iq"])["iq"]
         expected, more = plainly(processor.spectra(iq), 16.0)
         cut += more
