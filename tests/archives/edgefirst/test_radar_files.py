@@ -107,9 +107,9 @@ def test_frames_made_together_are_those_made_one_by_one(job: Job) -> None:
     order = [4, 0, 1, 5, 2, 3]
     made = together.make(order)
     alone = [single.make([index])[0] for index in order]
-    for files, some in ((together, made), (single, alone)):
-        for one in some:
-            files.count(one)
+    for files, all_made in ((together, made), (single, alone)):
+        for sample in all_made:
+            files.count(sample)
     for some, one in zip(made, alone, strict=True):
         assert some.files.keys() == {"radar.pcd", "radar.png"}
         for ending, payload in some.files.items():
