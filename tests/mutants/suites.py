@@ -38,6 +38,19 @@ BESIDE = {
     "drivers/mmwave": ("tests/drivers",),
     "drivers/xsens": ("tests/drivers",),
 }
+# What has options, which tests/interface lists.
+OPTIONS = (
+    "drivers/_devices/raw_settings",
+    "drivers/_kit/driver",
+    "drivers/camera",
+    "drivers/mmwave",
+    "drivers/ouster",
+    "drivers/xsens",
+    "recorder/archives/",
+    "recorder/cli/",
+    "recorder/contract/config/",
+    "recorder/contract/control/requests",
+)
 # Modules that every test needs: to import one does not mean to test it.
 COMMON = ("recorder/contract/", "recorder/formats/disk", "drivers/_kit/driver")
 # What runs elsewhere or for long.
@@ -64,6 +77,8 @@ class Suites:
         for prefix, places in BESIDE.items():
             if module.startswith(prefix):
                 found.update(file for place in places for file in self._below(place))
+        if module.startswith(OPTIONS):
+            found.update(self._below("tests/interface"))
         if not module.startswith(COMMON):
             name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             found.update(file for file in self._files if name in self._reached(file))
