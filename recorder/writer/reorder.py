@@ -81,7 +81,6 @@ class ReorderWindow:
     def drain(self) -> None:
         """Write all held records."""
         self._write(np.inf)
-        self._bytes = 0
 
     def _write(self, until_s: float) -> None:
         held = self._held

@@ -69,6 +69,10 @@ def test_every_line_is_of_the_format() -> None:
         assert line.startswith(("# HELP recorder_", "# TYPE recorder_")) or LINE.fullmatch(line)
     kinds = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(kinds) == len(set(kinds)), "each metric is described once"
+    for line in text.splitlines():
+        if line.startswith("# TYPE"):  # as Prometheus names them
+            _, _, name, kind = line.split()
+            assert kind == ("counter" if name[-6:] == "_total" else "gauge")
 
 
 def test_what_is_told() -> None:

@@ -130,3 +130,14 @@ def test_a_writer_that_does_not_go_on_has_cut_nothing(tmp_path: Path, wrong: str
     with pytest.raises(SessionError):
         SessionWriter.resume(PosixDisk(), drive.path, drive.clock)
     assert {p: p.read_bytes() for p in files if p.exists()} == before
+
+
+def test_the_torn_end_of_a_journal_is_kept_beside_the_session(session: Path) -> None:
+    """It may be all that is left of a commit that nobody was told of."""
+    with (session / COMMITS).open("ab") as file:
+        file.write(b"a record that was not whole")
+    whole = (session / COMMITS).read_bytes()
+    recover(session, PosixDisk(), ManualClock(99_000_000_000))
+    kept = [path.read_bytes() for path in (session / "_recorder" / "salvage").rglob("*")
+            if path.is_file() and COMMITS.rpartition("/")[2] in path.name]  # fmt: skip
+    assert any(b"a record that was not whole" in one and one in whole for one in kept)

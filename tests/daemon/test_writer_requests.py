@@ -1,0 +1,21 @@
+"""What a command to the writer says when it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from recorder.contract.errors import RecorderError, StorageError, UsageError
+from recorder.contract.messages import AskStatus, Refusal
+from recorder.daemon.processes.writer_client import WriterRequest
+
+
+@pytest.mark.parametrize(("code", "kind"), [(1, StorageError), (2, UsageError)])
+def test_a_refusal_is_of_the_kind_that_its_exit_code_says(
+    code: int, kind: type[RecorderError]
+) -> None:
+    request = WriterRequest(7, AskStatus(), 0, 1.0)
+    assert request.problem is None
+    request.answer = Refusal("the disk is full", code)
+    assert request.done
+    assert type(request.problem) is kind
+    assert str(request.problem) == "the disk is full"
