@@ -14,7 +14,6 @@ def test_a_refusal_is_of_the_kind_that_its_exit_code_says(
     code: int, kind: type[RecorderError]
 ) -> None:
     request = WriterRequest(7, AskStatus(), 0, 1.0)
-    assert request.problem is None
     request.answer = Refusal("the disk is full", code)
     assert request.done
     assert type(request.problem) is kind
