@@ -26,9 +26,6 @@ from recorder.contract.config.options import check_options
 
 Array = npt.NDArray[Any]
 
-RECORDINGS: Final = Path(__file__).resolve().parents[2] / "shared" / "data"
-"""Where the real recordings lie, if they do."""
-
 VIDEO: Final = "camera/solidWhiteRight.mp4"
 PCAP: Final = "ouster/OS-1-128_v2.3.0_1024x10_lb_n3.pcap"
 

@@ -1,28 +1,22 @@
 """What digests and the journal cost: CPU inside the digest calls, bytes an hour, a resumed writer.
 
-::
-
-    python -m benchmarks.journal [--seconds 30] [--hours 24] [--root DIR] [--repeat 3]
-
 The rig load's streams, with frames that lie in memory, go through one `SessionWriter` in this
 process, with a commit every 200 ms of the recording.  Then the commits of one second are repeated
-until the journal is as long as after `--hours`, the writer is given up as by a kill, and another
+until the journal is as long as after ``hours``, the writer is given up as by a kill, and another
 goes on with the session.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
+from benchmarks.harness import Figure, Option, Run
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats import digests
@@ -58,6 +52,12 @@ SPECS = (CAMERA, LIDAR, RADAR, IMU, LIDAR_IMU)
 FRAMES = {"video.avi": 142_000, "rng": 190_000, "rng_far": 3_000, "rfl": 60_000, "nir": 100_000}
 """Bytes of a frame, as real video and real sweeps give them (docs/benchmarks.md)."""
 TURN_S = 0.2
+OPTIONS = {
+    "seconds": Option("float", 30.0, "recorded seconds", minimum=1),
+    "hours": Option("float", 24.0, "of commits, before the writer resumes", minimum=0.01),
+    "rounds": Option("int", 5, "runs", minimum=1),
+}
+QUICK = {"seconds": 5.0, "hours": 1.0, "rounds": 2}
 
 
 class Load:
@@ -131,8 +131,24 @@ def _clock_cost() -> float:
     return timed.seconds / timed.calls
 
 
-def measure(root: Path, seconds: float, hours: float) -> dict[str, float]:
-    """One run; see the module's text."""
+def measure(run: Run) -> Iterator[Figure]:
+    """As many runs as asked."""
+    run.data["samples"] = "random bytes in the sizes of real video and sweeps"
+    values: dict[tuple[str, str], list[float]] = {}
+    for _ in run.rounds():
+        with run.scratch() as folder:
+            for key, value in measure_once(folder, **_lengths(run)).items():
+                values.setdefault(key, []).append(value)
+    for (name, unit), each in values.items():
+        yield Figure(name, each, unit)
+
+
+def _lengths(run: Run) -> dict[str, float]:
+    return {key: run.options[key] for key in ("seconds", "hours")}
+
+
+def measure_once(root: Path, seconds: float, hours: float) -> dict[tuple[str, str], float]:
+    """One run; values by name and unit."""
     load, timed = Load(root), Timed()
     running = digests.RunningDigest
     with (
@@ -164,33 +180,12 @@ def measure(root: Path, seconds: float, hours: float) -> dict[str, float]:
     writer = SessionWriter.resume(PosixDisk(), load.writer.path, load.clock)
     resumed = time.perf_counter() - began
     writer.abandon()
+    digest_s = timed.seconds - timed.calls * _clock_cost()
     return {
-        "digests, ms per recorded s": 1e3 * (timed.seconds - timed.calls * _clock_cost()) / seconds,
-        "digest calls per recorded s": timed.calls / seconds,
-        "writer in this process, ms per recorded s": 1e3 * cpu / seconds,
-        "journal, MB an hour": per_hour / 1e6,
-        "journal when resumed, MB": path.stat().st_size / 1e6,
-        "resumed, ms": 1e3 * resumed,
+        ("digests", "CPU ms / s"): 1e3 * digest_s / seconds,
+        ("digest calls", "1 / s"): timed.calls / seconds,
+        ("writer in this process", "CPU ms / s"): 1e3 * cpu / seconds,
+        ("journal an hour", "MB"): per_hour / 1e6,
+        ("journal when resumed", "MB"): path.stat().st_size / 1e6,
+        ("resumed after", "ms"): 1e3 * resumed,
     }
-
-
-def main() -> None:
-    """Print the median of each figure, and its spread."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seconds", type=float, default=30.0, help="recorded seconds")
-    parser.add_argument("--hours", type=float, default=24.0, help="of commits, before the resume")
-    parser.add_argument("--repeat", type=int, default=3, help="runs")
-    parser.add_argument("--root", type=Path, help="folder on the disk to measure")
-    args = parser.parse_args()
-    runs = []
-    for _ in range(args.repeat):
-        with tempfile.TemporaryDirectory(dir=args.root) as root:
-            runs.append(measure(Path(root), args.seconds, args.hours))
-    for name in runs[0]:
-        values = [run[name] for run in runs]
-        spread = f"{min(values):.2f} to {max(values):.2f}"
-        print(f"{name:44}{statistics.median(values):10.2f}   ({spread})")
-
-
-if __name__ == "__main__":
-    main()

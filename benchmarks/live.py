@@ -1,24 +1,19 @@
-"""What viewers cost: ``python -m benchmarks.live [--seconds 10] [--rounds 3] [--json FILE]``.
+"""What viewers cost: the rig load with no live process, no viewer, one viewer and five clients.
 
 The rig load (`benchmarks.rig`) is recorded by ``recorder serve`` in four ways, in turn: without a
 live process, with one that nobody looks at, with one viewer of everything, and with five clients,
 one of which takes nothing and one of which sends garbage.  Viewers are plain WebSocket clients in
-this process that report each sample as drawn at once; their CPU time does not count.  See
-docs/benchmarks.md.
+this process that report each sample as drawn at once; their CPU time does not count.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
 import os
-import shutil
-import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,15 +25,19 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from benchmarks.frames import RECORDINGS, SENSORS, make_frames
+from benchmarks.frames import make_frames
+from benchmarks.harness import ROOT, BenchmarkError, Figure, Option, Run
 from benchmarks.measure import Memory, ProcessTree
-from benchmarks.rig import ROOT, BenchmarkError, machine
+from benchmarks.recording import rig_sensors, write_config
 from recorder.contract.control.client import Client
 from recorder.contract.errors import RecorderError
 
 WAYS: Final = ("no live section", "no viewer", "one viewer", "five clients")
-IDLE_SHARE, VIEWER_CPU, LIVE_MB, LATENCY_MS = 0.02, 0.25, 150.0, 100.0
-SHOWN_HZ: Final = {"picture": 10.0, "sweep": 5.0, "range_doppler": 5.0, "range_azimuth": 5.0}
+OPTIONS = {
+    "seconds": Option("float", 10.0, "of each run", minimum=1),
+    "rounds": Option("int", 3, "repetitions of all four ways", minimum=1),
+}
+QUICK = {"seconds": 3.0, "rounds": 1}
 _OPTIONS: Final = {"picture": {"width": 960}, "sweep": {"points": 32_768}}
 _MAX_HZ: Final = {"picture": 11, "sweep": 6, "range_doppler": 6, "range_azimuth": 6, "series": 6}
 _PATIENCE_S = 60.0
@@ -159,14 +158,9 @@ def clients_of(way: str, shown: Shown) -> Sequence[Callable[[str], Any]]:
 def served(frames: Path, root: Path, *, live: bool) -> Iterator[tuple[int, Client]]:
     """A daemon of the rig load: its pid, and a client of it."""
     config, socket = root / "rig.yaml", root / "control.sock"
-    lines = ["version: 1", f"session: {{root: {root}/sessions}}", "storage: {min_free_gb: 1}"]
-    lines += ["live: {port: 0}"] if live else []
-    lines += ["sensors:"]
-    lines += [
-        f"  {n}: {{driver: benchmarks.rig_drivers.{n}, source: 'file:{frames}', loop: true}}"
-        for n in SENSORS
-    ]
-    config.write_text("\n".join(lines) + "\n")
+    sections = {"session": {"root": f"{root}/sessions"}} | ({"live": {"port": 0}} if live else {})
+    sensors = {name: entry | {"loop": True} for name, entry in rig_sensors(frames).items()}
+    write_config(config, sensors, **sections)
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "recorder", "serve", str(config), "--socket", str(socket)],
@@ -202,7 +196,7 @@ def wait_until(ready: Callable[[], Any], why: str) -> Any:
     return value
 
 
-def run(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]:
+def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]:
     """Record in one way; the figures of `seconds` in the middle of the session."""
     shown, memory = Shown(), Memory()
     with served(frames, root, live=way != WAYS[0]) as (pid, client):
@@ -238,103 +232,42 @@ def run(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]:
     }
 
 
-def measure(frames: Path, root: Path, seconds: float, rounds: int) -> dict[str, Any]:
-    """All ways, in turn, so many times."""
+def measure(run: Run) -> Iterator[Figure]:
+    """All ways, in turns that begin with another way each round."""
+    frames = run.folder / "frames"
+    frames.mkdir()
+    run.data |= make_frames(frames, run.recordings)
     runs: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-    for turn in range(rounds):
+    for turn in run.rounds():
         for way in WAYS[turn % 4 :] + WAYS[: turn % 4]:
-            print(f"round {turn + 1}: {way} ...", file=sys.stderr, flush=True)
-            folder = Path(tempfile.mkdtemp(dir=root))
-            runs[way].append(run(way, frames, folder, seconds))
-            shutil.rmtree(folder)
-    return {"seconds": seconds, "runs": runs, "holds": holds(runs)}
+            with run.scratch() as folder:
+                runs[way].append(record(way, frames, folder, run.options["seconds"]))
+    plain = runs[WAYS[0]]
+    shares = [more / total(base) for more, base in zip(extra(runs, WAYS[1]), plain, strict=True)]
+    yield Figure("no viewer, share", shares)
+    for way in WAYS[1:]:
+        yield Figure(f"{way}, more CPU", extra(runs, way), "CPU s / s")
+        yield Figure(f"{way}, memory", [r["live_mb"] for r in runs[way]], "MB")
+    for way, each in runs.items():
+        for name in sorted({name for r in each for name in r["cpu"]}):
+            values = [r["cpu"].get(name, 0.0) for r in each]
+            yield Figure(f"{way}, {name}", values, "CPU s / s")
+        yield Figure(f"{way}, streams with loss", [float(len(r["lost"])) for r in each], "streams")
+    for way in WAYS[2:]:
+        for view in sorted(set.intersection(*(set(r["shown_hz"]) for r in runs[way]))):
+            yield Figure(f"{way}, {view}", [r["shown_hz"][view] for r in runs[way]], "1 / s")
+        yield Figure(f"{way}, sent", [r["mb_s"] for r in runs[way]], "MB/s")
+        for place, name in enumerate(("p50", "p99")):
+            ages = [r["latency_ms"][place] for r in runs[way] if r["latency_ms"]]
+            if ages:
+                yield Figure(f"{way}, {name}", ages, "ms")
 
 
-def total(run: dict[str, Any]) -> float:
+def total(figures: dict[str, Any]) -> float:
     """CPU seconds a second of all processes, without checksums of closed sessions."""
-    return float(sum(value for name, value in run["cpu"].items() if name != "checksums"))
+    return float(sum(value for name, value in figures["cpu"].items() if name != "checksums"))
 
 
-def more(runs: dict[str, list[dict[str, Any]]], way: str) -> list[float]:
+def extra(runs: dict[str, list[dict[str, Any]]], way: str) -> list[float]:
     """CPU seconds a second that a way costs beside no live section, round by round."""
     return [total(a) - total(b) for a, b in zip(runs[way], runs[WAYS[0]], strict=True)]
-
-
-def holds(runs: dict[str, list[dict[str, Any]]]) -> dict[str, bool]:
-    """The targets, judged by medians."""
-    median = statistics.median
-    rig_cpu = median(map(total, runs[WAYS[0]]))
-    idle, one = median(more(runs, "no viewer")), median(more(runs, "one viewer"))
-    viewed = runs["one viewer"]
-    shown = {v: median(r["shown_hz"].get(v, 0.0) for r in viewed) for v in SHOWN_HZ}
-    enough = all(hz >= 0.98 * SHOWN_HZ[view] for view, hz in shown.items())
-    latency = median(r["latency_ms"][1] if r["latency_ms"] else 1e9 for r in viewed)
-    most_mb = max(r["live_mb"] for r in runs["five clients"])
-    return {
-        f"no viewer: at most {IDLE_SHARE:.0%} more": idle <= IDLE_SHARE * rig_cpu,
-        f"one viewer: at most {VIEWER_CPU} CPU s/s more": one <= VIEWER_CPU,
-        "one viewer: 10 pictures, 5 sweeps, 5 maps a second": enough,
-        f"one viewer: p99 to the socket below {LATENCY_MS:g} ms": latency < LATENCY_MS,
-        f"five clients: live below {LIVE_MB:g} MB": most_mb < LIVE_MB,
-        "nothing lost": not any(r["lost"] for each in runs.values() for r in each),
-    }
-
-
-def text_report(result: dict[str, Any]) -> str:
-    """Medians and spreads for people."""
-    runs = result["runs"]
-
-    def cell(values: list[float], digits: int = 3) -> str:
-        low, middle, high = (
-            f"{x:.{digits}f}" for x in (min(values), statistics.median(values), max(values))
-        )
-        return f"{middle} ({low}-{high})"
-
-    def row(name: str, values: Callable[[str], list[float]], digits: int = 3) -> str:
-        return f"{name:14}" + "".join(f"{cell(values(way), digits):>24}" for way in WAYS)
-
-    names = sorted({name for each in runs.values() for r in each for name in r["cpu"]})
-    lines = ["CPU seconds per second", f"{'':14}" + "".join(f"{way:>24}" for way in WAYS)]
-    lines += [row(n, lambda way, n=n: [r["cpu"].get(n, 0.0) for r in runs[way]]) for n in names]  # type: ignore[misc]
-    lines.append(row("all", lambda way: [*map(total, runs[way])]))
-    lines.append(row("more", lambda way: more(runs, way)))
-    lines.append(row("live, MB", lambda way: [r["live_mb"] for r in runs[way]], 0))
-    for way in WAYS[2:]:
-        views = sorted({view for r in runs[way] for view in r["shown_hz"]})
-        shown = {v: [r["shown_hz"].get(v, 0.0) for r in runs[way]] for v in views}
-        rates = ", ".join(f"{view} {cell(hz, 1)}" for view, hz in shown.items())
-        lines.append(f"{way}: a second {rates}; {cell([r['mb_s'] for r in runs[way]], 1)} MB/s")
-        p50, p99 = (
-            cell([r["latency_ms"][i] for r in runs[way] if r["latency_ms"]] or [np.nan], 0)
-            for i in (0, 1)
-        )
-        lines.append(f"{way}: capture to socket, ms: p50 {p50}, p99 {p99}")
-    lost = [r["lost"] for each in runs.values() for r in each if r["lost"]]
-    lines.append(f"lost: {lost or 'nothing'}")
-    lines += [f"{'holds' if ok else 'MISSED':8} {what}" for what, ok in result["holds"].items()]
-    return "\n".join(lines)
-
-
-def main() -> int:
-    """0, or 1 where a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.live", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of a run (10)")
-    parser.add_argument("--rounds", type=int, default=3, help="repetitions (3)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    args = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="live-"))
-    try:
-        (frames := root / "frames").mkdir()
-        origins = make_frames(frames, RECORDINGS)
-        result = {"machine": machine(), "frames": origins}
-        result |= measure(frames, root, args.seconds, args.rounds)
-    finally:
-        shutil.rmtree(root)
-    if args.json is not None:
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
-    print(text_report(result))
-    return 0 if all(result["holds"].values()) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,28 +1,18 @@
 """Our NCore writer beside nvidia-ncore's own, in one run on the same frames.
 
-Needs nvidia-ncore (and zarr 2) in the interpreter's environment, besides the extra ``archives``:
-
-    python -m benchmarks.ncore_writer [--frames N] [--sweeps N] [--store itar] [--folder DIR]
-
 1080p JPEG frames and 128x1024 sweeps, one return and two, go into an ``.itar`` and a folder store.
-The writers take turns, several rounds each.  Per frame: wall time, the median over the rounds of
-the mean of a round's frames, and the best round, which other load on the machine disturbs least;
-then the time to finish the store and to make the JSON file.  Ours takes the MD5 that stands in it
-while it writes, theirs reads the store again for it; ours syncs what it wrote, theirs does not.
+The writers take turns.  Time is that of all frames with finishing the store and making the JSON
+file.  Ours takes the MD5 that stands in it while it writes, theirs reads the store again for it;
+ours syncs what it wrote, theirs does not.  Runs in ``.venv-conformance``, which has nvidia-ncore.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
-import resource
-import shutil
 import statistics
-import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +20,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness import Figure, Option, Run, Unavailable, ratios
 from recorder.archives.ncore import IdealPinhole, SequenceWriter
 from recorder.archives.ncore.sequence import StoreKind
 
@@ -39,6 +30,13 @@ START_NS = 1_700_000_000_000_000_000
 STOP_NS = START_NS + 3_600_000_000_000
 STEP_NS = 100_000_000
 VARIANTS = 4
+OPTIONS = {
+    "frames": Option("int", 200, "pictures of a run", minimum=1),
+    "sweeps": Option("int", 30, "sweeps of a run", minimum=1),
+    "rounds": Option("int", 5, "rounds of both writers, after one that warms up", minimum=1),
+    "stores": Option("str", "itar,folder", "kinds of store"),
+}
+QUICK = {"frames": 40, "sweeps": 6, "rounds": 2}
 
 
 class Sweep(NamedTuple):
@@ -51,11 +49,9 @@ class Sweep(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Milliseconds."""
+    """Seconds of one run."""
 
-    frame: float
-    finish: float
-    total: float
+    wall: float
     cpu: float
 
 
@@ -139,10 +135,8 @@ def ours(
                 model_element=elements,
                 metadata={"number": i},
             )
-    written = time.perf_counter()
     sequence.finish()
-    end = time.perf_counter()
-    return timing(begin, written, end, cpu, count)
+    return Timing(time.perf_counter() - begin, time.process_time() - cpu)
 
 
 def theirs(
@@ -182,87 +176,54 @@ def theirs(
                 {},
                 {"number": i},
             )
-    written = time.perf_counter()
     stores = writer.finalize()
     reader = components.SequenceComponentGroupsReader(stores)
     (folder / "seq.json").write_text(json.dumps(reader.get_sequence_meta().to_dict()))
-    end = time.perf_counter()
-    return timing(begin, written, end, cpu, count)
+    return Timing(time.perf_counter() - begin, time.process_time() - cpu)
 
 
-def timing(begin: float, written: float, end: float, cpu: float, count: int) -> Timing:
-    """Milliseconds, of a frame and of the whole."""
-    return Timing(
-        1e3 * (written - begin) / count,
-        1e3 * (end - written),
-        1e3 * (end - begin),
-        1e3 * (time.process_time() - cpu),
-    )
-
-
-def compare(
-    name: str, root: Path, store: StoreKind, frames: list[bytes], lidar: list[Sweep], count: int
-) -> None:
-    """Rounds of both writers by turns; prints a line each, and their ratio."""
-    results: dict[str, list[Timing]] = {"ours": [], "theirs": []}
-    writers: dict[str, Callable[..., Timing]] = {"ours": ours, "theirs": theirs}
-    sizes = {}
-    for round_ in range(6):
-        for who, run in writers.items():
-            folder = Path(tempfile.mkdtemp(dir=root))
-            measured = run(folder, store, frames, lidar, count)
-            if round_:  # the first one warms up
-                results[who].append(measured)
-            sizes[who] = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
-            shutil.rmtree(folder)
-    medians = {
-        who: Timing(*(statistics.median(column) for column in zip(*rounds, strict=True)))
-        for who, rounds in results.items()
-    }
-    best = {
-        who: Timing(*(min(column) for column in zip(*rounds, strict=True)))
-        for who, rounds in results.items()
-    }
-    for who, m in medians.items():
-        print(
-            f"{name:22} {store:7} {who:7} {m.frame:8.3f} ms/frame (best {best[who].frame:.3f})"
-            f"  finish {m.finish:7.1f} ms"
-            f"  all {m.total / count:8.3f} ms/frame  CPU {m.cpu / count:8.3f} ms/frame"
-            f"  {sizes[who] / 1e6:7.1f} MB"
-        )
-    a, b = medians["ours"], medians["theirs"]
-    print(
-        f"{name:22} {store:7} ratio   {a.frame / b.frame:8.3f} of a frame"
-        f" (best {best['ours'].frame / best['theirs'].frame:.3f}), "
-        f"{a.total / b.total:.3f} of all, {a.cpu / b.cpu:.3f} of the CPU time"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="our NCore writer beside nvidia-ncore's")
-    parser.add_argument("--frames", type=int, default=200)
-    parser.add_argument("--sweeps", type=int, default=30)
-    parser.add_argument("--store", choices=("itar", "folder"), help="one kind of store only")
-    parser.add_argument("--folder", type=Path, help="where to write (a temporary folder)")
-    arguments = parser.parse_args()
+def measure(run: Run) -> Iterator[Figure]:
+    """Each store with pictures, and with sweeps of one return and two."""
     try:
         importlib.import_module("ncore.impl.data.v4.components")
     except ImportError as error:
-        sys.exit(f"nvidia-ncore is needed to compare with: {error}")
+        raise Unavailable(f"nvidia-ncore cannot be imported: {error}") from None
     pictures = images()
-    print(f"JPEG of {sum(map(len, pictures)) / len(pictures) / 1e3:.0f} kB, sweeps of {RAYS} rays")
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as root:
-        stores: tuple[StoreKind, ...] = ("itar", "folder")
-        if arguments.store:
-            stores = (arguments.store,)
-        for store in stores:
-            compare("camera 1080p", Path(root), store, pictures, [], arguments.frames)
-            for returns in (1, 2):
-                name = f"lidar 128x1024 x{returns}"
-                compare(name, Path(root), store, [], sweeps(returns), arguments.sweeps)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"peak memory of this process {peak:.0f} MB")
+    size_kb = sum(map(len, pictures)) / len(pictures) / 1e3
+    run.data["pictures"] = f"{run.options['frames']} made ones of 1080p, JPEGs of {size_kb:.0f} kB"
+    run.data["sweeps"] = (
+        f"{run.options['sweeps']} made ones of {ROWS}x{COLUMNS} with noise and gaps"
+    )
+    worst: dict[str, list[float]] = {}
+    stores = run.options["stores"].split(",")
+    cases: list[tuple[str, list[bytes], int]] = [("1080p JPEG", pictures, 0)]
+    cases += [("sweep", [], 1), ("sweep of two returns", [], 2)]
+    left = len(stores) * len(cases)
+    for store in stores:
+        for name, frames, returns in cases:
+            lidar = sweeps(returns) if returns else []
+            for what, values in compare(run, store, frames, lidar, 1 / left).items():
+                yield Figure(f"{name}, {store}, {what} ratio", values)
+                worst[what] = max(worst.get(what, values), values, key=statistics.median)
+            left -= 1
+    for what, values in worst.items():
+        yield Figure(f"{what} ratio, worst", values)
 
 
-if __name__ == "__main__":
-    main()
+def compare(
+    run: Run, store: StoreKind, frames: list[bytes], lidar: list[Sweep], share: float
+) -> dict[str, list[float]]:
+    """Rounds of both writers in turns; ratios of time and of CPU time."""
+    count = run.options["frames" if frames else "sweeps"]
+    timings: dict[str, list[Timing]] = {"ours": [], "theirs": []}
+    writers: dict[str, Callable[..., Timing]] = {"ours": ours, "theirs": theirs}
+    for write in writers.values():  # a first time to warm up
+        with run.scratch() as folder:
+            write(folder, store, frames, lidar, min(count, VARIANTS))
+    for _ in run.rounds(share):
+        for who, write in writers.items():
+            with run.scratch() as folder:
+                timings[who].append(write(folder, store, frames, lidar, count))
+    walls, cpus = (zip(*timings[who], strict=True) for who in writers)
+    (our_wall, our_cpu), (their_wall, their_cpu) = walls, cpus
+    return {"time": ratios(our_wall, their_wall), "CPU": ratios(our_cpu, their_cpu)}

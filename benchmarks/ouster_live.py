@@ -2,29 +2,23 @@
 
 A process of its own sends the packets of simulated sweeps on loopback, each when a sensor of that
 mode would; a second one is the driver on ``udp:``, as far as the arrays of a sweep, or as far as
-the xz frames that are recorded (``--encode``).  CPU is that of the receiving process.
-
-    python -m benchmarks.ouster_live [--seconds 10] [--modes 2048x10,1024x20] [--encode] [--json]
+the xz frames that are recorded (``encode``).  CPU is that of the receiving process.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
-import os
-import platform
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness import Figure, Option, Run
 from drivers._devices.ouster_sdk import load_sdk
 from drivers._kit.driver import Lost, Sample, SensorConfig, State
 from drivers._kit.encode import Encoder
@@ -36,6 +30,14 @@ from recorder.contract.config.options import check_options
 from recorder.contract.errors import DeviceError
 
 _PROFILES: Final = ("RNG15_RFL8_NIR8", "RNG19_RFL8_SIG16_NIR16_DUAL")
+OPTIONS = {
+    "seconds": Option("float", 10.0, "of sending, each", minimum=1),
+    "rounds": Option("int", 3, "repetitions", minimum=1),
+    "modes": Option("str", "2048x10,1024x20", "modes of the sensor"),
+    "profiles": Option("str", ",".join(_PROFILES), "profiles of its packets"),
+    "encode": Option("bool", False, "receive as far as the recorded frames"),
+}
+QUICK = {"seconds": 2.0, "rounds": 1}
 _DISTINCT: Final = 4  # sweeps that are looked at; they come again with other times and numbers
 _LEAD_S: Final = 0.3
 
@@ -164,34 +166,18 @@ def one(mode: str, profile: str, seconds: float, encode: bool) -> dict[str, Any]
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of sending, each")
-    parser.add_argument("--modes", default="2048x10,1024x20")
-    parser.add_argument("--profiles", default=",".join(_PROFILES))
-    parser.add_argument("--encode", action="store_true", help="as far as the recorded frames")
-    parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
-    results = []
-    for mode in chosen.modes.split(","):
-        for profile in chosen.profiles.split(","):
-            result = one(mode, profile, chosen.seconds, chosen.encode)
-            results.append(result)
-            if not chosen.json:
-                print(
-                    f"128x{mode:7} {profile:28} {result['packets_per_s']:6.0f} packets/s "
-                    f"{result['mb_per_s']:5.1f} MB/s: {result['sweeps']} of "
-                    f"{result['sweeps_sent']} sweeps, {result['packets_missing']} packets missing, "
-                    f"{result['sweeps_lost']} sweeps lost, CPU {result['cpu'] * 100:.1f} %",
-                    flush=True,
-                )
-    if chosen.json:
-        about = {"cpus": os.cpu_count(), "python": platform.python_version(),
-                 "numpy": np.__version__, "linux": platform.release()}  # fmt: skip
-        print(json.dumps({"machine": about, "results": results}, indent=1))
-    whole = all(r["sweeps"] == r["sweeps_sent"] and not r["packets_missing"] for r in results)
-    return 0 if whole else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def measure(run: Run) -> Iterator[Figure]:
+    """Each mode and profile, in turns."""
+    run.data["packets"] = "of simulated sweeps of an OS-1-128, on loopback"
+    options = run.options
+    cases = [(m, p) for m in options["modes"].split(",") for p in options["profiles"].split(",")]
+    done: dict[tuple[str, str], list[dict[str, Any]]] = {case: [] for case in cases}
+    for _ in run.rounds():
+        for mode, profile in cases:
+            done[mode, profile].append(one(mode, profile, options["seconds"], options["encode"]))
+    for (mode, profile), runs in done.items():
+        case = f"128x{mode} {profile}"
+        yield Figure(f"{case}, CPU", [r["cpu"] for r in runs], "CPU s / s")
+        yield Figure(f"{case}, rate", [r["mb_per_s"] for r in runs], "MB/s")
+        missing = [r["sweeps_sent"] - r["sweeps"] + r["packets_missing"] for r in runs]
+        yield Figure(f"{case}, missing", missing, "sweeps and packets")

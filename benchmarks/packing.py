@@ -1,47 +1,51 @@
-"""What it costs to pack a session of the rig load as each archive.
-
-``python -m benchmarks.packing [--seconds 120] [--archives ncore,l5kit] [--json FILE]``.
+"""What it costs to pack a session of the rig load as each archive, and as all of them together.
 
 Sessions of the rig load (1080p at 30 Hz, 128x1024 sweeps at 10 Hz, 15.7 MB/s of radar, IMU at
 100 Hz) are recorded as fast as the disk takes it, one of the length and one of a quarter of it:
 memory that grows with a session shows in the pair.  Each is given a calibration, the trajectory and
 the boxes of the simulated drive.  Then ``recorder finalize`` packs it in a process of its own,
-archive after archive.  Times are wall times with and without looking over the session first, and
-CPU times, since finalizing gives way to all else on the machine.  See docs/benchmarks.md.
+archive after archive, and once all of them with one command.  Speeds are how many times faster than
+real time, with start and verifying; CPU times are those of all processes of the command.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
-import shutil
+import statistics
 import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.frames import PCAP, RECORDINGS, SENSORS, make_frames
-from drivers._kit.driver import SensorConfig
-from drivers.ouster import OusterDriver
+from benchmarks.frames import make_frames
+from benchmarks.harness import (
+    ROOT,
+    Figure,
+    Option,
+    Run,
+    recorder,
+    run_measured,
+    succeed,
+)
+from benchmarks.measure import file_bytes
+from benchmarks.recording import COMMAND, rig_sensors, write_config
 from drivers.sim import truth
 from drivers.sim.world import World
 from recorder.archives.base import available
-from recorder.contract.config.options import check_options
-from recorder.contract.streams import StreamSpec
 from recorder.session.reader import Session
 
-ROOT = Path(__file__).resolve().parents[1]
-TARGET_SPEED = 10.0
-"""How many times faster than real time packing should be."""
-_POSE_NS = 10_000_000
+OPTIONS = {
+    "seconds": Option("float", 120.0, "length of the session", minimum=4),
+    "rounds": Option("int", 3, "times that each is packed", minimum=1),
+    "archives": Option("str", "", "names of the archives; all where empty"),
+    "together": Option("bool", True, "pack all archives with one command too"),
+    "short": Option("bool", True, "pack a session of a quarter of the length first"),
+}
+QUICK = {"seconds": 12.0, "rounds": 1}
 WAYS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "mcap": {
         "mcap": (),
@@ -51,94 +55,92 @@ WAYS: Mapping[str, Mapping[str, Sequence[str]]] = {
     }
 }
 """Archives that are packed in several ways: options by the name of the way."""
-SPEEDS = {
-    "mcap": 5.0,
-    "mcap ros2": 5.0,
-    "mcap without points": 20.0,
-    "mcap ros2 without points": 20.0,
-}
-"""How many times faster than real time packing should be, where that is not `TARGET_SPEED`."""
-_COMMAND = (sys.executable, "-c", "import sys, recorder.cli as c; sys.exit(c.main())")
-# What the kernel tells of a child's memory begins with its parent's: the child has to say.
-_MEASURED = (
-    sys.executable,
-    "-c",
-    "import sys, recorder.cli as c; code = c.main();"
-    "sys.stderr.write(open('/proc/self/status').read()); sys.exit(code)",
-)
+_POSE_NS = 10_000_000
 
 
 @dataclass(frozen=True)
 class Packing:
-    """One archive of one session.
+    """What packing a session once cost: seconds, CPU seconds, the most memory, bytes."""
 
-    Attributes:
-        archive: its kind, or the way of `WAYS`.
-        session_s: length of the session.
-        session_mb, archive_mb: sizes.
-        pack_s: that packing took.
-        all_s: that the command took, with verifying the session.
-        cpu_s: CPU time of the command, user and system.
-        peak_mb: the most memory that it had resident.
-        error: why there is no archive; empty where there is one.
-    """
-
-    archive: str
-    session_s: float
-    session_mb: float
-    archive_mb: float = 0.0
-    pack_s: float = 0.0
-    all_s: float = 0.0
-    cpu_s: float = 0.0
-    peak_mb: float = 0.0
-    error: str = ""
-
-    @property
-    def speed(self) -> float:
-        """How many times faster than real time, verifying and all."""
-        return self.session_s / self.all_s if self.all_s else 0.0
-
-    @property
-    def speed_on_two_cores(self) -> float:
-        """The most that two cores could reach which have nothing else to do, by the CPU time."""
-        return 2 * self.session_s / self.cpu_s if self.cpu_s else 0.0
-
-    def __str__(self) -> str:
-        head = f"{self.archive:25}{self.session_s:6.0f} s{self.session_mb:8.0f} MB"
-        if self.error:
-            return f"{head}  {self.error}"
-        return (
-            f"{head} ->{self.archive_mb:8.1f} MB{self.all_s:8.2f} s ({self.pack_s:.2f} s packing)"
-            f"{self.speed:7.1f} x real time  CPU {self.cpu_s:.2f} s,"
-            f" {self.cpu_s / self.session_s:.3f} per s, so {self.speed_on_two_cores:.1f} x on"
-            f" two idle cores  peak {self.peak_mb:.1f} MB"
-        )
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+    size_mb: float
 
 
-def record(frames: Path, root: Path, seconds: float, metadata: str) -> Path:
+def measure(run: Run) -> Iterator[Figure]:
+    """Record both sessions, and pack them."""
+    frames = run.folder / "frames"
+    frames.mkdir()
+    run.data |= make_frames(frames, run.recordings)
+    archives = run.options["archives"].split(",") if run.options["archives"] else available()
+    longest = run.options["seconds"]
+    lengths = [longest / 4, longest] if run.options["short"] else [longest]
+    peaks = []
+    for seconds in lengths:
+        session = record(frames, run.folder, seconds)
+        yield Figure(f"session of {seconds:g} s", [file_bytes(session) / 1e6], "MB")
+        for figure in _pack_all(run, session, seconds, archives, seconds == longest):
+            peaks += [figure] if figure.unit == "MB, peak" else []
+            yield figure
+    yield Figure("peak memory", [max(figure.median for figure in peaks)], "MB")
+
+
+def _pack_all(
+    run: Run, session: Path, seconds: float, archives: Sequence[str], longest: bool
+) -> Iterator[Figure]:
+    """Figures of every archive; the shorter session's bear its length."""
+    end = "" if longest else f", {seconds:g} s"
+    ways: dict[str, tuple[list[str], Sequence[str]]] = {
+        way: ([archive], options)
+        for archive in archives
+        for way, options in WAYS.get(archive, {archive: ()}).items()
+    }
+    together = longest and run.options["together"] and len(archives) > 1
+    if together:
+        ways["together"] = list(archives), ()
+    packed: dict[str, list[Packing]] = {}
+    for turn in run.rounds():
+        for way, (names, options) in ways.items():
+            if turn and way not in packed:
+                continue  # it cannot be packed, which has been noted
+            try:
+                packed.setdefault(way, []).append(pack(run, session, names, options))
+            except Exception as error:  # noqa: BLE001 - the other archives go on
+                packed.pop(way, None)
+                run.skip(f"{way}{end}", str(error))
+    for way, each in packed.items():
+        yield Figure(f"{way}, speed{end}", [seconds / p.wall_s for p in each], "x real time")
+        yield Figure(f"{way}, CPU{end}", [p.cpu_s / seconds for p in each], "CPU s / s")
+        yield Figure(f"{way}, memory{end}", [p.peak_mb for p in each], "MB, peak")
+        yield Figure(f"{way}, size{end}", [p.size_mb / seconds for p in each], "MB / s")
+    if "together" in packed:
+        apart = [packed[archive] for archive in archives if archive in packed]
+        sums = [sum(p.wall_s for p in each) for each in zip(*apart, strict=False)]
+        shares = [p.wall_s / s for p, s in zip(packed["together"], sums, strict=False)]
+        yield Figure("together, ratio", shares)
+        cpu = statistics.median(p.cpu_s for p in packed["together"])
+        alone = sum(statistics.median(p.cpu_s for p in each) for each in apart)
+        yield Figure("together, CPU ratio", [cpu / alone])
+
+
+def record(frames: Path, root: Path, seconds: float) -> Path:
     """A session of the rig load, of so many seconds, with labels and poses.
 
     Args:
         frames: what `make_frames` made.
         root: where to.
         seconds: how long.
-        metadata: ``lidar.json`` of the sweeps.
     """
-    config, name = root / "rig.yaml", f"rig{seconds:g}"
-    sensors = [
-        f"  {n}: {{driver: benchmarks.rig_drivers.{n}, source: 'file:{frames}', pace: max}}"
-        for n in SENSORS
-    ]
-    calibration = f"calibration: {ROOT / 'configs/demo_calibration.yaml'}"
-    storage = "storage: {min_free_gb: 1}"
-    config.write_text("\n".join(["version: 1", calibration, storage, "sensors:", *sensors]) + "\n")
-    command = [*_COMMAND, "run", str(config), "--root", str(root / "sessions"), "--name", name]
-    command += ["--duration", str(seconds), "--no-finalize"]
-    subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
-    session = root / "sessions" / name
-    (session / "lidar/lidar.json").write_text(metadata)
-    annotate(session)
-    return session
+    sensors = {name: entry | {"pace": "max"} for name, entry in rig_sensors(frames).items()}
+    calibration = str(ROOT / "configs/demo_calibration.yaml")
+    config = write_config(root / "rig.yaml", sensors, calibration=calibration)
+    name = f"rig{seconds:g}"
+    words = ["run", str(config), "--root", str(root / "sessions"), "--name", name]
+    words += ["--duration", str(seconds), "--no-finalize"]
+    subprocess.run([*COMMAND, *words], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    annotate(root / "sessions" / name)
+    return root / "sessions" / name
 
 
 def annotate(path: Path) -> None:
@@ -163,125 +165,19 @@ def annotate(path: Path) -> None:
     (path / "_pose/meta.json").write_text(json.dumps(meta))
 
 
-def lidar_metadata(recordings: Path | None) -> str:
-    """``lidar.json`` of the sweeps that `make_frames` takes."""
-    given: dict[str, Any] = {"imu": False}
-    pcap = recordings and recordings / PCAP
-    scheme, address = "sim", ""
-    if pcap is not None and pcap.is_file():
-        scheme, address = "pcap", str(pcap)
-        given["metadata"] = str(pcap.parent / "OS-1-128_v2.3.0_1024x10.json")
-    options = check_options(OusterDriver.options, given)
-    driver = OusterDriver(SensorConfig("lidar", scheme, address, options))
-    try:
-        specs: Sequence[StreamSpec] = driver.open()
-        return next(spec.files["lidar.json"] for spec in specs if "lidar.json" in spec.files)
-    finally:
-        driver.close()
-
-
-def pack(
-    session: Path,
-    archive: str,
-    seconds: float,
-    out: Path,
-    way: str = "",
-    options: Sequence[str] = (),
-) -> Packing:
-    """Finalize a session in a process of its own, and measure that.
-
-    Python keeps what it compiled beside `out`, as it does where the package is installed.
-    """
-    bytecode = {"PYTHONPYCACHEPREFIX": str(out.with_name("bytecode"))}
-    environment = os.environ | bytecode
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [*_MEASURED, "finalize", str(session), "--to", archive, "--out", str(out)]
-    command += [word for option in options for word in ("--option", option)]
-    way = way or archive
-    size_mb = sum(p.stat().st_size for p in session.rglob("*") if p.is_file()) / 1e6
-    with tempfile.TemporaryFile() as reported, tempfile.TemporaryFile() as errors:
-        started = time.monotonic()
-        process = subprocess.Popen(
-            [*command, "--format", "json"],
-            cwd=ROOT,
-            env=environment,
-            stdout=reported,
-            stderr=errors,
-        )
-        _, status, used = os.wait4(process.pid, 0)
-        all_s = time.monotonic() - started
-        process.returncode = os.waitstatus_to_exitcode(status)
-        reported.seek(0)
-        errors.seek(0)
-        said = errors.read().decode()
-        if process.returncode:
-            reason = said.partition("\nName:")[0].strip().rpartition("\n")[2]
-            return Packing(way, seconds, size_mb, error=reason)
-        (result,) = json.loads(reported.read())["archives"]
-    for note in result["notes"]:
-        print(f"  note: {note}", file=sys.stderr)
-    return Packing(
-        way,
-        seconds,
-        size_mb,
-        result["bytes"] / 1e6,
-        result["seconds"],
-        all_s,
-        used.ru_utime + used.ru_stime,
-        int(re.findall(r"VmHWM:\s*(\d+) kB", said)[-1]) * 1024 / 1e6,
-    )
-
-
-def measure(
-    root: Path, seconds: float, archives: list[str], recordings: Path | None
-) -> Iterator[Packing]:
-    """Record both sessions and pack them."""
-    frames = root / "frames"
-    frames.mkdir()
-    for name, origin in make_frames(frames, recordings).items():
-        print(f"{name:10}{origin}")
-    metadata = lidar_metadata(recordings)
-    for length in (seconds / 4, seconds):
-        session = record(frames, root, length, metadata)
-        for archive in archives:
-            for way, options in WAYS.get(archive, {archive: ()}).items():
-                out = root / "out"
-                yield pack(session, archive, length, out, way, options)
-                shutil.rmtree(out, ignore_errors=True)
-        shutil.rmtree(session)
-
-
-def main() -> int:
-    """0, or 1 where packing the longer session is slower than it should be, or fails."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.packing", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120.0, help="length of the session (120)")
-    parser.add_argument("--archives", default="", metavar="NAMES", help="only these")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--root", type=Path, metavar="DIR", help="record below DIR")
-    parser.add_argument(
-        "--simulated", action="store_true", help="simulated frames even where real ones are there"
-    )
-    args = parser.parse_args()
-    archives = args.archives.split(",") if args.archives else available()
-    root = Path(tempfile.mkdtemp(prefix="packing-benchmark-", dir=args.root))
-    packings = []
-    try:
-        recordings = None if args.simulated else RECORDINGS
-        for packing in measure(root, args.seconds, archives, recordings):
-            packings.append(packing)
-            print(packing, flush=True)
-    finally:
-        shutil.rmtree(root)
-    if args.json is not None:
-        figures = [
-            asdict(p) | {"speed": p.speed, "speed_on_two_cores": p.speed_on_two_cores}
-            for p in packings
-        ]
-        args.json.write_text(json.dumps(figures, indent=1) + "\n")
-    # Of the short session much is starting Python.
-    longest = [p for p in packings if p.session_s == args.seconds]
-    return 0 if all(p.speed >= SPEEDS.get(p.archive, TARGET_SPEED) for p in longest) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def pack(run: Run, session: Path, archives: Sequence[str], options: Sequence[str]) -> Packing:
+    """Finalize a session in a process of its own, and measure that."""
+    with run.scratch() as out:
+        words: list[Any] = ["finalize", session, "--to", ",".join(archives), "--out", out]
+        words += [word for option in options for word in ("--option", option)]
+        command = recorder(*words, "--format", "json")
+        done = succeed(run_measured(command, bytecode=run.folder / "bytecode"))
+    packed = json.loads(done.stdout)["archives"]
+    if len(packed) != len(archives):
+        raise ValueError(f"{len(packed)} archives of {', '.join(archives)}: {done.stderr}")
+    for archive in packed:
+        for note in archive["notes"]:
+            if re.sub(r"\d+", "N", note) not in {re.sub(r"\d+", "N", n) for n in run.notes}:
+                run.note(note)
+    size = sum(archive["bytes"] for archive in packed)
+    return Packing(done.wall_s, done.cpu_s, done.peak_mb, size / 1e6)

@@ -1,4 +1,4 @@
-"""Packets of a radar's capture card: how many a second are received without loss, and at what cost.
+"""Packets of a radar's capture card: how many a second are received without loss, at what cost.
 
 A process of its own sends frames of an AWR1843 (64 x 3 x 4 x 512 int16, 540 packets and a bit) on
 loopback at an even rate, and a second one receives and assembles them: ours, or xwr's own
@@ -6,21 +6,15 @@ loopback at an even rate, and a second one receives and assembles them: ours, or
 DCA1000: 10.8 thousand packets a second are a usual radar (15.7 MB/s), 60.6 thousand the most that
 the card can send (5 us between packets).  Rates beyond that show what is left.
 
-With ``--record`` the whole recorder takes the second process's place: ``recorder run`` sets up a
-card and a radar that answer as emulated ones do, and writes what they send.
-
-    python -m benchmarks.radar_live [--seconds 3] [--rates 10800,60600,...] [--record] [--json]
+With the receiver ``recorder`` the whole recorder takes the second process's place: ``recorder run``
+sets up a card and a radar that answer as emulated ones do, and writes what they send.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import ctypes
-import json
 import multiprocessing
 import os
-import platform
 import pty
 import resource
 import select
@@ -31,6 +25,7 @@ import sys
 import tempfile
 import time
 import tty
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,6 +33,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.harness import Figure, Option, Run, info
+from benchmarks.recording import write_config
 from drivers._devices.dca1000 import CardReceiver
 from drivers._protocols.dca1000 import (
     PACKET_BYTES,
@@ -52,6 +49,14 @@ from drivers.sim.radar import SIM_CHIRP
 
 _FRAME_BYTES: Final = SIM_CHIRP.frame_bytes
 _RATES: Final = (10_800, 30_000, 60_600, 100_000, 150_000, 200_000, 250_000, 300_000, 400_000)
+OPTIONS = {
+    "seconds": Option("float", 3.0, "of sending, each rate", minimum=0.5),
+    "rounds": Option("int", 3, "repetitions", minimum=1),
+    "rates": Option("str", ",".join(map(str, _RATES)), "packets a second"),
+    "receivers": Option("str", "ours,xwr", "who receives: ours, xwr, recorder"),
+    "buffer_mb": Option("float", 4.0, "receive buffer of the socket, MiB", minimum=0.1),
+}
+QUICK = {"seconds": 1.0, "rounds": 1, "rates": "60600,100000"}
 _SEGMENT: Final = 103  # UDP_SEGMENT: many packets with one call
 _AT_ONCE: Final = 44  # packets of one call: below 64 KiB
 
@@ -214,84 +219,48 @@ def record(rate: float, seconds: float, buffer_bytes: int) -> dict[str, Any]:
     sensor = {"driver": "mmwave", "source": "dca1000:", "capture": capture,
               "radar": {**asdict(chirp), "port": port}}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "config.yaml"
-        config.write_text(json.dumps({"version": 1, "sensors": {"radar": sensor}}))
+        config = write_config(Path(folder) / "config.yaml", {"radar": sensor})
         command = [sys.executable, "-m", "recorder", "run", str(config), "--name", "s",
                    "--root", folder, "--duration", str(seconds)]  # fmt: skip
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=False, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        reported = subprocess.run(
-            [*command[:3], "info", str(Path(folder) / "s"), "--format", "json"],
-            check=True, capture_output=True,
-        )  # fmt: skip
+        stream = info(Path(folder) / "s")["streams"]["radar"]
     here.send("end")
     card.join()
-    stream = json.loads(reported.stdout)["streams"]["radar"]
     return {
         "receiver": "recorder",
         "rate": rate,
         "mb_per_s": stream["bytes"] / seconds / 1e6,
         "frames_due": round(seconds * 1e3 / chirp.frame_period),
         "frames_whole": stream["samples"] - sum(stream.get("incomplete", {}).values()),
-        "packets_lost": json.dumps(stream["lost"]),
         "cpu": (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) / seconds,
     }
 
 
-def machine() -> str:
-    """What this ran on."""
-    libc = ctypes.CDLL(None).gnu_get_libc_version
-    libc.restype = ctypes.c_char_p
-    return (
-        f"{os.cpu_count()} cpus, Linux {platform.release()}, glibc {libc().decode()}, "
-        f"Python {platform.python_version()}, numpy {np.__version__}"
-    )
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of sending, each rate")
-    parser.add_argument("--rates", default=",".join(map(str, _RATES)), help="packets a second")
-    parser.add_argument("--receivers", default="ours,xwr")
-    parser.add_argument("--buffer-mb", type=float, default=4.0, help="receive buffer of the socket")
-    parser.add_argument("--record", action="store_true", help="measure the whole recorder")
-    parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
-    results = []
-    buffer_bytes = round(chosen.buffer_mb * (1 << 20))
-    if chosen.record:
-        for rate in map(float, chosen.rates.split(",")):
-            result = record(rate, chosen.seconds, buffer_bytes)
-            results.append(result)
-            if not chosen.json:
-                print(f"recorder{result['rate']:>9.0f}/s{result['mb_per_s']:>8.1f} MB/s  "
-                      f"{result['frames_whole']} whole frames of about {result['frames_due']}, "
-                      f"lost {result['packets_lost']}, CPU {result['cpu']:.2f}",
-                      flush=True)  # fmt: skip
-        if chosen.json:
-            json.dump({"machine": machine(), "results": results}, sys.stdout, indent=1)
-        return 0
-    if not chosen.json:
-        print(machine())
-        print(f"{'':6}{'packets/s':>11}{'MB/s':>8}{'whole frames':>16}{'lost':>8}"
-              f"{'CPU':>7}{'us/packet':>11}{'sender CPU':>12}")  # fmt: skip
-    for rate in map(float, chosen.rates.split(",")):
-        for receiver in chosen.receivers.split(","):
-            result = one(receiver, rate, chosen.seconds, buffer_bytes)
-            results.append(result)
-            if not chosen.json:
-                lost = "?" if result["packets_lost"] is None else result["packets_lost"]
-                frames = f"{result['frames_whole']} of {result['frames_due']}"
-                print(f"{receiver:6}{result['rate']:>11.0f}{result['mb_per_s']:>8.1f}{frames:>16}"
-                      f"{lost:>8}{result['cpu']:>7.2f}{result['us_per_packet']:>11.2f}"
-                      f"{result['sender_cpu']:>12.2f}", flush=True)  # fmt: skip
-    if chosen.json:
-        json.dump({"machine": machine(), "results": results}, sys.stdout, indent=1)
-    return 0
+def measure(run: Run) -> Iterator[Figure]:
+    """Each rate with each receiver, in turns."""
+    run.data["frames"] = "random IQ, 786432 bytes a frame, on loopback"
+    options = run.options
+    buffer_bytes = round(options["buffer_mb"] * (1 << 20))
+    rates = [float(word) for word in options["rates"].split(",")]
+    receivers = options["receivers"].split(",")
+    done: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for _ in run.rounds():
+        for rate in rates:
+            for who in receivers:
+                measured = (
+                    record(rate, options["seconds"], buffer_bytes)
+                    if who == "recorder"
+                    else one(who, rate, options["seconds"], buffer_bytes)
+                )
+                done.setdefault((who, rate), []).append(measured)
+    for (who, rate), runs in done.items():
+        case = f"{who} at {rate:g}/s"
+        yield Figure(f"{case}, CPU", [r["cpu"] for r in runs], "CPU s / s")
+        yield Figure(f"{case}, rate", [r["mb_per_s"] for r in runs], "MB/s")
+        missing = [r["frames_due"] - r["frames_whole"] for r in runs]
+        yield Figure(f"{case}, frames not whole", missing, "frames")
 
 
 assert struct.calcsize("P") == 8  # UDP_SEGMENT and recvmmsg are used as on 64-bit Linux
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,136 +1,115 @@
 """The rig load: what it costs to record four sensors, beside red-rover's way of doing it.
 
-``python -m benchmarks.rig [--seconds 60] [--json FILE]``, from a clone.  1080p at 30 Hz with
-encoding, lidar of 128x1024 at 10 Hz, radar of 15.7 MB/s at 20 Hz, IMU at 100 Hz; both record the
-same frames from memory, one after the other: half of theirs, all of ours, the other half of
-theirs.  CPU time is what the kernel counts for the processes between the beginning of a capture
-and the moment when all is written and closed.  See docs/benchmarks.md.
+1080p at 30 Hz with encoding, lidar of 128x1024 at 10 Hz, radar of 15.7 MB/s at 20 Hz and an IMU at
+100 Hz.  Both sides take the same frames from memory, in turns: theirs, ours, theirs, ..., theirs.
+CPU time is what the kernel counts for the processes between the beginning of a capture and the
+moment when all is written and closed.  Theirs is `benchmarks.baseline`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import platform
-import re
-import shutil
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.frames import RECORDINGS, SENSORS, make_frames
-from benchmarks.measure import Memory, ProcessTree, cpu_seconds, file_bytes
-from benchmarks.report import text_report
+from benchmarks.frames import SENSORS, load_frames, make_frames
+from benchmarks.harness import ROOT, BenchmarkError, Figure, Option, Run, ratios
+from benchmarks.measure import cpu_seconds, file_bytes
+from benchmarks.pictures import equal_quality, jpeg_psnr_db, video_psnr_db
+from benchmarks.recording import Recording, record_measured, rig_sensors
 
-ROOT = Path(__file__).resolve().parents[1]
-TARGET_RATIO = 0.6
-TARGET_RSS_MB = 150.0
-_START_S = 60.0
+OPTIONS = {
+    "seconds": Option("float", 20.0, "recorded seconds of a run", minimum=1),
+    "rounds": Option("int", 5, "runs of ours; theirs has one more", minimum=1),
+}
+QUICK = {"seconds": 4.0, "rounds": 1}
+RATES = {name: float(rig.rate_hz) for name, rig in SENSORS.items()}
 _LEAD_S = 0.5  # from "ready" to the first frame
-_EAGER_S = 1.0  # so long before the end readings become frequent
 
 
 @dataclass(slots=True)
-class OurRun:
-    """One run of the recorder."""
+class Capture:
+    """One capture in red-rover's way: CPU seconds and file bytes by sensor."""
 
-    seconds: float
     cpu: dict[str, float]
-    checksums_cpu: float
-    memory: Memory
-    bytes: int
-    samples: dict[str, int]
-    lost: dict[str, Any]
-    exit_code: int
+    bytes: dict[str, int]
+    video: Path
 
 
-@dataclass(slots=True)
-class TheirRun:
-    """One capture in red-rover's way."""
-
-    seconds: float
-    cpu: dict[str, float]
-    bytes: int
-    samples: dict[str, int]
-    opencv_threads: int
-
-
-class BenchmarkError(Exception):
-    """A run could not be measured."""
-
-
-def run_ours(frames: Path, root: Path, seconds: float) -> OurRun:
-    """Record with ``recorder run`` for so long and measure it from outside."""
-    config = root / "rig.yaml"
-    lines = [
-        f"  {n}: {{driver: benchmarks.rig_drivers.{n}, source: 'file:{frames}'}}" for n in SENSORS
-    ]
-    config.write_text("\n".join(["version: 1", "sensors:", *lines, "storage: {min_free_gb: 1}\n"]))
-    command = [sys.executable, "-c", "import sys, recorder.cli as c; sys.exit(c.main())"]
-    command += ["run", str(config), "--root", str(root), "--duration", str(seconds)]
-    with (root / "stderr.txt").open("wb") as log, (root / "stdout.txt").open("wb") as out:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=log)
-    try:
-        session = _wait_for_session(process, root)
-        tree = ProcessTree(process.pid)
-        before, start_s = tree.cpu_seconds(), time.monotonic()
-        memory = Memory()
-        after = before
-        while not _closed(session) and process.poll() is None:
-            elapsed = time.monotonic() - start_s
-            if elapsed >= len(memory.seconds):
-                memory.add(elapsed, tree.rss_bytes("writer") or 0)
-            time.sleep(0.02 if elapsed > seconds - _EAGER_S else 0.1)
-            if elapsed > seconds - _EAGER_S:
-                after = tree.cpu_seconds()
-        last = after = tree.cpu_seconds()
-        while process.poll() is None:
-            last = tree.cpu_seconds()
-            time.sleep(0.02)
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
-    info = _info(session)
-    streams = info["streams"]
-    cpu = {k: after[k] - before.get(k, 0.0) for k in after if k not in ("checksums", "other")}
-    return OurRun(
-        seconds,
-        cpu,
-        last.get("checksums", 0.0),
-        memory,
-        file_bytes(session),
-        {name: streams[name]["samples"] for name in SENSORS},
-        {
-            n: streams[n]["lost"]
-            for n in SENSORS
-            if streams[n]["lost"] or streams[n]["lost_intervals"]
-        },
-        process.returncode,
-    )
+def measure(run: Run) -> Iterator[Figure]:
+    """Theirs and ours in turns, then ours at the quality that gives their PSNR."""
+    seconds = run.options["seconds"]
+    frames = run.folder / "frames"
+    frames.mkdir()
+    run.data |= make_frames(frames, run.recordings)
+    pictures = load_frames(frames, "camera")["image"]
+    theirs: list[Capture] = []
+    ours: list[Recording] = []
+    their_psnr_db = 0.0
+    with run.scratch() as folder:
+        theirs.append(capture(frames, folder, seconds))
+        their_psnr_db = video_psnr_db(theirs[0].video, pictures[:, :, :, ::-1])
+    for _ in run.rounds(0.8):
+        with run.scratch() as folder:
+            ours.append(record_measured(folder, rig_sensors(frames), seconds))
+        with run.scratch() as folder:
+            theirs.append(capture(frames, folder, seconds))
+    yield from _shares(ours, theirs, seconds)
+    quality = equal_quality(pictures, their_psnr_db)
+    yield Figure("picture, red-rover's way", [their_psnr_db], "dB")
+    yield Figure("picture, quality 90", [jpeg_psnr_db(pictures, 90)], "dB")
+    yield Figure("quality of equal PSNR", [quality], "JPEG quality")
+    with run.scratch() as folder:
+        equal = record_measured(folder, rig_sensors(frames, camera={"quality": quality}), seconds)
+    their_bytes = statistics.median(sum(t.bytes.values()) for t in theirs)
+    yield Figure("bytes ratio at equal PSNR", [equal.bytes / their_bytes])
+    their_cpu = statistics.median(sum(t.cpu.values()) for t in theirs) / seconds
+    yield Figure("CPU ratio at equal PSNR", [equal.cpu_per_s / their_cpu])
 
 
-def run_theirs(frames: Path, root: Path, seconds: float) -> TheirRun:
-    """Capture in red-rover's way for so long and measure it from outside."""
+def _shares(ours: list[Recording], theirs: list[Capture], seconds: float) -> Iterator[Figure]:
+    their_cpu = [sum(t.cpu.values()) / seconds for t in theirs]
+    yield Figure("CPU ratio", ratios([r.cpu_per_s for r in ours], their_cpu))
+    with_sums = [r.cpu_per_s + r.checksums_cpu / seconds for r in ours]
+    yield Figure("CPU ratio with checksums afterwards", ratios(with_sums, their_cpu))
+    their_bytes = [float(sum(t.bytes.values())) for t in theirs]
+    yield Figure("bytes ratio", ratios([float(r.bytes) for r in ours], their_bytes))
+    missing = [float(r.missing(RATES)) for r in ours]
+    yield Figure("samples missing", missing, "samples")
+    yield Figure("ours, all", [r.cpu_per_s for r in ours], "CPU s / s")
+    for name in ours[0].cpu:
+        yield Figure(f"ours, {name}", [r.cpu[name] / seconds for r in ours], "CPU s / s")
+    yield Figure("theirs, all", their_cpu, "CPU s / s")
+    for name in SENSORS:
+        yield Figure(f"theirs, {name}", [t.cpu[name] / seconds for t in theirs], "CPU s / s")
+    yield Figure("ours", [r.bytes / seconds / 1e6 for r in ours], "MB/s")
+    yield Figure("theirs", [value / seconds / 1e6 for value in their_bytes], "MB/s")
+    for name in SENSORS:
+        sizes = [r.streams[name]["bytes"] / seconds / 1e6 for r in ours]
+        yield Figure(f"ours, {name}", sizes, "MB/s")
+        sizes = [t.bytes[name] / seconds / 1e6 for t in theirs]
+        yield Figure(f"theirs, {name}", sizes, "MB/s")
+    yield Figure("writer, resident at most", [r.memory.max_mb for r in ours], "MB")
+    slopes = [r.memory.slope_mb_per_minute for r in ours]
+    if all(slope is not None for slope in slopes):
+        yield Figure("writer, growth in the later half", [s or 0.0 for s in slopes], "MB / minute")
+
+
+def capture(frames: Path, root: Path, seconds: float) -> Capture:
+    """Capture in red-rover's way for so long, and measure it from outside."""
     out = root / "baseline"
+    words = [sys.executable, "-m", "benchmarks.baseline"]
     processes = {
         name: subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "benchmarks.baseline",
-                name,
-                str(frames),
-                str(out),
-                str(seconds),
-            ],
+            [*words, name, str(frames), str(out), str(seconds)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -139,14 +118,14 @@ def run_theirs(frames: Path, root: Path, seconds: float) -> TheirRun:
         for name in SENSORS
     }
     try:
-        for name in processes:
-            _read_line(processes[name], "ready")
+        for process in processes.values():
+            _read_line(process, "ready")
         watched = {name: psutil.Process(p.pid) for name, p in processes.items()}
         before = {name: cpu_seconds(p) for name, p in watched.items()}
         start_ns = time.monotonic_ns() + round(_LEAD_S * 1e9)
         for process in processes.values():
             _tell(process, str(start_ns))
-        done = {name: json.loads(_read_line(p, "{")) for name, p in processes.items()}
+        done: dict[str, Any] = {n: json.loads(_read_line(p, "{")) for n, p in processes.items()}
         cpu = {name: cpu_seconds(p) - before[name] for name, p in watched.items()}
         for process in processes.values():
             _tell(process, "end")
@@ -156,39 +135,12 @@ def run_theirs(frames: Path, root: Path, seconds: float) -> TheirRun:
             if process.poll() is None:
                 process.kill()
             process.wait()
-    return TheirRun(
-        seconds,
-        cpu,
-        file_bytes(out),
-        {name: d["samples"] for name, d in done.items()},
-        done["camera"]["opencv_threads"],
+    due = {name: round(seconds * rate) for name, rate in RATES.items()}
+    if due != (got := {name: d["samples"] for name, d in done.items()}):
+        raise BenchmarkError(f"theirs captured {got} samples of {due}")
+    return Capture(
+        cpu, {name: file_bytes(out / name) for name in SENSORS}, out / "camera/video.avi"
     )
-
-
-def _wait_for_session(process: subprocess.Popen[bytes], root: Path) -> Path:
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        log = (root / "stderr.txt").read_text()
-        if found := re.search(r"recording (.+); live views", log):
-            return Path(found[1])
-        time.sleep(0.005)
-    raise BenchmarkError("recorder run did not begin:\n" + (root / "stderr.txt").read_text())
-
-
-def _closed(session: Path) -> bool:
-    state = json.loads((session / "_recorder" / "session.json").read_bytes())["state"]
-    return bool(state != "recording")
-
-
-def _info(session: Path) -> dict[str, Any]:
-    command = [sys.executable, "-c", "import sys, recorder.cli as c; sys.exit(c.main())"]
-    command += ["info", str(session), "--format", "json"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=False)
-    try:
-        info: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        raise BenchmarkError(f"{session}: `recorder info` says nothing of use") from None
-    return info
 
 
 def _read_line(process: subprocess.Popen[str], beginning: str) -> str:
@@ -203,102 +155,3 @@ def _tell(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(line + "\n")
     process.stdin.flush()
-
-
-def measure(frames: Path, root: Path, seconds: float) -> dict[str, Any]:
-    """Half of theirs, ours, the other half of theirs; what the report is made from."""
-    ours: OurRun | None = None
-    theirs: list[TheirRun] = []
-    for turn in range(3):
-        folder = root / f"run{turn}"
-        folder.mkdir()
-        _note(f"{'ours' if turn == 1 else 'theirs'} ...")
-        if turn == 1:
-            ours = run_ours(frames, folder, seconds)
-        else:
-            theirs.append(run_theirs(frames, folder, seconds / 2))
-        shutil.rmtree(folder)
-    assert ours is not None
-    return _result(ours, theirs)
-
-
-def _result(ours: OurRun, theirs: list[TheirRun]) -> dict[str, Any]:
-    seconds = sum(t.seconds for t in theirs)
-    their_cpu = {n: sum(t.cpu[n] for t in theirs) / seconds for n in SENSORS}
-    our_cpu = {name: value / ours.seconds for name, value in ours.cpu.items()}
-    our_total, their_total = sum(our_cpu.values()), sum(their_cpu.values())
-    due = {name: round(ours.seconds * rig.rate_hz) for name, rig in SENSORS.items()}
-    return {
-        "seconds": ours.seconds,
-        "ours": {
-            "cpu": our_total,
-            "cpu_by_process": our_cpu,
-            "checksums_cpu": ours.checksums_cpu / ours.seconds,
-            "mb_per_s": ours.bytes / ours.seconds / 1e6,
-            "samples": ours.samples,
-            "samples_due": due,
-            "lost": ours.lost,
-            "exit_code": ours.exit_code,
-            "writer_rss_max_mb": ours.memory.max_mb,
-            "writer_rss_slope_mb_per_minute": ours.memory.slope_mb_per_minute,
-            "writer_rss_mb": [round(b / 1e6, 1) for b in ours.memory.rss_bytes],
-        },
-        "theirs": {
-            "cpu": their_total,
-            "cpu_by_process": their_cpu,
-            "mb_per_s": sum(t.bytes for t in theirs) / seconds / 1e6,
-            "samples": {n: sum(t.samples[n] for t in theirs) for n in SENSORS},
-            "opencv_threads": theirs[0].opencv_threads,
-        },
-        "ratio": our_total / their_total,
-        "ratio_with_checksums": (our_total + ours.checksums_cpu / ours.seconds) / their_total,
-        "holds": {
-            f"ratio at most {TARGET_RATIO}": our_total / their_total <= TARGET_RATIO,
-            "nothing lost": ours.samples == due and not ours.lost and ours.exit_code == 0,
-            f"writer below {TARGET_RSS_MB:g} MB": ours.memory.max_mb < TARGET_RSS_MB,
-        },
-    }
-
-
-def machine() -> dict[str, Any]:
-    """What the figures belong to."""
-    packages = ("numpy", "opencv-python-headless", "pyzmq", "msgpack", "ouster-sdk")
-    return {
-        "cpus": psutil.cpu_count(),
-        "machine": platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in packages},
-    }
-
-
-def _note(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def main() -> int:
-    """0, or 1 where a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rig", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="length of our run (60)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--root", type=Path, metavar="DIR", help="record below DIR")
-    parser.add_argument(
-        "--simulated", action="store_true", help="simulated frames even where real ones are there"
-    )
-    args = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="rig-benchmark-", dir=args.root))
-    try:
-        frames = root / "frames"
-        frames.mkdir()
-        origins = make_frames(frames, None if args.simulated else RECORDINGS)
-        result = {"machine": machine(), "frames": origins, **measure(frames, root, args.seconds)}
-    finally:
-        shutil.rmtree(root)
-    if args.json is not None:
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
-    print(text_report(result))
-    return 0 if all(result["holds"].values()) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

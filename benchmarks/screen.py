@@ -1,28 +1,29 @@
-"""From capture to screen: ``python -m benchmarks.screen [--seconds 10] [--rounds 3]``.
+"""From capture to screen: the age of a sample when headless Chromium has drawn it.
 
-The rig load is recorded by ``recorder serve`` while headless Chromium, which renders in software,
-shows the dashboard as it opens.  Each sample's age is taken when the page reports it as drawn,
-which is after the frame with it was painted.  Needs `make browser`.  See docs/benchmarks.md.
+The rig load is recorded by ``recorder serve`` while Chromium, which renders in software, shows the
+dashboard as it opens.  Each sample's age is taken when the page reports it as drawn, which is after
+the frame with it was painted.  Needs `make browser`.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
-import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
 
 from playwright.sync_api import sync_playwright
 
-from benchmarks.frames import RECORDINGS, make_frames
+from benchmarks.frames import make_frames
+from benchmarks.harness import Figure, Option, Run, Unavailable
 from benchmarks.live import served, wait_until
-from benchmarks.rig import BenchmarkError
 
-MEDIAN_MS: Final = 300.0
+OPTIONS = {
+    "seconds": Option("float", 10.0, "of each run", minimum=1),
+    "rounds": Option("int", 3, "repetitions", minimum=1),
+}
+QUICK = {"seconds": 3.0, "rounds": 1}
 _SETTLE_S = 5.0
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 _WATCH = """
@@ -55,11 +56,11 @@ _WATCH = """
 """
 
 
-def run(frames: Path, root: Path, seconds: float) -> dict[str, list[float]]:
+def watch(frames: Path, root: Path, seconds: float) -> dict[str, list[float]]:
     """Record, and look; ages by stream and view, ms."""
     chromium = next((path for name in _CHROMIUM if (path := shutil.which(name))), None)
     if chromium is None:
-        raise BenchmarkError("no browser is installed; see `make browser`")
+        raise Unavailable("no browser is installed; see `make browser`")
     with served(frames, root, live=True) as (_, client), sync_playwright() as playwright:
         url = wait_until(lambda: client.status().status["live"]["url"], "no live process")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -76,48 +77,23 @@ def run(frames: Path, root: Path, seconds: float) -> dict[str, list[float]]:
     return ages
 
 
-def text_report(runs: list[dict[str, list[float]]], seconds: float) -> str:
-    """Medians of the runs and their spread, by view and over all of them."""
-    names = sorted({name for ages in runs for name in ages})
-    lines = [f"{'':22}{'a second':>10}{'median, ms':>22}{'p99, ms':>22}"]
-    for name in [*names, "all"]:
-        each = [[a for n, ages in run.items() if name in (n, "all") for a in ages] for run in runs]
-        found = [sorted(ages) for ages in each if ages]
-        hz = statistics.median(len(ages) / seconds for ages in found)
-        middle = _cell([statistics.median(ages) for ages in found])
-        late = _cell([ages[int(0.99 * (len(ages) - 1))] for ages in found])
-        lines.append(f"{name:22}{hz:10.1f}{middle:>22}{late:>22}")
-    return "\n".join(lines)
-
-
-def _cell(values: list[float]) -> str:
-    return f"{statistics.median(values):.0f} ({min(values):.0f}-{max(values):.0f})"
-
-
-def main() -> int:
-    """0, or 1 where the median is not below `MEDIAN_MS`."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.screen", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of a run (10)")
-    parser.add_argument("--rounds", type=int, default=3, help="repetitions (3)")
-    args = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="screen-"))
-    runs: list[dict[str, Any]] = []
-    try:
-        (frames := root / "frames").mkdir()
-        make_frames(frames, RECORDINGS)
-        for turn in range(args.rounds):
-            print(f"round {turn + 1} ...", file=sys.stderr, flush=True)
-            folder = Path(tempfile.mkdtemp(dir=root))
-            runs.append(run(frames, folder, args.seconds))
-            shutil.rmtree(folder)
-    finally:
-        shutil.rmtree(root)
-    print(text_report(runs, args.seconds))
-    medians = [statistics.median([a for ages in one.values() for a in ages]) for one in runs]
-    holds = statistics.median(medians) < MEDIAN_MS
-    print(f"{'holds' if holds else 'MISSED':8} median over all below {MEDIAN_MS:g} ms")
-    return 0 if holds else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(run: Run) -> Iterator[Figure]:
+    """Ages of what was drawn, by view and over all."""
+    frames = run.folder / "frames"
+    frames.mkdir()
+    run.data |= make_frames(frames, run.recordings)
+    ages: list[dict[str, list[float]]] = []
+    for _ in run.rounds():
+        with run.scratch() as folder:
+            ages.append(watch(frames, folder, run.options["seconds"]))
+    for each in ages:
+        each["all"] = [age for drawn in list(each.values()) for age in drawn]
+    everything = [sorted(each["all"]) for each in ages]
+    yield Figure("median", [statistics.median(drawn) for drawn in everything], "ms")
+    late = [drawn[int(0.99 * (len(drawn) - 1))] for drawn in everything]
+    yield Figure("p99", late, "ms")
+    for name in sorted(set.intersection(*map(set, ages))):
+        medians = [statistics.median(each[name]) for each in ages]
+        yield Figure(f"{name}, median", medians, "ms")
+        hz = [len(each[name]) / run.options["seconds"] for each in ages]
+        yield Figure(f"{name}, drawn", hz, "1 / s")

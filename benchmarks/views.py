@@ -1,24 +1,25 @@
-"""What a drawing of each live view costs: ``python -m benchmarks.views``.
+"""What a drawing of each live view costs.
 
 CPU time of one thread and bytes, medians over the samples of the rig load (1080p, 128x1024 sweeps,
 radar frames of 786 kB, 20 IMU samples), from the encoded message to the drawing.  Pictures and
-sweeps are real where the recordings are (see `benchmarks.frames`).  See docs/benchmarks.md.
+sweeps are real where the recordings are.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for every process of the daemon
 
 import cv2
 
-from benchmarks.frames import HEIGHT, PCAP, RECORDINGS, VIDEO, WIDTH
+from benchmarks.frames import HEIGHT, PCAP, VIDEO, WIDTH
+from benchmarks.harness import Figure, Option, Run
 from drivers._kit.driver import Driver, EndOfSource, Sample, SensorConfig
 from drivers._kit.encode import Encoder
 from drivers.camera import CameraDriver
@@ -30,7 +31,9 @@ from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.live.views import Drawing, Fingerprint, make_view
 
-SAMPLES, LAPS = 12, 5
+SAMPLES = 12
+OPTIONS = {"rounds": Option("int", 5, "drawings of each sample", minimum=1)}
+QUICK = {"rounds": 2}
 _METADATA = "ouster/OS-1-128_v2.3.0_1024x10.json"
 _SOURCES: dict[str, tuple[type[Driver], str, str, dict[str, Any]]] = {
     "camera": (CameraDriver, "file", VIDEO, {"width": WIDTH, "height": HEIGHT}),
@@ -54,16 +57,16 @@ VIEWS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-def messages(sensor: str) -> Iterator[tuple[StreamSpec, Message]]:
+def messages(sensor: str, recordings: Path | None) -> Iterator[tuple[StreamSpec, Message]]:
     """The first messages of a sensor of the rig load."""
     kind, scheme, address, options = _SOURCES[sensor]
-    played = bool(scheme) and RECORDINGS.is_dir()
-    if played and sensor == "lidar":
-        options = {"metadata": str(RECORDINGS / _METADATA)}
+    source = str(recordings / address) if recordings is not None and scheme else ""
+    if recordings is not None and sensor == "lidar":
+        options = {"metadata": str(recordings / _METADATA)}
     config = SensorConfig(
         sensor,
-        scheme if played else "sim",
-        str(RECORDINGS / address) if played else "",
+        scheme if source else "sim",
+        source,
         check_options(kind.options, options),
     )
     driver: Driver = kind(config)
@@ -87,14 +90,14 @@ def messages(sensor: str) -> Iterator[tuple[StreamSpec, Message]]:
         driver.close()
 
 
-def cost_ms(action: Callable[[Message], object], given: list[Message]) -> float:
-    """Median CPU time of an action on each message, in ms."""
+def costs_ms(action: Callable[[Message], object], given: list[Message]) -> list[float]:
+    """CPU time of an action on each message, in ms."""
     times = []
-    for message in given * LAPS:
+    for message in given:
         started_s = time.thread_time()
         action(message)
-        times.append(time.thread_time() - started_s)
-    return 1e3 * statistics.median(times)
+        times.append(1e3 * (time.thread_time() - started_s))
+    return times
 
 
 def size(drawing: Drawing | None) -> int:
@@ -103,24 +106,23 @@ def size(drawing: Drawing | None) -> int:
     return sum(data.nbytes if hasattr(data, "nbytes") else len(data) for data in arrays)
 
 
-def main() -> None:
-    """Print a table."""
+def measure(run: Run) -> Iterator[Figure]:
+    """A drawing of every view, with the fingerprint of each sensor's samples."""
     cv2.setNumThreads(1)
     loaded: dict[str, tuple[StreamSpec, list[Message]]] = {}
-    print(f"{'view':32}{'options':44}{'ms':>8}{'kB':>8}")
     for sensor, name, options in VIEWS:
         if sensor not in loaded:
-            made = list(islice(messages(sensor), SAMPLES))
+            made = list(islice(messages(sensor, run.recordings), SAMPLES))
             loaded[sensor] = made[0][0], [message for _, message in made]
-            spec, given = loaded[sensor]
-            ms = cost_ms(Fingerprint(spec).of, given)
-            print(f"{sensor + ' fingerprint':32}{'':44}{ms:8.2f}")
+            real = bool(_SOURCES[sensor][1]) and run.recordings is not None
+            run.data[sensor] = f"{len(made)} {'real' if real else 'simulated'} samples"
+            fingerprint = Fingerprint(made[0][0]).of
+            times = costs_ms(fingerprint, loaded[sensor][1] * run.options["rounds"])
+            yield Figure(f"{sensor}, fingerprint", times, "ms")
         spec, given = loaded[sensor]
         view = make_view(spec, name, options)
-        kilobytes = statistics.median(size(view.draw([message])) for message in given) / 1e3
-        ms = cost_ms(lambda message, view=view: view.draw([message]), given)  # type: ignore[misc]
-        print(f"{sensor + ' ' + name:32}{options or ''!s:44}{ms:8.2f}{kilobytes:8.1f}")
-
-
-if __name__ == "__main__":
-    main()
+        label = ", ".join([f"{sensor}, {name}", *(f"{k} {v}" for k, v in options.items())])
+        times = costs_ms(lambda message, v=view: v.draw([message]), given * run.options["rounds"])  # type: ignore[misc]
+        yield Figure(label, times, "ms")
+        kilobytes = [size(view.draw([message])) / 1e3 for message in given]
+        yield Figure(f"{label}, size", kilobytes, "kB")

@@ -1,7 +1,5 @@
 """What recording from an MTi costs, and how well its times come out.
 
-    python -m benchmarks.xsens_live [--seconds S] [--rates 100,400,1000]
-
 An emulated device in a process of its own sends at each rate; the driver reads it as it reads a
 serial port.  Per rate: CPU of the driver's process per recorded second (reading, parsing, times,
 batches; not the publishing, which `benchmarks.rig` measures), samples received and lost, and the
@@ -11,18 +9,16 @@ known, for the recorded times and for the mere arrivals of the messages.
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import Figure, Option, Run
 from drivers._devices.xsens import Mti, Received
 from drivers._kit.driver import Lost, Sample, SensorConfig
 from drivers.sim.emulators.xsens import XsensEmulator
@@ -32,6 +28,12 @@ from recorder.contract.config.options import check_options
 from recorder.contract.config.settings import SensorEntry
 
 SETTLED_S = 3.0
+OPTIONS = {
+    "seconds": Option("float", 20.0, "of each rate", minimum=SETTLED_S + 2),
+    "rounds": Option("int", 3, "repetitions", minimum=1),
+    "rates": Option("str", "100,400,1000", "samples a second"),
+}
+QUICK = {"seconds": 6.0, "rounds": 1, "rates": "100"}
 
 
 def emulate(rate: float, stop: Event, reported: Connection) -> None:
@@ -100,7 +102,7 @@ def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, int]:
     return {f"p{p}": round(float(np.percentile(values, p))) for p in (1, 50, 99)}
 
 
-def measure(rate: float, seconds: float) -> dict[str, Any]:
+def measure_once(rate: float, seconds: float) -> dict[str, Any]:
     """One rate, with a device of its own."""
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
@@ -115,15 +117,19 @@ def measure(rate: float, seconds: float) -> dict[str, Any]:
         process.join()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--rates", default="100,400,1000")
-    args = parser.parse_args(argv)
-    for rate in args.rates.split(","):
-        print(json.dumps(measure(float(rate), args.seconds)), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(run: Run) -> Iterator[Figure]:
+    """Each rate, in turns."""
+    run.data["samples"] = "of an emulated MTi"
+    rates = [float(word) for word in run.options["rates"].split(",")]
+    done: dict[float, list[dict[str, Any]]] = {rate: [] for rate in rates}
+    for _ in run.rounds():
+        for rate in rates:
+            done[rate].append(measure_once(rate, run.options["seconds"]))
+    for rate, runs in done.items():
+        case = f"{rate:g} Hz"
+        yield Figure(f"{case}, CPU", [r["cpu_per_s"] for r in runs], "CPU s / s")
+        late = [max(map(abs, r["error_us"].values())) for r in runs]
+        yield Figure(f"{case}, error of the stamps, 98% below", late, "us")
+        yield Figure(f"{case}, spread of the stamps", [r["error_spread_us"] for r in runs], "us")
+        yield Figure(f"{case}, spread of arrivals", [r["arrival_spread_us"] for r in runs], "us")
+        yield Figure(f"{case}, lost", [r["lost"] for r in runs], "samples")

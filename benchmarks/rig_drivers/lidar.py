@@ -13,6 +13,7 @@ from benchmarks.rig_drivers._player import PlayerDriver, one, rig
 from drivers._kit.driver import Sample
 from drivers._kit.runner import main
 from drivers._protocols.ouster_frames import channel_arrays, channel_specs
+from drivers.ouster import OusterDriver
 from recorder.contract.streams import StreamSpec
 
 _FIELDS = {"RANGE": ("u4", ()), "REFLECTIVITY": ("u1", ()), "NEAR_IR": ("u2", ())}
@@ -22,6 +23,7 @@ class LidarPlayer(PlayerDriver):
     """Lays out the fields and splits ranges as the driver `ouster` does: that is recording."""
 
     rig: ClassVar = rig("lidar")
+    options: ClassVar = {"packing": OusterDriver.options["packing"]}
 
     def spec(self) -> StreamSpec:
         return StreamSpec(
@@ -30,6 +32,7 @@ class LidarPlayer(PlayerDriver):
             rate_hz=self.rig.rate_hz,
             device_clock=True,
             bytes_per_sample=round(BEAMS * COLUMNS * 2.3),
+            settings={"xz_worth": self.sensor.options["packing"]},
             files={LIDAR_JSON: (Path(self.sensor.path) / LIDAR_JSON).read_text()},
         )
 

@@ -1,0 +1,150 @@
+"""Figures of repeated runs, and their statistics.
+
+>>> ours, theirs = [1.0, 1.2, 1.1], [2.0, 2.0, 2.0]
+>>> str(Figure("ratio", ratios(ours, theirs)))
+'0.55 (0.50 to 0.60, 3)'
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+_SIGNIFICANT = 3
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One quantity of a benchmark: a value from each repetition.
+
+    Attributes:
+        name: unique in its benchmark; targets name it.
+        values: one value per repetition, at least one, all finite.
+        unit: of the values; a ratio where empty.
+        series, size: of a figure that is measured at several sizes: what all of them have in common
+            (``writer CPU by streams``), and the size of this one (``4.0``).
+    """
+
+    name: str
+    values: Sequence[float]
+    unit: str = ""
+    series: str = ""
+    size: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.values or not all(map(math.isfinite, self.values)):
+            raise ValueError(f"{self.name}: no finite values: {list(self.values)}")
+        object.__setattr__(self, "values", tuple(float(value) for value in self.values))
+
+    @property
+    def median(self) -> float:
+        """The middle value; of an even number, the mean of the middle two."""
+        return statistics.median(self.values)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The least and the greatest value."""
+        return min(self.values), max(self.values)
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        if len(self.values) == 1:
+            return f"{rounded(self.median)}{unit}"
+        least, most = map(rounded, self.spread)
+        return f"{rounded(self.median)}{unit} ({least} to {most}, {len(self.values)})"
+
+    def to_json(self) -> dict[str, Any]:
+        """The figure with its statistics, as the file of results has it."""
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "series": self.series,
+            "size": self.size,
+            "median": self.median,
+            "spread": list(self.spread),
+            "repetitions": len(self.values),
+            "values": list(self.values),
+        }
+
+
+@dataclass
+class Result:
+    """What one benchmark gave.
+
+    Attributes:
+        benchmark: its name.
+        title: what it measures.
+        command: the command that measures the same again.
+        data: what was recorded or packed, by part.
+        figures: in the order in which they were measured.
+        notes: remarks for people.
+        skipped: what was not run, and why.
+        error: why the benchmark ended early; empty where it did not.
+        seconds: how long it took.
+    """
+
+    benchmark: str
+    title: str = ""
+    command: str = ""
+    data: dict[str, str] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+    seconds: float = 0.0
+
+    def figure(self, name: str) -> Figure | None:
+        """The figure of that name; None where it was not measured."""
+        return next((figure for figure in self.figures if figure.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it; `from_json` reads it."""
+        return vars(self) | {"figures": [figure.to_json() for figure in self.figures]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Result:
+        """What `to_json` gave."""
+        names = ("name", "values", "unit", "series", "size")
+        figures = [Figure(**{name: f[name] for name in names}) for f in values["figures"]]
+        return cls(**dict(values) | {"figures": figures})
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """The ratio of each round.
+
+    `theirs` has as many runs as `ours`, or one more.  In a series A B A B A each B is compared with
+    the mean of the A before it and the A after it, so that a machine that becomes slower or faster
+    in the course of the series favours neither.
+
+    Raises:
+        ValueError: the series have other lengths.
+    """
+    if len(theirs) == len(ours) + 1:
+        theirs = [(before + after) / 2 for before, after in pairwise(theirs)]
+    return [mine / other for mine, other in zip(ours, theirs, strict=True)]
+
+
+def growth(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The exponent k of cost = c * size ** k, by least squares in logarithms.
+
+    1: the cost is proportional to the work; 0: it does not depend on it; 2: it is quadratic.
+
+    Raises:
+        ValueError: fewer than two sizes, or a size or cost that is not positive.
+    """
+    if len(sizes) < 2 or min(*sizes, *costs) <= 0:
+        raise ValueError(f"no growth in {list(costs)} at {list(sizes)}")
+    logs = [(math.log(size), math.log(cost)) for size, cost in zip(sizes, costs, strict=True)]
+    return statistics.linear_regression(*zip(*logs, strict=True)).slope
+
+
+def rounded(value: float) -> str:
+    """A number with three significant digits, and no exponent below a million."""
+    if value == 0:
+        return "0"
+    digits = max(0, _SIGNIFICANT - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{digits}f}"

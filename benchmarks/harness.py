@@ -1,0 +1,272 @@
+"""What a benchmark is given, and what it has to offer.
+
+A benchmark is a module ``benchmarks/NAME.py``, run by ``python -m benchmarks NAME``::
+
+    OPTIONS = {"seconds": Option("float", 20.0, "length of a run"),
+               "rounds": Option("int", 5, "repetitions", minimum=1)}
+    QUICK = {"seconds": 3.0, "rounds": 2}
+
+    def measure(run: Run) -> Iterator[Figure]:
+        run.data["camera"] = "24 pictures of a real video"
+        ours, theirs = [], []
+        for _ in run.rounds():
+            theirs.append(...)
+            ours.append(...)
+        yield Figure("ratio", ratios(ours, theirs))
+
+What it has yielded stays in the result when it fails later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import psutil
+
+from benchmarks.figures import Figure, ratios
+from recorder.contract.config.options import Option
+
+__all__ = ["Figure", "Option", "Run", "Unavailable", "ratios", "recorder", "run_measured"]
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RECORDINGS: Final = ROOT.parent / "shared" / "data"
+"""Where the real recordings lie, if they do."""
+PEERS: Final = ROOT / ".venv-bench" / "bin"
+"""Where the peers' programs and their Python are; see `constraints-bench.txt`."""
+
+_PACKAGES = ("numpy", "opencv-python-headless", "pyzmq", "msgspec", "ouster-sdk", "blake3")
+
+
+class BenchmarkError(Exception):
+    """A run could not be measured."""
+
+
+class Unavailable(Exception):  # noqa: N818 - a state of the machine, not an error
+    """What a benchmark needs is not on this machine."""
+
+
+class Module(Protocol):
+    """A benchmark's module."""
+
+    __doc__: str | None
+    OPTIONS: Mapping[str, Option]
+    QUICK: Mapping[str, Any]
+
+    def measure(self, run: Run) -> Iterator[Figure]:
+        """Measure, and give the figures as they are known."""
+
+
+@dataclass
+class Run:
+    """One run of one benchmark.
+
+    Attributes:
+        folder: empty, on the disk to measure, removed afterwards.
+        options: a value for each key of the module's `OPTIONS`.
+        recordings: folder of the real recordings; None: simulate all frames.
+        quick: a short run was asked for.
+        deadline_s: on the monotonic clock; no new round begins that would end later.
+        data: what is recorded or packed, by part, for people.
+        notes: remarks for people.
+        skipped: what was not run, and why.
+    """
+
+    folder: Path
+    options: Mapping[str, Any]
+    recordings: Path | None = None
+    quick: bool = False
+    deadline_s: float = float("inf")
+    data: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def rounds(self, share: float = 1.0) -> Iterator[int]:
+        """Numbers of the rounds: as many as the option ``rounds``, fewer where time runs out.
+
+        The first round always takes place.  A later one begins only where a round as long as the
+        longest so far still fits.
+
+        Args:
+            share: of the time that is left, what these rounds may take.
+        """
+        begin_s = time.monotonic()
+        end_s = begin_s + share * (self.deadline_s - begin_s)
+        longest_s = 0.0
+        for number in range(self.options["rounds"]):
+            round_s = time.monotonic()
+            if number and round_s + longest_s > end_s:
+                self.note(f"{number} of {self.options['rounds']} rounds: the time is up")
+                return
+            yield number
+            longest_s = max(longest_s, time.monotonic() - round_s)
+
+    @property
+    def late(self) -> bool:
+        """The time is up."""
+        return time.monotonic() >= self.deadline_s
+
+    def note(self, text: str) -> None:
+        """Keep a remark, and show it now."""
+        self.notes.append(text)
+        progress(text)
+
+    def skip(self, what: str, why: str) -> None:
+        """Keep what is not run, and why."""
+        self.skipped[what] = why
+        progress(f"not run: {what}: {why}")
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A fresh folder, after a sync of what was written before; removed afterwards."""
+        os.sync()
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def progress(text: str) -> None:
+    """Show a line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A process that has ended.
+
+    Attributes:
+        wall_s: from its start to its end.
+        cpu_s: user and system, with all children that it has waited for.
+        peak_mb: the most memory that the process itself had resident.
+        stdout, stderr: what it printed.
+        code: its exit code.
+    """
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+    stdout: str
+    stderr: str
+    code: int
+
+
+_PEAK = "benchmark-peak-kB"
+# The kernel counts a child's peak from its parent's memory on: only the child itself can say.
+_WITH_PEAK = (
+    "import sys, recorder.cli as c; code = c.main()\n"
+    "status = open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]\n"
+    f"sys.stderr.write(f'\\n{_PEAK} {{status}}\\n'); sys.exit(code)"
+)
+
+
+def recorder(*words: object) -> list[str]:
+    """The command of the recorder with so many words, for `run_measured`."""
+    return [sys.executable, "-c", _WITH_PEAK, *map(str, words)]
+
+
+def run_measured(
+    command: Sequence[str], *, bytecode: Path | None = None, timeout_s: float | None = None
+) -> Measured:
+    """Run a process to its end, and measure it from outside.
+
+    Args:
+        command: its words; of `recorder`, so that the peak of its memory is known.
+        bytecode: folder in which Python keeps what it compiled, as it does where the package is
+            installed; None: as this process does.
+        timeout_s: the process is killed after so long.
+
+    Raises:
+        BenchmarkError: it took longer than `timeout_s`.
+    """
+    environment = dict(os.environ)
+    if bytecode is not None:
+        environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        started_s = time.monotonic()
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
+        alarm = threading.Timer(timeout_s or threading.TIMEOUT_MAX, process.kill)
+        alarm.daemon = True
+        alarm.start()
+        _, status, used = os.wait4(process.pid, 0)
+        alarm.cancel()
+        wall_s = time.monotonic() - started_s
+        process.returncode = os.waitstatus_to_exitcode(status)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    if timeout_s is not None and wall_s >= timeout_s:
+        raise BenchmarkError(f"{' '.join(command[-6:])}: took longer than {timeout_s:g} s")
+    peaks = re.findall(rf"^{_PEAK} (\d+)$", texts[1], re.MULTILINE)
+    return Measured(
+        wall_s,
+        used.ru_utime + used.ru_stime,
+        int(peaks[-1]) * 1024 / 1e6 if peaks else used.ru_maxrss * 1024 / 1e6,
+        texts[0],
+        re.sub(rf"\n{_PEAK} \d+\n", "", texts[1]),
+        process.returncode,
+    )
+
+
+def succeed(measured: Measured) -> Measured:
+    """The same, where the process ended with exit code 0.
+
+    Raises:
+        BenchmarkError: it did not.
+    """
+    if measured.code:
+        lines = measured.stderr.strip().splitlines() or ["no message"]
+        raise BenchmarkError(f"exit code {measured.code}: {lines[-1]}")
+    return measured
+
+
+def info(session: Path) -> dict[str, Any]:
+    """What ``recorder info`` says of a session."""
+    done = succeed(run_measured(recorder("info", session, "--format", "json")))
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
+
+
+def describe_machine() -> dict[str, Any]:
+    """What the figures belong to."""
+    packages = {}
+    for name in _PACKAGES:
+        try:
+            packages[name] = version(name)
+        except ModuleNotFoundError:  # in another environment than ours
+            continue
+    return {
+        "cpus": psutil.cpu_count(),
+        "usable_cpus": len(os.sched_getaffinity(0)),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": packages,
+        "load": round(os.getloadavg()[0], 2),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+    )
+    return done.stdout.strip()

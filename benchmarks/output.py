@@ -1,0 +1,130 @@
+"""Results as JSON, as Markdown (which is also what is printed), and as plots in one folder.
+
+``OUT/results.json``, ``OUT/results.md``, ``OUT/NAME.svg``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Figure, Result, rounded
+from benchmarks.targets import Verdict, verdicts
+
+
+def write_results(out: Path, head: dict[str, Any], results: Sequence[Result]) -> None:
+    """Write all results into a folder, which is made.
+
+    Args:
+        out: the folder.
+        head: the machine, the time, and how the benchmarks were run.
+        results: one per benchmark.
+    """
+    from benchmarks import plots  # takes a second to load
+
+    out.mkdir(parents=True, exist_ok=True)
+    judged = verdicts(results)
+    written = {
+        **head,
+        "targets": [
+            {
+                **vars(v.target),
+                "median": v.figure.median if v.figure else None,
+                "spread": list(v.figure.spread) if v.figure else None,
+                "verdict": v.word,
+            }
+            for v in judged
+        ],
+        "results": [result.to_json() for result in results],
+    }
+    (out / "results.json").write_text(json.dumps(written, indent=1) + "\n")
+    names = plots.draw(out, results, judged)
+    pictures = "".join(f"\n![{name}]({name}.svg)\n" for name in names)
+    (out / "results.md").write_text(text(head, results) + "\n## Plots\n" + pictures)
+
+
+def text(head: dict[str, Any], results: Sequence[Result]) -> str:
+    """All results as Markdown."""
+    machine = head["machine"]
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    lines = [
+        "# Benchmarks",
+        "",
+        f"`{head['command']}` at {head['when']}, commit {machine['commit']}, load {machine['load']}"
+        " at the beginning.",
+        f"{machine['usable_cpus']} of {machine['cpus']} cores, {machine['memory_gb']} GB, "
+        f"{machine['machine']}, {machine['system']}, {head['filesystem']}, "
+        f"Python {machine['python']}, {packages}.",
+    ]
+    if head["quick"]:
+        lines += ["", "**Quick runs: too short to judge a target by.**"]
+    lines += ["", "## Targets", "", *target_table(verdicts(results))]
+    if absent := missing_table(results):
+        lines += ["", "## Not run", "", *absent]
+    for result in results:
+        lines += ["", *benchmark_text(result)]
+    return "\n".join(lines) + "\n"
+
+
+def target_table(judged: Iterable[Verdict]) -> list[str]:
+    """Each target with its figure."""
+    rows = [
+        (
+            v.word if v.word != "MISSED" else "**MISSED**",
+            v.target.work,
+            v.target.against or "-",
+            f"{v.target.sign} {v.target.limit:g}",
+            str(v.figure) if v.figure else "-",
+        )
+        for v in judged
+    ]
+    return table(("", "work", "against", "target", "median (least to most, rounds)"), rows)
+
+
+def missing_table(results: Iterable[Result]) -> list[str]:
+    """What was not run, and why; nothing where all was."""
+    rows = [
+        (result.benchmark, what, why)
+        for result in results
+        for what, why in [
+            *result.skipped.items(),
+            *([("the rest", f"failed: {result.error}")] if result.error else []),
+        ]
+    ]
+    return table(("benchmark", "what", "why"), rows) if rows else []
+
+
+def benchmark_text(result: Result) -> list[str]:
+    """One benchmark: its title, data and figures."""
+    lines = [f"## {result.benchmark}", "", result.title, ""]
+    lines.append(f"`{result.command}`, {rounded(result.seconds)} s.")
+    if result.data:
+        lines += ["", *(f"- {name}: {origin}" for name, origin in result.data.items())]
+    rows = [(figure.name, *_cells(figure)) for figure in result.figures]
+    if rows:
+        lines += ["", *table(("figure", "median", "unit", "least to most", "rounds"), rows)]
+    if result.notes:
+        lines += ["", *(f"- {note}" for note in result.notes)]
+    return lines
+
+
+def _cells(figure: Figure) -> tuple[str, str, str, str]:
+    least, most = map(rounded, figure.spread)
+    several = len(figure.values) > 1
+    spread = f"{least} to {most}" if several else "-"
+    return rounded(figure.median), figure.unit or "ratio", spread, str(len(figure.values))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table of Markdown whose columns are aligned."""
+    cells = [tuple(heads), *((cell.replace("|", "\\|") for cell in row) for row in rows)]
+    made = [tuple(row) for row in cells]
+    widths = [max(map(len, column), default=0) for column in zip(*made, strict=True)]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in made
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return [lines[0], rule, *lines[1:]]

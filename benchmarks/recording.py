@@ -1,0 +1,143 @@
+"""One run of ``recorder run``, measured from outside while it records."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.frames import SENSORS
+from benchmarks.harness import ROOT, BenchmarkError, info
+from benchmarks.measure import Memory, ProcessTree, file_bytes
+
+COMMAND: Final = (sys.executable, "-c", "import sys, recorder.cli as c; sys.exit(c.main())")
+_START_S = 60.0
+_EAGER_S = 1.0  # so long before the end readings become frequent
+
+
+@dataclass(slots=True)
+class Recording:
+    """A session, and what it cost to record it.
+
+    Attributes:
+        path: the session.
+        seconds: recorded.
+        cpu: CPU seconds by process, from the session's start until it was closed.
+        checksums_cpu: CPU seconds after that.
+        memory: the writer's.
+        bytes: of the session's files.
+        streams: what ``recorder info`` says of each.
+        exit_code: of ``recorder run``.
+    """
+
+    path: Path
+    seconds: float
+    cpu: dict[str, float]
+    checksums_cpu: float
+    memory: Memory
+    bytes: int
+    streams: dict[str, Any]
+    exit_code: int
+
+    @property
+    def cpu_per_s(self) -> float:
+        """CPU seconds of all processes per recorded second."""
+        return sum(self.cpu.values()) / self.seconds
+
+    def missing(self, rates: Mapping[str, float]) -> int:
+        """Samples that should have been recorded, at so many a second by stream, and were not."""
+        due = {name: round(self.seconds * rate) for name, rate in rates.items()}
+        return sum(max(0, n - self.streams[name]["samples"]) for name, n in due.items())
+
+
+def rig_sensors(frames: Path, **options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The config's section ``sensors`` of the rig load.
+
+    Args:
+        frames: what `benchmarks.frames.make_frames` made.
+        options: further options by sensor.
+    """
+    return {
+        name: {"driver": f"benchmarks.rig_drivers.{name}", "source": f"file:{frames}"}
+        | dict(options.get(name, {}))
+        for name in SENSORS
+    }
+
+
+def write_config(path: Path, sensors: Mapping[str, Any], **sections: Any) -> Path:
+    """A config; YAML takes JSON as it is."""
+    config = {"version": 1, "sensors": sensors, "storage": {"min_free_gb": 1}, **sections}
+    path.write_text(json.dumps(config, indent=1) + "\n")
+    return path
+
+
+def record_measured(
+    root: Path, sensors: Mapping[str, Any], seconds: float, words: Iterable[str] = (), **more: Any
+) -> Recording:
+    """Record for so long, and measure it.
+
+    Args:
+        root: folder of the session, the config, and what the command prints.
+        sensors: the config's section.
+        seconds: how long.
+        words: further words of the command.
+        more: further sections of the config.
+
+    Raises:
+        BenchmarkError: there is no session.
+    """
+    config = write_config(root / "config.yaml", sensors, **more)
+    command = [*COMMAND, "run", str(config), "--root", str(root), "--duration", str(seconds)]
+    with (root / "stderr.txt").open("wb") as log, (root / "stdout.txt").open("wb") as out:
+        process = subprocess.Popen([*command, *words], cwd=ROOT, stdout=out, stderr=log)
+    try:
+        session = _wait_for_session(process, root)
+        tree = ProcessTree(process.pid)
+        before, start_s = tree.cpu_seconds(), time.monotonic()
+        memory, after = Memory(), before
+        while not _closed(session) and process.poll() is None:
+            elapsed_s = time.monotonic() - start_s
+            if elapsed_s >= len(memory.seconds):
+                memory.add(elapsed_s, tree.rss_bytes("writer") or 0)
+            time.sleep(0.02 if elapsed_s > seconds - _EAGER_S else 0.1)
+            if elapsed_s > seconds - _EAGER_S:
+                after = tree.cpu_seconds()
+        last = after = tree.cpu_seconds()
+        while process.poll() is None:
+            last = tree.cpu_seconds()
+            time.sleep(0.02)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    return Recording(
+        session,
+        seconds,
+        {k: after[k] - before.get(k, 0.0) for k in after if k not in ("checksums", "other")},
+        last.get("checksums", 0.0),
+        memory,
+        file_bytes(session),
+        info(session)["streams"],
+        process.returncode,
+    )
+
+
+def _wait_for_session(process: subprocess.Popen[bytes], root: Path) -> Path:
+    deadline_s = time.monotonic() + _START_S
+    while time.monotonic() < deadline_s and process.poll() is None:
+        log = (root / "stderr.txt").read_text()
+        if found := re.search(r"recording (.+); live views", log):
+            return Path(found[1])
+        time.sleep(0.005)
+    raise BenchmarkError("recorder run did not begin:\n" + (root / "stderr.txt").read_text())
+
+
+def _closed(session: Path) -> bool:
+    state = json.loads((session / "_recorder" / "session.json").read_bytes())["state"]
+    return bool(state != "recording")

@@ -1,0 +1,118 @@
+"""What the figures should reach, in one table; `verdicts` holds them against results."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from benchmarks.figures import Figure, Result
+
+_HOLDS = {"<=": operator.le, ">=": operator.ge}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure's limit.
+
+    Attributes:
+        work: what is measured.
+        against: what it is compared with.
+        benchmark, figure: names of the figure; its median counts.
+        sign, limit: where it holds.
+    """
+
+    work: str
+    against: str
+    benchmark: str
+    figure: str
+    sign: Literal["<=", ">="]
+    limit: float
+
+    def holds(self, figure: Figure) -> bool:
+        """Whether a figure's median is within the limit."""
+        return bool(_HOLDS[self.sign](figure.median, self.limit))
+
+
+_RIG, _BARE = "red-rover's way", "write + fdatasync"
+TARGETS: Final = (
+    Target("rig load, live packing, CPU", _RIG, "rig", "CPU ratio", "<=", 0.46),
+    Target("rig load, `packing: later`, CPU", _RIG, "rig", "CPU ratio, later", "<=", 0.28),
+    Target("the same with its later packing, CPU", _RIG, "rig", "CPU ratio, packed", "<=", 0.95),
+    Target("bytes, quality 90", _RIG, "rig", "bytes ratio", "<=", 1.12),
+    Target("bytes at equal PSNR", _RIG, "rig", "bytes ratio at equal PSNR", "<=", 1.0),
+    Target("samples lost or missing", "none", "rig", "samples missing", "<=", 0),
+    Target("memory of the writer, MB", "", "rig", "writer, resident at most", "<=", 60),
+    Target(
+        "writer alone, synced five times a second, digests on, CPU",
+        "edgefirst-recorder, unsynced",
+        "writer",
+        "CPU ratio",
+        "<=",
+        1.2,
+    ),
+    Target("durable ingest, one file", _BARE, "durable_ingest", "ratio, 1 file", ">=", 0.95),
+    Target("durable ingest, twelve files", _BARE, "durable_ingest", "ratio, 12 files", ">=", 0.9),
+    Target(
+        "small samples, durable",
+        "Python `mcap` writer, unsynced",
+        "small_samples",
+        "ratio to mcap",
+        ">=",
+        2.0,
+    ),
+    Target("NCore packing", "real time", "packing", "ncore, speed", ">=", 5.0),
+    Target("EdgeFirst packing", "real time", "packing", "edgefirst, speed", ">=", 9.0),
+    Target("MCAP without points", "real time", "packing", "mcap without points, speed", ">=", 20.0),
+    Target("MCAP with points", "real time", "packing", "mcap, speed", ">=", 5.0),
+    Target("all archives together, time", "their sum", "packing", "together, ratio", "<=", 0.75),
+    Target("memory of packing, MB", "", "packing", "peak memory", "<=", 300),
+    Target("NCore writers, time", "nvidia-ncore", "ncore_writer", "time ratio, worst", "<=", 0.35),
+    Target("NCore writers, CPU", "nvidia-ncore", "ncore_writer", "CPU ratio, worst", "<=", 0.45),
+    Target(
+        "128x2048 at 20 Hz, two returns, with camera, radar, IMU: samples missing",
+        "none",
+        "dense_lidar",
+        "samples missing",
+        "<=",
+        0,
+    ),
+    Target("`run` to the first sample, s", "clock", "start", "to the first sample", "<=", 2.0),
+    Target(
+        "`run` from the last sample to the prompt, s", "clock", "start", "to the prompt", "<=", 1.0
+    ),
+    Target(
+        "memory of the writer at 16 times the length", "1", "growth", "writer memory", "<=", 1.1
+    ),
+    Target("one viewer, CPU s / s more", "", "live", "one viewer, more CPU", "<=", 0.25),
+    Target("one viewer, p99 to the socket, ms", "", "live", "one viewer, p99", "<=", 100),
+    Target("five clients, memory of live, MB", "", "live", "five clients, memory", "<=", 150),
+    Target("no viewer, CPU", "the rig's", "live", "no viewer, share", "<=", 0.02),
+    Target("capture to the screen, ms", "", "screen", "median", "<=", 300),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A target, and the figure that was measured for it; None where there is none."""
+
+    target: Target
+    figure: Figure | None
+
+    @property
+    def word(self) -> str:
+        """``met``, ``MISSED`` or ``not run``."""
+        if self.figure is None:
+            return "not run"
+        return "met" if self.target.holds(self.figure) else "MISSED"
+
+
+def verdicts(results: Iterable[Result]) -> list[Verdict]:
+    """Each target of the benchmarks that were run, with its figure."""
+    by_name = {result.benchmark: result for result in results}
+    return [
+        Verdict(target, by_name[target.benchmark].figure(target.figure))
+        for target in TARGETS
+        if target.benchmark in by_name
+    ]
