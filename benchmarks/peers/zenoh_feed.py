@@ -1,0 +1,85 @@
+"""Publishes samples on Zenoh at their rates: ``python zenoh_feed.py ENDPOINT FOLDER``.
+
+``FOLDER/NAME.json`` has ``topic``, ``schema``, ``rate_hz`` and ``sizes``; ``FOLDER/NAME.bin`` the
+samples, one after another.  The program says ``ready`` when it is connected, and publishes single
+bytes on all topics, so that a subscriber learns of them, until it reads a line.  Then it publishes
+every sample when it is due, says ``done``, and goes on with single bytes until its input ends:
+edgefirst-recorder looks whether it should end only when a message comes.
+"""
+
+import json
+import mmap
+import select
+import sys
+import time
+from pathlib import Path
+
+import zenoh
+
+_WARM_S = 0.02
+
+
+def main() -> None:
+    endpoint, folder = sys.argv[1:]
+    config = zenoh.Config()
+    config.insert_json5("mode", '"client"')
+    config.insert_json5("connect/endpoints", json.dumps([endpoint]))
+    config.insert_json5("scouting/multicast/enabled", "false")
+    with zenoh.open(config) as session:
+        streams = [Stream(session, path) for path in sorted(Path(folder).glob("*.json"))]
+        print("ready", flush=True)
+        warm(streams)
+        begin_s = time.monotonic()
+        while any(streams):
+            stream = min((s for s in streams if s), key=lambda s: s.due_s)
+            if (wait_s := begin_s + stream.due_s - time.monotonic()) > 0:
+                time.sleep(wait_s)
+            stream.put()
+        print("done", flush=True)
+        warm(streams)
+
+
+class Stream:
+    """One topic, and what is still to be published on it."""
+
+    def __init__(self, session: zenoh.Session, path: Path) -> None:
+        about = json.loads(path.read_text())
+        with path.with_suffix(".bin").open("rb") as file:
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._sizes, self._rate_hz = about["sizes"], about["rate_hz"]
+        self._publisher = session.declare_publisher(
+            about["topic"],
+            encoding=zenoh.Encoding("application/cdr").with_schema(about["schema"]),
+            congestion_control=zenoh.CongestionControl.BLOCK,
+        )
+        self._index = self._at = 0
+
+    def __bool__(self) -> bool:
+        return self._index < len(self._sizes)
+
+    @property
+    def due_s(self) -> float:
+        """When the next sample is due, from the beginning."""
+        return self._index / self._rate_hz
+
+    def put(self) -> None:
+        """Publish the next sample."""
+        end = self._at + self._sizes[self._index]
+        self._publisher.put(self._data[self._at : end])
+        self._at, self._index = end, self._index + 1
+
+    def warm(self) -> None:
+        """Publish a single byte."""
+        self._publisher.put(b"\0")
+
+
+def warm(streams: list[Stream]) -> None:
+    """Publish single bytes until a line comes, or the input ends."""
+    while not select.select([sys.stdin], [], [], _WARM_S)[0]:
+        for stream in streams:
+            stream.warm()
+    sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""The writer's process alone, beside edgefirst-recorder, which is given the same bytes.
+
+The rig load is recorded by the whole recorder, with digests, and fdatasync and journal five times a
+second; of its processes only the writer counts.  edgefirst-recorder (of the package `edgefirst`)
+writes an MCAP file without any sync; what our drivers sent to our writer, message by message, is
+published to it on Zenoh at the same times by a process that does not count.  A second comparison
+has its file synced once a second from outside, and adds that CPU time.  In turns: theirs, ours,
+theirs, ...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import psutil
+from mcap.reader import make_reader
+
+from benchmarks.frames import SENSORS, make_frames
+from benchmarks.harness import (
+    PEERS,
+    ROOT,
+    BenchmarkError,
+    Figure,
+    Option,
+    Run,
+    Unavailable,
+    ratios,
+)
+from benchmarks.measure import cpu_seconds
+from benchmarks.recording import Recording, record_measured, rig_sensors
+from drivers._kit.driver import SensorConfig
+from drivers._kit.encode import Encoder
+from recorder.contract.config.options import check_options
+
+OPTIONS = {
+    "seconds": Option("float", 20.0, "recorded seconds of a run", minimum=1),
+    "rounds": Option("int", 5, "runs of ours; theirs has one more", minimum=1),
+    "synced": Option("bool", True, "sync their file once a second too"),
+}
+QUICK = {"seconds": 4.0, "rounds": 1}
+SCHEMAS = {
+    "camera": "sensor_msgs/msg/CompressedImage",
+    "lidar": "sensor_msgs/msg/PointCloud2",
+    "radar": "edgefirst_msgs/msg/RadarCube",
+    "imu": "sensor_msgs/msg/Imu",
+}
+"""What each topic is declared as: edgefirst-recorder records only schemas that it knows."""
+_PATIENCE_S = 30.0
+_SETTLE_S = 0.5  # after the last message, for what is still on its way
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One run of edgefirst-recorder: CPU seconds, resident memory, bytes, messages that came."""
+
+    cpu_s: float
+    rss_mb: float
+    bytes: int
+    messages: int
+
+
+def measure(run: Run) -> Iterator[Figure]:
+    """Theirs and ours in turns."""
+    program = PEERS / "edgefirst-recorder"
+    if not program.exists():
+        raise Unavailable(f"{program.relative_to(ROOT)} is not there; `make .venv-bench/.installed`")
+    seconds = run.options["seconds"]
+    frames, feed = run.folder / "frames", run.folder / "feed"
+    frames.mkdir()
+    feed.mkdir()
+    run.data |= make_frames(frames, run.recordings)
+    sent = {name: write_feed(frames, feed, name, seconds) for name in SENSORS}
+    plain: list[Peer] = []
+    synced: list[Peer] = []
+    ours: list[Recording] = []
+    with run.scratch() as folder:
+        plain.append(record_theirs(program, feed, folder, False))
+    for _ in run.rounds():
+        with run.scratch() as folder:
+            ours.append(record_measured(folder, rig_sensors(frames), seconds))
+        if run.options["synced"]:
+            with run.scratch() as folder:
+                synced.append(record_theirs(program, feed, folder, True))
+        with run.scratch() as folder:
+            plain.append(record_theirs(program, feed, folder, False))
+    cpu = [recording.cpu["writer"] for recording in ours]
+    yield Figure("CPU ratio", ratios(cpu, [peer.cpu_s for peer in plain]))
+    if synced:
+        yield Figure("CPU ratio, synced once a second", ratios(cpu, [p.cpu_s for p in synced]))
+    yield Figure("writer", [value / seconds for value in cpu], "CPU s / s")
+    yield Figure("edgefirst-recorder", [p.cpu_s / seconds for p in plain], "CPU s / s")
+    if synced:
+        name = "edgefirst-recorder, synced once a second"
+        yield Figure(name, [p.cpu_s / seconds for p in synced], "CPU s / s")
+    yield Figure("writer, memory", [r.memory.max_mb for r in ours], "MB")
+    yield Figure("edgefirst-recorder, memory", [p.rss_mb for p in plain], "MB")
+    yield Figure("sent", [sum(sum(sizes) for sizes in sent.values()) / seconds / 1e6], "MB/s")
+    yield Figure("writer, files", [r.bytes / seconds / 1e6 for r in ours], "MB/s")
+    yield Figure("edgefirst-recorder, file", [p.bytes / seconds / 1e6 for p in plain], "MB/s")
+    count = sum(len(sizes) for sizes in sent.values())
+    lost = [float(count - peer.messages) for peer in plain]
+    yield Figure("edgefirst-recorder, messages missing", lost, "messages")
+    rates = {name: float(rig.rate_hz) for name, rig in SENSORS.items()}
+    yield Figure("writer, samples missing", [float(r.missing(rates)) for r in ours], "samples")
+
+
+def write_feed(frames: Path, feed: Path, name: str, seconds: float) -> list[int]:
+    """What the rig load's driver sends in so many seconds, for the feeding process; the sizes."""
+    kind: Any = next(
+        value
+        for value in vars(import_module(f"benchmarks.rig_drivers.{name}")).values()
+        if isinstance(value, type) and value.__name__ == f"{name.capitalize()}Player"
+    )
+    driver = kind(SensorConfig(name, "file", str(frames), check_options(kind.options, {})))
+    (spec,) = driver.open()
+    encoder, sizes = Encoder(spec), []
+    rate_hz = SENSORS[name].rate_hz / kind.batch
+    with (feed / f"{name}.bin").open("wb") as file:
+        for _ in range(round(seconds * rate_hz)):
+            parts, _ = encoder.encode(driver.read())
+            sizes.append(sum(file.write(part) for part in parts))
+    encoder.close()
+    driver.close()
+    about = {"topic": f"rt/{name}", "schema": SCHEMAS[name], "rate_hz": rate_hz, "sizes": sizes}
+    (feed / f"{name}.json").write_text(json.dumps(about))
+    return sizes
+
+
+def record_theirs(program: Path, feed: Path, folder: Path, synced: bool) -> Peer:
+    """One run of edgefirst-recorder.
+
+    Raises:
+        BenchmarkError: it did not begin, or left no file that can be read.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        endpoint = f"tcp/127.0.0.1:{probe.getsockname()[1]}"
+    words = [str(program), "--listen", endpoint, "--no-multicast-scouting", *SCHEMAS]
+    log = folder / "log"
+    with log.open("wb") as errors:
+        theirs = subprocess.Popen(
+            words, env=os.environ | {"STORAGE": str(folder)}, stdout=errors, stderr=errors
+        )
+    words = [str(PEERS / "python"), str(ROOT / "benchmarks/peers/zenoh_feed.py")]
+    time.sleep(_SETTLE_S)  # until it listens: the feed does not try again
+    feeding = subprocess.Popen(
+        [*words, endpoint, str(feed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert feeding.stdin is not None and feeding.stdout is not None
+    try:
+        _expect(feeding, "ready")
+        path = _wait_for_file(folder, log, theirs)
+        over = threading.Event()
+        extra_s: list[float] = []
+        syncing = threading.Thread(target=_sync, args=(path, over, extra_s))
+        if synced:
+            syncing.start()
+        process = psutil.Process(theirs.pid)
+        before_s = cpu_seconds(process)
+        feeding.stdin.write("begin\n")
+        feeding.stdin.flush()
+        _expect(feeding, "done")
+        time.sleep(_SETTLE_S)
+        cpu_s = cpu_seconds(process) - before_s
+        rss_mb = process.memory_info().rss / 1e6
+        over.set()
+        if synced:
+            syncing.join()
+        theirs.send_signal(signal.SIGINT)
+        theirs.wait(_PATIENCE_S)
+        feeding.stdin.close()
+        feeding.wait(_PATIENCE_S)
+    finally:
+        for child in (feeding, theirs):
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+    with path.open("rb") as file:
+        messages = sum(len(m.data) > 1 for _, _, m in make_reader(file).iter_messages())
+    return Peer(cpu_s + sum(extra_s), rss_mb, path.stat().st_size, messages)
+
+
+def _expect(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stdout is not None
+    if (line := process.stdout.readline().strip()) != word:
+        raise BenchmarkError(f"zenoh_feed.py: said {line!r} instead of {word!r}")
+
+
+def _wait_for_file(folder: Path, log: Path, process: subprocess.Popen[bytes]) -> Path:
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline_s and process.poll() is None:
+        if found := list(folder.glob("*.mcap")):
+            time.sleep(_SETTLE_S)  # its threads subscribe now
+            return found[0]
+        time.sleep(0.05)
+    raise BenchmarkError(f"edgefirst-recorder did not begin: {log.read_text()[-500:]}")
+
+
+def _sync(path: Path, over: threading.Event, cpu_s: list[float]) -> None:
+    """Sync a file once a second until it is over, and tell the CPU time of that."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        while not over.wait(1.0):
+            os.fdatasync(fd)
+    finally:
+        os.close(fd)
+        cpu_s.append(time.thread_time())
