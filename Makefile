@@ -10,6 +10,9 @@ CSTAMP := $(CVENV)/.installed
 # The newest rosbags, beside which ouster-sdk does not install.
 RVENV := .venv-rosbags
 RSTAMP := $(RVENV)/.installed
+# Other software that the benchmarks compare with.
+PVENV := .venv-bench
+PSTAMP := $(PVENV)/.installed
 # What the site needs comes into .venv when the site is built for the first time.
 DSTAMP := $(VENV)/.installed-docs
 # What the tests in a browser need.
@@ -22,7 +25,8 @@ JOBS ?= 2
 # The tests of a file share what they only read.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo live test test-browser test-campaign test-long browser lint conformance bench soak \
+.PHONY: demo live test test-browser test-campaign test-long browser lint conformance bench \
+    bench-all soak \
     mutants notebook site pictures clean install environment uninstall
 
 # Debian's Python comes without ensurepip; there the pip that is installed fills the environment.
@@ -58,6 +62,12 @@ $(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
 $(RSTAMP): constraints-rosbags.txt
 	$(call make_venv,$(RVENV))
 	$(RVENV)/bin/python -m pip install --quiet --constraint constraints-rosbags.txt rosbags
+	@touch $@
+
+$(PSTAMP): constraints-bench.txt
+	$(call make_venv,$(PVENV))
+	$(PVENV)/bin/python -m pip install --quiet --constraint constraints-bench.txt \
+	    edgefirst eclipse-zenoh mcap lz4 zstandard
 	@touch $@
 
 # Records the simulated sensors, holds the session against its format, and says where it lies.
@@ -100,7 +110,16 @@ conformance: $(CSTAMP) $(RSTAMP)
 	PYTHONPATH=$(ROVERD) $(CVENV)/bin/python -m pytest -q -m conformance tests/conformance
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.rig
+	$(BIN)/python -m benchmarks rig
+
+# All benchmarks, with JSON and plots in BENCH_OUT.  What has no environment is listed as not run.
+BENCH_MINUTES ?= 30
+BENCH_OUT ?= bench-results
+BENCH ?= all
+bench-all: $(STAMP)
+	-@$(MAKE) --no-print-directory $(PSTAMP)
+	-@$(MAKE) --no-print-directory $(CSTAMP)
+	$(BIN)/python -m benchmarks $(BENCH) --minutes $(BENCH_MINUTES) --out $(BENCH_OUT)
 
 # The documents as a site, in site/index.html; fails at a link that leads nowhere.
 site: $(DSTAMP)
@@ -117,7 +136,7 @@ notebook: $(STAMP)
 	$(BIN)/python -m docs.make_notebook
 
 clean:
-	rm -rf $(VENV) $(CVENV) $(RVENV) .mutants build site *.egg-info
+	rm -rf $(VENV) $(CVENV) $(RVENV) $(PVENV) .mutants build site *.egg-info
 	find recorder drivers tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # On a vehicle (docs/vehicle.md), as root.  DESTDIR: only copy, into an image.  LIVE=1: with the

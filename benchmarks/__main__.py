@@ -60,7 +60,6 @@ class Row:
 BENCHMARKS: Final = {
     "rig": Row(5),
     "writer": Row(2),
-    "writer": Row(2),
     "durable_ingest": Row(4),
     "codecs": Row(1),
     "packing": Row(5),

@@ -60,7 +60,8 @@ def text(head: dict[str, Any], results: Sequence[Result]) -> str:
     ]
     if head["quick"]:
         lines += ["", "**Quick runs: too short to judge a target by.**"]
-    lines += ["", "## Targets", "", *target_table(verdicts(results))]
+    if targets := target_table(verdicts(results)):
+        lines += ["", "## Targets", "", *targets]
     if absent := missing_table(results):
         lines += ["", "## Not run", "", *absent]
     for result in results:
@@ -69,7 +70,7 @@ def text(head: dict[str, Any], results: Sequence[Result]) -> str:
 
 
 def target_table(judged: Iterable[Verdict]) -> list[str]:
-    """Each target with its figure."""
+    """Each target with its figure; nothing where there is none."""
     rows = [
         (
             v.word if v.word != "MISSED" else "**MISSED**",
@@ -80,7 +81,8 @@ def target_table(judged: Iterable[Verdict]) -> list[str]:
         )
         for v in judged
     ]
-    return table(("", "work", "against", "target", "median (least to most, rounds)"), rows)
+    heads = ("", "work", "against", "target", "median (least to most, rounds)")
+    return table(heads, rows) if rows else []
 
 
 def missing_table(results: Iterable[Result]) -> list[str]:

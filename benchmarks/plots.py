@@ -96,14 +96,20 @@ def _figures(benchmark: str, figures: Sequence[Figure]) -> Any:
             axes.plot([figure.median], [row], "o", color=_POINT)
         axes.set_yticks(range(len(group)), [figure.name for figure in group], fontsize=8)
         axes.set_ylim(len(group) - 0.4, -0.6)
-        axes.set_xlim(left=min(0.0, *(min(figure.values) for figure in group)))
+        least, most = (f(v for figure in group for v in figure.values) for f in (min, max))
+        room = 0.03 * (max(most, 0.0) - min(least, 0.0)) or 1.0
+        axes.set_xlim(min(least, 0.0) - room, max(most, 0.0) + room)
+        axes.axvline(0, color="black", lw=0.5)
         axes.set_xlabel(unit or "ratio", fontsize=8)
         axes.grid(axis="x", alpha=0.3)
     return made
 
 
 def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
-    """Cost by size, both logarithmic, with the exponent of the growth."""
+    """Cost by size, both logarithmic, with the exponent of the growth.
+
+    The dashed line is what grows as its work does; the axis reaches as far, so that slopes compare.
+    """
     names = list(dict.fromkeys(figure.series for figure in figures))
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
@@ -123,8 +129,13 @@ def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
         if len(points) > 1 and min(*sizes, *costs) > 0:
             axes.loglog()
             title += f"\nsize^{growth(sizes, costs):.2f}"
-        axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
+            proportional = [costs[0] * size / sizes[0] for size in sizes]
+            axes.plot(sizes, proportional, "--", color="grey", lw=1)
+            axes.set_ylim(min(costs) / 1.5, max(*costs, proportional[-1]) * 1.5)
+            axes.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
+            axes.set_yticks(costs, [rounded(cost) for cost in costs], fontsize=7)
         axes.minorticks_off()
+        axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
         axes.set_ylabel(points[0].unit or "ratio", fontsize=8)
         axes.set_title(title, fontsize=8)
         axes.grid(alpha=0.3)

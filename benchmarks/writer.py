@@ -74,7 +74,9 @@ def measure(run: Run) -> Iterator[Figure]:
     """Theirs and ours in turns."""
     program = PEERS / "edgefirst-recorder"
     if not program.exists():
-        raise Unavailable(f"{program.relative_to(ROOT)} is not there; `make .venv-bench/.installed`")
+        raise Unavailable(
+            f"{program.relative_to(ROOT)} is not there; `make .venv-bench/.installed`"
+        )
     seconds = run.options["seconds"]
     frames, feed = run.folder / "frames", run.folder / "feed"
     frames.mkdir()

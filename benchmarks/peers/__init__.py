@@ -1,1 +1,1 @@
-"""Programs that feed or are other software; they run in ``.venv-bench``, which has nothing of ours."""
+"""Programs that run in ``.venv-bench``, beside other software and without ours."""

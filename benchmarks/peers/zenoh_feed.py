@@ -46,7 +46,8 @@ class Stream:
         about = json.loads(path.read_text())
         with path.with_suffix(".bin").open("rb") as file:
             self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._sizes, self._rate_hz = about["sizes"], about["rate_hz"]
+        self._sizes: list[int] = about["sizes"]
+        self._rate_hz: float = about["rate_hz"]
         self._publisher = session.declare_publisher(
             about["topic"],
             encoding=zenoh.Encoding("application/cdr").with_schema(about["schema"]),
