@@ -225,13 +225,13 @@ def run_measured(
     )
 
 
-def succeed(measured: Measured) -> Measured:
-    """The same, where the process ended with exit code 0.
+def succeed(measured: Measured, codes: Sequence[int] = (0,)) -> Measured:
+    """The same, where the process ended with one of these exit codes.
 
     Raises:
         BenchmarkError: it did not.
     """
-    if measured.code:
+    if measured.code not in codes:
         lines = measured.stderr.strip().splitlines() or ["no message"]
         raise BenchmarkError(f"exit code {measured.code}: {lines[-1]}")
     return measured

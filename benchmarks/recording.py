@@ -28,6 +28,8 @@ class Recording:
     Attributes:
         path: the session.
         seconds: recorded.
+        start_s: from the command's start to the session's.
+        stop_s: from the session's end to the command's.
         cpu: CPU seconds by process, from the session's start until it was closed.
         checksums_cpu: CPU seconds after that.
         memory: the writer's.
@@ -38,6 +40,8 @@ class Recording:
 
     path: Path
     seconds: float
+    start_s: float
+    stop_s: float
     cpu: dict[str, float]
     checksums_cpu: float
     memory: Memory
@@ -95,6 +99,7 @@ def record_measured(
     config = write_config(root / "config.yaml", sensors, **more)
     command = [*COMMAND, "run", str(config), "--root", str(root), "--duration", str(seconds)]
     with (root / "stderr.txt").open("wb") as log, (root / "stdout.txt").open("wb") as out:
+        launched_s = time.monotonic()
         process = subprocess.Popen([*command, *words], cwd=ROOT, stdout=out, stderr=log)
     try:
         session = _wait_for_session(process, root)
@@ -109,9 +114,11 @@ def record_measured(
             if elapsed_s > seconds - _EAGER_S:
                 after = tree.cpu_seconds()
         last = after = tree.cpu_seconds()
+        closed_s = time.monotonic()
         while process.poll() is None:
             last = tree.cpu_seconds()
             time.sleep(0.02)
+        ended_s = time.monotonic()
     finally:
         if process.poll() is None:
             process.terminate()
@@ -119,6 +126,8 @@ def record_measured(
     return Recording(
         session,
         seconds,
+        start_s - launched_s,
+        ended_s - closed_s,
         {k: after[k] - before.get(k, 0.0) for k in after if k not in ("checksums", "other")},
         last.get("checksums", 0.0),
         memory,

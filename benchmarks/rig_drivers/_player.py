@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from benchmarks.frames import SENSORS, Rig, load_frames
 from drivers._kit.driver import Driver, Sample
+from recorder.contract.config.options import Option
 from recorder.contract.streams import StreamSpec
 
 
@@ -26,18 +27,20 @@ class PlayerDriver(Driver):
 
     rig: ClassVar[Rig]
     batch: ClassVar[int] = 1
+    options: ClassVar = {"fps": Option("float", None, "samples a second; the rig's where not set")}
 
     def open(self) -> Sequence[StreamSpec]:
         self.frames = load_frames(self.sensor.path, self.rig.name)
         count = min(map(len, self.frames.values()))
-        self._count = count - count % self.batch  # so that no batch reaches beyond the end
+        self.count = count - count % self.batch  # so that no batch reaches beyond the end
         self._index = 0
+        self.rate_hz = float(self.sensor.options["fps"] or self.rig.rate_hz)
         return [self.spec()]
 
     def read(self) -> Sample:
         numbers = range(self._index, self._index + self.batch)
-        t_ns = np.array([round(k * 1e9 / self.rig.rate_hz) for k in numbers], np.int64)
-        sample = self.sample(self._index % self._count, t_ns)
+        t_ns = np.array([round(k * 1e9 / self.rate_hz) for k in numbers], np.int64)
+        sample = self.sample(self._index % self.count, t_ns)
         self._index += self.batch
         return sample
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -14,21 +16,35 @@ from drivers._kit.runner import main
 from recorder.contract.config.options import Option
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
+_LARGE = 6
+
 
 class CameraPlayer(PlayerDriver):
     """Pictures u1 [1080, 1920, 3], BGR."""
 
     rig: ClassVar = rig("camera")
-    options: ClassVar = {
-        "quality": Option("int", 90, "quality of the JPEGs", minimum=1, maximum=100)
+    options: ClassVar = PlayerDriver.options | {
+        "quality": Option("int", 90, "quality of the JPEGs", minimum=1, maximum=100),
+        "scale": Option("int", 1, "times as many rows and columns; 2 makes 4K", minimum=1),
     }
 
+    def open(self) -> Sequence[StreamSpec]:
+        self._scale = self.sensor.options["scale"]
+        specs = super().open()
+        if self._scale > 1:  # few: a picture of 4K takes 25 MB
+            size = (self._scale * WIDTH, self._scale * HEIGHT)
+            few = [cv2.resize(image, size) for image in self.frames["image"][:_LARGE]]
+            self.frames = {"image": np.stack(few)}
+            self.count = _LARGE
+        return specs
+
     def spec(self) -> StreamSpec:
+        shape = (self._scale * HEIGHT, self._scale * WIDTH, 3)
         return StreamSpec(
             self.sensor.name,
-            (ChannelSpec("video.avi", "mjpg", "u1", (HEIGHT, WIDTH, 3), "camera image"),),
-            rate_hz=self.rig.rate_hz,
-            bytes_per_sample=int(WIDTH * HEIGHT * 0.35),
+            (ChannelSpec("video.avi", "mjpg", "u1", shape, "camera image"),),
+            rate_hz=self.rate_hz,
+            bytes_per_sample=int(shape[0] * shape[1] * 0.35),
             settings={"jpeg_quality": self.sensor.options["quality"]},
         )
 

@@ -25,7 +25,7 @@ class ImuPlayer(PlayerDriver):
         return StreamSpec(
             self.sensor.name,
             tuple(ChannelSpec(name, "raw", "f4", (3,), "", unit) for name, unit in _UNITS.items()),
-            rate_hz=self.rig.rate_hz,
+            rate_hz=self.rate_hz,
             device_clock=True,
         )
 

@@ -23,13 +23,13 @@ class LidarPlayer(PlayerDriver):
     """Lays out the fields and splits ranges as the driver `ouster` does: that is recording."""
 
     rig: ClassVar = rig("lidar")
-    options: ClassVar = {"packing": OusterDriver.options["packing"]}
+    options: ClassVar = PlayerDriver.options | {"packing": OusterDriver.options["packing"]}
 
     def spec(self) -> StreamSpec:
         return StreamSpec(
             self.sensor.name,
             channel_specs(_FIELDS, BEAMS, COLUMNS, "lzmaf"),
-            rate_hz=self.rig.rate_hz,
+            rate_hz=self.rate_hz,
             device_clock=True,
             bytes_per_sample=round(BEAMS * COLUMNS * 2.3),
             settings={"xz_worth": self.sensor.options["packing"]},

@@ -27,7 +27,7 @@ class RadarPlayer(PlayerDriver):
                 ChannelSpec("iq", "raw", "i2", SIM_CHIRP.shape, "raw ADC samples"),
                 ChannelSpec("valid", "raw", "u1", (), "1 where nothing of the frame is missing"),
             ),
-            rate_hz=self.rig.rate_hz,
+            rate_hz=self.rate_hz,
             bytes_per_sample=SIM_CHIRP.frame_bytes + 1,
             files={"radar.json": json.dumps(SIM_CHIRP.intrinsics("qqii"))},
         )

@@ -34,15 +34,21 @@ Frames = list[tuple[list[bytes], int]]
 
 
 def long_session(
-    root: Path, seconds: int, *, camera: tuple[int, int] = (1920, 1080), mode: str = "1024x10"
+    root: Path,
+    seconds: int,
+    *,
+    camera: tuple[int, int] = (1920, 1080),
+    mode: str = "1024x10",
+    killed: bool = False,
 ) -> Path:
-    """Record a clean session of the rig's length, without waiting for it.
+    """Record a session of the rig's length, without waiting for it.
 
     Args:
         root: folder of sessions.
         seconds: its length.
         camera: width and height of the pictures.
         mode: of the lidar.
+        killed: leave the session as a writer that is killed leaves it; else it is clean.
     """
     clock = ManualClock(START_NS)
     beams = 128 if mode == "1024x10" else 32
@@ -72,6 +78,9 @@ def long_session(
         writer.commit()
         for _ in range(round(step_s / COMMIT_S) - 1):  # as many as there would have been
             writer._session_log.journal.commit(t_ns=clock.monotonic_ns(), **writer._last)
+    if killed:
+        writer.abandon()
+        return writer.path
     for sensor in sensors:
         writer.append(sensor.end())
     writer.commit(final=True)

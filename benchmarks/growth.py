@@ -1,0 +1,282 @@
+"""Costs at several sizes: sessions 1, 4, 16 times as long, more streams, cameras, bytes, sessions.
+
+Figures at three sizes give an exponent, from the two largest, where start-up weighs least: 1 where a
+cost grows as its work does.  Costs per stream, per byte and memory should have 0.
+
+- verbs: ``info``, ``validate``, ``recover``, ``report`` of sessions that the session's own writer
+  made, with all samples and commits of a recording and small payloads;
+- list: ``list`` and ``recover`` over folders of sessions;
+- finalize: archives of recorded sessions of the rig load;
+- memory: the writer's, which appends and commits the rig's samples with small payloads;
+- streams: sensors of 100 samples a second each; bytes: blocks of 1 MiB of one stream;
+- cameras: 4K at a few pictures a second each.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import psutil
+
+from benchmarks import journal, packing
+from benchmarks.figures import growth
+from benchmarks.frames import make_frames
+from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
+from benchmarks.recording import Recording, record_measured
+from recorder.archives.base import available
+from tests.report.hour import long_session
+
+OPTIONS = {
+    "rounds": Option("int", 3, "repetitions of each", minimum=1),
+    "base": Option(
+        "float", 60.0, "seconds of the shortest session of verbs and memory", minimum=10
+    ),
+    "pack": Option("float", 6.0, "seconds of the shortest session that is packed", minimum=2),
+    "run": Option("float", 8.0, "seconds of a recording", minimum=2),
+    "fps": Option("float", 5.0, "pictures of 4K a second of each camera", minimum=1),
+    "folders": Option("str", "10,100,1000", "numbers of sessions in a folder"),
+    "archives": Option("str", "", "names of the archives; all where empty"),
+    "parts": Option("str", "", "parts to measure; all where empty"),
+}
+QUICK = {"rounds": 1, "base": 10.0, "pack": 2.0, "run": 3.0, "folders": "3,10,30",
+         "archives": "l5kit,vrs"}  # fmt: skip
+TIMES: Final = (1, 4, 16)
+_STEEP: Final = 1.15
+"""An exponent from which on a cost is reported; noise and start-up keep the others below."""
+_MIB = 1 << 20
+
+
+def measure(run: Run) -> Iterator[Figure]:
+    """Each part, and the steepest growth of all."""
+    wanted = run.options["parts"].split(",") if run.options["parts"] else list(PARTS)
+    exponents: dict[str, float] = {}
+    for name in wanted:
+        if run.late:
+            run.skip(name, "the time is up")
+            continue
+        series: dict[str, list[Figure]] = {}
+        for figure in PARTS[name](run):
+            series.setdefault(figure.series, []).append(figure)
+            yield figure
+        for title, figures in series.items():
+            if (exponent := exponent_of(figures)) is not None:
+                exponents[title] = exponent
+                yield Figure(f"exponent, {title}", [exponent], "exponent")
+    for title, exponent in exponents.items():
+        if exponent > _STEEP:
+            run.note(f"{title}: grows as size^{exponent:.2f}, faster than its work")
+    if exponents:
+        yield Figure("steepest exponent", [max(exponents.values())], "exponent")
+
+
+def exponent_of(figures: Sequence[Figure]) -> float | None:
+    """The growth from the second largest size to the largest; None where a cost is zero."""
+    last = sorted(figures, key=lambda figure: figure.size)[-2:]
+    if len(last) < 2 or min(figure.median for figure in last) <= 0:
+        return None
+    return growth([figure.size for figure in last], [figure.median for figure in last])
+
+
+def _verbs(run: Run) -> Iterator[Figure]:
+    run.data["verbs"] = "sessions of tests.report.hour"
+    for times in TIMES:
+        seconds = round(run.options["base"]) * times
+        with run.scratch() as folder:
+            clean = long_session(folder / "clean", seconds)
+            killed = long_session(folder / "killed", seconds, killed=True)
+            words = {
+                "info": ["info", clean],
+                "validate": ["validate", clean],
+                "validate --deep": ["validate", clean, "--deep"],
+                "report": ["report", clean],
+                "recover --dry-run": ["recover", killed, "--dry-run"],
+            }
+            yield from _commands(run, words, seconds, "seconds of the session")
+            # This one is possible only once.
+            yield from _commands(
+                run, {"recover": ["recover", killed]}, seconds, "seconds", rounds=1
+            )
+
+
+def _commands(
+    run: Run, words: Mapping[str, Sequence[Any]], size: float, of: str, rounds: int | None = None
+) -> Iterator[Figure]:
+    for name, command in words.items():
+        numbers = run.rounds(0.05) if rounds is None else range(rounds)
+        codes = (0, 3) if name.startswith("recover") else (0,)  # 3: it reports what was lost
+        done = [succeed(run_measured(recorder(*command)), codes) for _ in numbers]
+        for what, unit, values in (
+            ("time", "s", [measured.wall_s for measured in done]),
+            ("CPU", "CPU s", [measured.cpu_s for measured in done]),
+            ("memory", "MB", [measured.peak_mb for measured in done]),
+        ):
+            series = f"{name}, {what} by {of}"
+            yield Figure(f"{series}, {size:g}", values, unit, series, size)
+
+
+def _folders(run: Run) -> Iterator[Figure]:
+    run.data["list"] = "copies of a session of ten seconds"
+    with run.scratch() as folder:
+        session = long_session(folder / "one", 10)
+        root, made = folder / "root", 0
+        root.mkdir()
+        for count in map(int, run.options["folders"].split(",")):
+            while made < count:
+                shutil.copytree(session, root / f"session_{made:04}", copy_function=os.link)
+                made += 1
+            words = {"list": ["list", root], "recover ROOT": ["recover", root, "--dry-run"]}
+            yield from _commands(run, words, count, "sessions")
+
+
+def _finalize(run: Run) -> Iterator[Figure]:
+    frames = run.folder / "frames"
+    frames.mkdir(exist_ok=True)
+    run.data |= make_frames(frames, run.recordings)
+    names = run.options["archives"].split(",") if run.options["archives"] else available()
+    for times in TIMES:
+        seconds = run.options["pack"] * times
+        session = packing.record(frames, run.folder, seconds)
+        for name in names:
+            if run.late:
+                run.skip(f"finalize --to {name}, {seconds:g} s", "the time is up")
+                continue
+            done = [packing.pack(run, session, [name], ()) for _ in run.rounds(0.1)]
+            for what, unit, values in (
+                ("time", "s", [packed.wall_s for packed in done]),
+                ("CPU", "CPU s", [packed.cpu_s for packed in done]),
+                ("memory", "MB", [packed.peak_mb for packed in done]),
+            ):
+                series = f"{name}, {what} by seconds"
+                yield Figure(f"{series}, {seconds:g}", values, unit, series, seconds)
+        shutil.rmtree(session)
+
+
+def _memory(run: Run) -> Iterator[Figure]:
+    run.data["memory"] = "samples of benchmarks.journal, a hundredth of their size"
+    context = multiprocessing.get_context("spawn")
+    for times in TIMES:
+        seconds = run.options["base"] * times
+        found: list[tuple[float, float]] = []
+        for _ in run.rounds(0.1):
+            with run.scratch() as folder:
+                here, there = context.Pipe()
+                process = context.Process(target=append_all, args=(folder, seconds, there))
+                process.start()
+                there.close()
+                found.append(here.recv())
+                process.join()
+        for what, unit, values in (
+            ("memory", "MB", [memory_mb for memory_mb, _ in found]),
+            ("CPU", "CPU s", [cpu_s for _, cpu_s in found]),
+        ):
+            series = f"writer, {what} by seconds of the session"
+            yield Figure(f"{series}, {seconds:g}", values, unit, series, seconds)
+
+
+def append_all(folder: Path, seconds: float, link: Connection) -> None:
+    """Write the rig's samples; tells resident MB and CPU seconds.  Runs in a process of its own."""
+    small = {name: max(100, size // 100) for name, size in journal.FRAMES.items()}
+    with mock.patch.object(journal, "FRAMES", small), mock.patch.object(journal, "SPECS", _SMALL):
+        load = journal.Load(folder)
+        process = psutil.Process()
+        before_s = sum(process.cpu_times()[:2])
+        for _ in range(round(seconds / journal.TURN_S)):
+            load.turn()
+        cpu_s = sum(process.cpu_times()[:2]) - before_s
+    load.writer.abandon()
+    link.send((process.memory_info().rss / 1e6, cpu_s))
+
+
+_SMALL = tuple(spec for spec in journal.SPECS if spec is not journal.RADAR)
+
+
+def _streams(run: Run) -> Iterator[Figure]:
+    frames = run.folder / "frames"
+    frames.mkdir(exist_ok=True)
+    run.data |= make_frames(frames, run.recordings)
+
+    def sensors(count: int) -> dict[str, Any]:
+        entry = {"driver": "benchmarks.rig_drivers.imu", "source": f"file:{frames}"}
+        return {f"imu{number}": entry for number in range(count)}
+
+    yield from _recorded(run, TIMES, sensors, "streams", 100.0, per=True)
+
+
+def _bytes(run: Run) -> Iterator[Figure]:
+    run.data["bytes"] = "blocks of 1 MiB, random, 256 different ones"
+
+    def sensors(rate: int) -> dict[str, Any]:
+        count = round(rate * run.options["run"])
+        options = {"streams": 1, "count": count, "rate": float(rate)}
+        source = f"file:{run.folder}"
+        return {
+            "blocks": {"driver": "benchmarks.ingest_drivers.blocks", "source": source, **options}
+        }
+
+    yield from _recorded(run, (12, 48, 192), sensors, "MiB/s", None, per=True)
+
+
+def _cameras(run: Run) -> Iterator[Figure]:
+    frames = run.folder / "frames"
+    frames.mkdir(exist_ok=True)
+    run.data |= make_frames(frames, run.recordings)
+    fps = run.options["fps"]
+
+    def sensors(count: int) -> dict[str, Any]:
+        driver = "benchmarks.rig_drivers.camera"
+        entry = {"driver": driver, "source": f"file:{frames}", "scale": 2, "fps": fps}
+        return {f"camera{number}": entry for number in range(count)}
+
+    yield from _recorded(run, (1, 2, 4), sensors, "cameras of 4K", fps, per=True)
+
+
+def _recorded(
+    run: Run,
+    sizes: Sequence[int],
+    sensors: Callable[[int], dict[str, Any]],
+    of: str,
+    rate_hz: float | None,
+    *,
+    per: bool,
+) -> Iterator[Figure]:
+    """Recordings at several sizes: CPU of each kind of process, memory, start and end."""
+    for size in sizes:
+        done: list[Recording] = []
+        for _ in run.rounds(0.1):
+            with run.scratch() as folder:
+                done.append(record_measured(folder, sensors(size), run.options["run"]))
+        rows = [
+            ("writer, memory", "MB", [r.memory.max_mb for r in done]),
+            ("start", "s", [r.start_s for r in done]),
+            ("end", "s", [r.stop_s for r in done]),
+        ]
+        for label in sorted({label for r in done for label in r.cpu}):
+            values = [r.cpu.get(label, 0.0) / r.seconds for r in done]
+            rows.append((f"{label}, CPU", "CPU s / s", values))
+        if per:
+            each = [r.cpu["writer"] / r.seconds / size * 1e3 for r in done]
+            rows.append((f"writer, CPU for each of the {of}", "CPU ms / s", each))
+        for what, unit, values in rows:
+            series = f"{what} by {of}"
+            yield Figure(f"{series}, {size}", values, unit, series, size)
+        if rate_hz is not None:
+            missing = [float(r.missing(dict.fromkeys(sensors(size), rate_hz))) for r in done]
+            yield Figure(f"samples missing, {size} {of}", missing, "samples", "", size)
+
+
+PARTS: Final[Mapping[str, Callable[[Run], Iterator[Figure]]]] = {
+    "verbs": _verbs,
+    "list": _folders,
+    "finalize": _finalize,
+    "memory": _memory,
+    "streams": _streams,
+    "bytes": _bytes,
+    "cameras": _cameras,
+}
