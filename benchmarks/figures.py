@@ -15,6 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 _SIGNIFICANT = 3
+_NOISE = {"CPU s / s": 0.03, "CPU s": 0.1, "s": 0.1}
+"""Costs by unit below which the kernel's clock and other work are most of what differs."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,19 @@ def growth(sizes: Sequence[float], costs: Sequence[float]) -> float:
         raise ValueError(f"no growth in {list(costs)} at {list(sizes)}")
     logs = [(math.log(size), math.log(cost)) for size, cost in zip(sizes, costs, strict=True)]
     return statistics.linear_regression(*zip(*logs, strict=True)).slope
+
+
+def exponent_of(figures: Sequence[Figure]) -> float | None:
+    """The growth of a series from its second largest size to its largest.
+
+    Returns:
+        None: there are fewer than two sizes, or a cost is too small to be told from noise.
+    """
+    last = sorted(figures, key=lambda figure: figure.size)[-2:]
+    costs = [figure.median for figure in last]
+    if len(last) < 2 or min(costs) <= 0 or max(costs) < _NOISE.get(last[0].unit, 0.0):
+        return None
+    return growth([figure.size for figure in last], costs)
 
 
 def rounded(value: float) -> str:

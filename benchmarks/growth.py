@@ -1,13 +1,13 @@
 """Costs at several sizes: sessions 1, 4, 16 times as long, more streams, cameras, bytes, sessions.
 
-Figures at three sizes give an exponent, from the two largest, where start-up weighs least: 1 where a
+Three sizes give an exponent, from the two largest, where start-up weighs least: 1 where a
 cost grows as its work does.  Costs per stream, per byte and memory should have 0.
 
 - verbs: ``info``, ``validate``, ``recover``, ``report`` of sessions that the session's own writer
   made, with all samples and commits of a recording and small payloads;
 - list: ``list`` and ``recover`` over folders of sessions;
-- finalize: archives of recorded sessions of the rig load;
-- memory: the writer's, which appends and commits the rig's samples with small payloads;
+- finalize: archives of recorded sessions of the rig load, and ``validate --deep``;
+- memory: the writer's, which appends and commits all samples but the radar's, with small payloads;
 - streams: sensors of 100 samples a second each; bytes: blocks of 1 MiB of one stream;
 - cameras: 4K at a few pictures a second each.
 """
@@ -26,7 +26,7 @@ from unittest import mock
 import psutil
 
 from benchmarks import journal, packing
-from benchmarks.figures import growth
+from benchmarks.figures import exponent_of
 from benchmarks.frames import make_frames
 from benchmarks.harness import Figure, Option, Run, recorder, run_measured, succeed
 from benchmarks.recording import Recording, record_measured
@@ -48,9 +48,8 @@ OPTIONS = {
 QUICK = {"rounds": 1, "base": 10.0, "pack": 2.0, "run": 3.0, "folders": "3,10,30",
          "archives": "l5kit,vrs"}  # fmt: skip
 TIMES: Final = (1, 4, 16)
-_STEEP: Final = 1.15
+STEEP: Final = 1.15
 """An exponent from which on a cost is reported; noise and start-up keep the others below."""
-_MIB = 1 << 20
 
 
 def measure(run: Run) -> Iterator[Figure]:
@@ -68,20 +67,11 @@ def measure(run: Run) -> Iterator[Figure]:
         for title, figures in series.items():
             if (exponent := exponent_of(figures)) is not None:
                 exponents[title] = exponent
-                yield Figure(f"exponent, {title}", [exponent], "exponent")
     for title, exponent in exponents.items():
-        if exponent > _STEEP:
+        if exponent > STEEP:
             run.note(f"{title}: grows as size^{exponent:.2f}, faster than its work")
     if exponents:
         yield Figure("steepest exponent", [max(exponents.values())], "exponent")
-
-
-def exponent_of(figures: Sequence[Figure]) -> float | None:
-    """The growth from the second largest size to the largest; None where a cost is zero."""
-    last = sorted(figures, key=lambda figure: figure.size)[-2:]
-    if len(last) < 2 or min(figure.median for figure in last) <= 0:
-        return None
-    return growth([figure.size for figure in last], [figure.median for figure in last])
 
 
 def _verbs(run: Run) -> Iterator[Figure]:
@@ -94,7 +84,6 @@ def _verbs(run: Run) -> Iterator[Figure]:
             words = {
                 "info": ["info", clean],
                 "validate": ["validate", clean],
-                "validate --deep": ["validate", clean, "--deep"],
                 "report": ["report", clean],
                 "recover --dry-run": ["recover", killed, "--dry-run"],
             }
@@ -143,6 +132,8 @@ def _finalize(run: Run) -> Iterator[Figure]:
     for times in TIMES:
         seconds = run.options["pack"] * times
         session = packing.record(frames, run.folder, seconds)
+        words = {"validate --deep": ["validate", session, "--deep"]}
+        yield from _commands(run, words, seconds, "seconds")
         for name in names:
             if run.late:
                 run.skip(f"finalize --to {name}, {seconds:g} s", "the time is up")
@@ -206,7 +197,7 @@ def _streams(run: Run) -> Iterator[Figure]:
         entry = {"driver": "benchmarks.rig_drivers.imu", "source": f"file:{frames}"}
         return {f"imu{number}": entry for number in range(count)}
 
-    yield from _recorded(run, TIMES, sensors, "streams", 100.0, per=True)
+    yield from _recorded(run, TIMES, sensors, "streams", lambda _: 100.0)
 
 
 def _bytes(run: Run) -> Iterator[Figure]:
@@ -214,13 +205,13 @@ def _bytes(run: Run) -> Iterator[Figure]:
 
     def sensors(rate: int) -> dict[str, Any]:
         count = round(rate * run.options["run"])
-        options = {"streams": 1, "count": count, "rate": float(rate)}
+        options = {"streams": 1, "count": count, "rate": float(rate), "warm": False}
         source = f"file:{run.folder}"
         return {
             "blocks": {"driver": "benchmarks.ingest_drivers.blocks", "source": source, **options}
         }
 
-    yield from _recorded(run, (12, 48, 192), sensors, "MiB/s", None, per=True)
+    yield from _recorded(run, (12, 48, 192), sensors, "MiB/s", lambda rate: rate)
 
 
 def _cameras(run: Run) -> Iterator[Figure]:
@@ -234,7 +225,7 @@ def _cameras(run: Run) -> Iterator[Figure]:
         entry = {"driver": driver, "source": f"file:{frames}", "scale": 2, "fps": fps}
         return {f"camera{number}": entry for number in range(count)}
 
-    yield from _recorded(run, (1, 2, 4), sensors, "cameras of 4K", fps, per=True)
+    yield from _recorded(run, (1, 2, 4), sensors, "cameras of 4K", lambda _: fps)
 
 
 def _recorded(
@@ -242,9 +233,7 @@ def _recorded(
     sizes: Sequence[int],
     sensors: Callable[[int], dict[str, Any]],
     of: str,
-    rate_hz: float | None,
-    *,
-    per: bool,
+    rate_hz: Callable[[int], float],
 ) -> Iterator[Figure]:
     """Recordings at several sizes: CPU of each kind of process, memory, start and end."""
     for size in sizes:
@@ -260,15 +249,14 @@ def _recorded(
         for label in sorted({label for r in done for label in r.cpu}):
             values = [r.cpu.get(label, 0.0) / r.seconds for r in done]
             rows.append((f"{label}, CPU", "CPU s / s", values))
-        if per:
-            each = [r.cpu["writer"] / r.seconds / size * 1e3 for r in done]
-            rows.append((f"writer, CPU for each of the {of}", "CPU ms / s", each))
+        each = [r.cpu["writer"] / r.seconds / size * 1e3 for r in done]
+        rows.append((f"writer, CPU for each of the {of}", "CPU ms / s", each))
         for what, unit, values in rows:
             series = f"{what} by {of}"
             yield Figure(f"{series}, {size}", values, unit, series, size)
-        if rate_hz is not None:
-            missing = [float(r.missing(dict.fromkeys(sensors(size), rate_hz))) for r in done]
-            yield Figure(f"samples missing, {size} {of}", missing, "samples", "", size)
+        rates = dict.fromkeys(sensors(size), rate_hz(size))
+        missing = [float(recording.missing(rates)) for recording in done]
+        yield Figure(f"samples missing, {size} {of}", missing, "samples")
 
 
 PARTS: Final[Mapping[str, Callable[[Run], Iterator[Figure]]]] = {

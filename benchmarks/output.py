@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Result, rounded
+from benchmarks.figures import Figure, Result, exponent_of, rounded
 from benchmarks.targets import Verdict, verdicts
 
 
@@ -104,9 +104,10 @@ def benchmark_text(result: Result) -> list[str]:
     lines.append(f"`{result.command}`, {rounded(result.seconds)} s.")
     if result.data:
         lines += ["", *(f"- {name}: {origin}" for name, origin in result.data.items())]
-    rows = [(figure.name, *_cells(figure)) for figure in result.figures]
-    if rows:
+    if rows := [(f.name, *_cells(f)) for f in result.figures if not f.series]:
         lines += ["", *table(("figure", "median", "unit", "least to most", "rounds"), rows)]
+    for grown in _growth_tables(result.figures):
+        lines += ["", *grown]
     if result.notes:
         lines += ["", *(f"- {note}" for note in result.notes)]
     return lines
@@ -117,6 +118,28 @@ def _cells(figure: Figure) -> tuple[str, str, str, str]:
     several = len(figure.values) > 1
     spread = f"{least} to {most}" if several else "-"
     return rounded(figure.median), figure.unit or "ratio", spread, str(len(figure.values))
+
+
+def _growth_tables(figures: Sequence[Figure]) -> list[list[str]]:
+    """A table of medians for all series that were measured at the same sizes."""
+    series: dict[str, list[Figure]] = {}
+    for figure in figures:
+        if figure.series:
+            series.setdefault(figure.series, []).append(figure)
+    groups: dict[tuple[float, ...], list[list[Figure]]] = {}
+    for each in series.values():
+        groups.setdefault(tuple(figure.size for figure in each), []).append(each)
+    tables = []
+    for sizes, group in groups.items():
+        rows = []
+        for each in group:
+            exponent = exponent_of(each)
+            shown = "-" if exponent is None else f"{exponent:.2f}"
+            cells = [rounded(figure.median) for figure in each]
+            rows.append((each[0].series, each[0].unit or "ratio", *cells, shown))
+        heads = ("figure", "unit", *(f"{size:g}" for size in sizes), "exponent")
+        tables.append(table(heads, rows))
+    return tables
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -12,7 +12,7 @@ matplotlib.use("svg")
 
 import matplotlib.pyplot as plt
 
-from benchmarks.figures import Figure, Result, growth, rounded
+from benchmarks.figures import Figure, Result, exponent_of, rounded
 from benchmarks.targets import Verdict
 
 _MET, _MISSED, _POINT = "#2a7f62", "#c1443c", "#33557f"
@@ -128,7 +128,8 @@ def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
         title = name
         if len(points) > 1 and min(*sizes, *costs) > 0:
             axes.loglog()
-            title += f"\nsize^{growth(sizes, costs):.2f}"
+            if (exponent := exponent_of(points)) is not None:
+                title += f"\nsize^{exponent:.2f}"
             proportional = [costs[0] * size / sizes[0] for size in sizes]
             axes.plot(sizes, proportional, "--", color="grey", lw=1)
             axes.set_ylim(min(costs) / 1.5, max(*costs, proportional[-1]) * 1.5)

@@ -84,6 +84,7 @@ class BlocksDriver(Driver):
     options: ClassVar = {
         "streams": Option("int", 1, "streams to spread the blocks over", minimum=1),
         "count": Option("int", 256, "blocks in all", minimum=2),
+        "warm": Option("bool", True, "touch as much memory first as the page cache will take"),
         "rate": Option("float", 1000.0, "blocks per second, over all streams", minimum=0.1),
     }
 
@@ -104,7 +105,7 @@ class BlocksDriver(Driver):
         k = self._index
         if k >= self.sensor.options["count"]:
             raise EndOfSource
-        if k == 0:
+        if k == 0 and self.sensor.options["warm"]:
             warm_memory(self.sensor.options["count"])
         self._index += 1
         t_ns = np.array([round(k * 1e9 / self._rate)], np.int64)
