@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,10 @@ _LABELS = {
     "benchmarks.rig_drivers.radar": "radar",
     "benchmarks.rig_drivers.imu": "imu",
 }
+
+
+_SAMPLE_S = 0.25
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def cpu_seconds(process: psutil.Process) -> float:
@@ -109,6 +115,60 @@ class Memory:
             return None
         slope = np.polyfit(self.seconds[half:], np.array(self.rss_bytes[half:]) / 1e6, 1)[0]
         return float(slope) * 60
+
+
+class TreeMemory:
+    """Samples the memory of a process and all below it, in a thread, until it is closed.
+
+    Memory is the proportional set size (``Pss`` of ``smaps_rollup``, proc(5)): a page that several
+    processes share counts once.
+
+    Args:
+        pid: the process at the top.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._most_kb = pid, 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory")
+        self._thread.start()
+
+    def close(self) -> float:
+        """The most that was seen, MB."""
+        self._over.set()
+        self._thread.join()
+        return self._most_kb * 1024 / 1e6
+
+    def _run(self) -> None:
+        while not self._over.wait(_SAMPLE_S):
+            self._most_kb = max(self._most_kb, sum(map(_pss_kb, descendants(self._pid))))
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all below it, as far as they are still there."""
+    found = [pid]
+    for parent in found:  # which grows meanwhile
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def _pss_kb(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    return 0
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of what its children leave behind (prctl(2)).
+
+    So it can wait for them, and the kernel tells their CPU time: a server of worker processes
+    outlives the process that started it.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def file_bytes(folder: Path) -> int:

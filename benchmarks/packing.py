@@ -5,7 +5,8 @@ Sessions of the rig load (1080p at 30 Hz, 128x1024 sweeps at 10 Hz, 15.7 MB/s of
 memory that grows with a session shows in the pair.  Each is given a calibration, the trajectory and
 the boxes of the simulated drive.  Then ``recorder finalize`` packs it in a process of its own,
 archive after archive, and once all of them with one command.  Speeds are how many times faster than
-real time, with start and verifying; CPU times are those of all processes of the command.
+real time, with start and verifying; CPU times and memory are those of all processes of the command,
+memory as proportional set sizes (PSS).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def measure(run: Run) -> Iterator[Figure]:
         session = record(frames, run.folder, seconds)
         yield Figure(f"session of {seconds:g} s", [file_bytes(session) / 1e6], "MB")
         for figure in _pack_all(run, session, seconds, archives, seconds == longest):
-            peaks += [figure] if figure.unit == "MB, peak" else []
+            peaks += [figure] if figure.unit == "MB, PSS" else []
             yield figure
     yield Figure("peak memory", [max(figure.median for figure in peaks)], "MB")
 
@@ -112,7 +113,7 @@ def _pack_all(
     for way, each in packed.items():
         yield Figure(f"{way}, speed{end}", [seconds / p.wall_s for p in each], "x real time")
         yield Figure(f"{way}, CPU{end}", [p.cpu_s / seconds for p in each], "CPU s / s")
-        yield Figure(f"{way}, memory{end}", [p.peak_mb for p in each], "MB, peak")
+        yield Figure(f"{way}, memory{end}", [p.peak_mb for p in each], "MB, PSS")
         yield Figure(f"{way}, size{end}", [p.size_mb / seconds for p in each], "MB / s")
     if "together" in packed:
         apart = [packed[archive] for archive in archives if archive in packed]
@@ -171,7 +172,7 @@ def pack(run: Run, session: Path, archives: Sequence[str], options: Sequence[str
         words: list[Any] = ["finalize", session, "--to", ",".join(archives), "--out", out]
         words += [word for option in options for word in ("--option", option)]
         command = recorder(*words, "--format", "json")
-        done = succeed(run_measured(command, bytecode=run.folder / "bytecode"))
+        done = succeed(run_measured(command, bytecode=run.folder / "bytecode", tree=True))
     packed = json.loads(done.stdout)["archives"]
     if len(packed) != len(archives):
         raise ValueError(f"{len(packed)} archives of {', '.join(archives)}: {done.stderr}")
@@ -180,4 +181,4 @@ def pack(run: Run, session: Path, archives: Sequence[str], options: Sequence[str
             if re.sub(r"\d+", "N", note) not in {re.sub(r"\d+", "N", n) for n in run.notes}:
                 run.note(note)
     size = sum(archive["bytes"] for archive in packed)
-    return Packing(done.wall_s, done.cpu_s, done.peak_mb, size / 1e6)
+    return Packing(done.wall_s, done.cpu_s, done.tree_mb, size / 1e6)
