@@ -62,6 +62,7 @@ BENCHMARKS: Final = {
     "writer": Row(2),
     "durable_ingest": Row(4),
     "codecs": Row(1),
+    "dense_lidar": Row(2),
     "packing": Row(5),
     "ncore_writer": Row(2, ".venv-conformance"),
     "growth": Row(5),

@@ -183,7 +183,8 @@ def _client(process: subprocess.Popen[bytes], socket: Path, root: Path) -> Clien
         with contextlib.suppress(RecorderError):
             return Client(str(socket))
         time.sleep(0.05)
-    raise BenchmarkError("recorder serve did not begin:\n" + (root / "log").read_text())
+    lines = (root / "log").read_text().strip().splitlines() or ["no message"]
+    raise BenchmarkError(f"recorder serve did not begin: {lines[-1]}")
 
 
 def wait_until(ready: Callable[[], Any], why: str) -> Any:

@@ -13,6 +13,9 @@ from typing import Any
 from benchmarks.figures import Figure, Result, exponent_of, rounded
 from benchmarks.targets import Verdict, verdicts
 
+_LONGEST = 200
+"""Characters of a cell; a failure's whole message is on stderr."""
+
 
 def write_results(out: Path, head: dict[str, Any], results: Sequence[Result]) -> None:
     """Write all results into a folder, which is made.
@@ -142,9 +145,14 @@ def _growth_tables(figures: Sequence[Figure]) -> list[list[str]]:
     return tables
 
 
+def _one_line(cell: str) -> str:
+    text = " ".join(cell.split()).replace("|", "\\|")
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table of Markdown whose columns are aligned."""
-    cells = [tuple(heads), *((cell.replace("|", "\\|") for cell in row) for row in rows)]
+    cells = [tuple(heads), *((_one_line(cell) for cell in row) for row in rows)]
     made = [tuple(row) for row in cells]
     widths = [max(map(len, column), default=0) for column in zip(*made, strict=True)]
     lines = [

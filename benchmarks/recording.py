@@ -144,7 +144,8 @@ def _wait_for_session(process: subprocess.Popen[bytes], root: Path) -> Path:
         if found := re.search(r"recording (.+); live views", log):
             return Path(found[1])
         time.sleep(0.005)
-    raise BenchmarkError("recorder run did not begin:\n" + (root / "stderr.txt").read_text())
+    lines = (root / "stderr.txt").read_text().strip().splitlines() or ["no message"]
+    raise BenchmarkError(f"recorder run did not begin: {lines[-1]}")
 
 
 def _closed(session: Path) -> bool:

@@ -30,7 +30,7 @@ class PlayerDriver(Driver):
     options: ClassVar = {"fps": Option("float", None, "samples a second; the rig's where not set")}
 
     def open(self) -> Sequence[StreamSpec]:
-        self.frames = load_frames(self.sensor.path, self.rig.name)
+        self.frames = self.load()
         count = min(map(len, self.frames.values()))
         self.count = count - count % self.batch  # so that no batch reaches beyond the end
         self._index = 0
@@ -46,6 +46,10 @@ class PlayerDriver(Driver):
 
     def close(self) -> None:
         self.frames = {}
+
+    def load(self) -> dict[str, npt.NDArray[Any]]:
+        """The frames by channel, [n, ...] each."""
+        return load_frames(self.sensor.path, self.rig.name)
 
     @abstractmethod
     def spec(self) -> StreamSpec:

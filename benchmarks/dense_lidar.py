@@ -1,0 +1,44 @@
+"""A denser lidar than the rig's: 128x2048 at 20 Hz, two returns, beside the rig's other sensors.
+
+The sweeps are those of the rig load with the columns of two sweeps in turns, and the next sweep as
+second return.  The recorder has to keep up with them without loss; ``packing`` is that of the
+driver `ouster`: 0 stores all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.frames import SENSORS, make_frames
+from benchmarks.harness import Figure, Option, Run
+from benchmarks.recording import record_measured, rig_sensors
+
+OPTIONS = {
+    "seconds": Option("float", 30.0, "recorded seconds of a run", minimum=1),
+    "rounds": Option("int", 3, "repetitions", minimum=1),
+    "packing": Option("float", 0.0, "as of the driver `ouster`", minimum=0, maximum=1),
+    "hz": Option("float", 20.0, "sweeps a second", minimum=1),
+}
+QUICK = {"seconds": 4.0, "rounds": 1}
+
+
+def measure(run: Run) -> Iterator[Figure]:
+    """Record, and count what is missing."""
+    frames = run.folder / "frames"
+    frames.mkdir()
+    run.data |= make_frames(frames, run.recordings)
+    run.data["lidar"] += ", their columns in turns, to 128x2048 with two returns"
+    options = {"dense": True, "fps": run.options["hz"], "packing": run.options["packing"]}
+    rates = {name: float(rig.rate_hz) for name, rig in SENSORS.items()}
+    rates["lidar"] = run.options["hz"]
+    done = []
+    for _ in run.rounds():
+        with run.scratch() as folder:
+            sensors = rig_sensors(frames, lidar=options)
+            done.append(record_measured(folder, sensors, run.options["seconds"]))
+    yield Figure("samples missing", [float(r.missing(rates)) for r in done], "samples")
+    yield Figure("all", [r.cpu_per_s for r in done], "CPU s / s")
+    for name in done[0].cpu:
+        yield Figure(name, [r.cpu[name] / r.seconds for r in done], "CPU s / s")
+    yield Figure("session", [r.bytes / r.seconds / 1e6 for r in done], "MB/s")
+    yield Figure("writer, memory", [r.memory.max_mb for r in done], "MB")
