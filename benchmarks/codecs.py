@@ -22,6 +22,7 @@ from benchmarks.baseline import lidar_parts, write_video
 from benchmarks.frames import BEAMS, COLUMNS, load_frames, make_frames
 from benchmarks.harness import Figure, Option, Run, ratios
 from benchmarks.pictures import equal_quality, jpeg_psnr_db, video_psnr_db
+from benchmarks.rig_drivers.lidar import FIELDS
 from drivers._protocols.ouster_frames import channel_arrays, channel_specs
 from recorder.contract.channel_formats import CHANNEL_FORMATS
 from recorder.contract.channel_formats.jpeg import encode_jpeg
@@ -33,7 +34,6 @@ OPTIONS = {
     "rounds": Option("int", 5, "repetitions", minimum=1),
 }
 QUICK = {"laps": 1, "rounds": 2}
-_FIELDS = {"RANGE": ("u4", ()), "REFLECTIVITY": ("u1", ()), "NEAR_IR": ("u2", ())}
 
 Coder = Callable[[], int]
 """Encodes all frames of a round; the bytes."""
@@ -83,10 +83,10 @@ def _sweeps(run: Run, fields: Mapping[str, npt.NDArray[Any]]) -> Iterator[Figure
     theirs = [lidar_parts(dict(fields), k) for k in range(count)]
     shape = (BEAMS, COLUMNS)
     ours = [
-        channel_arrays({n: fields[n][k] for n in _FIELDS}.__getitem__, _FIELDS, shape)
+        channel_arrays({n: fields[n][k] for n in FIELDS}.__getitem__, FIELDS, shape)
         for k in range(count)
     ]
-    specs = [c for c in channel_specs(_FIELDS, *shape, "lzmaf") if c.format == "lzmaf"]
+    specs = [c for c in channel_specs(FIELDS, *shape, "lzmaf") if c.format == "lzmaf"]
 
     def packed(worth: float) -> Coder:
         stream = StreamSpec("lidar", tuple(specs), settings={"xz_worth": worth})

@@ -39,7 +39,7 @@ from typing import Any, Final, Protocol
 import psutil
 
 from benchmarks.figures import Figure, ratios
-from benchmarks.measure import TreeMemory, adopt_orphans
+from benchmarks.measure import TreeMemory, adopting_orphans
 from recorder.contract.config.options import Option
 
 __all__ = ["Figure", "Option", "Run", "Unavailable", "ratios", "recorder", "run_measured"]
@@ -204,13 +204,12 @@ def run_measured(
     Raises:
         BenchmarkError: it took longer than `timeout_s`, or left a process that does not end.
     """
-    adopt_orphans()
     already = set(psutil.Process().children())
     environment = dict(os.environ)
     if bytecode is not None:
         environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, adopting_orphans():
         started_s = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=err)
         alarm = threading.Timer(timeout_s or threading.TIMEOUT_MAX, process.kill)
@@ -220,13 +219,13 @@ def run_measured(
         _, status, used = os.wait4(process.pid, 0)
         alarm.cancel()
         wall_s = time.monotonic() - started_s
+        tree_mb = memory.close() if memory is not None else 0.0
+        orphans_s = sum(map(_end_orphan, set(psutil.Process().children()) - already))
         process.returncode = os.waitstatus_to_exitcode(status)
         texts = []
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
-    tree_mb = memory.close() if memory is not None else 0.0
-    orphans_s = sum(map(_end_orphan, set(psutil.Process().children()) - already))
     if timeout_s is not None and wall_s >= timeout_s:
         raise BenchmarkError(f"{' '.join(command[-6:])}: took longer than {timeout_s:g} s")
     peaks = re.findall(rf"^{_PEAK} (\d+)$", texts[1], re.MULTILINE)

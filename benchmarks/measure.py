@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -162,13 +163,19 @@ def _pss_kb(pid: int) -> int:
     return 0
 
 
-def adopt_orphans() -> None:
+@contextlib.contextmanager
+def adopting_orphans() -> Iterator[None]:
     """Make this process the parent of what its children leave behind (prctl(2)).
 
     So it can wait for them, and the kernel tells their CPU time: a server of worker processes
     outlives the process that started it.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def file_bytes(folder: Path) -> int:
