@@ -38,7 +38,7 @@ OPTIONS = {
     "base": Option(
         "float", 60.0, "seconds of the shortest session of verbs and memory", minimum=10
     ),
-    "pack": Option("float", 6.0, "seconds of the shortest session that is packed", minimum=2),
+    "pack": Option("float", 4.0, "seconds of the shortest session that is packed", minimum=2),
     "run": Option("float", 8.0, "seconds of a recording", minimum=2),
     "fps": Option("float", 5.0, "pictures of 4K a second of each camera", minimum=1),
     "folders": Option("str", "10,100,1000", "numbers of sessions in a folder"),
