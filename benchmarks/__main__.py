@@ -226,13 +226,11 @@ def _wait(words: Sequence[str], seconds: float | None) -> str:
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End a process and all that it has started and left."""
-    for end, patience_s in ((signal.SIGTERM, _END_S), (signal.SIGKILL, None)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, end)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience_s)
-            if end is signal.SIGTERM:
-                continue  # what it started may still be there
+            process.wait(_END_S)
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 

@@ -78,9 +78,21 @@ TARGETS: Final = (
         "<=",
         0,
     ),
-    Target("`run` to the first sample, s", "clock", "start", "to the first sample", "<=", 2.0),
     Target(
-        "`run` from the last sample to the prompt, s", "clock", "start", "to the prompt", "<=", 1.0
+        "`run` to the first sample, s",
+        "clock",
+        "start",
+        "demo, warm: to the first sample",
+        "<=",
+        2.0,
+    ),
+    Target(
+        "`run` from the last sample to the prompt, s",
+        "clock",
+        "start",
+        "demo, warm: from the last sample",
+        "<=",
+        1.0,
     ),
     Target("steepest growth, exponent", "its work", "growth", "steepest exponent", "<=", 1.15),
     Target("one viewer, CPU s / s more", "", "live", "one viewer, more CPU", "<=", 0.25),
