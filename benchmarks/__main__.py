@@ -218,7 +218,7 @@ def _wait(words: Sequence[str], seconds: float | None) -> str:
     try:
         code = process.wait(seconds)
     except subprocess.TimeoutExpired:
-        return f"ended after {seconds:.0f} s"
+        return f"ended after {seconds:g} s"
     finally:
         _end_group(process)
     return f"exit code {code}" if code else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -153,23 +154,31 @@ def test_the_first_round_takes_place_even_late() -> None:
     assert list(run.rounds()) == [0]
 
 
-def test_a_process_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
-    file = tmp_path / "pid"
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_process_is_ended_with_its_children(stubborn: bool) -> None:
+    inner = "import signal, time; " + "signal.signal(15, signal.SIG_IGN); " * stubborn
+    inner += "print(flush=True); time.sleep(600)"
     script = (
-        "import pathlib, subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        f"pathlib.Path({str(file)!r}).write_text(str(child.pid))\n"
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {inner!r}], stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
-    assert command._wait([sys.executable, "-c", script], 2.0) == "ended after 2 s"
-    pid = int(file.read_text())
-    deadline_s = time.monotonic() + 30
-    while psutil.pid_exists(pid) and time.monotonic() < deadline_s:
-        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            break
-        time.sleep(0.01)
-    else:
-        assert not psutil.pid_exists(pid)
+    words = [sys.executable, "-c", script]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        child = psutil.Process(int(process.stdout.readline()))
+        command._end_group(process)
+    # Whoever adopts it need not have waited for it yet.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while child.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+
+
+def test_a_process_that_hangs_is_ended() -> None:
+    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    assert command._wait(words, 0.1) == "ended after 0.1 s"
 
 
 def test_a_process_that_fails_is_told() -> None:

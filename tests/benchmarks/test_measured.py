@@ -109,13 +109,19 @@ def test_psnr_is_that_of_its_definition() -> None:
     assert psnr_db(black, other) == pytest.approx(10 * np.log10(192), abs=1e-6)
 
 
+@pytest.mark.parametrize("wanted", [20, 49, 70, 90, 99])
 def test_the_equal_quality_is_the_lowest_that_is_as_good(
+    wanted: int, pictures: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+) -> None:
+    quality = equal_quality(pictures, jpeg_psnr_db(pictures, wanted))
+    assert quality <= wanted
+    assert jpeg_psnr_db(pictures, quality) >= jpeg_psnr_db(pictures, wanted)
+    assert jpeg_psnr_db(pictures, quality - 1) < jpeg_psnr_db(pictures, wanted)
+
+
+def test_a_psnr_that_no_quality_has_takes_the_best(
     pictures: np.ndarray[tuple[int, ...], np.dtype[np.uint8]],
 ) -> None:
-    quality = equal_quality(pictures, jpeg_psnr_db(pictures, 70))
-    assert quality <= 70
-    assert jpeg_psnr_db(pictures, quality) >= jpeg_psnr_db(pictures, 70)
-    assert jpeg_psnr_db(pictures, quality - 1) < jpeg_psnr_db(pictures, 70)
     assert equal_quality(pictures, 1000.0) == 100
 
 

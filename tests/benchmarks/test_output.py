@@ -76,6 +76,10 @@ def test_a_series_is_a_row_with_its_exponent() -> None:
     ]  # fmt: skip
 
 
+def test_figures_of_a_series_have_no_rows_of_their_own() -> None:
+    assert not [line for line in benchmark_text(_results()[1]) if "CPU, 4" in line]
+
+
 def test_the_whole_text_judges_the_targets() -> None:
     written = text(HEAD, _results())
     assert "**MISSED** | rig load, live packing, CPU" in written
