@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import matplotlib
 matplotlib.use("svg")
 
 import matplotlib.pyplot as plt
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.figures import Figure, Result, exponent_of, rounded
 from benchmarks.targets import Verdict
 
 _MET, _MISSED, _POINT = "#2a7f62", "#c1443c", "#33557f"
+_LEAST, _MOST = 0.1, 100.0
+_APART = 0.7  # between two labels, as the logarithm of their ratio
 _ROW_INCHES, _WIDTH_INCHES = 0.34, 9.0
 
 
@@ -58,16 +62,20 @@ def _targets(measured: Sequence[tuple[Verdict, Figure]]) -> Any:
     axes.set_yticks(range(len(measured)), [_name(v) for v, _ in measured], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("share of the limit that is used; met left of 1")
-    axes.set_xlim(left=0)
-    axes.grid(axis="x", alpha=0.3)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="x", which="both", alpha=0.3)
     return figure
 
 
 def _used(verdict: Verdict, value: float) -> float:
     target = verdict.target
     if target.sign == ">=":
-        return target.limit / value if value > 0 else float("inf")
-    return value / target.limit if target.limit else 1.0 + value
+        share = target.limit / value if value > 0 else _MOST
+    else:
+        share = value / target.limit if target.limit else 1.0 + value
+    return min(max(share, _LEAST), _MOST)
 
 
 def _name(verdict: Verdict) -> str:
@@ -134,7 +142,10 @@ def _growth(benchmark: str, figures: Sequence[Figure]) -> Any:
             axes.plot(sizes, proportional, "--", color="grey", lw=1)
             axes.set_ylim(min(costs) / 1.5, max(*costs, proportional[-1]) * 1.5)
             axes.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
-            axes.set_yticks(costs, [rounded(cost) for cost in costs], fontsize=7)
+            ends = [costs[0], costs[-1]]
+            if abs(math.log(ends[1] / ends[0])) < _APART:  # their labels would cover each other
+                del ends[1]
+            axes.set_yticks(ends, [rounded(cost) for cost in ends], fontsize=7)
         axes.minorticks_off()
         axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
         axes.set_ylabel(points[0].unit or "ratio", fontsize=8)
