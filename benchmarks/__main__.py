@@ -46,7 +46,7 @@ from recorder.contract.errors import RecorderError
 
 @dataclass(frozen=True)
 class Row:
-    """A benchmark.
+    """How a benchmark is run.
 
     Attributes:
         minutes: its share of the time that all of them have.
@@ -61,10 +61,12 @@ BENCHMARKS: Final = {
     "rig": Row(5),
     "writer": Row(2),
     "durable_ingest": Row(4),
+    "small_samples": Row(1),
     "codecs": Row(1),
     "dense_lidar": Row(2),
     "packing": Row(8),
     "ncore_writer": Row(2, ".venv-conformance"),
+    "start": Row(2),
     "growth": Row(8),
     "journal": Row(1),
     "session_report": Row(1),
@@ -78,7 +80,15 @@ BENCHMARKS: Final = {
 _GRACE: Final = 0.5  # of a benchmark's time, for the round that is under way when it is up
 _LEAST_GRACE_S: Final = 90.0
 _END_S: Final = 10.0
+_MEASURES: Final = "\ndef measure(run: Run) -> Iterator[Figure]:"
 _TYPES: Final = {"int": int, "float": float, "bool": bool, "str": str, "path": str, "list": str}
+
+
+def available() -> list[str]:
+    """Names of the benchmarks: modules with a function `measure`, in the table's order."""
+    folder = ROOT / "benchmarks"
+    found = [p.stem for p in sorted(folder.glob("*.py")) if _MEASURES in p.read_text()]
+    return sorted(found, key=lambda name: [*BENCHMARKS, name].index(name))
 
 
 def load(name: str) -> Module:
@@ -114,14 +124,13 @@ def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The command's words; exits with 2 where they are wrong."""
     first = make_parser(()).parse_known_args([w for w in words if w not in ("-h", "--help")])[0]
-    known = [name for name in first.names if name in BENCHMARKS]
-    if "all" in first.names:
-        known = list(BENCHMARKS)
+    names = available()
+    known = names if "all" in first.names else [name for name in first.names if name in names]
     parser = make_parser(known)
     args = parser.parse_args(words)
     for name in args.names:
-        if name not in BENCHMARKS and name != "all":
-            parser.error(f"unknown benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+        if name not in names and name != "all":
+            parser.error(f"unknown benchmark {name!r}; there are {', '.join(names)}")
     args.names = known
     return args
 
@@ -183,7 +192,7 @@ def run_here(name: str, args: argparse.Namespace) -> Result:
 
 def run_apart(name: str, args: argparse.Namespace, minutes: float | None, root: Path) -> Result:
     """Run one benchmark in a process of its own, which is ended when it takes far too long."""
-    row = BENCHMARKS[name]
+    row = BENCHMARKS.get(name, Row(1))
     own = [word for key in _own_keys(name, args) for word in (f"--{key}", getattr(args, key))]
     flags = [f"--{flag}" for flag in ("quick", "simulated") if getattr(args, flag)]
     result = Result(name, command=shlex.join(["python", "-m", "benchmarks", name, *flags, *own]))
@@ -263,7 +272,7 @@ def run_all(args: argparse.Namespace, words: Sequence[str]) -> int:
             minutes = None
             if args.minutes:
                 left = args.minutes - (time.monotonic() - begin_s) / 60
-                shares = [BENCHMARKS[n].minutes for n in args.names[number:]]
+                shares = [BENCHMARKS.get(n, Row(1)).minutes for n in args.names[number:]]
                 minutes = max(0.0, left * shares[0] / sum(shares))
             progress(f"{name} ..." + (f" {minutes:.1f} minutes" if minutes is not None else ""))
             results.append(run_apart(name, args, minutes, Path(root)))
@@ -285,7 +294,7 @@ def main(words: Sequence[str]) -> int:
     """The command; its exit code."""
     args = parse(words)
     if not args.names:
-        for name in BENCHMARKS:
+        for name in available():
             source = (ROOT / "benchmarks" / f"{name}.py").read_text()
             print(f"{name:16} {source.partition(chr(34) * 3)[2].partition(chr(10))[0]}")
         return 0

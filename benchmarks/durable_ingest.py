@@ -39,6 +39,7 @@ QUICK = {"gib": 0.5, "rounds": 2}
 _INTERVAL_S = 0.2
 _PACED_MIB_S = 50.0
 _PACED_S = 6.0
+_SILENCE_MS = 30_000  # after which the sending process has failed
 
 
 def measure(run: Run) -> Iterator[Figure]:
@@ -141,6 +142,7 @@ def run_zeromq(folder: Path, count: int) -> float:
     )
     with zmq.Context() as context, context.socket(zmq.PULL) as socket:
         socket.bind(address)
+        socket.rcvtimeo = _SILENCE_MS
         process.start()
         here.recv()
         start_s = time.monotonic()

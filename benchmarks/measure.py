@@ -131,7 +131,7 @@ class TreeMemory:
     def __init__(self, pid: int) -> None:
         self._pid, self._most_kb = pid, 0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="memory")
+        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
         self._thread.start()
 
     def close(self) -> float:

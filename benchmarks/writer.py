@@ -160,11 +160,10 @@ def record_theirs(program: Path, feed: Path, folder: Path, synced: bool) -> Peer
         [*words, endpoint, str(feed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert feeding.stdin is not None and feeding.stdout is not None
+    over, extra_s = threading.Event(), list[float]()
     try:
         _expect(feeding, "ready")
         path = _wait_for_file(folder, log, theirs)
-        over = threading.Event()
-        extra_s: list[float] = []
         syncing = threading.Thread(target=_sync, args=(path, over, extra_s))
         if synced:
             syncing.start()
@@ -184,6 +183,7 @@ def record_theirs(program: Path, feed: Path, folder: Path, synced: bool) -> Peer
         feeding.stdin.close()
         feeding.wait(_PATIENCE_S)
     finally:
+        over.set()
         for child in (feeding, theirs):
             if child.poll() is None:
                 child.kill()
