@@ -4,8 +4,8 @@ The rig load is recorded by the whole recorder, with digests, and fdatasync and 
 second; of its processes only the writer counts.  edgefirst-recorder (of the package `edgefirst`)
 writes an MCAP file without any sync; what our drivers sent to our writer, message by message, is
 published to it on Zenoh at the same times by a process that does not count.  A second comparison
-has its file synced once a second from outside, and adds that CPU time.  In turns: theirs, ours,
-theirs, ...
+has its file synced once a second from outside, and adds that CPU time.  Closing the files counts
+for ours only, which shows in short runs.  In turns: theirs, ours, theirs, ...
 """
 
 from __future__ import annotations
