@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recorder.contract.clock import SystemClock
+from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd.channel import ChannelReader
 from recorder.report import cameras, lidars, radars, write_report
 from recorder.session.reader import Session
 from recorder.session.validation import validate
+from recorder.writer.recovery import recover
 from tests.report.hour import EVERY, long_session
 from tests.report.reading import Page
 
@@ -49,6 +52,16 @@ def _below(kind: type[ChannelReader]) -> set[type[ChannelReader]]:
     """All classes below one."""
     found = set(kind.__subclasses__())
     return found.union(*map(_below, found))
+
+
+def test_a_killed_writer_leaves_a_session_to_recover(tmp_path: Path) -> None:
+    path = long_session(tmp_path, 10, camera=(64, 48), mode="512x10", killed=True)
+    with Session(path) as session:
+        assert session.state == "recording"
+    recover(path, PosixDisk(), SystemClock())
+    with Session(path) as session:
+        assert session.state == "recovered"
+        assert len(session.streams["camera"]) == 300
 
 
 def test_the_session_is_one_that_our_writer_leaves(long: Path) -> None:
