@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from recorder.archives.base import Job
 from recorder.archives.mcap import foxglove_lidar, foxglove_radar
-from recorder.archives.mcap.samples import sample_feed
+from recorder.archives.mcap.samples import sample_entries, sample_feed
 from recorder.archives.mcap.scene import (
     Poses,
     box_sets,
@@ -20,7 +20,8 @@ from recorder.archives.mcap.scene import (
     label_sets,
     placed,
 )
-from recorder.archives.mcap.topics import Entry, Feed, Topic, Written
+from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic, Written
+from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
 from recorder.contract.errors import FormatError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Buffer
@@ -37,6 +38,7 @@ from recorder.processing.foxglove.schema import message_encoding
 from recorder.processing.foxglove.series import json_channels, position_channel, small_channels
 from recorder.processing.frames import image_channel, kind_of
 from recorder.processing.labels import Lines
+from recorder.processing.sample_workers import LIDAR_GROUP, RADAR_GROUP
 from recorder.session.events import event_text
 from recorder.session.playback_messages import playable_spec
 from recorder.session.stream import Stream
@@ -60,7 +62,7 @@ class FoxgloveProfile:
         for stream in job.streams:
             if job.has_samples(stream):
                 with job.at(stream.name):
-                    feeds += _stream_feeds(job, stream)
+                    feeds += self.stream_feeds(job, stream)
         feeds += _transform_feeds(job)
         for name, sets in label_sets(job):
             feeds.append(
@@ -71,6 +73,9 @@ class FoxgloveProfile:
                 _label_feed(job, f"/{name}/boxes", scene.BOXES, scene.box_annotations, sets)
             )
         return feeds
+
+    def stream_feeds(self, job: Job, stream: Stream) -> list[Feed]:
+        return _stream_feeds(job, stream)
 
     def event(self, event: Mapping[str, Any]) -> Entry:
         t_ns, kind = int(event["t_ns"]), str(event.get("type") or "")
@@ -105,20 +110,23 @@ def _stream_feeds(job: Job, stream: Stream) -> list[Feed]:
     topics: Topics = [_topic(channel) for channel in json_channels(spec)]
     taken = {channel.name for channel in small_channels(spec)}
     kind = kind_of(spec)
-    remarks: Callable[[], list[str]] | None = None
+    radar: RadarPoints | None = None
+    group = 0
     feeds: list[Feed] = []
     if kind == "camera":
         topics += _camera_topics(job, spec)
         taken.add(image_channel(spec) or "")
         feeds += _calibration_feeds(job, stream, spec)
     elif kind == "lidar":
-        made, channels = foxglove_lidar.topics(job, spec)
+        made, channels = foxglove_lidar.topics(job, stream, spec)
         topics += made
         taken |= channels
+        group = LIDAR_GROUP if made else 0
     elif kind == "radar":
-        made, remarks = foxglove_radar.topics(job, stream, spec)
+        made, radar = foxglove_radar.topics(job, stream, spec)
         topics += made
         taken |= {"iq"}
+        group = RADAR_GROUP
     if (position := declared_position(spec)) is not None:
         topics.append(_topic(position_channel(spec, position)))
     left_out = [channel.name for channel in spec.channels if channel.name not in taken]
@@ -126,9 +134,25 @@ def _stream_feeds(job: Job, stream: Stream) -> list[Feed]:
         job.notes.add(f"no message has the channels {', '.join(left_out)}", stream.name)
     if topics:
         topics = [(_own(topic), encode) for topic, encode in topics]
-        feed = sample_feed(job, stream, spec, topics)
-        feeds.append(feed if remarks is None else _with_remarks(job, feed, remarks))
+        if group:
+            make = _make(stream, spec, topics, radar)
+            feed = worker_feed(job, stream, [topic for topic, _ in topics], make, group=group)
+        else:
+            feed = sample_feed(job, stream, spec, topics)
+        feeds.append(feed)
     return feeds
+
+
+def _make(stream: Stream, spec: StreamSpec, topics: Topics, radar: RadarPoints | None) -> Make:
+    """Makes the messages of a lidar's or a radar's samples."""
+
+    def make(indices: Sequence[int]) -> list[Product]:
+        if radar is None:
+            return [Product(sample_entries(stream, k, spec, topics)) for k in indices]
+        radar.frames.find(indices)
+        return [radar.product(k, sample_entries(stream, k, spec, topics)) for k in indices]
+
+    return make
 
 
 def _own(topic: Topic) -> Topic:
@@ -218,14 +242,3 @@ def _label_feed(
             yield Entry(name, t_ns, t_ns, number, [update])
 
     return Feed("", [topic], entries, subject)
-
-
-def _with_remarks(job: Job, feed: Feed, remarks: Callable[[], Sequence[str]]) -> Feed:
-    """A feed that notes the remarks on its stream when its pass has ended."""
-
-    def entries() -> Generator[Entry]:
-        yield from feed.entries()
-        for remark in remarks():
-            job.notes.add(remark, feed.stream)
-
-    return replace(feed, entries=entries)

@@ -15,12 +15,12 @@ from recorder.archives.mcap.topics import Topic
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.formats.mcap.schema import Schema
-from recorder.processing.encoded import DecodedSamples
 from recorder.processing.foxglove.channels import Encoded, EncodeSamples, times_ns
 from recorder.processing.foxglove.clouds import POINT_CLOUD, cloud
 from recorder.processing.foxglove.pictures import raw_image
 from recorder.processing.foxglove.schema import message_encoding, schema_of
 from recorder.processing.lidar_points import RETURNS, SweepPoints
+from recorder.session.stream import Stream
 
 NEAR_IR: Final = "nir"
 COLUMN_TIMES: Final = "t_col"
@@ -29,7 +29,9 @@ Sweep = dict[str, npt.NDArray[Any]]
 Image = Callable[[Sweep], npt.NDArray[Any]]
 
 
-def topics(job: Job, spec: StreamSpec) -> tuple[list[tuple[Topic, EncodeSamples]], set[str]]:
+def topics(
+    job: Job, stream: Stream, spec: StreamSpec
+) -> tuple[list[tuple[Topic, EncodeSamples]], set[str]]:
     """The topics of a lidar's sweeps, and the channels that they have.
 
     - ``/NAME/points``: see `recorder.processing.foxglove.clouds.lidar_channel`;
@@ -57,26 +59,29 @@ def topics(job: Job, spec: StreamSpec) -> tuple[list[tuple[Topic, EncodeSamples]
             images["near_ir"] = lambda sweep: sweep[NEAR_IR]
     used = set(sweeps.channels) if wanted != "none" else set()
     used |= {NEAR_IR} & names if images else set()
-    decoded = DecodedSamples(spec, used)
+    needed = sorted(used)
+
+    def values_of(message: Message) -> Sweep:
+        return stream.sample(message.number, needed)
 
     def start_ns(sweep: Sweep, t_ns: int) -> int:
         return sweeps.column_times(sweep, t_ns)[0]
 
     def encode_points(message: Message, offset_ns: int) -> Encoded:
         t_ns = times_ns(message, offset_ns)[-1]
-        begin_ns, points = sweeps.points(decoded.of(message), t_ns)
+        begin_ns, points = sweeps.points(values_of(message), t_ns)
         return [(t_ns, cloud(begin_ns, spec.name, points))]
 
     def encode_image(image: Image) -> EncodeSamples:
         def encode(message: Message, offset_ns: int) -> Encoded:
-            t_ns, sweep = times_ns(message, offset_ns)[-1], decoded.of(message)
+            t_ns, sweep = times_ns(message, offset_ns)[-1], values_of(message)
             values = sweeps.image(image(sweep))
             return [(t_ns, raw_image(start_ns(sweep, t_ns), spec.name, values))]
 
         return encode
 
     def encode_columns(message: Message, offset_ns: int) -> Encoded:
-        t_ns, sweep = times_ns(message, offset_ns)[-1], decoded.of(message)
+        t_ns, sweep = times_ns(message, offset_ns)[-1], values_of(message)
         values = {"timestamp": _json_time(t_ns), COLUMN_TIMES: sweep[COLUMN_TIMES].tolist()}
         return [(t_ns, [json.dumps(values).encode()])]
 

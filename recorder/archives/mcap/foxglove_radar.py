@@ -11,24 +11,23 @@ from foxglove.messages import RawImage
 
 from recorder.archives.base import Job
 from recorder.archives.mcap.topics import Topic
+from recorder.archives.mcap.worker_feeds import RadarPoints
 from recorder.archives.sensor_files import radar_geometry
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
 from recorder.formats.mcap.schema import Schema
-from recorder.processing.encoded import DecodedSamples
 from recorder.processing.foxglove.channels import Encoded, EncodeSamples, times_ns
 from recorder.processing.foxglove.clouds import POINT_CLOUD, cloud
 from recorder.processing.foxglove.payload import Parts
 from recorder.processing.foxglove.pictures import raw_image
 from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB, map_image
 from recorder.processing.foxglove.schema import message_encoding, schema_of
-from recorder.processing.radar_detections import RadarDetections
+from recorder.processing.radar_frames import speed_facts
 from recorder.processing.radar_maps import RadarMaps
 from recorder.processing.radar_spectra import Complex64, Float32
 from recorder.session.stream import Stream
 
 _IQ: Final = "iq"
-_VALID: Final = "valid"
 _RADAR: Final = "radar.json"
 _SIGNED: Final = "16SC1"
 
@@ -37,8 +36,8 @@ Draw = Callable[[Complex64], tuple[Float32, float]]
 
 def topics(
     job: Job, stream: Stream, spec: StreamSpec
-) -> tuple[list[tuple[Topic, EncodeSamples]], Callable[[], list[str]]]:
-    """The topics of a radar's frames, and what is odd of the frames, for after the pass.
+) -> tuple[list[tuple[Topic, EncodeSamples]], RadarPoints]:
+    """The topics of a radar's frames, and what finds the detections.
 
     - ``/NAME/detections``: PointCloud of `recorder.processing.radar_detections.DETECTION`;
     - ``/NAME/range_doppler``, ``/NAME/range_azimuth``: with the option ``maps``, as in the live
@@ -53,24 +52,13 @@ def topics(
     geometry = radar_geometry(stream, job.calibration)
     if geometry.tx_m is None:
         job.notes.add("radar.json has no antennas: detections lie straight ahead", stream.name)
-    radar = RadarDetections(
-        geometry,
-        lambda index: stream.sample(index, [_IQ])[_IQ],
-        stream.t_ns,
-        job.options["radar_threshold_db"],
-        job.options["radar_limit"],
-    )
-    valid = {_VALID} & {channel.name for channel in spec.channels}
-    decoded = DecodedSamples(spec, {_IQ} | valid)
-    incomplete: set[int] = set()
+    radar = RadarPoints(job, stream, geometry)
 
     def iq(message: Message) -> npt.NDArray[Any]:
-        return decoded.of(message)[_IQ]
+        return stream.sample(message.number, [_IQ])[_IQ]
 
     def detections(message: Message, t_ns: int) -> Parts:
-        if valid and not decoded.of(message)[_VALID]:
-            incomplete.add(message.number)
-        return cloud(t_ns, spec.name, radar.points(message.number))
+        return cloud(t_ns, spec.name, radar.of(message.number))
 
     def raw(message: Message, t_ns: int) -> Parts:
         values = iq(message)
@@ -79,10 +67,11 @@ def topics(
 
     def map_of(draw: Draw) -> Callable[[Message, int], Parts]:
         return lambda message, t_ns: map_image(
-            t_ns, spec.name, draw(radar.processor.spectra(iq(message)))[0]
+            t_ns, spec.name, draw(processor.spectra(iq(message)))[0]
         )
 
-    facts = {key: json.dumps(value) for key, value in radar.facts().items()}
+    processor = radar.frames.processor
+    facts = {key: json.dumps(value) for key, value in speed_facts(processor).items()}
     image = schema_of(RawImage)
     made = [_made(spec, "detections", POINT_CLOUD, detections, facts)]
     if job.options["maps"]:
@@ -101,11 +90,7 @@ def topics(
         }
         made.append(_made(spec, "iq", image, raw, chirp))
 
-    def remarks() -> list[str]:
-        lines = [f"{len(incomplete)} frames lack packets"] if incomplete else []
-        return lines + radar.remarks()
-
-    return made, remarks
+    return made, radar
 
 
 def _made(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import importlib
 import struct
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -18,11 +17,12 @@ from typing import Any, ClassVar
 import recorder
 from recorder.archives import ArchiveError
 from recorder.archives.base import Job, Packed, Packer
+from recorder.archives.mcap.profiles import PROFILES, load_profile
 from recorder.archives.mcap.session_records import attach_files, event_feed, metadata_records
 from recorder.archives.mcap.topics import Entry, Feed, Profile, Topic, Written
 from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
-from recorder.contract.errors import SessionError, UsageError
+from recorder.contract.errors import SessionError
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.writer import McapWriter
 from recorder.processing.tuning import tune_for_packing
@@ -30,11 +30,9 @@ from recorder.session.commit_times import CommitTimes
 from recorder.session.playback_messages import is_small
 from recorder.session.stream import Stream
 
-PROFILES = ("foxglove", "ros2")
 LIDAR = ("points", "points_and_ranges", "ranges", "none")
 POINTS = ("destaggered", "staggered")
 RAW_PICTURES = ("values", "jpeg")
-_NEEDED = {"foxglove": ("mcap", "foxglove"), "ros2": ("mcap",)}
 _SMALL_TICKS = 1 / 256
 _LATEST_NS = 1 << 63  # readers of other languages have signed times
 
@@ -42,6 +40,7 @@ _LATEST_NS = 1 << 63  # readers of other languages have signed times
 class McapPacker(Packer):
     """Packs a session as one MCAP file."""
 
+    worker_modules = ("recorder.archives.mcap.foxglove", "recorder.archives.mcap.ros2")
     options: ClassVar[OptionTable] = {
         "profile": Option("str", "foxglove", "schemas of the messages", choices=PROFILES),
         "lidar": Option("str", "points", "what is packed of sweeps", choices=LIDAR),
@@ -72,26 +71,6 @@ class McapPacker(Packer):
 
 
 PACKER = McapPacker()
-
-
-def load_profile(name: str) -> Profile:
-    """A profile by its name.
-
-    Raises:
-        UsageError: a package that it needs is not installed.
-    """
-    try:
-        for module in _NEEDED[name]:
-            importlib.import_module(module)
-        profile: Profile = importlib.import_module(f"recorder.archives.mcap.{name}").PROFILE
-    except ModuleNotFoundError as error:
-        if (error.name or "recorder").startswith("recorder"):
-            raise
-        raise UsageError(
-            f"mcap.profile: {name} needs the package {error.name!r}: "
-            "pip install 'vehicle-recorder[archives]'"
-        ) from None
-    return profile
 
 
 def _ticks(stream: Stream) -> float:

@@ -65,6 +65,10 @@ class Ros2Profile:
         feeds += label_feeds(job, names)
         return [feed for feed in feeds if feed is not None]
 
+    def stream_feeds(self, job: Job, stream: Stream) -> list[Feed]:
+        # The frame of the world, which names would have from the poses, is in no sample.
+        return [feed for feed in _stream_feeds(job, stream, Names(job)) if feed is not None]
+
     def event(self, event: Mapping[str, Any]) -> Entry:
         return event_entry(event)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,8 +10,15 @@ import numpy.typing as npt
 
 from recorder.archives.base import Job
 from recorder.archives.mcap.ros2_names import Names, ros_topic
-from recorder.archives.mcap.ros2_samples import Made, Parts, image_parts, large_feed, sample_time
-from recorder.archives.mcap.topics import Feed, Topic
+from recorder.archives.mcap.ros2_samples import (
+    Made,
+    Parts,
+    image_parts,
+    sample_entries,
+    sample_time,
+)
+from recorder.archives.mcap.topics import Feed, Product, Topic
+from recorder.archives.mcap.worker_feeds import RadarPoints, worker_feed
 from recorder.archives.sensor_files import radar_geometry, read_text
 from recorder.contract.streams import StreamSpec
 from recorder.formats.ros2.messages import (
@@ -26,9 +33,9 @@ from recorder.formats.ros2.messages import (
 )
 from recorder.processing.foxglove.radar import LEAST_DB, STEP_DB
 from recorder.processing.lidar_points import SweepPoints
-from recorder.processing.radar_detections import RadarDetections
 from recorder.processing.radar_maps import RadarMaps, in_db_steps
 from recorder.processing.radar_spectra import Float32
+from recorder.processing.sample_workers import LIDAR_GROUP, RADAR_GROUP
 from recorder.session.stream import Stream
 
 CLOUD: Final = "sensor_msgs/msg/PointCloud2"
@@ -119,11 +126,15 @@ def lidar_feed(
         return None, set(spec.meta())  # what is left out on purpose needs no note
     needed = list(channels)
 
-    def make(index: int) -> Made:
+    def make(index: int) -> Product:
         sample, t_ns = stream.sample(index, needed), sample_time(stream, index)
-        return [made for maker in makers for made in maker(sample, t_ns)]
+        made = [one for maker in makers for one in maker(sample, t_ns)]
+        return Product(sample_entries(stream, index, made))
 
-    return large_feed(job, stream, topics, make), set(channels)
+    feed = worker_feed(
+        job, stream, topics, lambda indices: [*map(make, indices)], group=LIDAR_GROUP
+    )
+    return feed, set(channels)
 
 
 class _Clouds:
@@ -192,13 +203,7 @@ def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
             "radar.json has no antennas: detections have no direction but straight ahead",
             stream.name,
         )
-    radar = RadarDetections(
-        geometry,
-        lambda index: stream.sample(index, ["iq"])["iq"],
-        stream.t_ns,
-        options["radar_threshold_db"],
-        options["radar_limit"],
-    )
+    radar = RadarPoints(job, stream, geometry)
     frame = names.frame(stream.name)
     topics = [ros_topic(names.topic(stream.name, "detections"), CLOUD)]
     maps = RadarMaps(geometry) if options["maps"] else None
@@ -215,31 +220,27 @@ def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
         config = names.topic(stream.name, "config")
         topics.append(ros_topic(config, "std_msgs/msg/String", depth=1, latched=True))
         first = [(config, encode_string(read_text(stream, "radar.json")[0]))]
-    incomplete: list[int] = []
 
-    def make(index: int) -> Made:
-        if "valid" in stream.meta and not stream.sample(index, ["valid"])["valid"]:
-            incomplete.append(index)
+    def make(index: int) -> Product:
         header = Header(sample_time(stream, index), frame)
-        found = radar.points(index).astype(RADAR_POINT)
-        made = [(topics[0].name, cloud_parts(header, found))]
+        found = radar.of(index).astype(RADAR_POINT)
+        made = [] if index else list(first)
+        made.append((topics[0].name, cloud_parts(header, found)))
         if draws or options["iq"]:
             iq = stream.sample(index, ["iq"])["iq"]
-            spectra = radar.processor.spectra(iq) if draws else None
+            spectra = radar.frames.processor.spectra(iq) if draws else None
             for name, draw in draws:
                 pixels = in_db_steps(draw(spectra)[0], LEAST_DB, STEP_DB)
                 made.append((name, image_parts(header, pixels)))
             if options["iq"]:
                 made.append((iq_topic, iq_parts(iq)))
-        return made
+        return radar.product(index, sample_entries(stream, index, made))
 
-    def end() -> None:
-        if incomplete:
-            job.notes.add(f"{len(incomplete)} frames lack packets", stream.name)
-        for sentence in radar.remarks():
-            job.notes.add(sentence, stream.name)
+    def make_all(indices: Sequence[int]) -> list[Product]:
+        radar.frames.find(indices)
+        return [make(index) for index in indices]
 
-    return large_feed(job, stream, topics, make, first=first, end=end)
+    return worker_feed(job, stream, topics, make_all, group=RADAR_GROUP)
 
 
 def iq_parts(iq: npt.NDArray[np.int16]) -> Parts:

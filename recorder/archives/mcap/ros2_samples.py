@@ -52,9 +52,6 @@ def large_feed(
     stream: Stream,
     topics: Sequence[Topic],
     make: Callable[[int], Made],
-    *,
-    first: Made = (),
-    end: Callable[[], None] = lambda: None,
 ) -> Feed:
     """A pass over a stream whose samples are prepared ahead, in threads.
 
@@ -63,8 +60,6 @@ def large_feed(
         stream: one with times.
         topics: of the messages.
         make: makes the messages of a sample's index; several threads call it at once.
-        first: messages before those of the first sample, at its time.
-        end: called after the last sample.
     """
 
     def entries() -> Generator[Entry]:
@@ -72,11 +67,16 @@ def large_feed(
             for index, t_ns, seq in _numbers(job, stream):
                 with job.at(stream.name, index):
                     made = samples.take(index)
-                for topic, parts in (*first, *made) if index == 0 else made:
+                for topic, parts in made:
                     yield Entry(topic, t_ns, None, seq, parts)
-        end()
 
     return Feed(stream.name, topics, entries)
+
+
+def sample_entries(stream: Stream, index: int, made: Made) -> list[Entry]:
+    """The messages of a sample, at its time."""
+    (seq,) = _seq(stream, index, index + 1)
+    return [Entry(topic, sample_time(stream, index), None, seq, parts) for topic, parts in made]
 
 
 def _numbers(job: Job, stream: Stream) -> Iterator[tuple[int, int, int]]:

@@ -47,6 +47,11 @@ def sample_feed(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> 
     return Feed(stream.name, [topic for topic, _ in topics], entries)
 
 
+def sample_entries(stream: Stream, index: int, spec: StreamSpec, topics: _Topics) -> list[Entry]:
+    """The messages of a large sample; arguments as for `sample_feed`."""
+    return _entries(sample_message(stream, index, spec), topics)
+
+
 def _entries(message: Message, topics: _Topics) -> list[Entry]:
     """The messages of all topics, ordered by log time."""
     made: list[Entry] = []
@@ -78,7 +83,7 @@ def _batches(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> Gen
 
 def _ahead(job: Job, stream: Stream, spec: StreamSpec, topics: _Topics) -> Generator[Entry]:
     def make(index: int) -> list[Entry]:
-        return _entries(sample_message(stream, index, spec), topics)
+        return sample_entries(stream, index, spec, topics)
 
     with ReadAhead(make, len(stream)) as samples:
         for index in range(len(stream)):

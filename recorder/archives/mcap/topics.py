@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 from recorder.archives.base import Job
 from recorder.contract.wire import Buffer
 from recorder.formats.mcap.schema import Schema
+from recorder.session.stream import Stream
 
 LOSSES = "/recorder/losses"
 MARKS = "/recorder/marks"
@@ -53,6 +55,31 @@ class Entry:
     sequence: int
     parts: Sequence[Buffer]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = [
+            part if isinstance(part, bytes) else pickle.PickleBuffer(part) for part in self.parts
+        ]
+        return Entry, (self.topic, self.log_ns, self.publish_ns, self.sequence, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a worker makes of a sample.
+
+    Attributes:
+        entries: its messages, ordered by log time.
+        is_incomplete: the frame of a radar lacks packets.
+        step: sample before which each chirp of a radar's frame is misaligned; None where none is.
+    """
+
+    entries: list[Entry]
+    is_incomplete: bool = False
+    step: int | None = None
+
+
+Make = Callable[[Sequence[int]], list[Product]]
+"""From indices of samples, the product of each."""
+
 
 @dataclass(frozen=True)
 class Feed:
@@ -64,12 +91,14 @@ class Feed:
         entries: starts the pass: messages with log times that do not fall.  The packer closes the
             iterator, also early.
         name: names the feed in errors and in the report; the stream's name if it is empty.
+        make: makes the messages of samples in a worker; None: `entries` makes them itself.
     """
 
     stream: str
     topics: Sequence[Topic]
     entries: Callable[[], Generator[Entry]]
     name: str = ""
+    make: Make | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +139,13 @@ class Profile(Protocol):
 
         Raises:
             FormatError: a file of a stream is wrong; within `Job.at`.
+        """
+
+    def stream_feeds(self, job: Job, stream: Stream) -> list[Feed]:
+        """The feeds of a stream with samples; at most one of them has `Feed.make`.
+
+        Raises:
+            FormatError: a file of the stream is wrong.
         """
 
     def event(self, event: Mapping[str, Any]) -> Entry:

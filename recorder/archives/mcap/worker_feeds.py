@@ -1,0 +1,104 @@
+"""Passes over lidars and radars, whose messages are made by the session's workers.
+
+A worker asks the profile for the feeds of the stream again, and runs `Feed.make` of the one that
+it is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recorder.archives.base import Job
+from recorder.archives.mcap.profiles import load_profile
+from recorder.archives.mcap.topics import Entry, Feed, Make, Product, Topic
+from recorder.archives.sensor_files import radar_frames
+from recorder.processing.calibration import Calibration
+from recorder.processing.radar_detections import detection_points
+from recorder.processing.radar_frames import step_remarks
+from recorder.processing.radar_geometry import RadarGeometry
+from recorder.processing.sample_workers import Maker, Shelf
+from recorder.session.stream import Stream
+
+
+def worker_feed(
+    job: Job, stream: Stream, topics: Sequence[Topic], make: Make, *, group: int
+) -> Feed:
+    """A pass over a stream whose messages workers make.
+
+    It notes at its end what is odd of the frames of a radar.
+
+    Args:
+        job: the session's job.
+        stream: one with times; the only such feed of the stream.
+        topics: of the messages.
+        make: makes the messages of samples.
+        group: number of samples that one worker makes together.
+    """
+
+    def entries() -> Generator[Entry]:
+        factory = partial(_maker, stream.name, dict(job.options), job.calibration)
+        incomplete, steps = 0, Counter[int]()
+        indices = range(len(stream))
+        with contextlib.closing(job.products(stream.name, factory, indices, group=group)) as made:
+            product: Product
+            for product in made:
+                incomplete += product.is_incomplete
+                if product.step is not None:
+                    steps[product.step] += 1
+                yield from product.entries
+        remarks = [f"{incomplete} frames lack packets"] if incomplete else []
+        for sentence in remarks + step_remarks(steps):
+            job.notes.add(sentence, stream.name)
+
+    return Feed(stream.name, topics, entries, make=make)
+
+
+class _Maker:
+    """Makes the messages of a feed."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+
+    def make(self, indices: Sequence[int]) -> Sequence[Product]:
+        return self._make(indices)
+
+
+def _maker(
+    stream: str, options: Mapping[str, Any], calibration: Calibration, shelf: Shelf
+) -> Maker:
+    job = Job(shelf.session, Path(), options, calibration, shelf=shelf)
+    feeds = load_profile(options["profile"]).stream_feeds(job, shelf.session.streams[stream])
+    return _Maker(next(feed.make for feed in feeds if feed.make is not None))
+
+
+class RadarPoints:
+    """A radar's detections as points, and what is odd of its frames.
+
+    Args:
+        job: the session's job.
+        stream: the radar's.
+        geometry: of the radar.
+
+    Attributes:
+        frames: finds the detections, and resolves their speeds.
+    """
+
+    def __init__(self, job: Job, stream: Stream, geometry: RadarGeometry) -> None:
+        self._stream, self._has_valid = stream, "valid" in stream.meta
+        self.frames = radar_frames(job, stream, geometry)
+
+    def of(self, index: int) -> np.ndarray[Any, Any]:
+        """The detections of a frame, `recorder.processing.radar_detections.DETECTION` [n]."""
+        return detection_points(self.frames.resolved(index))
+
+    def product(self, index: int, entries: list[Entry]) -> Product:
+        """The messages of a frame whose detections have been asked for."""
+        valid = not self._has_valid or bool(self._stream.sample(index, ["valid"])["valid"])
+        return Product(entries, not valid, self.frames.step(index))
