@@ -95,6 +95,14 @@ def lidar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return made
 
 
+def radar_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Points of `recorder.processing.radar_detections` as `RADAR_POINT`; what pads them is zero."""
+    made = np.zeros(len(points), RADAR_POINT)
+    for name in RADAR_POINT.names or ():
+        made[name] = points[name]
+    return made
+
+
 def lidar_feed(
     job: Job, stream: Stream, spec: StreamSpec, names: Names
 ) -> tuple[Feed | None, set[str]]:
@@ -223,7 +231,7 @@ def radar_feed(job: Job, stream: Stream, names: Names) -> Feed:
 
     def make(index: int) -> Product:
         header = Header(sample_time(stream, index), frame)
-        found = radar.of(index).astype(RADAR_POINT)
+        found = radar_points(radar.of(index))
         made = [] if index else list(first)
         made.append((topics[0].name, cloud_parts(header, found)))
         if draws or options["iq"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -44,7 +45,8 @@ def pack(path: Path, tmp_path: Path, part: Part | None = None, **options: Any) -
     opened = SessionPart(path, part) if part else Session(path, virtual=True)
     with opened as session:
         job = job_of(session, Path(mkdtemp(dir=tmp_path)), **options)
-        (name,) = PACKER.pack(job).files
+        with closing(job):
+            (name,) = PACKER.pack(job).files
         return read(job.folder / name), job
 
 

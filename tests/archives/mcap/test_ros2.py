@@ -301,6 +301,7 @@ def test_detections_are_those_of_the_processing(tmp_path: Path) -> None:
         assert len(found) == len(points)
         for name in points.dtype.names or ():
             assert np.array_equal(found[name], points[name])
+        assert not np.any(np.reshape(message.data, (-1, 28))[:, 25:])  # no old bytes of memory
         assert message.header.frame_id == "radar"
 
 
