@@ -74,7 +74,7 @@ def scan(stream: Stream) -> Iterator[Gap | Run]:
         last_before = before[starts]
         before[starts] = -1
         jumps = np.flatnonzero(seq > before + 1)
-        for j in np.union1d(starts, jumps).tolist():
+        for j in sorted({*starts.tolist(), *jumps.tolist()}):
             k = int(np.searchsorted(starts, j))
             if k < len(starts) and starts[k] == j:
                 yield Run(epoch, run_start, at + j, int(last_before[k]))
