@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +16,8 @@ import pytest
 from recorder import finalizer
 from recorder.archives import ArchiveError
 from recorder.archives.base import available, load_packer
-from recorder.finalizer import Step, finalize
+from recorder.finalizer import Finalized, Step, finalize
+from recorder.processing.worker_process import WorkerProcess
 from tests.acceptance.command import contents
 from tests.session.simulated import simulated_session
 
@@ -19,6 +25,10 @@ for package in ("numcodecs", "pyarrow", "mcap"):
     pytest.importorskip(package, reason=f"needs {package} (the extra `archives`)")
 
 USERS = [name for name in available() if load_packer(name).worker_modules]
+WAYS = {name: Step(name) for name in USERS} | {
+    "ros2": Step("mcap", {"profile": "ros2", "maps": True, "iq": True}),
+    "staggered": Step("mcap", {"points": "staggered", "lidar": "points_and_ranges"}),
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +36,14 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return simulated_session(tmp_path_factory.mktemp("workers") / "drive", 1.2).path
 
 
-@pytest.mark.parametrize("archive", USERS)
+@pytest.mark.parametrize("way", WAYS)
 def test_processes_change_nothing(
-    session: Path, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Path, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
     for processes in (0, 2):
         monkeypatch.setattr(finalizer, "processes_for", lambda _, n=processes: n)
-        (result,) = finalize(session, [Step(archive)], out=tmp_path / str(processes))
+        (result,) = finalize(session, [WAYS[way]], out=tmp_path / str(processes))
         made.append((contents(tmp_path / str(processes)), result.notes))
     assert made[0] == made[1]
 
@@ -56,3 +66,98 @@ def test_processes_tell_the_same_damage(
     assert told[0] == told[1]
     assert told[0].startswith(f"{damaged}: {archive}: lidar, sample 5: ")
     assert not list((tmp_path / "out" / archive).iterdir())
+
+
+def test_archives_packed_at_once_are_those_packed_apart(
+    session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [Step(archive) for archive in available()]
+    monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
+    at_once = list(finalize(session, steps, out=tmp_path / "at_once"))
+    monkeypatch.setattr(finalizer, "processes_for", lambda _: 0)
+    apart = [made for step in steps for made in finalize(session, [step], out=tmp_path / "apart")]
+    files = [contents(tmp_path / name) for name in ("at_once", "apart")]
+    for each in files:
+        del each[f"vrs/{session.name}.vrs"]  # has a random number of its own
+    assert files[0] == files[1]
+    assert list(map(told, at_once)) == list(map(told, apart))
+
+
+def told(made: Finalized) -> tuple[Any, ...]:
+    return made.archive, made.bytes, made.summary, made.notes
+
+
+def test_a_killed_worker_is_one_clear_error_of_each_archive_that_uses_it(
+    session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = WorkerProcess.ask
+
+    def killed(worker: WorkerProcess, task: Any) -> Any:
+        os.kill(worker.pid, signal.SIGKILL)
+        return ask(worker, task)
+
+    monkeypatch.setattr(WorkerProcess, "ask", killed)
+    monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
+    failures: list[str] = []
+    steps = [Step(archive) for archive in available()]
+    made = finalize(session, steps, out=tmp_path, failed=lambda error: failures.append(str(error)))
+    assert [result.archive for result in made] == [a for a in available() if a not in USERS]
+    for text, archive in zip(failures, USERS, strict=True):
+        assert text.startswith(f"{session}: {archive}: ")
+        assert "a process that packs samples ended: SIGKILL" in text
+    for archive in USERS:
+        assert not list((tmp_path / archive).iterdir())
+
+
+_STOPPED = """
+import os, signal, sys, threading
+from recorder import finalizer
+from recorder.__main__ import main
+from recorder.processing import worker_process
+
+ask, receive = worker_process.WorkerProcess.ask, worker_process.receive
+asked = threading.local()
+
+def ask_stopped(worker, task):
+    os.kill(worker.pid, signal.SIGSTOP)
+    asked.pid = worker.pid
+    return ask(worker, task)
+
+def say_and_receive(wire):
+    print(asked.pid, flush=True)
+    return receive(wire)
+
+worker_process.WorkerProcess.ask = ask_stopped
+worker_process.receive = say_and_receive
+finalizer.processes_for = lambda _: 2
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_command_leaves_no_process_and_no_file(
+    session: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    words = [sys.executable, "-c", _STOPPED, "finalize", str(session), "--to", "mcap,ncore"]
+    with subprocess.Popen(
+        [*words, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as command:
+        assert command.stdout is not None
+        workers = [int(command.stdout.readline()) for _ in range(2)]
+        command.send_signal(number)
+        _, errors = command.communicate(timeout=120)
+    assert command.returncode == 1
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    for worker in workers:
+        assert not Path(f"/proc/{worker}").exists()
+    assert not [path for path in out.rglob("*") if not path.is_dir()]
+    with pytest.raises(ProcessLookupError):  # what workers were forked from has ended too
+        for _ in range(1000):
+            os.killpg(command.pid, 0)
+            subprocess.run(["sleep", "0.02"], check=True)
