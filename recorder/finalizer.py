@@ -181,7 +181,7 @@ def finalize(
         else:
             root = path / ARCHIVES if part.is_whole else path / ARCHIVES / PARTS / part.folder
         name = _archive_name(path)
-        with SampleWorkers(path, part, processes) as workers:
+        with SampleWorkers(path, part, processes, is_shared=len(prepared) > 1) as workers:
 
             def make(step: Prepared, progress: Progress) -> Finalized:
                 place = root / step.packer.name

@@ -39,14 +39,15 @@ from recorder.processing.worker_process import WorkerProcess, start_server
 from recorder.session.part import WHOLE, Part, SessionPart
 from recorder.session.reader import Session, sensor_folders
 
-LIDAR_GROUP: Final = 4
+LIDAR_GROUP: Final = 2
 """Sweeps that one worker makes together."""
 RADAR_GROUP: Final = 32
 """Frames of a radar that one worker makes together; a few around them are read for their speeds."""
 
 _LEAST_BYTES: Final = 64 << 20  # smaller sessions are packed before processes have started
 _OWNED: Final = 64  # groups of a stream whose worker is remembered
-_REMEMBERED_BYTES: Final = 24 << 20  # decoded values of each stream that a process keeps
+_ALONE_BYTES: Final = 4 << 20  # decoded values of each stream that a process keeps
+_SHARED_BYTES: Final = 24 << 20  # the same, where several archives need them
 
 Made = TypeVar("Made")
 Remark = Callable[[str], None]
@@ -67,10 +68,10 @@ class Shelf(Closing):
             last samples, so that several archives decode them once; do not write to their values.
     """
 
-    def __init__(self, path: Path, part: Part) -> None:
+    def __init__(self, path: Path, part: Part, is_shared: bool = False) -> None:
         self.session = open_part(path, part)
         for stream in self.session.streams.values():
-            stream.remember(_REMEMBERED_BYTES)
+            stream.remember(_SHARED_BYTES if is_shared else _ALONE_BYTES)
         self._shared: dict[Hashable, Any] = {}
         self._makers: dict[bytes, Maker] = {}
         self._remarks: list[str] = []
@@ -213,9 +214,12 @@ class SampleWorkers(Closing):
         part: the part of it that is packed.
         processes: their number; they start when the first products are asked for.  With 0, the
             caller's thread makes products when it takes them.
+        is_shared: several archives are packed at the same time; their samples are kept for longer.
     """
 
-    def __init__(self, path: Path, part: Part = WHOLE, processes: int = 0) -> None:
+    def __init__(
+        self, path: Path, part: Part = WHOLE, processes: int = 0, *, is_shared: bool = False
+    ) -> None:
         self._session: Session | None = None  # for the times of samples
         self._shelf: Shelf | None = None
         self._lock = threading.Condition(threading.RLock())
@@ -224,7 +228,7 @@ class SampleWorkers(Closing):
         self._owners: dict[str, OrderedDict[int, int]] = {}
         self._fault: str | None = None
         self.made = 0
-        self._arguments, self._processes = (path, part), processes
+        self._arguments, self._processes = (path, part, is_shared), processes
         self._workers: list[WorkerProcess] = []
         self._threads: list[threading.Thread] = []
 
@@ -320,7 +324,7 @@ class SampleWorkers(Closing):
 
     def _start(self) -> None:
         """Start the processes, with a thread for each that gives it its tasks."""
-        self._session = open_part(*self._arguments)
+        self._session = open_part(*self._arguments[:2])
         for number in range(self._processes):
             self._workers.append(WorkerProcess(Shelf, self._arguments))
             thread = threading.Thread(target=self._serve, args=(number,), name=f"worker-{number}")
