@@ -20,6 +20,8 @@ BSTAMP := $(VENV)/.installed-browser
 # roverd is in no registry.  ROVERD=/path/to/red-rover/format/src holds the recorder against it too.
 ROVERD ?=
 DEMO_S ?= 5
+# Else every process that a test starts compiles every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests that run at a time.
 JOBS ?= 2
 # The tests of a file share what they only read.
