@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._devices import ouster, ouster_setup
 from drivers._devices.ouster import OusterHttp
 from drivers._devices.ouster_setup import Setup, Wanted, bring_up, same_address
 from recorder.contract.errors import DeviceError
+from tests.examples import examples
 
 HERE = "10.0.0.1"
 FACTORY = {"udp_dest": "", "lidar_mode": "1024x10", "timestamp_mode": "TIME_FROM_INTERNAL_OSC"}
@@ -246,7 +247,7 @@ def test_settings_that_cannot_be_stored_do_not_keep_a_sensor_from_recording(
 FAULTS = ["", "late", "lost", "busy", "reject", "garbage", "old"]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(
     faults=st.lists(st.sampled_from(FAULTS), max_size=40),
     once=st.sampled_from(["", "ignore", "power"]),

@@ -6,7 +6,7 @@ import contextlib
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drivers._devices.pictures import Missing, Shot
@@ -28,13 +28,14 @@ from recorder.contract.errors import DeviceError, ProtocolError, RecorderError
 from tests.drivers.fuzzing import mutated
 from tests.drivers.rtp_packets import encode, packets, rtp
 from tests.drivers.rtsp_script import SDP, Script, answers, interleaved, pieces, reply, watch
+from tests.examples import examples
 
 PARTS = (b"\r\n\r\n", b"$\0\xff\xff", b"Content-Length: 99999\r\n", b"\x7c\x85", b"RTSP/1.0 200 OK")
 SEEDS = st.integers(0, 2**32)
 
 
 @pytest.mark.parametrize("codec", ["h264", "h265", "jpeg"])
-@settings(max_examples=300)
+@examples(3)
 @given(seed=SEEDS)
 def test_damaged_packets(codec: str, seed: int) -> None:
     """Each damaged or missing packet costs pictures that are named; the rest is as it was sent."""
@@ -57,7 +58,7 @@ def test_damaged_packets(codec: str, seed: int) -> None:
             assert not (unit.fault and unit.key and codec != "jpeg")
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(
     payloads=st.lists(
         st.tuples(st.binary(max_size=40), st.booleans(), st.integers(0, 3)), max_size=40
@@ -72,7 +73,7 @@ def test_any_payloads(payloads: list[tuple[bytes, bool, int]], codec: str) -> No
             assert len(unit.data) <= MAX_UNIT_BYTES
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(seed=SEEDS, size=st.integers(1, 200))
 def test_a_damaged_connection(seed: int, size: int) -> None:
     """Bytes in pieces of any size are messages, or one error; the buffer has a bound."""
@@ -109,7 +110,7 @@ def test_a_damaged_connection(seed: int, size: int) -> None:
             assert len(each.data) < 1 << 16
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(seed=SEEDS)
 def test_damaged_descriptions(seed: int) -> None:
     rng = random.Random(seed)
@@ -133,7 +134,6 @@ def test_headers(text: str) -> None:
         assert all(0 <= channel <= 1000 for channel in channels_of(text))
 
 
-@settings(max_examples=80, deadline=None)
 @given(seed=SEEDS)
 def test_a_camera_that_answers_and_streams_garbage(seed: int) -> None:
     """The whole client: pictures, counted losses, then one error that names the camera."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import InvalidStatus
 
 from recorder.contract.errors import UsageError
 from recorder.live.access import HEADERS, Access, is_loopback, without_paths
+from tests.examples import examples
 from tests.live.staging import Stage, play
 
 TOKEN = "correct-horse-battery"
@@ -127,7 +128,7 @@ def test_the_cookie_is_for_this_site_and_no_script_and_does_not_hold_the_token()
     assert "Secure" not in plain and secure.endswith("; Secure")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(
     st.dictionaries(
         st.sampled_from(("host", "origin", "cookie", "authorization")),
@@ -169,7 +170,7 @@ def test_answers_hold_no_paths(text: str, expected: str) -> None:
     assert without_paths({"a": [text, 1, None]}) == {"a": [expected, 1, None]}
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(st.lists(st.text("abcdefgh", min_size=3, max_size=6), min_size=2, max_size=5))
 def test_no_folder_of_an_absolute_path_is_left(parts: list[str]) -> None:
     path = "/" + "/".join(f"{part}{i}" for i, part in enumerate(parts))

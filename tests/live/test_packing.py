@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from recorder.live.packing import pack, to_json, unpack
 from recorder.live.views import Drawing
+from tests.examples import examples
 
 DTYPES = st.sampled_from(("u1", "<u2", ">u2", "<i4", "<f4", ">f4", "<f8", "<i8"))
 ARRAYS = DTYPES.flatmap(
@@ -20,7 +21,7 @@ ARRAYS = DTYPES.flatmap(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(1.5)
 @given(st.lists(ARRAYS | st.binary(max_size=40), max_size=5), st.text(max_size=20))
 def test_what_is_packed_comes_out_again_at_multiples_of_eight(arrays: list[Any], text: str) -> None:
     drawing = Drawing({"text": text}, [(f"a{i}", array) for i, array in enumerate(arrays)])

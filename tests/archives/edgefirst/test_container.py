@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
@@ -83,7 +83,6 @@ def aligned_members(path: Path) -> dict[str, bool]:
     ),
     copied=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
 def test_large_data_begin_at_a_block(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], copied: bool
 ) -> None:

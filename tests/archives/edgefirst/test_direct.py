@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.archives.edgefirst import direct
@@ -66,7 +66,6 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, past_cache=st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_whatever_is_appended_stands_there(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], past_cache: bool
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.archives import ArchiveError
@@ -26,6 +26,7 @@ from recorder.processing.calibration import Calibration, SensorCalibration, read
 from recorder.processing.geometry import rotation_of_rpy, transform
 from recorder.processing.radar import RadarGeometry, RadarProcessor
 from tests.archives.edgefirst.rig import Array, decode, exif_of
+from tests.examples import examples
 
 T_NS = 1_717_236_000_123_456_789
 
@@ -91,7 +92,6 @@ PICTURES = st.tuples(
 
 
 @given(shape=PICTURES, seed=st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
 def test_stored_pictures(shape: tuple[int, int, bool], seed: int) -> None:
     """Of several blocks, of one, and of lines that no block has room for."""
     height, width, wide = shape
@@ -197,14 +197,13 @@ NUMBERS = st.floats(0, 4000) | st.floats(0, 1e-4) | st.integers(0, 4 * 10**7).ma
 
 
 @given(value=NUMBERS)
-@settings(max_examples=150, deadline=None)
+@examples(1.5)
 def test_fractions_are_the_nearest(value: float) -> None:
     share = Fraction(value).limit_denominator(1_000_000)
     assert fraction_of(value) == (share.numerator, share.denominator)
 
 
 @given(value=st.floats(4000, 0xFFFFFFFF))
-@settings(max_examples=50, deadline=None)
 def test_fractions_of_large_numbers_fit(value: float) -> None:
     above, below = fraction_of(value)
     assert above / below == pytest.approx(value, rel=1e-9)

@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcap.writer import CompressionType, IndexType, Writer
 
@@ -19,6 +19,7 @@ from recorder.formats.mcap import reader as reader_module
 from recorder.formats.mcap.reader import McapMessage, McapReader
 from recorder.formats.mcap.records import Place
 from recorder.formats.mcap.writer import McapWriter
+from tests.examples import examples
 from tests.formats.mcap.build import START_NS, Sent, write_file
 
 
@@ -310,7 +311,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.iterdir())]
 
 
-@settings(max_examples=250, deadline=None)
+@examples(2.5)
 @given(st.data())
 def test_any_change_ends_in_messages_or_in_one_error(
     samples: list[bytes], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -331,7 +332,6 @@ def test_any_change_ends_in_messages_or_in_one_error(
         assert str(error).startswith(f"{path}: byte ")
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "arbitrary.mcap"
