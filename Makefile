@@ -22,8 +22,8 @@ ROVERD ?=
 DEMO_S ?= 5
 # Else every process that a test starts compiles every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests that run at a time.
-JOBS ?= 2
+# Tests that run at a time: one more than two cores, for half of the time a test waits.
+JOBS ?= 3
 # The tests of a file share what they only read.
 SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A campaign tries every property once more, with many examples."""
     if not _is_campaign(config):
+        if hasattr(config, "workerinput"):
+            _spread(items)
         return
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)):
@@ -92,6 +94,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def campaign(request: pytest.FixtureRequest) -> Iterator[campaigns.Campaign | None]:
     """The loop of a campaign test over its seeds; None in a test that is no campaign."""
     yield from campaigns.of_test(request)
+
+
+def _spread(items: list[pytest.Item]) -> None:
+    """Sort the files so that those of a folder lie apart: their tests wait alike, or compute.
+
+    So workers of pytest-xdist that wait run beside others that compute.
+    """
+    folders: dict[Path, list[Path]] = {}
+    for path in dict.fromkeys(item.path for item in items):
+        folders.setdefault(path.parent, []).append(path)
+    place = {path: k / len(paths) for paths in folders.values() for k, path in enumerate(paths)}
+    items.sort(key=lambda item: place[item.path])
 
 
 def _is_campaign(config: pytest.Config) -> bool:
