@@ -36,8 +36,20 @@ HEAD = "from drivers.clip import clip\n\n"
 WEAK = f"{HEAD}def test_clip():\n    assert clip(1, 2) == 1\n"
 STRONG = f"{WEAK}    assert clip(3, 2) == 2\n"
 COMPARISON = "drivers/clip.py:2"
+COUNT = """\
+import time
+def count(n):
+    while n:
+        time.sleep(0.001)
+        n -= 1
+"""
+COUNTS = "from drivers.clip import count\n\ndef test_count():\n    count(3)\n"
 # What takes a second to load at each start of pytest.
 INI = "[pytest]\naddopts = -p no:asyncio -p no:hypothesispytest -p no:jaxtyping -p no:xdist\n"
+
+
+several = pytest.mark.campaign(weight=5)
+"""Tests of several campaigns, or of defects that are tried more than once."""
 
 
 def plant(folder: Path, test: str, module: str = MODULE) -> Path:
@@ -89,6 +101,7 @@ def test_what_a_process_of_the_test_executes_is_counted_and_broken(tmp_path: Pat
     assert len(findings.unexecuted) == 1  # the last line
 
 
+@several
 def test_a_sample_is_of_lines_that_tests_execute(tmp_path: Path) -> None:
     root = plant(tmp_path, STRONG)
     request = Request(root, seed=1, count=3, jobs=1)
@@ -102,12 +115,12 @@ def test_a_sample_is_of_lines_that_tests_execute(tmp_path: Path) -> None:
 
 
 def test_a_defect_that_hangs_is_noticed(tmp_path: Path) -> None:
-    module = "def count(n):\n    while n:\n        n -= 1\n"
-    test = "from drivers.clip import count\n\ndef test_count():\n    count(3)\n"
-    request = Request(plant(tmp_path, test, module), only=("drivers/clip.py:3",), patience_s=0.5)
+    root = plant(tmp_path, COUNTS, COUNT)
+    request = Request(root, only=("drivers/clip.py:5",), patience_s=0.5)
     assert attempt(request)[0] == dict.fromkeys(["n += 1", "pass", "n -= 2"], "timeout")
 
 
+@several
 def test_a_test_that_fails_now_and_then_kills_nothing(tmp_path: Path) -> None:
     record = tmp_path / "record"
     luck = f"""
@@ -129,6 +142,7 @@ def test_luck():
     assert outcome.failed.startswith("tests/test_clip.py::test_luck failed once")
 
 
+@several
 def test_a_test_that_fails_without_a_defect_kills_nothing(tmp_path: Path) -> None:
     root = plant(tmp_path, WEAK)
     (root / "tests/test_other.py").write_text(
@@ -146,6 +160,7 @@ def test_a_file_without_tests_executes_nothing(tmp_path: Path) -> None:
     assert len(findings.unexecuted) == 2
 
 
+@several
 def test_a_campaign_that_was_ended_goes_on(tmp_path: Path) -> None:
     root = plant(tmp_path, WEAK)
     request = Request(root, only=(COMPARISON,), jobs=1)
@@ -168,9 +183,7 @@ def test_a_campaign_that_is_interrupted_leaves_nothing_and_makes_nothing_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while a defect hangs: its tests are ended, which is not that they noticed it."""
-    module = "def count(n):\n    while n:\n        n -= 1\n"
-    test = "from drivers.clip import count\n\ndef test_count():\n    count(3)\n"
-    request = Request(plant(tmp_path, test, module), only=("drivers/clip.py:3",), jobs=1)
+    request = Request(plant(tmp_path, COUNTS, COUNT), only=("drivers/clip.py:5",), jobs=1)
     campaign = Campaign(request, lambda line: None)
     run = Tree.run_tests
     trees: list[Tree] = []
@@ -202,6 +215,7 @@ def test_a_tree_that_is_ended_runs_no_tests(tmp_path: Path) -> None:
     assert outcome.seconds < 500
 
 
+@several
 def test_survivors_are_tried_again_with_other_tests(tmp_path: Path) -> None:
     root = plant(tmp_path, WEAK.replace("clip(1, 2) == 1", "callable(clip) and clip(1, 2)"))
     request = Request(root, only=(COMPARISON,), jobs=1)

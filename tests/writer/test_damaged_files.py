@@ -111,7 +111,7 @@ def cuts(size: int, step: int) -> Iterator[int]:
 @BOOTS
 def test_cut_at_some_bytes(killed: Path, tmp_path: Path, file: str, boot: str | None) -> None:
     size = (killed / file).stat().st_size
-    cut_everywhere(killed, tmp_path, file, boot, max(1, size // 11))
+    cut_everywhere(killed, tmp_path, file, boot, max(1, size // 7))
 
 
 @pytest.mark.campaign
@@ -201,7 +201,7 @@ def damage_journal(killed: Path, tmp_path: Path, boot: str | None, text: bytes, 
 @BOOTS
 def test_the_journal_cut_at_bytes(killed: Path, tmp_path: Path, boot: str | None) -> None:
     text = (killed / "_recorder/commits").read_bytes()
-    for at in range(0, len(text), 121):
+    for at in range(0, len(text), 241):
         damage_journal(killed, tmp_path, boot, text[:at], longest_prefix(killed, at))
 
 
@@ -233,7 +233,7 @@ def flip(killed: Path, tmp_path: Path, boot: str | None, step: int) -> None:
 
 @BOOTS
 def test_bits_flipped_in_the_journal(killed: Path, tmp_path: Path, boot: str | None) -> None:
-    flip(killed, tmp_path, boot, 661)
+    flip(killed, tmp_path, boot, 1321)
 
 
 @pytest.mark.campaign
