@@ -23,11 +23,11 @@ sensors:
   camera: {driver: camera, source: "sim:", width: 320, height: 240, fps: 30}
   thermal: {driver: camera, source: "sim:", pixel_format: Y12P, width: 160, height: 120, fps: 30}
   lidar: {driver: ouster, source: "sim:", beams: 32, mode: 512x10}
-  radar: {driver: mmwave, source: "sim:"}
+  radar: {driver: mmwave, source: "sim:", radar: {frame_length: 16, adc_samples: 64}}
   imu: {driver: xsens, source: "sim:", rate: 400}
 storage: {sync_interval_ms: 50, min_free_gb: 0, buffer_mb: 512}  # holds all of it: never refuses
 """
-SECONDS = 4
+SECONDS = 3
 EXPECTED = {
     "camera": 30 * SECONDS,
     "thermal": 30 * SECONDS,
@@ -62,7 +62,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(config: Path) -> Path:
-    recording = begin(config, "undisturbed")
+    hurried = config.with_name("hurried.yaml")
+    hurried.write_text(CONFIG.replace('source: "sim:"', 'source: "sim:", pace: max'))
+    recording = begin(hurried, "undisturbed")
     code, stderr = recording.finish()
     assert code == 0, stderr
     with Session(recording.path) as session:
