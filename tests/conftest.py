@@ -22,7 +22,8 @@ SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 _ALWAYS = settings(
     derandomize=True,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    # A busy machine is slow, and no test is to depend on that.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.register_profile("fast", _ALWAYS, max_examples=30)
 settings.register_profile("campaign", _ALWAYS, max_examples=100)

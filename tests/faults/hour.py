@@ -20,7 +20,7 @@ IMU = StreamSpec("imu", (ChannelSpec("acc", "raw", "f4", (3,)),), rate_hz=100.0)
 SAMPLES = {"lidar": 36_000, "camera": 108_000, "imu": 360_000}
 TAIL = {"lidar": 2, "camera": 6, "imu": 20}
 """Samples behind the last commit."""
-COMMITS = 18_000
+COMMITS = 3_600
 
 
 def hour_long(root: Path) -> Path:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 
@@ -421,7 +421,6 @@ MESSAGES = (
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(MESSAGES, max_size=MOST_ERRORS))
 def test_no_message_of_any_shape_ends_a_browser_or_the_server(messages: list[str | bytes]) -> None:
     async def scene() -> None:

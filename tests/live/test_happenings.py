@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.live import recordings
@@ -93,7 +93,6 @@ def test_a_timeline_has_losses_by_kind_and_marks() -> None:
     assert note["marks"] == [{"t_ns": "250", "text": "pothole"}]
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 5 * MOST_INTERVALS))
 def test_a_timeline_stays_small_and_covers_all_losses(count: int) -> None:
     timeline = Timeline(0)

@@ -7,12 +7,13 @@ import contextlib
 import socket
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import UsageError
 from recorder.live import server as server_module
 from recorder.live.server import listen, make_server, url_of
+from tests.examples import examples
 from tests.live.staging import Stage, play, until
 
 
@@ -90,7 +91,7 @@ def test_odd_requests_are_refused(head: str, expected: set[int]) -> None:
     play(scene)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(0.4)
 @given(
     st.lists(
         st.binary(max_size=300)

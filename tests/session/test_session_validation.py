@@ -364,7 +364,7 @@ def test_every_file_cut_anywhere_is_found(pristine: Path, tmp_path: Path) -> Non
     assert len(files) > 30
     for path in files:
         whole = path.read_bytes()
-        for length in {0, 1, len(whole) // 3, len(whole) // 2, len(whole) - 1}:
+        for length in {0, len(whole) // 3, len(whole) - 1}:
             if length < len(whole):
                 path.write_bytes(whole[:length])
                 report = validate(target)

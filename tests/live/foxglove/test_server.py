@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from recorder.live.foxglove import connection as connection_module
 from recorder.live.foxglove.outbox import MOST_BYTES
+from tests.examples import examples
 from tests.live.foxglove.client import Client, decode_schema, stamp_ns
 from tests.live.foxglove.rig import ALLOWED, OFFSET_NS, FakeBackend, run, serving
 from tests.live.views.sensors import first
@@ -238,9 +239,7 @@ def test_events_and_marks_are_log_messages() -> None:
     run(scene)
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(0.4)
 @given(st.lists(st.text(max_size=40) | st.binary(max_size=40), min_size=1, max_size=8))
 def test_garbage_is_answered_and_harms_neither_the_viewer_nor_others(
     garbage: list[str | bytes],
