@@ -22,10 +22,11 @@ ROVERD ?=
 DEMO_S ?= 5
 # Else every process that a test starts compiles every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests that run at a time: one more than two cores, for half of the time a test waits.
+# Tests that run at a time: one more than there are cores, for half of the time a test waits.
 JOBS ?= 3
+test-campaign mutants: JOBS = 2
 # The tests of a file share what they only read.
-SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo live test test-browser test-campaign test-long browser lint conformance bench \
     bench-all soak \
