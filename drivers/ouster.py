@@ -84,9 +84,12 @@ class OusterDriver(Driver):
             "float",
             0.42,
             "xz compresses a row that shrinks at least to this share of its size and stores other "
-            "rows; 1 compresses all rows: two thirds of the bytes, twice the CPU time",
+            "rows; 1 compresses all rows: two thirds of the bytes, twice the CPU time; later: all "
+            "rows are stored, and compressed after the session; auto: while recording if the "
+            "machine has room for it, else later",
             minimum=0.0,
             maximum=1.0,
+            words=("later", "auto"),
         ),
         "imu": Option("bool", True, "record the built-in IMU as NAME_imu"),
         "extra": Option(

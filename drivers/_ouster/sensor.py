@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._ouster.packing import choose_packing
 from drivers._protocols.ouster_accounts import ImuGaps
 from drivers._protocols.ouster_frames import (
     LAYOUT,
     Fields,
     channel_arrays,
+    channel_specs,
     imu_rate_hz,
     stream_specs,
 )
@@ -87,6 +89,11 @@ class Sensor:
 
     def specs(self, text: str, with_imu: bool, finite: bool) -> list[StreamSpec]:
         """Return the streams; SourceError if there are none."""
+        info = self.info
+        channels = channel_specs(
+            self.fields, int(info.h), int(info.w), self._options["compression"], self.extra
+        )
+        packing = choose_packing(self._options["packing"], channels, float(info.format.fps) or None)
         specs = stream_specs(
             self.name,
             self.info,
@@ -96,7 +103,8 @@ class Sensor:
             extra=self.extra,
             imu=with_imu and self._options["imu"],
             finite=finite,
-            packing=self._options["packing"],
+            settings=packing.settings,
+            bytes_per_sample=packing.bytes_per_sample,
         )
         if not specs:
             raise SourceError(f"{self.name}: the sensor sends no lidar data, and imu is false")

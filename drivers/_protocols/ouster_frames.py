@@ -163,7 +163,8 @@ def stream_specs(
     extra: Sequence[str],
     imu: bool,
     finite: bool,
-    packing: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+    bytes_per_sample: int | None = None,
 ) -> list[StreamSpec]:
     """Return the stream NAME, if there are lidar fields, and NAME_imu, if `imu` is true.
 
@@ -174,10 +175,11 @@ def stream_specs(
         fields, compression, extra: as in `channel_specs`.
         imu: declare the built-in IMU.
         finite: the source has an end.
-        packing: xz compresses a row that shrinks at least to this share of its size.
+        settings: further settings of NAME.
+        bytes_per_sample: expected encoded bytes of a sweep; None: as measured on real sweeps.
     """
     data_format, specs = info.format, []
-    settings = {
+    own = {
         "product": str(info.prod_line),
         "serial": str(info.sn),
         "firmware": str(info.fw_rev),
@@ -189,8 +191,8 @@ def stream_specs(
     }
     if fields:
         channels = channel_specs(fields, int(info.h), int(info.w), compression, extra)
-        size = sum(c.sample_bytes for c in channels)
-        if compression != "raw":
+        size = bytes_per_sample or sum(c.sample_bytes for c in channels)
+        if compression != "raw" and bytes_per_sample is None:
             per_point = 3.6 + 2.4 * ("RANGE2" in fields) + len(extra)  # measured on real sweeps
             size = min(size, round(info.h * info.w * per_point) + 8 * int(info.w))
         specs.append(
@@ -203,7 +205,7 @@ def stream_specs(
                 finite=finite,
                 description=f"Ouster {info.prod_line}, one sample a sweep, staggered",
                 files={"lidar.json": readable_metadata(info, metadata)},
-                settings=settings | ({} if packing is None else {"xz_worth": packing}),
+                settings=own | dict(settings or {}),
             )
         )
     if imu:
@@ -219,7 +221,7 @@ def stream_specs(
                 bytes_per_sample=24,
                 finite=finite,
                 description=f"IMU inside {name}",
-                settings=settings,
+                settings=own,
             )
         )
     return specs

@@ -161,7 +161,8 @@ def _stream(spec: Any) -> dict[str, Any]:
         {"name": c.name, "format": c.format, "dtype": c.dtype, "shape": list(c.shape)}
         for c in spec.channels
     ]
-    return {key: getattr(spec, key) for key in keys} | {"channels": channels}
+    packing = spec.settings.get("packing")
+    return {key: getattr(spec, key) for key in keys} | {"channels": channels, "packing": packing}
 
 
 def _seconds_left(free: int | None, floor: int, rate: float) -> float | None:
@@ -207,6 +208,12 @@ def _text(report: dict[str, Any]) -> str:
             f"disk      {root['file_system']}, takes {human_rate(speed.bytes_per_second)} MB/s, "
             f"a sync {speed.sync_p99_s * 1e3:.0f} ms at the most"
         )
+    lines += [
+        f"packing   {stream['name']}: {stream['packing']}"
+        for sensor in report["sensors"]
+        for stream in sensor["streams"]
+        if stream["packing"] is not None
+    ]
     if (live := report["live"]) is not None:
         extra = "installed" if live["installed"] else "not installed"
         port = "can be listened on" if live["port_free"] else "cannot be listened on"

@@ -20,13 +20,22 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.channel_formats.jpeg import decode_jpeg, encode_jpeg, jpeg_size
-from recorder.contract.channel_formats.xz import WORTH, BlockUnpacker, XzCompressor, decompress
+from recorder.contract.channel_formats.xz import (
+    WORTH,
+    BlockUnpacker,
+    XzCompressor,
+    decompress,
+    stored_stream,
+)
 from recorder.contract.errors import FormatError, StreamChangedError
 
 if TYPE_CHECKING:
     from recorder.contract.streams import ChannelSpec, StreamSpec
 
 DEFAULT_JPEG_QUALITY = 90
+STORED = "xz_stored"
+"""Setting of a stream: names of its channels of ``lzmaf`` whose samples are stored as they are, to
+be packed after the session (`recorder.session.repacking`)."""
 
 Buffer = bytes | bytearray | memoryview
 Encode = Callable[[npt.NDArray[Any]], Sequence[Buffer]]
@@ -211,6 +220,8 @@ class XzFrames(ChannelFormat):
         return [lzma.compress(value.tobytes(), preset=0) for value in values]
 
     def encoder(self, stream: StreamSpec, channel: ChannelSpec) -> Encode:
+        if channel.name in stream.settings.get(STORED, ()):
+            return lambda values: [stored_stream(value) for value in values]
         compress = _compressor(stream, channel).compress
         return lambda values: [compress(value) for value in values]
 

@@ -189,31 +189,59 @@ def _only_block(stream: bytes) -> _Block:
     return _Block(stream[HEADER_BYTES : -FOOTER_BYTES - index_bytes], index[2:at])
 
 
+def stored_stream(values: npt.NDArray[Any]) -> bytes:
+    """One xz stream that holds the array's bytes in C order as they are.
+
+    The stream follows from the bytes alone, whatever liblzma's version: `stored_bytes` long.
+    """
+    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+    parts, record = _stored_parts(data)
+    return b"".join([_HEADER, *parts, _end([record])])
+
+
+def stored_bytes(size: int) -> int:
+    """Length of `stored_stream` for so many bytes, at least one."""
+    unpadded = _stored_unpadded(size)
+    end = _end([_varint(unpadded) + _varint(size)])
+    return HEADER_BYTES + (unpadded + 3 & ~3) + len(end)
+
+
 def _stored(data: memoryview) -> _Block:
-    """Bytes as they are, in chunks of LZMA2 without compression (section 5.3.1)."""
-    chunks: list[bytes | memoryview] = []
+    parts, record = _stored_parts(data)
+    return _Block(b"".join(parts), record)
+
+
+def _stored_unpadded(size: int) -> int:
+    return 12 + size + 3 * -(-size // _CHUNK_BYTES) + 1 + _CRC_BYTES
+
+
+def _stored_parts(data: memoryview) -> tuple[list[bytes | memoryview], bytes]:
+    """A block of bytes as they are, in chunks of LZMA2 without compression (section 5.3.1)."""
+    header = b"\x02\x00\x21\x01\x00\x00\x00\x00"  # 12 bytes with its CRC, LZMA2, 4 KiB dictionary
+    parts: list[bytes | memoryview] = [header + _crc(header)]
     for at in range(0, len(data), _CHUNK_BYTES):
         part = data[at : at + _CHUNK_BYTES]
         control = b"\2" if at else b"\1"  # 1 resets the dictionary, as the first chunk must
-        chunks += (control + (len(part) - 1).to_bytes(2, "big"), part)
-    chunks.append(b"\0")
-    header = b"\x02\x00\x21\x01\x00\x00\x00\x00"  # 12 bytes with its CRC, LZMA2, 4 KiB dictionary
-    header += _crc(header)
-    unpadded = len(header) + sum(map(len, chunks)) + _CRC_BYTES
-    block = b"".join([header, *chunks, bytes(-unpadded % 4), _crc(data)])
-    return _Block(block, _varint(unpadded) + _varint(len(data)))
+        parts += (control + (len(part) - 1).to_bytes(2, "big"), part)
+    unpadded = _stored_unpadded(len(data))
+    parts.append(b"\0" + bytes(-unpadded % 4) + _crc(data))
+    return parts, _varint(unpadded) + _varint(len(data))
 
 
 def _join(blocks: list[_Block]) -> bytes:
-    """One stream of blocks (sections 2.1, 4)."""
+    """One stream of blocks (section 2.1)."""
     records = [block.record for block in blocks if block.record]  # none for no bytes at all
+    return b"".join([_HEADER, *(block.data for block in blocks), _end(records)])
+
+
+def _end(records: list[bytes]) -> bytes:
+    """A stream's index and footer (sections 2.1.2, 4)."""
     index = b"\0" + _varint(len(records)) + b"".join(records)
     index = index.ljust(-(-len(index) // 4) * 4, b"\0")
     index += _crc(index)
     # Backward size, and the stream flags as in the header.
     tail = (len(index) // 4 - 1).to_bytes(4, "little") + _FLAGS
-    footer = _crc(tail) + tail + FOOTER_MAGIC
-    return b"".join([_HEADER, *(block.data for block in blocks), index, footer])
+    return index + _crc(tail) + tail + FOOTER_MAGIC
 
 
 def decompress(stream: bytes, size: int, where: str) -> bytes:

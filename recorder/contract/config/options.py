@@ -38,6 +38,7 @@ class Option(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         required: the key must be there.
         keys: table of a ``map``; a map without one is free in form.
         items: type of a ``list``'s items; any where empty.
+        words: texts that may stand in place of a value of `type`.
     """
 
     type: str
@@ -49,6 +50,7 @@ class Option(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     required: bool = False
     keys: OptionTable | None = None
     items: str = ""
+    words: tuple[str, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         """A plain mapping for JSON, without what is at its default."""
@@ -116,6 +118,11 @@ def check_options(
 
 def _check_value(option: Option, value: Any, key: str, fail: Fail) -> Any:
     written = value
+    if option.words and isinstance(value, str):
+        if value not in option.words:
+            known = " or ".join((_TYPE_NAMES[option.type], *option.words))
+            raise fail(key, f"{value!r} is not {known}{suggest(value, option.words)}")
+        return value
     match option.type:
         case "map":
             if option.keys is not None:
