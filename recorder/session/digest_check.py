@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
-from recorder.formats.digests import Leaf, RunningDigest, digest, patched_digest
+from recorder.contract.errors import FormatError
+from recorder.contract.streams import StreamSpec
+from recorder.formats.digests import Leaf, RunningDigest, digest, digest_of, patched_digest
 from recorder.session import layout
 from recorder.session.journal import walk_journal
 from recorder.session.journal_frames import Frame
-from recorder.session.journal_state import JournalState, joint_digest
+from recorder.session.journal_state import NO_LEAF, JournalState, joint_digest
+from recorder.session.packed_channels import (
+    PackedChannel,
+    RecordedData,
+    RecordedIndex,
+    packed_in_place,
+)
 from recorder.session.reader import Session
 from recorder.session.validation_report import Report
 
 _BLOCK = 1 << 20
 _OPEN_FILES = 64
+_File = BinaryIO | RecordedData | RecordedIndex
 
 
 def check_digests(session: Session, report: Report, advance: Callable[[int], None]) -> None:
@@ -45,6 +56,21 @@ def digest_ticks(session: Session) -> int:
     return sum(path.stat().st_size for path in files) // _BLOCK
 
 
+def check_staged(session: Session, packed: PackedChannel, folder: Path, report: Report) -> None:
+    """Check that packed files in another folder hold what the session's recorded files hold.
+
+    Args:
+        session: closed.
+        packed: what the files are.
+        folder: has them.
+        report: receives the faults.
+
+    Raises:
+        SessionError: the journal cannot be read.
+    """
+    _Check(session, report, lambda _: None).check_staged(packed, folder)
+
+
 class _Check:
     def __init__(self, session: Session, report: Report, advance: Callable[[int], None]) -> None:
         self._session = session
@@ -58,7 +84,10 @@ class _Check:
         self._metadata: dict[str, bytes] = {}
         self._declared: set[str] = set()
         self._patched: dict[str, bytes] = {}
-        self._files: OrderedDict[str, BinaryIO] = OrderedDict()
+        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._packed: Mapping[str, PackedChannel] = {}
+        self._specs: Mapping[str, StreamSpec] = {}
+        self._staged: Path | None = None
 
     def run(self) -> None:
         state = self._look_through()
@@ -72,12 +101,30 @@ class _Check:
             else:
                 self._report.error(text)
         self._check_metadata()
+        self._specs = state.specs
+        self._packed = packed_in_place(self._path, state.packed)
+        for packed in {entry.channel: entry for entry in self._packed.values()}.values():
+            self._check_packed(packed)
         with contextlib.ExitStack() as stack:
             stack.callback(lambda: [file.close() for file in self._files.values()])
             leaves = self._check_leaves(state)
             self._check_rest(state)
         self._check_patched(state)
         self._report.checked.append(f"digests: {leaves} ranges of {len(state.files)} files")
+
+    def check_staged(self, packed: PackedChannel, folder: Path) -> None:
+        state = self._look_through()
+        self._specs, self._packed = state.specs, dict.fromkeys(packed.files, packed)
+        self._staged = folder
+        for name in packed.files:
+            file = self._open(name)
+            proven = state.leaves.get(name, NO_LEAF).end
+            if not file.seek(0, io.SEEK_END) == state.files.get(name) == proven:
+                self._error(name, f"{self._path / name}: is not of the committed length")
+        state.files = {name: state.files[name] for name in packed.files if name in state.files}
+        with contextlib.ExitStack() as stack:
+            stack.callback(lambda: [file.close() for file in self._files.values()])
+            self._check_leaves(state)
 
     def _look_through(self) -> JournalState:
         """Check the journal's chain of records, and collect digests, cuts and gaps."""
@@ -154,18 +201,40 @@ class _Check:
             while running.end < end and (data := file.read(min(_BLOCK, end - running.end))):
                 running.update(data)
                 self._count(len(data))
-        except OSError:  # another rule reports it
+        except (OSError, FormatError):  # another rule reports it
             return None
         return running.leaf()
 
-    def _open(self, name: str) -> BinaryIO:
+    def _check_packed(self, packed: PackedChannel) -> None:
+        """Check the bytes of packed files; `_read_leaf` checks what they hold."""
+        for name, value in zip(packed.files, packed.digests, strict=True):
+            path = self._path / name
+            try:
+                running = digest_of(path, 0, path.stat().st_size, ())
+            except OSError:  # another rule reports it
+                continue
+            if running.leaf().digest != value:
+                self._error(name, f"{path}: is not as it was packed after the session")
+
+    def _open(self, name: str) -> _File:
         file = self._files.pop(name, None)
         if file is None:
-            file = (self._path / name).open("rb", buffering=0)
+            file = self._open_recorded(name)
             if len(self._files) >= _OPEN_FILES:
                 self._files.popitem(last=False)[1].close()
         self._files[name] = file
         return file
+
+    def _open_recorded(self, name: str) -> _File:
+        """A file as it was recorded, also if it was packed since; FormatError, OSError."""
+        packed = self._packed.get(name)
+        if packed is None:
+            return (self._path / name).open("rb", buffering=0)
+        stream, _, channel = packed.channel.partition("/")
+        kind = RecordedData if name == packed.channel else RecordedIndex
+        return kind(
+            self._staged or self._path / stream, self._specs[stream].channel(channel), packed.kept
+        )
 
     def _count(self, size: int) -> None:
         ticks = (self._read + size) // _BLOCK - self._read // _BLOCK

@@ -18,6 +18,7 @@ from recorder.formats.roverd import known_lengths
 from recorder.session import layout
 from recorder.session.journal_frames import FIRST, MAX_BODY, Frame
 from recorder.session.merkle import MerkleTree, leaf_digest
+from recorder.session.packed_channels import PackedChannel
 
 _SNAPSHOT = (
     *("commits", "boot_id", "start_mono_ns", "start_ns", "specs", "epochs", "ends", "files"),
@@ -71,6 +72,8 @@ class JournalState:
         took: number of commits that took less than 2**n ms, but at least half of that, by n.
         longest_us: duration of the longest commit.
         tree: of all leaves.
+        packed: channels that were packed after the session, by path of their data file; the
+            committed lengths and the leaves are those of the recorded files.
     """
 
     length: int = 0
@@ -97,6 +100,7 @@ class JournalState:
     took: dict[int, int] = field(default_factory=dict)
     longest_us: int = 0
     tree: MerkleTree = field(default_factory=MerkleTree)
+    packed: dict[str, PackedChannel] = field(default_factory=dict)
     _known: list[Any] = field(default_factory=list)  # names and epochs that commits have by number
     _numbers: dict[Any, int] = field(default_factory=dict)
     _uncommitted: list[dict[str, Any]] = field(default_factory=list)
@@ -137,6 +141,9 @@ class JournalState:
                 self._uncommitted.append({"k": frame.kind, **record})
             case "resume":
                 self._uncommitted.clear()
+            case "pack":
+                packed = PackedChannel.from_record(content)
+                self.packed[packed.channel] = packed
             case "split":
                 self.next = str(content["next"])
             case "close":

@@ -276,11 +276,19 @@ class ReadFile(Closing):
         self.path = path
         try:
             self._file = path.open("rb", buffering=0)
-            self.size = os.fstat(self._file.fileno()).st_size
+            self._status = os.fstat(self._file.fileno())
+            self.size = self._status.st_size
         except FileNotFoundError:
             raise FormatError(f"{path}: no such file") from None
         except IsADirectoryError:
             raise FormatError(f"{path}: is a folder, not a file") from None
+
+    def in_place(self) -> bool:
+        """Whether the path leads to this file still; also if there is none any more."""
+        try:
+            return os.path.samestat(self._status, self.path.stat())
+        except OSError:
+            return True
 
     def peek(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer at the end of the file only."""

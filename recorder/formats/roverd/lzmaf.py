@@ -64,8 +64,14 @@ class LzmafReader(FileReader, FramedReader):
 
     def _open(self, partial: bool) -> None:
         path = _index_path(self.path)
-        with ReadFile(path) as file:
-            raw = file.peek(0, file.size)
+        while True:
+            with ReadFile(path) as file:
+                raw = file.peek(0, file.size)
+            # Packing after the session replaces both files at once: they must be of one state.
+            if self._file.in_place():
+                break
+            self._file.close()
+            self._file = ReadFile(self.path)
         torn = len(raw) % _INDEX.itemsize
         if (torn or not raw) and not partial:
             raise FormatError(f"{path}: {len(raw)} bytes are not u8 offsets, one more than samples")

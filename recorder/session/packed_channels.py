@@ -1,0 +1,156 @@
+"""Channels that were packed after their session, and the proof that their content is unchanged.
+
+While a session is recorded, a channel's samples may be stored in xz as they are.  Such a stream
+follows from its content alone (`stored_stream`).  When `recorder.session.repacking` replaces the
+streams by packed ones, the recorded bytes can therefore be made again from the packed bytes, and
+every digest of the journal can be checked as before: `RecordedData` and `RecordedIndex` are the
+recorded files.
+
+The journal's record ``pack`` names the packed files before they take the place of the recorded
+ones.  A session that was interrupted in between has the recorded files, and is as good.  The length
+of the data file tells which files a session has.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recorder.contract.channel_formats import channel_files
+from recorder.contract.channel_formats.xz import stored_bytes, stored_stream
+from recorder.contract.streams import ChannelSpec
+from recorder.formats.roverd import ChannelReader, open_channel
+
+_INDEX = np.dtype("<u8")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedChannel:
+    """The files of a packed channel, as the journal names them.
+
+    Attributes:
+        channel: path of the data file, relative to the session (``lidar/rng``).
+        length: bytes of the data file; fewer than were recorded.
+        digests: BLAKE3 of the data file and of the index file.
+        md5: their MD5, as hex digits.
+        kept: ranges of samples ``[start, stop]`` whose streams are as they were recorded.
+    """
+
+    channel: str
+    length: int
+    digests: tuple[bytes, bytes]
+    md5: tuple[str, str]
+    kept: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def from_record(cls, values: Mapping[str, Any]) -> PackedChannel:
+        """Of the journal's record; KeyError, TypeError or ValueError if it is not one."""
+        data, index = values["digests"]
+        data_md5, index_md5 = values["md5"]
+        kept = tuple((int(start), int(stop)) for start, stop in values["kept"])
+        length = int(values["length"])
+        return cls(str(values["channel"]), length, (data, index), (data_md5, index_md5), kept)
+
+    def to_record(self) -> dict[str, Any]:
+        """Values of the journal's record."""
+        return asdict(self)
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """Paths of data file and index file, relative to the session."""
+        return of_channel(self.channel)
+
+    def in_place(self, session: Path) -> bool:
+        """Whether the session has the packed files, and not the recorded ones."""
+        try:
+            return (session / self.channel).stat().st_size == self.length
+        except OSError:
+            return False
+
+
+def of_channel(channel: str) -> tuple[str, str]:
+    """Paths of data file and index file of a channel ``STREAM/NAME``."""
+    stream, _, name = channel.partition("/")
+    data, index = channel_files(name, "lzmaf")
+    return f"{stream}/{data}", f"{stream}/{index}"
+
+
+def packed_in_place(session: Path, packed: Mapping[str, PackedChannel]) -> dict[str, PackedChannel]:
+    """The packed channels whose packed files a session has, by both of their files' paths."""
+    there = [entry for entry in packed.values() if entry.in_place(session)]
+    return {name: entry for entry in there for name in entry.files}
+
+
+class RecordedData(io.RawIOBase):
+    """The recorded data file of a packed channel, made again from the packed one; read only.
+
+    Args:
+        folder: the stream's folder, or one with the channel's two files.
+        spec: the channel.
+        kept: as in `PackedChannel`.
+
+    Raises:
+        FormatError: the packed files are damaged; also when it is read.
+    """
+
+    def __init__(self, folder: Path, spec: ChannelSpec, kept: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self._reader = open_channel(folder, spec.name, spec.meta())
+        count = len(self._reader)
+        self._kept = np.zeros(count, np.bool_)
+        for start, stop in kept:
+            self._kept[start:stop] = True
+        sizes = np.full(count, stored_bytes(spec.sample_bytes), np.int64)
+        for at in np.flatnonzero(self._kept):
+            sizes[at] = len(self._reader.encoded(int(at)))
+        self.ends = np.concatenate([[0], np.cumsum(sizes)])
+        self._at = 0
+        self._last: tuple[int, bytes] = (-1, b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: int(self.ends[-1])}
+        self._at = base[whence] + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes, fewer at the end of a sample."""
+        sample = int(np.searchsorted(self.ends, self._at, side="right")) - 1
+        if sample >= len(self._kept):
+            return b""
+        if self._last[0] != sample:
+            self._last = sample, recorded_stream(self._reader, sample, bool(self._kept[sample]))
+        start = self._at - int(self.ends[sample])
+        piece = self._last[1][start:] if size < 0 else self._last[1][start : start + size]
+        self._at += len(piece)
+        return piece
+
+    def close(self) -> None:
+        if not self.closed:
+            self._reader.close()
+        super().close()
+
+
+class RecordedIndex(io.BytesIO):
+    """The recorded index file of a packed channel; arguments and errors of `RecordedData`."""
+
+    def __init__(self, folder: Path, spec: ChannelSpec, kept: Sequence[tuple[int, int]]) -> None:
+        with RecordedData(folder, spec, kept) as data:
+            super().__init__(data.ends.astype(_INDEX).tobytes())
+
+
+def recorded_stream(reader: ChannelReader, sample: int, kept: bool) -> bytes:
+    """A sample's stream as it was recorded; FormatError if the packed one is damaged."""
+    if kept:
+        return reader.encoded(sample)
+    return stored_stream(reader[sample])
