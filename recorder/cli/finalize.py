@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="CONFIG",
         help="do what is pending for all sessions in this config's root, as the daemon would: "
-        "repair, checksums, archives",
+        "repair, checksums, archives, packing of rows that were stored",
     )
     parser.add_argument(
         "--out",

@@ -23,7 +23,7 @@ def finalize_pending(
     stop: threading.Event,
     spawn: Callable[[Sequence[str]], Process] = Chore,
 ) -> dict[str, Any]:
-    """Recover, checksum and pack what sessions below the config's root still lack.
+    """Do what sessions below the config's root still lack; see `steps`.
 
     Args:
         config: whose root.

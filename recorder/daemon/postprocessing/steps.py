@@ -1,7 +1,8 @@
 """The steps that a session still needs after its recording, found from its folder alone.
 
 In order: it is recovered where its writer died, gets what its simulation knows, its checksums, the
-archives that its own config asks for, and its report.  ``_recorder/finalize.json`` has the result
+archives that its own config asks for, its report, and last the packing of rows that were stored as
+they are: decoding takes longer afterwards.  ``_recorder/finalize.json`` has the result
 of each step, so that a daemon continues after a reboot.
 """
 
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recorder.contract.channel_formats import STORED
 from recorder.contract.config.yaml_lines import read_yaml
 from recorder.contract.errors import RecorderError
 from recorder.formats.disk import PosixDisk
@@ -31,6 +33,7 @@ from recorder.session.lock import lock_is_held
 
 FILE = "finalize.json"
 RECOVER, TRUTH, CHECKSUMS, REPORTED = "recover", "truth", "checksums", "report"
+REPACKED = "rows"
 MOST_TRIES = 3
 _ARCHIVES = "_archives"
 _CHECKSUMS = "checksums.csv"
@@ -55,6 +58,8 @@ class Step:
                 return ["recorder.session.checksums", str(session)]
             case "report":
                 return ["recorder", "report", str(session), "--index"]
+            case "rows":
+                return ["recorder.session.repacking", str(session)]
             case archive:
                 command = ["recorder", "finalize", str(session), "--to", archive]
                 for key, value in self.options.items():
@@ -81,8 +86,11 @@ class Due:
 
     @property
     def deletable(self) -> bool:
-        """Whether all is there, or all but the report: for it nobody keeps a session."""
-        return not {*(step.name for step in self.steps), *self.failed} - {REPORTED}
+        """Whether all is there but the report and the packing of rows: nobody keeps a session for
+        these.
+        """
+        due = {*(step.name for step in self.steps), *self.failed}
+        return not due - {REPORTED, REPACKED}
 
 
 def due_of(session: Path, available: frozenset[str]) -> Due | None:
@@ -114,6 +122,8 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
     wanted += missing
     if report and (missing or not _is_reported(session)):  # it shows the archives
         wanted.append(Step(REPORTED))
+    if _has_stored_rows(values):
+        wanted.append(Step(REPACKED))
     failed = {name: why for name, why in failed.items() if not _is_packed(session, name)}
     due = []
     for step in wanted:
@@ -215,6 +225,12 @@ def _is_packed(session: Path, archive: str) -> bool:
         return any(not path.name.startswith(".") for path in folder.iterdir())
     except OSError:
         return False
+
+
+def _has_stored_rows(values: Mapping[str, Any]) -> bool:
+    """Whether channels were stored as they are, to be packed now."""
+    streams = _mapping(values.get("streams")).values()
+    return any(_mapping(_mapping(spec).get("settings")).get(STORED) for spec in streams)
 
 
 def _is_reported(session: Path) -> bool:
