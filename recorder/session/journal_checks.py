@@ -11,7 +11,7 @@ from recorder.contract.errors import SessionError
 from recorder.session.checksums import CHECKSUMS, data_files
 from recorder.session.journal import read_journal
 from recorder.session.journal_state import JournalState
-from recorder.session.layout import CLEAN, JOURNAL, RECOVERED, private
+from recorder.session.layout import CLEAN, JOURNAL, RECOVERED, REPACK, private
 from recorder.session.packed_channels import packed_in_place
 from recorder.session.reader import Session
 from recorder.session.validation_report import Report
@@ -39,7 +39,10 @@ def check_journal(session: Session, report: Report) -> bool:
     if closed:
         if size != journal.length:
             text = f"{size - journal.length} bytes from byte {journal.length} on are no record"
-            report.error(f"{path}: {text}")
+            if private(session.path, REPACK).is_dir():  # packing was interrupted
+                report.warning(f"{path}: {text}; `recorder finalize --pending` removes them")
+            else:
+                report.error(f"{path}: {text}")
         if journal.closed is None:
             report.warning(f"{path}: lacks its last record; run `recorder recover`")
         elif journal.closed != session.state:

@@ -53,8 +53,6 @@ from recorder.session.packed_channels import PackedChannel, of_channel
 from recorder.session.reader import Session
 from recorder.session.validation_report import Report
 
-REPACK = "repack"
-"""Folder in ``_recorder`` of what is being packed."""
 _LOCK_TRIES, _LOCK_WAIT_S = 600, 0.1
 _SPACE_EVERY = 16  # samples
 
@@ -122,7 +120,7 @@ class _Repacking:
         self._preset = preset
         self._advance = advance or (lambda *_: None)
         self._disk = PosixDisk()
-        self._folder = layout.private(session, REPACK)
+        self._folder = layout.private(session, layout.REPACK)
         self._floor = layout.read_session_json(session).get("min_free_gb") or 0.0
         self._result = Repacked()
 

@@ -166,3 +166,18 @@ def test_what_passes_once_passes_again_unchanged(kind: str, value: Any) -> None:
         return
     again = check_options(table, once)
     assert repr(again) == repr(once)
+
+
+def test_words_may_stand_in_place_of_a_number() -> None:
+    table = {"packing": Option("float", 0.42, minimum=0, maximum=1, words=("later", "auto"))}
+    for value in ("later", "auto", 0.3, 1):
+        assert check_options(table, {"packing": value}) == {"packing": value}
+    for value, text in (
+        ("latr", "'latr' is not a number or later or auto (did you mean 'later'?)"),
+        (2, "2 is above the maximum of 1"),
+        (True, "needs a number, not true or false (True)"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            check_options(table, {"packing": value})
+        assert text in str(caught.value)
+    assert table_to_wire(table)["packing"]["words"] == ("later", "auto")

@@ -71,6 +71,21 @@ def test_what_is_due_is_told_by_the_session_alone(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_are_packed_after_all_else_and_keep_no_session(tmp_path: Path) -> None:
+    path = session(tmp_path, config=REPORTED)
+    make_session(path, streams={"lidar": {"settings": {"xz_stored": ["rng"]}}, "imu": {}})
+    assert steps(path) == ["checksums", "ncore", "report", "rows"]
+    due = due_of(path, NCORE)
+    assert due is not None
+    assert due.steps[-1].command(path) == ["recorder.session.repacking", str(path)]
+    for step in ("checksums", "ncore", "report"):
+        assert not due_of(path, NCORE).deletable or step == "report"  # type: ignore[union-attr]
+        tell(path, step, None)
+    assert steps(path) == ["rows"]
+    tell(path, "rows", None)
+    assert steps(path) == []
+
+
 def report(path: Path, state: str) -> None:
     """A report of a session in that state."""
     element = summary_element(SessionSummary(state, "PASS", (), 1, 0, 0))
