@@ -169,7 +169,9 @@ class _Repacking:
             check_staged(session, packed, parts, report)
         if report.problems:
             raise SessionError(f"{report.problems[0].message}; {path} stays as it was recorded")
-        self._put_into_place(path, packed, parts)
+        if not self._put_into_place(path, packed, parts):
+            self._result.left[path] = "the file system does not exchange this folder"
+            return
         self._result.before += before
         self._result.after += packed.length
         self._result.channels.append(path)
@@ -231,7 +233,7 @@ class _Repacking:
                 f"for {self._floor:g}; free space and run `recorder finalize --pending`"
             )
 
-    def _put_into_place(self, path: str, packed: PackedChannel, parts: Path) -> None:
+    def _put_into_place(self, path: str, packed: PackedChannel, parts: Path) -> bool:
         stream, _, _ = path.partition("/")
         old, new = self._session / stream, self._folder / stream
         own = {name.partition("/")[2] for name in packed.files}
@@ -251,12 +253,15 @@ class _Repacking:
             finally:
                 journal.close()
             if not exchange_names(old, new):
-                raise StorageError(f"{old}: the file system does not exchange folders")
+                # A lower layer of overlayfs, which the probe does not show.
+                shutil.rmtree(new)
+                return False
             self._disk.sync_folder(self._session)
             self._disk.sync_folder(self._folder)
         shutil.rmtree(new)
         for name in own:
             (parts / name).unlink()
+        return True
 
     def _unable(self) -> str | None:
         """Why the file system cannot replace two files at once; None if it can."""

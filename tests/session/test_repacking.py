@@ -371,7 +371,7 @@ def test_all_is_durable_before_the_files_change_places(
     assert seen == [["scan/near"], ["scan/near", "scan/refl"]]
 
 
-@pytest.mark.parametrize("what", ["exchange", "link"])
+@pytest.mark.parametrize("what", ["exchange", "link", "this folder"])
 def test_a_file_system_that_cannot_leaves_the_session_as_recorded(
     session: Path, monkeypatch: pytest.MonkeyPatch, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -380,6 +380,11 @@ def test_a_file_system_that_cannot_leaves_the_session_as_recorded(
 
     if what == "link":
         monkeypatch.setattr(os, "link", refuse)
+    elif what == "this folder":
+        real = syscalls.exchange_names
+        monkeypatch.setattr(
+            repacking, "exchange_names", lambda one, two: one.name != "scan" and real(one, two)
+        )
     else:
         monkeypatch.setattr(repacking, "exchange_names", lambda *_: False)
     monkeypatch.setattr(repacking, "be_idle", lambda: None)
