@@ -40,6 +40,7 @@ def _table(place: str, table: OptionTable) -> Iterator[str]:
         if option.minimum is not None or option.maximum is not None:
             words.append(f"from {option.minimum} to {option.maximum}")
         words += [f"one of {option.choices}"] if option.choices else []
+        words += [f"or {option.words}"] if option.words else []
         words += [f"of {option.items}"] if option.items else []
         words += ["required"] if option.required else []
         yield " ".join(words)
