@@ -1,22 +1,24 @@
 """A denser lidar than the rig's: 128x2048 at 20 Hz, two returns, beside the rig's other sensors.
 
 The sweeps are those of the rig load with the columns of two sweeps in turns, and the next sweep as
-second return.  The recorder has to keep up with them without loss; ``packing`` is that of the
-driver `ouster`: 0 stores all rows.
+second return.  The recorder has to keep up with them without loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from benchmarks.frames import SENSORS, make_frames
 from benchmarks.harness import Figure, Option, Run
 from benchmarks.recording import record_measured, rig_sensors
+from drivers.ouster import OusterDriver
 
 OPTIONS = {
     "seconds": Option("float", 30.0, "recorded seconds of a run", minimum=1),
     "rounds": Option("int", 3, "repetitions", minimum=1),
-    "packing": Option("float", 0.0, "as of the driver `ouster`", minimum=0, maximum=1),
+    "packing": replace(OusterDriver.options["packing"], default="later"),
     "hz": Option("float", 20.0, "sweeps a second", minimum=1),
 }
 QUICK = {"seconds": 4.0, "rounds": 1}

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from benchmarks.frames import SENSORS, load_frames, make_frames
-from benchmarks.harness import ROOT, BenchmarkError, Figure, Option, Run, ratios
+from benchmarks.harness import ROOT, BenchmarkError, Figure, Option, Run, ratios, run_measured
 from benchmarks.measure import cpu_seconds, file_bytes
 from benchmarks.pictures import equal_quality, jpeg_psnr_db, video_psnr_db
 from benchmarks.recording import Recording, record_measured, rig_sensors
@@ -57,20 +57,32 @@ def measure(run: Run) -> Iterator[Figure]:
     with run.scratch() as folder:
         theirs.append(capture(frames, folder, seconds))
         their_psnr_db = video_psnr_db(theirs[0].video, pictures[:, :, :, ::-1])
+    later: list[Recording] = []
+    packed: list[tuple[float, int]] = []
     for _ in run.rounds(0.8):
         with run.scratch() as folder:
             ours.append(record_measured(folder, rig_sensors(frames), seconds))
         with run.scratch() as folder:
+            sensors = rig_sensors(frames, lidar={"packing": "later"})
+            later.append(record_measured(folder, sensors, seconds))
+            packed.append(_pack_later(later[-1].path))
+        with run.scratch() as folder:
             theirs.append(capture(frames, folder, seconds))
     yield from _shares(ours, theirs, seconds)
+    yield from _later(later, packed, theirs, seconds)
     quality = equal_quality(pictures, their_psnr_db)
     yield Figure("picture, red-rover's way", [their_psnr_db], "dB")
     yield Figure("picture, quality 90", [jpeg_psnr_db(pictures, 90)], "dB")
     yield Figure("quality of equal PSNR", [quality], "JPEG quality")
     with run.scratch() as folder:
+        options = {"camera": {"quality": quality}, "lidar": {"packing": "later"}}
+        small = record_measured(folder, rig_sensors(frames, **options), seconds)
+        small_bytes = _pack_later(small.path)[1]
+    with run.scratch() as folder:
         equal = record_measured(folder, rig_sensors(frames, camera={"quality": quality}), seconds)
     their_bytes = statistics.median(sum(t.bytes.values()) for t in theirs)
     yield Figure("bytes ratio at equal PSNR", [equal.bytes / their_bytes])
+    yield Figure("bytes ratio at equal PSNR, packed", [small_bytes / their_bytes])
     their_cpu = statistics.median(sum(t.cpu.values()) for t in theirs) / seconds
     yield Figure("CPU ratio at equal PSNR", [equal.cpu_per_s / their_cpu])
 
@@ -101,6 +113,32 @@ def _shares(ours: list[Recording], theirs: list[Capture], seconds: float) -> Ite
     slopes = [r.memory.slope_mb_per_minute for r in ours]
     if all(slope is not None for slope in slopes):
         yield Figure("writer, growth in the later half", [s or 0.0 for s in slopes], "MB / minute")
+
+
+def _pack_later(session: Path) -> tuple[float, int]:
+    """CPU seconds of packing a session's stored rows, and the session's bytes after it."""
+    words = [sys.executable, "-P", "-m", "recorder.session.repacking", str(session)]
+    done = run_measured(words)
+    return done.cpu_s, file_bytes(session)
+
+
+def _later(
+    later: list[Recording],
+    packed: list[tuple[float, int]],
+    theirs: list[Capture],
+    seconds: float,
+) -> Iterator[Figure]:
+    their_cpu = [sum(t.cpu.values()) / seconds for t in theirs]
+    their_bytes = [float(sum(t.bytes.values())) for t in theirs]
+    yield Figure("CPU ratio, later", ratios([r.cpu_per_s for r in later], their_cpu))
+    both = [r.cpu_per_s + p[0] / seconds for r, p in zip(later, packed, strict=True)]
+    yield Figure("CPU ratio, packed", ratios(both, their_cpu))
+    yield Figure("bytes ratio, later", ratios([float(r.bytes) for r in later], their_bytes))
+    yield Figure("bytes ratio, packed", ratios([float(p[1]) for p in packed], their_bytes))
+    yield Figure("samples missing, later", [float(r.missing(RATES)) for r in later], "samples")
+    for name in later[0].cpu:
+        yield Figure(f"later, {name}", [r.cpu[name] / seconds for r in later], "CPU s / s")
+    yield Figure("packing afterwards", [p[0] / seconds for p in packed], "CPU s / s")
 
 
 def capture(frames: Path, root: Path, seconds: float) -> Capture:

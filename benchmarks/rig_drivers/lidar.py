@@ -13,6 +13,7 @@ from benchmarks.frames import BEAMS, COLUMNS, LIDAR_JSON
 from benchmarks.rig_drivers._player import PlayerDriver, one, rig
 from drivers._kit.driver import Sample
 from drivers._kit.runner import main
+from drivers._ouster.packing import choose_packing
 from drivers._protocols.ouster_frames import channel_arrays, channel_specs
 from drivers.ouster import OusterDriver
 from recorder.contract.config.options import Option
@@ -42,13 +43,16 @@ class LidarPlayer(PlayerDriver):
         return make_dense(frames) if self.sensor.options["dense"] else frames
 
     def spec(self) -> StreamSpec:
+        channels = channel_specs(self._fields, BEAMS, self._columns, "lzmaf")
+        packing = choose_packing(self.sensor.options["packing"], channels, self.rate_hz)
+        size = round(BEAMS * self._columns * 2.3 * len(self._fields) / len(FIELDS))
         return StreamSpec(
             self.sensor.name,
-            channel_specs(self._fields, BEAMS, self._columns, "lzmaf"),
+            channels,
             rate_hz=self.rate_hz,
             device_clock=True,
-            bytes_per_sample=round(BEAMS * self._columns * 2.3 * len(self._fields) / len(FIELDS)),
-            settings={"xz_worth": self.sensor.options["packing"]},
+            bytes_per_sample=packing.bytes_per_sample or size,
+            settings=packing.settings,
             files={LIDAR_JSON: (Path(self.sensor.path) / LIDAR_JSON).read_text()},
         )
 
