@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from recorder.contract.errors import FormatError
 from recorder.formats.zarr2.codecs import Blosc, Compressor
+from recorder.formats.zarr2.jsontext import dump_json
 
 Order = Literal["C", "F"]
 DEFAULT_COMPRESSOR = Blosc()
@@ -70,13 +72,13 @@ class EncodedArray:
 
     Attributes:
         values: its values; must not be changed.
-        metadata: ``.zarray``.
+        metadata: ``.zarray``, as JSON.
         chunks: key and bytes of each chunk.
         constant: it is stored often; a store may hold its bytes once.
     """
 
     values: npt.NDArray[Any]
-    metadata: dict[str, Any]
+    metadata: bytes
     chunks: tuple[tuple[str, bytes], ...]
     constant: bool = False
 
@@ -86,7 +88,7 @@ class EncodedArray:
     ) -> EncodedArray:
         """Encode values; FormatError for a dtype that zarr cannot store."""
         array = np.asarray(values)
-        metadata = array_metadata(array.dtype, array.shape, spec)
+        metadata = array_text(array.dtype, array.shape, spec)
         return cls(array, metadata, tuple(encode_chunks(array, spec)), constant)
 
     def without_values(self) -> EncodedArray:
@@ -106,6 +108,18 @@ def array_metadata(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec
         "order": spec.order,
         "filters": None,
     }
+
+
+def array_text(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> bytes:
+    """``.zarray`` as JSON.  Most arrays of a hierarchy share one of a few."""
+    if spec.fill_value is None or type(spec.fill_value) in (int, float):
+        return _known_text(dtype, shape, spec)
+    return dump_json(array_metadata(dtype, shape, spec))
+
+
+@functools.lru_cache(maxsize=2048)
+def _known_text(dtype: np.dtype[Any], shape: tuple[int, ...], spec: ArraySpec) -> bytes:
+    return dump_json(array_metadata(dtype, shape, spec))
 
 
 def encode_dtype(dtype: np.dtype[Any]) -> Any:

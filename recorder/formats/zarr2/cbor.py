@@ -20,7 +20,8 @@ from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
 if TYPE_CHECKING:
     from cbor2 import CBOREncoder, EncoderHook, SemanticDecoderCallback
 
-LIST, MAP = 4, 5
+TEXT, LIST, MAP = 3, 4, 5
+_SHORT, _ONE_BYTE = 24, 24  # lengths below are in the head; it says that a byte follows
 OPEN_MAP = b"\xbf"
 BREAK = b"\xff"
 _MAX_DEPTH = 100
@@ -37,6 +38,22 @@ def dump_cbor(value: object) -> bytes:
     import cbor2
 
     return cbor2.dumps(value, encoders=_ENCODERS)
+
+
+def dump_text(text: str) -> bytes:
+    """A text, of any length, most quickly a short one."""
+    data = text.encode()
+    size = len(data)
+    if size < _SHORT:
+        return bytes((TEXT << 5 | size,)) + data
+    return (bytes((TEXT << 5 | _ONE_BYTE, size)) if size < 256 else head(TEXT, size)) + data
+
+
+def dump_items(values: Sequence[str] | Sequence[int]) -> bytes:
+    """Texts and whole numbers below 2**64, one after the other."""
+    import cbor2
+
+    return cbor2.dumps(values)[len(head(LIST, len(values))) :]
 
 
 def cbor_parts(value: object) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from recorder.formats.zarr2.arrays import (
     EncodedArray,
     RowsSpec,
     array_metadata,
+    array_text,
     encode_chunk,
     encode_chunks,
     pad_chunk,
@@ -35,7 +36,7 @@ Attributes = Mapping[str, Any]
 _NAME = re.compile(r"[^/\0]+\Z")
 _METADATA_PRESET = 1
 _GATHER_BYTES = 1 << 16
-_GROUP = {"zarr_format": 2}
+_GROUP = dump_json({"zarr_format": 2})
 _BULKY = 4096  # bytes from which on metadata are not cached
 
 
@@ -72,6 +73,10 @@ class Hierarchy(Finishing):
                 raise
             self._put_lazy(key, document)
             return
+        self.put_text(key, text)
+
+    def put_text(self, key: str, text: bytes) -> None:
+        """Write ``.zgroup``, ``.zarray`` or ``.zattrs`` that is compact JSON."""
         put = self.store.put_again if len(text) < _BULKY else self.store.put
         put(key, text)
         if self._consolidated is not None:
@@ -103,7 +108,7 @@ class Hierarchy(Finishing):
     finish = close
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=2048)
 def _plain_cbor(text: bytes) -> bytes:
     """A JSON document as CBOR.  Most documents of a hierarchy are one of a few."""
     return cbor.dump_cbor(json.loads(text))
@@ -142,7 +147,7 @@ class _CborMetadata(_Metadata):
         self._pending += cbor.dump_cbor("metadata") + cbor.OPEN_MAP
 
     def add(self, key: str, text: bytes) -> None:
-        self._pending += cbor.dump_cbor(key)
+        self._pending += cbor.dump_text(key)
         self._pending += _as_cbor(text)
         if len(self._pending) >= _GATHER_BYTES:
             self._compress()
@@ -204,7 +209,7 @@ class Group:
         self._prefix = f"{path}/" if path else ""
         self._children: set[str] | None = None if distinct else set()
         self._attributed = False
-        hierarchy.put_metadata(f"{self._prefix}.zgroup", _GROUP)
+        hierarchy.put_text(f"{self._prefix}.zgroup", _GROUP)
         if attributes:
             self.set_attributes(attributes)
 
@@ -240,7 +245,7 @@ class Group:
         if isinstance(values, EncodedArray):
             self._array(self._child(name), values, attributes)
             return
-        metadata = array_metadata(values.dtype, values.shape, spec)
+        metadata = array_text(values.dtype, values.shape, spec)
         path = self._array_begin(self._child(name), metadata, attributes)
         for key, data in encode_chunks(values, spec):
             self._hierarchy.store.put(f"{path}/{key}", data)
@@ -252,10 +257,8 @@ class Group:
         for key, data in encoded.chunks:
             put(f"{path}/{key}", data)
 
-    def _array_begin(
-        self, path: str, metadata: dict[str, Any], attributes: Attributes | None
-    ) -> str:
-        self._hierarchy.put_metadata(f"{path}/.zarray", metadata)
+    def _array_begin(self, path: str, metadata: bytes, attributes: Attributes | None) -> str:
+        self._hierarchy.put_text(f"{path}/.zarray", metadata)
         if attributes:
             self._hierarchy.put_metadata(f"{path}/.zattrs", attributes)
         return path
@@ -268,7 +271,7 @@ class Group:
         size = len(memoryview(data).cast("B"))
         if not size:
             raise FormatError(f"array {self._prefix}{name}: there is no 0-d array of no bytes")
-        metadata = array_metadata(np.dtype(f"S{size}"), (), PLAIN)
+        metadata = dump_json(array_metadata(np.dtype(f"S{size}"), (), PLAIN))
         path = self._array_begin(self._child(name), metadata, attributes)
         self._hierarchy.store.put(f"{path}/0", data)
 

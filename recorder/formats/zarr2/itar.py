@@ -15,8 +15,10 @@ import os
 import struct
 import tarfile
 import threading
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from recorder.contract.errors import FormatError
 from recorder.contract.wire import Buffer, buffer_size
@@ -35,7 +37,12 @@ GATHER_BYTES = 1 << 20
 _INDEX_PRESET = 3  # a tenth larger than preset 6, and a third of its memory
 _MAX_PLAIN_SIZE = 8**11 - 1
 _PADDING = bytes(BLOCK)
+_SMALL = 16 << 10  # members up to this size are copied together
+_INDEX_ITEMS = 2048
+_HEADER = struct.Struct("100s24s12s12s8s189s155s12s")
+_FIELDS = slice(100, 124), slice(136, 148), slice(156, 345), slice(500, None)
 _ORDINARY = tarfile.TarInfo("").tobuf(tarfile.USTAR_FORMAT)
+_ACCESS, _TIME, _KIND, _DEVICE = (_ORDINARY[s] for s in _FIELDS)
 _BLANK_SUM = sum(_ORDINARY) - sum(_ORDINARY[124:136]) - sum(_ORDINARY[148:156]) + 8 * ord(" ")
 
 
@@ -54,19 +61,10 @@ def member_header(key: str, size: int) -> bytes:
         info.size = size
         return info.tobuf(tarfile.PAX_FORMAT)
     digits = b"%011o\0" % size
-    total = _BLANK_SUM + sum(name) + sum(prefix) + sum(digits)
-    return b"".join(
-        (
-            name.ljust(100, b"\0"),
-            _ORDINARY[100:124],
-            digits,
-            _ORDINARY[136:148],
-            b"%06o\0 " % total,
-            _ORDINARY[156:345],
-            prefix.ljust(155, b"\0"),
-            _ORDINARY[500:],
-        )
-    )
+    # The low half of Adler-32 is 1 and the sum of the bytes, which is far below its modulus here.
+    total = _BLANK_SUM - 1 + (zlib.adler32(b"".join((name, prefix, digits))) & 0xFFFF)
+    checksum = b"%06o\0 " % total
+    return _HEADER.pack(name, _ACCESS, digits, _TIME, checksum, _KIND, prefix, _DEVICE)
 
 
 class ItarStore:
@@ -85,6 +83,7 @@ class ItarStore:
         with storage_errors(path):
             self._file = (disk or PosixDisk()).create(path)
         self._parts: list[Buffer] = []
+        self._small = bytearray()  # what follows the parts
         self._gathered = 0
         self._hash = _FollowingMd5(path) if digest else None
         self._index = _Index(path.parent)
@@ -93,9 +92,18 @@ class ItarStore:
 
     def put(self, key: str, data: Buffer) -> None:
         size = buffer_size(data)
-        self._begin(key, size)
-        self._append(data)
-        self._pad(size)
+        if size > _SMALL:
+            self._begin(key, size)
+            self._append(data)
+            self._pad(size)
+            return
+        small = self._small
+        before = len(small)
+        small += member_header(key, size)
+        self._index.add(key, self._length + len(small) - before, size)
+        small += data
+        small += _PADDING[: -size % BLOCK]
+        self._grow(len(small) - before)
 
     def put_again(self, key: str, data: bytes) -> None:
         self.put(key, data)
@@ -114,8 +122,13 @@ class ItarStore:
         self._index.add(key, self._length, size)
 
     def _append(self, data: Buffer) -> None:
-        size = buffer_size(data)
+        if self._small:
+            self._parts.append(self._small)
+            self._small = bytearray()
         self._parts.append(data)
+        self._grow(buffer_size(data))
+
+    def _grow(self, size: int) -> None:
         self._gathered += size
         self._length += size
         if self._gathered >= GATHER_BYTES:
@@ -126,7 +139,8 @@ class ItarStore:
             self._append(_PADDING[: -size % BLOCK])
 
     def _flush(self) -> None:
-        parts, self._parts, self._gathered = self._parts, [], 0
+        parts = [*self._parts, self._small]
+        self._parts, self._small, self._gathered = [], bytearray(), 0
         with storage_errors(self.path):
             for part in parts:
                 self._file.append(part)
@@ -157,6 +171,7 @@ class ItarStore:
 
     def discard(self) -> None:
         self._parts.clear()
+        self._small.clear()
         self._index.close()
         if self._hash is not None:
             self._hash.abandon()
@@ -173,15 +188,26 @@ class _Index:
 
     def __init__(self, folder: Path) -> None:
         self._count = 0
+        self._pending: list[list[Any]] = [[], [], []]
         self._spools = [Spool(folder) for _ in range(3)]  # items, offset_datas, sizes
 
     def add(self, key: str, offset: int, size: int) -> None:
         self._count += 1
-        for spool, value in zip(self._spools, (key, offset, size), strict=True):
-            spool.write(cbor.dump_cbor(value))
+        keys, offsets, sizes = self._pending
+        keys.append(key)
+        offsets.append(offset)
+        sizes.append(size)
+        if len(keys) >= _INDEX_ITEMS:
+            self._spool()
+
+    def _spool(self) -> None:
+        for spool, values in zip(self._spools, self._pending, strict=True):
+            spool.write(cbor.dump_items(values))
+            values.clear()
 
     def encode(self) -> Iterator[bytes]:
         """The index as an xz stream, in parts."""
+        self._spool()
         compressor = lzma.LZMACompressor(preset=_INDEX_PRESET)
         yield compressor.compress(cbor.head(cbor.MAP, 3))
         for name, values in zip(("items", "offset_datas", "sizes"), self._spools, strict=True):

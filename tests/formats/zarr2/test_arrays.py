@@ -96,7 +96,7 @@ def test_chunks(chunks: tuple[int, int], order: Literal["C", "F"], compressor: B
     spec = ArraySpec(chunks, compressor, fill_value=-1, order=order)
     encoded = EncodedArray.encode(array, spec)
     keys = {f"a/{key}": data for key, data in encoded.chunks}
-    keys["a/.zarray"] = json.dumps(encoded.metadata).encode()
+    keys["a/.zarray"] = encoded.metadata
     assert np.array_equal(decode(keys, "a"), array)
 
 
@@ -136,12 +136,13 @@ def test_rows_appended_in_any_portions(
 
 def test_structures_as_l5kit_has_them() -> None:
     encoded = EncodedArray.encode(np.zeros(3, AGENT), ArraySpec((10,), Blosc(shuffle=1)))
-    assert encoded.metadata["dtype"] == [
+    metadata = json.loads(encoded.metadata)
+    assert metadata["dtype"] == [
         ["centroid", "<f8", [2]],
         ["id", "<u8"],
         ["box", [["a", "<f4"], ["b", "|u1"]]],
     ]
-    assert base64.b64decode(encoded.metadata["fill_value"]) == bytes(AGENT.itemsize)
+    assert base64.b64decode(metadata["fill_value"]) == bytes(AGENT.itemsize)
 
 
 @pytest.mark.parametrize(

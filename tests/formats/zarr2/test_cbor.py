@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.errors import FormatError
-from recorder.formats.zarr2.cbor import cbor_parts, dump_cbor, load_cbor
+from recorder.formats.zarr2.cbor import cbor_parts, dump_cbor, dump_items, dump_text, load_cbor
 from recorder.formats.zarr2.jsontext import ArrayParts, LazyRows
 
 # RFC 8949, appendix A; floats as doubles, as other writers have them.
@@ -79,6 +79,21 @@ def test_arrays_are_lists(dtype: str, shape: tuple[int, ...]) -> None:
 def test_arrays_of_doubles_are_encoded_as_their_lists(shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(1).random(shape)
     assert dump_cbor(array) == dump_cbor(array.tolist())
+
+
+@pytest.mark.parametrize("length", [0, 1, 23, 24, 25, 255, 256, 257, 65535, 65536])
+@pytest.mark.parametrize("character", ["k", "é", "€"])
+def test_short_and_long_texts_are_encoded_alike(length: int, character: str) -> None:
+    text = character * length
+    assert dump_text(text) == dump_cbor(text)
+
+
+@pytest.mark.parametrize("count", [0, 1, 23, 24, 255, 256, 3000])
+def test_items_are_those_of_a_list_without_its_head(count: int) -> None:
+    numbers = [(1 << 64) - 1 - k for k in range(count)]
+    assert dump_items(numbers) == b"".join(map(dump_cbor, numbers))
+    texts = [f"frames/{k}/é" for k in range(count)]
+    assert dump_items(texts) == b"".join(map(dump_cbor, texts))
 
 
 def test_long_things_come_in_parts() -> None:

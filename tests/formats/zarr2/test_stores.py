@@ -116,6 +116,20 @@ def test_the_index_is_as_ncore_has_it(tmp_path: Path) -> None:
         assert [member.offset_data for member in tar] == index["offset_datas"]
 
 
+def test_members_of_all_sizes_are_stored_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "a.itar"
+    sizes = [1 << 20, *range(3000), 16383, 16384, 16385, 3, 0, 70_000, 511, 512, 513, 2 << 20, 1]
+    values = {f"m/{k}": bytes([k % 251]) * size for k, size in enumerate(sizes)}
+    store = ItarStore(path, digest=True)
+    for key, value in values.items():
+        store.put(key, value)
+    store.close()
+    assert list(keys_of(path).items()) == list(values.items())
+    assert store.md5 == hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    opened = open_store(path)
+    assert {key: opened[key] for key in opened} == values
+
+
 def test_a_store_that_nobody_finished_does_not_keep_the_process(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
