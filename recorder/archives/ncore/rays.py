@@ -299,8 +299,10 @@ def _are_unit(directions: Float32) -> bool:
     """Whether all vectors [n, 3] have length 1; False for NaN."""
     if not len(directions):
         return True
-    squares = (directions * directions) @ np.ones(3, np.float32)
-    return bool(abs(squares.min() - 1) < UNIT_TOLERANCE > abs(squares.max() - 1))
+    squares = directions * directions  # not by BLAS, whose threads spin after a product
+    lengths = squares[:, 0] + squares[:, 1]
+    lengths += squares[:, 2]
+    return bool(abs(lengths.min() - 1) < UNIT_TOLERANCE > abs(lengths.max() - 1))
 
 
 def _values(array: Values) -> npt.NDArray[Any]:
