@@ -44,9 +44,10 @@ class ActiveSession:
     Four threads use it.  *receive* is the service's thread.  It never waits for the disk, and it
     alone calls the public methods; any thread may call `fail` and `join_threads`.  *append* takes
     messages from the inbox and hands their bytes to the kernel.  *sync* makes them durable every
-    sync interval and watches the disk's floor.  *close* waits for these two and closes the
-    session.  A fifth thread, *make*, exists while the next session of the recording is created.
-    It writes the name of that session into the journal of this one.
+    sync interval, and at once when the last open stream has ended; it watches the disk's floor.
+    *close* waits for these two and closes the session.  A fifth thread, *make*, exists while the
+    next session of the recording is created.  It writes the name of that session into the journal
+    of this one.
 
     Every attribute has one owner: no other thread writes the attribute or its content.  A *fixed*
     attribute is set at the start only, and its object is thread-safe.  A thread that changes
@@ -69,7 +70,7 @@ class ActiveSession:
     positions                  receive  nobody else
     last_ns                    receive  nobody else; all parts of a recording share it
     due                        receive  nobody else
-    finishing                  receive  nobody else
+    finishing                  receive  *append*, at the end of a stream
     _threads                   receive  *close*, which *receive* starts later
     closer                     receive  nobody else
     _waiting                   receive  *sync*: a tuple, replaced as a whole
@@ -332,11 +333,13 @@ class ActiveSession:
             except (OSError, RecorderError) as error:
                 self.fail(error)
                 return
-            size = message.nbytes
+            size, ends, over = message.nbytes, message.kind is Kind.END, False
             del item, message  # free its memory before its driver may send the next
             self._appended_bytes += size
             uncommitted = self._appended_bytes - self._committed_bytes
-            if uncommitted * _COMMITS_PER_BUFFER >= self._buffer_bytes:
+            if ends and self.finishing is None:  # else closing commits
+                over = all(p["ended"] is not None for p in writer.positions().values())
+            if over or uncommitted * _COMMITS_PER_BUFFER >= self._buffer_bytes:
                 self.commit_due.set()
             credit = credits.get(peer.sensor)
             if credit is None:

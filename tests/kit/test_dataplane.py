@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from recorder.contract.errors import ProtocolError
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Kind, Message
+from recorder.writer.active_session import ActiveSession
 from tests.campaigns import seeded
 from tests.kit.sim_driver import CAMERA, IMU, LATE, LIDAR, LIDAR_IMU, SimDriver
 from tests.kit.simulation import Plane
@@ -225,6 +227,35 @@ def test_a_source_at_full_pace_waits_and_comes_to_its_end(
     accounts = plane.stop_session()
     assert_nothing_lost(plane, accounts)
     assert accounts["lid"]["ended"] == accounts["lid_imu"]["ended"] == "eof"
+
+
+@seeded(1, weight=10, least=5)
+def test_the_end_of_the_last_open_stream_is_committed_at_once(make_plane: Any, seed: int) -> None:
+    """A stop does not wait for the sync interval; neither does the end of a file."""
+    plane: Plane = make_plane(seed)
+    begin(plane, ("cam", (CAMERA,)), ("lid", (LIDAR, LIDAR_IMU)))
+    assert plane.service is not None
+    active = plane.service._sessions.active
+    assert active is not None
+    interval_ns = round(active.writer.sync_interval_s * 1e9)
+    for name, specs in (("cam", (CAMERA,)), ("lid", (LIDAR, LIDAR_IMU))):
+        wait_for_commit(plane, active)
+        driver, began_ns, commits = plane.drivers[name], plane.now_ns, active.commits.count
+        for spec in specs:
+            assert driver.data(spec, [10, 20])
+        session = driver.session()
+        assert session is not None
+        driver.link.end(session, "eof", "")
+        plane.run(partial(driver.link.drain, 0), 1.0, "everything acknowledged")
+        early = plane.now_ns < began_ns + interval_ns // 2
+        assert early is (name == "lid"), "the first end leaves a stream open"
+        assert active.commits.count == commits + 1
+    assert_nothing_lost(plane, plane.stop_session())
+
+
+def wait_for_commit(plane: Plane, active: ActiveSession) -> None:
+    before = active.commits.count
+    plane.run(lambda: active.commits.count > before, 1.0, "a commit")
 
 
 def wait_for_room(plane: Plane, driver: SimDriver, spec: StreamSpec, size: int) -> None:
