@@ -16,6 +16,7 @@ from recorder.cli.truth import add_missing_truth, add_truth, succeeds
 
 if TYPE_CHECKING:
     from recorder.daemon.foreground import Outcome
+    from recorder.daemon.processes.forked import ForkServer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record; 0, 3 with loss or a full disk, 1 if the disk failed, 2 if it cannot begin."""
+    from recorder.daemon.processes.forked import ForkServer
+
+    with ForkServer() as forks:  # loads while this process does
+        return _run(args, forks)
+
+
+def _run(args: argparse.Namespace, forks: ForkServer) -> int:
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.live_table import LiveView
     from recorder.cli.report import report_session
@@ -76,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     _recover_all(Path(plan.root))
     view = LiveView()
     with ExitStack() as stack:
-        supervisor = stack.enter_context(Foreground(config, clock, view.say))
+        supervisor = stack.enter_context(Foreground(config, clock, view.say, forks=forks))
         control = None
         if args.live:
             settings = config.live or LiveSettings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -11,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from recorder.contract.config.settings import ProcessSettings, SensorEntry
 from recorder.contract.launch import module_command
 from recorder.daemon.driver_registry import driver_command
 from recorder.daemon.processes.child_output import ChildOutput
+from recorder.daemon.processes.forked import ForkServer, Process, child_environment
 from recorder.daemon.processes.priority import apply
 
 Event = tuple[str, dict[str, Any]]
@@ -35,6 +37,7 @@ class Child:
     `events`; `wake` is called after each.  Other output, mostly on standard error, is
     ``{"event": "printed", "line": TEXT}``, cleaned and bounded (see `ChildOutput`); ``last`` is the
     latest such line of a process that failed.  A child never waits for the reader of the events.
+    With `forks`, the process is a fork if the server can make one, and waits for `finish`.
 
     Attributes:
         refused: settings of `priority` that the kernel did not permit.
@@ -49,35 +52,25 @@ class Child:
         *,
         stdin: str = "",
         priority: ProcessSettings = ProcessSettings(),  # noqa: B008  frozen
+        forks: ForkServer | None = None,
     ) -> None:
         self.name = name
         self._events = events
         self._wake = wake
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            process_group=0,  # the supervisor alone gets Ctrl-C, also before a child ignores it
-            # Numeric libraries start a thread per core by default; recording needs none.
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-        )
+        self.process, given = _start(command, stdin, forks)
         try:
-            self._ended = os.pidfd_open(
-                self.process.pid
-            )  # before anything can wait for the process
+            # Before anything can wait for the process.
+            self._ended = os.pidfd_open(self.process.pid)
         except OSError:  # no descriptor is left: counts as a failed start
-            with self.process:
-                self.process.kill()
+            self.process.kill()
+            self.process.wait()
             raise
         # Before the process has threads: they inherit the priority.
         self.refused = apply(priority, self.process.pid)
-        try:
-            assert self.process.stdin is not None
-            self.process.stdin.write(stdin.encode())
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass  # the child died at once; its exit is reported as usual
+        with contextlib.suppress(BrokenPipeError):  # it died at once; its exit is reported as usual
+            if given is not None:
+                given.write(stdin.encode())
+                given.close()
         self._report = bytearray()  # of the line that has not ended
         self._printed = ChildOutput()
         self._thread = threading.Thread(target=self._read, name=f"read-{name}", daemon=True)
@@ -161,6 +154,24 @@ class Child:
     def _tell(self, report: dict[str, Any]) -> None:
         self._events.put((self.name, report))
         self._wake()
+
+
+def _start(
+    command: Sequence[str], stdin: str, forks: ForkServer | None
+) -> tuple[Process, IO[bytes] | None]:
+    """Start a process; returns its standard input too, where that is still to be written."""
+    if forks is not None:
+        with contextlib.suppress(OSError):
+            return forks.start(command, stdin), None
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,  # the supervisor alone gets Ctrl-C, also before a child ignores it
+        env=child_environment(),
+    )
+    return process, process.stdin
 
 
 def _read_some(fd: int) -> bytes | None:

@@ -23,6 +23,7 @@ import queue
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,6 +45,7 @@ from recorder.contract.messages import (
     Stop,
 )
 from recorder.daemon.processes.children import Child, Event, run_command, writer_command
+from recorder.daemon.processes.forked import ForkServer
 from recorder.daemon.processes.progress import Progress
 from recorder.daemon.processes.recent_events import RecentEvents
 from recorder.daemon.processes.sensors import ABSENT, LOST, PRESENT, Sensor
@@ -68,6 +70,7 @@ class Supervisor:
         clock: injectable.
         say: takes one line for people (restarts, faults).
         line: to the writer, and `spawn` as `Child`: injectable.
+        forks: makes the first processes; each is started by itself without one, and later.
 
     Attributes:
         clock: as given.
@@ -92,6 +95,7 @@ class Supervisor:
         *,
         line: Line | None = None,
         spawn: Callable[..., Child] = Child,
+        forks: ForkServer | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -101,7 +105,8 @@ class Supervisor:
         place = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0] or None  # systemd.exec(5)
         self.run_folder = Path(tempfile.mkdtemp(prefix="recorder-", dir=place))
         self._socket: Line = line or DriverSocket(self.run_folder, self._waker)
-        self._spawn = spawn
+        self._spawn = spawn if forks is None else partial(spawn, forks=forks)
+        self._forks = forks
         self._questions = WriterClient(self._socket, clock)
         self.sensors = {entry.name: Sensor(entry) for entry in config.sensors}
         self.writer = WriterProcess(clock, say, self._spawn_writer)
@@ -130,14 +135,12 @@ class Supervisor:
     def shutdown(self) -> None:
         """End drivers, then the writer, in bounded time."""
         self._ending = self._shut = True
-        for sensor in self.sensors.values():
-            if sensor.child is not None and sensor.child.alive:
-                sensor.child.process.terminate()
+        drivers = [sensor.child for sensor in self.sensors.values() if sensor.child is not None]
+        for driver in drivers:
+            driver.process.terminate()
         deadline_ns = self.clock.monotonic_ns() + round(_END_S * 1e9)
-        for sensor in self.sensors.values():
-            if sensor.child is not None:
-                left = (deadline_ns - self.clock.monotonic_ns()) / 1e9
-                sensor.child.end(max(0.0, left))
+        for driver in drivers:
+            driver.end(max(0.0, (deadline_ns - self.clock.monotonic_ns()) / 1e9))
         if self.writer.child is not None:
             self.writer.child.end(_END_S)
         self._take_events()  # their last output
@@ -167,6 +170,8 @@ class Supervisor:
         self.writer.start()
         for sensor in self.sensors.values():
             self._start_driver(sensor)
+        if self._forks is not None and (problem := self._forks.finish()) is not None:
+            self._say(f"fork server: {problem}; the start is slower", WARNING)
 
     def begin(self, plan: SessionPlan) -> WriterRequest:
         """Have the writer begin a session; restart the failed sensors.
@@ -280,22 +285,18 @@ class Supervisor:
                 self._take_report(self.sensors[name], report)
 
     def _take_answers(self) -> None:
-        question = self._plan_question
-        if question is not None and question.done:
+        if (question := self._plan_question) is not None and question.done:
             self._plan_question = None
             if isinstance(question.answer, Status) and question.session:
                 self._told = question.answer
                 self._opened(question.session)
-        question = self._close_question
-        if question is not None and question.done:
+        if (question := self._close_question) is not None and question.done:
             self._close_question = None
             if question.answer is not None:
                 self._closed()
-        question = self._status_question
-        if question is not None and question.done:
+        if (question := self._status_question) is not None and question.done:
             self._status_question = None
             if isinstance(question.answer, Status):
-                self.status = question.answer
                 self._on_status(question.answer)
 
     def _completed(self, plan: SessionPlan) -> SessionPlan:
@@ -369,6 +370,7 @@ class Supervisor:
         self.tell("fault", sensor.name, "hung", detail=sensor.fault)
 
     def _on_status(self, status: Status) -> None:
+        self.status = status
         if (ended := status.ended) is not None and ended.closed == self.session:
             if self.session is not None:
                 self._ended = ended
@@ -392,11 +394,9 @@ class Supervisor:
         self.progress.update(now_ns, self.sensors.values(), self.streams, self.uncommitted_s)
 
     def _spawn_writer(self) -> Child:
-        storage = self.config.storage
+        storage, wake = self.config.storage, self._waker.wake
         command = writer_command(self.run_folder, storage.buffer_mb, self.session)
-        child = self._spawn(
-            WRITER, command, self._events, self._waker.wake, priority=storage.process
-        )
+        child = self._spawn(WRITER, command, self._events, wake, priority=storage.process)
         self._warn("writer", child)
         return child
 
