@@ -49,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     bounded = "not long" in config.option.markexpr or _is_campaign(config)
     if bounded and _has_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    # Not the user's: tests make drivers, and ask them for their schemas.
+    os.environ["XDG_CACHE_HOME"] = str(TESTS.parent / ".pytest_cache" / "user")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -32,7 +32,7 @@ from drivers._kit.session_announcement import Session
 from drivers._kit.stamp_checks import Stamps
 from drivers._kit.timeline import Timeline
 from recorder.contract.clock import Clock, SignalEvent, SystemClock
-from recorder.contract.config.driver_schema import DriverSchema
+from recorder.contract.config.driver_schema import DriverSchema, loaded_files
 from recorder.contract.config.options import check_options
 from recorder.contract.errors import ConfigError, DeviceError, RecorderError, StreamChangedError
 from recorder.contract.process import die_with_parent, settle
@@ -61,9 +61,8 @@ def _main(driver_class: type[Driver], argv: list[str]) -> int:
     name = ""
     try:
         if args.verb == "schema":
-            json.dump(
-                DriverSchema.of(driver_name(driver_class), driver_class).to_wire(), sys.stdout
-            )
+            schema = DriverSchema.of(driver_name(driver_class), driver_class).to_wire()
+            json.dump({**schema, "files": loaded_files()}, sys.stdout)
             return 0
         driver = make_driver(driver_class, json.load(sys.stdin))
         name = driver.sensor.name

@@ -32,6 +32,7 @@ from recorder.contract.errors import ConfigError, ProtocolError, SourceError
 from recorder.contract.launch import driver_module_command
 from recorder.contract.redaction import mask_passwords
 from recorder.contract.streams import StreamSpec
+from recorder.daemon.schema_cache import SchemaCache
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,7 +72,9 @@ def available_drivers() -> list[str]:
 
 
 def driver_schema(name: str) -> DriverSchema:
-    """The schema of a driver; asked once per process, also where the answer is an error.
+    """The schema of a driver, from the cache if the driver's files are those of the answer there.
+
+    A driver is asked once per process, also if the answer is an error.
 
     Raises:
         ConfigError: there is no such driver, or it does not answer as a driver does.
@@ -101,6 +104,9 @@ def _probe(name: str) -> DriverSchema | str:
         known = available_drivers()
         if name not in known:
             return f"no driver {name!r}{suggest(name, known)}; known drivers: {', '.join(known)}"
+    cache = SchemaCache(name)
+    if (known_schema := cache.read()) is not None:
+        return known_schema
     result = _run(driver_command(name, "schema"), b"", SCHEMA_TIMEOUT_S)
     where = f"driver {name!r}"
     if result.timed_out:
@@ -108,12 +114,15 @@ def _probe(name: str) -> DriverSchema | str:
     if result.code != 0:
         return f"{where}: {result.problem.removeprefix(f'{where}: ')}"
     try:
-        return DriverSchema.from_wire(_answer(result.stdout))
+        answer = _answer(result.stdout)
+        schema = DriverSchema.from_wire(answer)
     except (ValueError, RecursionError):
         shown = result.stdout[:40].decode(errors="replace")
         return f"{where}: printed {shown!r} for a schema, which is not JSON"
     except ProtocolError as error:
         return f"{where}: {str(error).removeprefix(f'{where}: ')}"
+    cache.write(schema, answer)
+    return schema
 
 
 @dataclass(frozen=True, slots=True)

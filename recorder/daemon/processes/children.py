@@ -63,7 +63,11 @@ class Child:
             self._ended = os.pidfd_open(self.process.pid)
         except OSError:  # no descriptor is left: counts as a failed start
             self.process.kill()
-            self.process.wait()
+            for pipe in (given, self.process.stdout, self.process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            if given is not None:  # else the fork server is its parent still
+                self.process.wait()
             raise
         # Before the process has threads: they inherit the priority.
         self.refused = apply(priority, self.process.pid)
