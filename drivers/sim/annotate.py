@@ -190,7 +190,7 @@ def _annotate_camera(
     width, height = _size(sensor)
     # Noise does not matter here, and the stamps contain the rate.
     options |= {"noise": 0.0}
-    camera = simulated_camera(name, options, (width, height), SIM_FPS, world)
+    camera = simulated_camera(name, options, (width, height), SIM_FPS, world, prepared=False)
     shift_s = options["exposure_ms"] / 2e3
     lines = (
         truth.box_line(world, box, frame, t_ns + session.start_ns)

@@ -7,6 +7,8 @@ pixels wide.  A recording can be checked with it for missing or repeated frames.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 
@@ -60,6 +62,7 @@ class SimulatedCamera:
         gain: brightness, 1 is normal.
         noise: scale of the pixels' noise; 0: no noise.
         seed: of the noise; default: the world's.
+        prepared: make the ground and the sky now, else with the first picture: labels need none.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class SimulatedCamera:
         gain: float = 1.0,
         noise: float = 0.0,
         seed: int | None = None,
+        *,
+        prepared: bool = True,
     ) -> None:
         self.lens = lens
         self.fps = fps
@@ -82,10 +87,16 @@ class SimulatedCamera:
         self._palette = palette(gain)[:, None]
         self._seed = world.seed if seed is None else seed
         self.outlines = Outlines(world, lens, mount, readout_s)  # rejects an invalid lens
-        self._backdrop = Backdrop(world, lens, mount)
+        self._world, self._mount = world, mount
         self.bonnet = bonnet(lens, mount)
         self._glyphs = _glyphs(max(1, lens.height // 180))
         self._noise = _noise(self._seed, noise, 3 * lens.width * lens.height) if noise else None
+        if prepared:
+            _ = self._backdrop
+
+    @cached_property
+    def _backdrop(self) -> Backdrop:
+        return Backdrop(self._world, self.lens, self._mount)
 
     def frame(self, index: int, without: frozenset[int] = frozenset()) -> Image:
         """Return picture `index` (from 0) as a new array: uint8 [height, width, 3], BGR.

@@ -60,6 +60,8 @@ def simulated_camera(
     size: tuple[int, int],
     fps: float,
     world: World | None = None,
+    *,
+    prepared: bool = True,
 ) -> SimulatedCamera:
     """Make the camera that a sensor's checked options describe.
 
@@ -69,6 +71,7 @@ def simulated_camera(
         size: (width, height) in pixels.
         fps: pictures per second.
         world: the world, if it already exists.
+        prepared: see `SimulatedCamera`.
 
     Raises:
         SourceError: an invalid mount or distortion; the message names sensor and option.
@@ -85,6 +88,7 @@ def simulated_camera(
             gain=options["gain"],
             noise=options["noise"],
             seed=noise_seed(options["seed"], name, "camera"),
+            prepared=prepared,
         )
     except ValueError as error:
         raise SourceError(f"{name}: distortion: {error}") from None
