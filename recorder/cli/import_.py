@@ -269,10 +269,11 @@ class _Bar:
 
 
 def _finish(args: argparse.Namespace, plan: _Plan, outcome: Outcome, stopped: bool) -> int:
-    from recorder.cli.run import write_checksums
+    from recorder.cli.truth import Completion
 
     if outcome.sealed is None:
-        write_checksums(outcome.session)
+        with Completion(outcome.session, simulated=False) as completion:
+            completion.finish()
     if why := outcome.sealed or outcome.full:
         note(f"recorder import: {why}")
     if stopped:

@@ -12,11 +12,13 @@ from recorder.cli.control import streams_table
 from recorder.cli.info import incident_lines
 from recorder.cli.output import add_format, clean, emit, note
 from recorder.cli.signals import handled
-from recorder.cli.truth import add_missing_truth, add_truth, succeeds
+from recorder.cli.truth import Completion, add_missing_truth
 
 if TYPE_CHECKING:
+    from recorder.contract.config.loading import Config
     from recorder.daemon.foreground import Outcome
     from recorder.daemon.processes.forked import ForkServer
+    from recorder.session.layout import SessionPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,15 +52,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, forks: ForkServer) -> int:
     from recorder.cli.finalize import configured_steps, finalize_session
-    from recorder.cli.live_table import LiveView
     from recorder.cli.report import report_session
     from recorder.contract.clock import SystemClock
-    from recorder.contract.config.settings import LiveSettings
     from recorder.contract.errors import StorageError, UsageError
     from recorder.contract.session_names import check_name
     from recorder.daemon.driver_registry import load
-    from recorder.daemon.foreground import Foreground
-    from recorder.daemon.foreground_control import serve_viewers
     from recorder.daemon.postprocessing.steps import skip
     from recorder.daemon.preflight import check_root, extra_problem
     from recorder.daemon.recording.plans import plan_session, render_config_name
@@ -82,27 +80,9 @@ def _run(args: argparse.Namespace, forks: ForkServer) -> int:
     if root.problem is not None:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
-    view = LiveView()
-    with ExitStack() as stack:
-        supervisor = stack.enter_context(Foreground(config, clock, view.say, forks=forks))
-        control = None
-        if args.live:
-            settings = config.live or LiveSettings()
-            viewers = serve_viewers(supervisor, plan, clock, settings, view.say)
-            control = stack.enter_context(viewers)
-        stack.enter_context(handled(lambda number: supervisor.stop(signal.Signals(number).name)))
-        supervisor.arm()
-        path = supervisor.start(plan)
-        note(f"recording {path}; live views: {supervisor.run_folder}/tap-SENSOR")
-        outcome = supervisor.record(view, args.duration)
-        if control is not None:
-            control.closed(outcome)
-    if outcome.sealed is None:
-        if any(sensor.scheme == "sim" for sensor in config.sensors):
-            add_truth(outcome.session)
-        write_checksums(outcome.session)
-        if args.no_finalize and (config.finalize or config.report):
-            skip(outcome.session)
+    outcome = _record(args, config, plan, forks)
+    if outcome.sealed is None and args.no_finalize and (config.finalize or config.report):
+        skip(outcome.session)
     if why := outcome.sealed or outcome.full:
         note(f"recorder run: {why}")
     packed = None
@@ -125,6 +105,41 @@ def _run(args: argparse.Namespace, forks: ForkServer) -> int:
     )
     failed = (steps and packed is None) or (wants_report and reported is None)
     return 1 if failed and not outcome.exit_code else outcome.exit_code
+
+
+def _record(
+    args: argparse.Namespace, config: Config, plan: SessionPlan, forks: ForkServer
+) -> Outcome:
+    """Record a session, and complete it while its drivers end."""
+    from recorder.cli.live_table import LiveView
+    from recorder.contract.clock import SystemClock
+    from recorder.contract.config.settings import LiveSettings
+    from recorder.daemon.foreground import Foreground
+    from recorder.daemon.foreground_control import serve_viewers
+
+    clock, view, completion = SystemClock(), LiveView(), None
+    with ExitStack() as after:
+        with ExitStack() as stack:
+            supervisor = stack.enter_context(Foreground(config, clock, view.say, forks=forks))
+            control = None
+            if args.live:
+                settings = config.live or LiveSettings()
+                viewers = serve_viewers(supervisor, plan, clock, settings, view.say)
+                control = stack.enter_context(viewers)
+            ending = handled(lambda number: supervisor.stop(signal.Signals(number).name))
+            stack.enter_context(ending)
+            supervisor.arm()
+            path = supervisor.start(plan)
+            note(f"recording {path}; live views: {supervisor.run_folder}/tap-SENSOR")
+            outcome = supervisor.record(view, args.duration)
+            if outcome.sealed is None:
+                simulated = any(sensor.scheme == "sim" for sensor in config.sensors)
+                completion = after.enter_context(Completion(outcome.session, simulated=simulated))
+            if control is not None:
+                control.closed(outcome)
+        if completion is not None:
+            completion.finish()
+    return outcome
 
 
 def _recover_all(root: Path) -> None:
@@ -151,12 +166,6 @@ def _recover_all(root: Path) -> None:
             add_missing_truth(path)
         except (RecorderError, OSError) as error:
             note(f"not recovered: {error}")
-
-
-def write_checksums(session: Path) -> None:
-    """Write the session's checksums at idle priority; a process of its own can be that idle."""
-    if not succeeds("recorder.session.checksums", str(session)):
-        note(f"{session}: its checksums could not be written")
 
 
 def _happened(session: Path) -> dict[str, Any]:

@@ -1,29 +1,117 @@
-"""The truth about sessions of simulated sensors, written after their end (docs/labels.md)."""
+"""What sessions get after their end: the truth of simulated sensors (docs/labels.md), checksums."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 from recorder.cli.output import note
 
 _LAST = "_pose/meta.json"
 """The file that is written last."""
+_NO_LABELS = "the simulation's labels could not be written"
+_SOON_S = 1.0
+"""A wait that is longer gets a note."""
 
 
 def succeeds(module: str, *arguments: str) -> bool:
     """Run a module in a process of its own, which Ctrl-C does not reach."""
-    from recorder.contract.launch import module_command
-
-    command = module_command(module, *arguments)
-    nowhere = subprocess.DEVNULL
-    return subprocess.run(command, check=False, stdout=nowhere, process_group=0).returncode == 0
+    with Apart(module, *arguments) as process:
+        return process.succeeds()
 
 
 def add_truth(session: Path) -> None:
     """Write what the simulated world knows beside what its sensors saw."""
     if not succeeds("drivers.sim", "annotate", str(session)):
-        note(f"{session}: the simulation's labels could not be written")
+        note(f"{session}: {_NO_LABELS}")
+
+
+class Apart:
+    """A module that runs in a process of its own, which Ctrl-C does not reach.
+
+    Args:
+        module: its name.
+        arguments: of its command line.
+        stdin: whether it waits for `go`.
+    """
+
+    def __init__(self, module: str, *arguments: str, stdin: bool = False) -> None:
+        from recorder.contract.launch import module_command
+
+        self._process = subprocess.Popen(
+            module_command(module, *arguments),
+            stdin=subprocess.PIPE if stdin else None,
+            stdout=subprocess.DEVNULL,
+            process_group=0,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, if it still runs: an interrupt, most likely."""
+        if self._process.poll() is None:
+            self._process.kill()
+        with self._process:
+            pass
+
+    def go(self) -> None:
+        """Let it complete its work."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has failed; `succeeds` reports that
+            self._process.stdin.write(b"g")
+            self._process.stdin.flush()
+
+    def succeeds(self, text: str = "") -> bool:
+        """Wait for its end; whether it did its work.
+
+        Args:
+            text: a note for a wait of over a second; no note where empty.
+        """
+        try:
+            return self._process.wait(_SOON_S if text else None) == 0
+        except subprocess.TimeoutExpired:
+            note(text)
+        return self._process.wait() == 0
+
+
+class Completion:
+    """What a closed session of the foreground still gets: the simulation's labels, the checksums.
+
+    Both processes start at once, and run while the drivers end::
+
+        with Completion(session, simulated=True) as completion:
+            supervisor.shutdown()
+            completion.finish()              # nothing writes into the session any more
+    """
+
+    def __init__(self, session: Path, *, simulated: bool) -> None:
+        self._session = session
+        with ExitStack() as stack:
+            self._truth = None
+            if simulated:
+                self._truth = stack.enter_context(Apart("drivers.sim", "annotate", str(session)))
+            checksums = Apart("recorder.session.checksums", str(session), "--wait", stdin=True)
+            self._checksums = stack.enter_context(checksums)
+            self._processes = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._processes.close()
+
+    def finish(self) -> None:
+        """Wait until the session is complete."""
+        name = self._session.name
+        if self._truth and not self._truth.succeeds(f"writing the simulation's labels of {name}"):
+            note(f"{self._session}: {_NO_LABELS}")
+        self._checksums.go()
+        if not self._checksums.succeeds(f"writing the checksums of {name}"):
+            note(f"{self._session}: its checksums could not be written")
 
 
 def add_missing_truth(session: Path) -> None:

@@ -36,6 +36,7 @@ from recorder.session.layout import SessionPlan
 
 _POLL_S = 0.1
 _ARM_S = 30.0  # for drivers to open their sources; slower drivers join the session late
+_WAIT_S = 1.0  # before the user reads which drivers the start waits for
 _FAULTS_S = 5.0  # for the other drivers, once one cannot do what the config says
 _STATUS_S = 0.25
 _OVERTIME_S = 30.0  # beyond a duration, for sources that play slower than time
@@ -87,6 +88,7 @@ class Foreground(Supervisor):
         super().__init__(config, clock, say, **more)
         self.on_turn: list[Callable[[int], object]] = []
         self.stopping = False
+        self._look_due = False
         self._stopped_by = ""
         self._stopped_why = ""
         self._overtime: dict[str, tuple[float, float]] = {}  # elapsed and played at its start
@@ -113,10 +115,16 @@ class Foreground(Supervisor):
             RecorderError: no driver came up, and no device is missing that may still appear.
         """
         self.launch()
-        deadline_ns = self.clock.monotonic_ns() + round(_ARM_S * 1e9)
+        began_ns = self.clock.monotonic_ns()
+        deadline_ns = began_ns + round(_ARM_S * 1e9)
+        waiting = False
         wrong: list[Sensor] = []
         while not self.settled and self.clock.monotonic_ns() <= deadline_ns:
             self._turn()
+            slow = [sensor.name for sensor in self.sensors.values() if not sensor.settled]
+            if slow and not waiting and self.clock.monotonic_ns() - began_ns > _WAIT_S * 1e9:
+                waiting = True
+                self._say(f"waiting for {', '.join(slow)} to open")
             if self.stopping:
                 raise RecorderError("stopped before the recording began")
             if not wrong and (wrong := self._misconfigured()):
@@ -157,7 +165,7 @@ class Foreground(Supervisor):
         why = "sources" if duration_s is None else "duration"
         while not self.stopping and not self._all_ended(duration_s, started_ns):
             self.look()
-            self._turn_for(_STATUS_S)
+            self._turn_for(_STATUS_S, lambda: self._all_ended(duration_s, started_ns))
             clocks.tick(self.session, self.clock.monotonic_ns(), self.tell)
             self.clock_state = clocks.last
             if (ended := self.take_ended()) is not None:
@@ -242,12 +250,20 @@ class Foreground(Supervisor):
 
     def _turn(self) -> None:
         self.turn(_POLL_S)
+        if self._look_due and not self.silent_s:
+            self._look_due = False
+            self.look()
         for callback in self.on_turn:
             callback(self.clock.monotonic_ns())
         if self.writer.failed is not None:
             raise StorageError(self.writer.failed)
 
-    def _turn_for(self, seconds: float) -> None:
+    def _turn_for(self, seconds: float, done: Callable[[], bool]) -> None:
         until = self.clock.monotonic_ns() + round(seconds * 1e9)
-        while self.clock.monotonic_ns() < until and not self.stopping:
+        while self.clock.monotonic_ns() < until and not self.stopping and not done():
             self._turn()
+
+    def _on_sensor(self, sensor: Sensor, report: dict[str, Any]) -> None:
+        super()._on_sensor(sensor, report)
+        if report["event"] == "ended":  # the writer has the end, and can be asked for it now
+            self._look_due = True

@@ -2,16 +2,19 @@
 
 ``python -m recorder.session.checksums SESSION`` writes ``_recorder/checksums.csv`` at idle
 priority, in CPU and I/O.  It covers all files outside ``_recorder`` and ``_archives``,
-except the report.
+except the report.  With ``--wait`` behind SESSION it reads what is there, and completes its work
+when a byte comes on its standard input: what is added to the session meanwhile is covered too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from recorder.contract.syscalls import be_idle
@@ -19,6 +22,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.session.layout import ARCHIVES, PRIVATE, REPORT, private
 
 CHECKSUMS = "checksums.csv"
+_Known = tuple[tuple[int, int], str]
 
 
 def data_files(session: Path) -> Iterator[Path]:
@@ -29,28 +33,57 @@ def data_files(session: Path) -> Iterator[Path]:
             yield relative
 
 
-def write_checksums(session: Path) -> Path:
+def write_checksums(session: Path, others: Callable[[], object] = lambda: None) -> Path:
     """Write the session's checksums, durably and atomically.
+
+    Args:
+        session: its folder.
+        others: called once all files are read; returns when nobody else adds to the session.  What
+            is new or changed by then is read again.
 
     Returns:
         The CSV: columns ``file`` (relative to the session) and ``md5``.
     """
+    known: dict[Path, _Known] = {}
+    for relative in data_files(session):
+        with contextlib.suppress(FileNotFoundError):  # renamed, now that it is complete
+            known[relative] = _read(session / relative)
+    others()
+    final = {file: _read(session / file, known.get(file)) for file in data_files(session)}
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["file", "md5"])
-    for relative in data_files(session):
-        with (session / relative).open("rb") as file:
-            digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
-            rows.writerow([str(relative), digest.hexdigest()])
+    rows.writerows((str(relative), digest) for relative, (_, digest) in final.items())
     path = private(session, CHECKSUMS)
     PosixDisk().write_file(path, text.getvalue().encode())
     return path
 
 
+def _read(path: Path, before: _Known | None = None) -> _Known:
+    """Size and time of change of a file, and its digest, which is the one before if both are."""
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        state = found.st_size, found.st_mtime_ns
+        if before is not None and before[0] == state:
+            return before
+        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+        return state, digest.hexdigest()
+
+
+def _wait_for_go() -> None:
+    """Wait for a byte on the standard input; end this process if the other side has ended."""
+    if not sys.stdin.buffer.read(1):
+        sys.exit(1)
+
+
 if __name__ == "__main__":
     be_idle()
+    session, *flags = sys.argv[1:]
     try:
-        write_checksums(Path(sys.argv[1]))
+        if flags == ["--wait"]:
+            write_checksums(Path(session), _wait_for_go)
+        else:
+            write_checksums(Path(session))
     except OSError as error:
-        print(f"{error.filename or sys.argv[1]}: {error.strerror or error}", file=sys.stderr)
+        print(f"{error.filename or session}: {error.strerror or error}", file=sys.stderr)
         sys.exit(1)
