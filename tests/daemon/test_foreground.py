@@ -287,3 +287,43 @@ def test_a_duration_is_kept_although_a_driver_hangs_or_is_hopelessly_slow(
     outcome = bench.foreground.record(watch, duration_s=5.0)
     assert (6 < seen[-1] < 7) if stalled else (10 < seen[-1] < 13)
     assert (outcome.faults == ["cam: its driver hangs: it returns no data"]) is stalled
+
+
+def test_the_end_of_the_sources_is_seen_as_soon_as_their_drivers_report_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session closes without a wait for the next regular status."""
+    monkeypatch.setattr("recorder.daemon.foreground._STATUS_S", 5.0)
+    clock = bench.vehicle.clock
+    bench.foreground.arm()
+    bench.foreground.start(bench.plan)
+    reported_ns: list[int] = []
+
+    def end_all(now_ns: int) -> None:
+        """In the middle between two statuses."""
+        if reported_ns or now_ns - bench.writer.start_mono_ns < 1.1e9:
+            return
+        reported_ns.append(now_ns)
+        for name, stream in bench.writer.streams().items():
+            bench.writer.frozen[name] = stream | {"ended": "eof"}
+            bench.children[name].report("ended")
+
+    bench.foreground.on_turn.append(end_all)
+    bench.foreground.record(lambda status: None, duration_s=60.0)
+    assert [command["op"] for command in bench.writer.commands].count("stop") == 1
+    turns = (clock.monotonic_ns() - reported_ns[0]) / 100e6
+    assert turns <= 6, "report, status, end, and the answer to the stop"
+
+
+def test_a_start_of_over_a_second_names_what_it_waits_for_once(bench: Bench) -> None:
+    bench.arms = {"lidar": False}
+    began_ns = bench.vehicle.clock.monotonic_ns()
+
+    def arm_late(now_ns: int) -> None:
+        if now_ns - began_ns > 3e9:
+            bench.children["lidar"].arm()
+
+    bench.foreground.on_turn.append(arm_late)
+    bench.foreground.arm()
+    said = [text for text in bench.vehicle.lines if "waiting" in text]
+    assert said == ["waiting for lidar to open"]
