@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recorder.cli.control import streams_table
 from recorder.cli.info import incident_lines
 from recorder.cli.output import add_format, clean, emit, note
+from recorder.cli.phases import Phases
 from recorder.cli.signals import handled
 from recorder.cli.truth import Completion, add_missing_truth
 
@@ -46,11 +47,12 @@ def run(args: argparse.Namespace) -> int:
     """Record; 0, 3 with loss or a full disk, 1 if the disk failed, 2 if it cannot begin."""
     from recorder.daemon.processes.forked import ForkServer
 
+    phases = Phases()
     with ForkServer() as forks:  # loads while this process does
-        return _run(args, forks)
+        return _run(args, forks, phases)
 
 
-def _run(args: argparse.Namespace, forks: ForkServer) -> int:
+def _run(args: argparse.Namespace, forks: ForkServer, phases: Phases) -> int:
     from recorder.cli.finalize import configured_steps, finalize_session
     from recorder.cli.report import report_session
     from recorder.contract.clock import SystemClock
@@ -80,7 +82,8 @@ def _run(args: argparse.Namespace, forks: ForkServer) -> int:
     if root.problem is not None:
         raise StorageError(root.problem)
     _recover_all(Path(plan.root))
-    outcome = _record(args, config, plan, forks)
+    phases.end("config")
+    outcome = _record(args, config, plan, forks, phases)
     if outcome.sealed is None and args.no_finalize and (config.finalize or config.report):
         skip(outcome.session)
     if why := outcome.sealed or outcome.full:
@@ -92,8 +95,10 @@ def _run(args: argparse.Namespace, forks: ForkServer) -> int:
     if wants_report := config.report and not args.no_finalize and outcome.sealed is None:
         reported = report_session(outcome.session)
     happened = _happened(outcome.session)
+    phases.end("archives")
+    made = {"archives": packed or [], "report": reported, "seconds": phases.seconds}
     emit(
-        _result(outcome, happened) | {"archives": packed or [], "report": reported},
+        _result(outcome, happened) | made,
         args,
         lambda _: "\n".join(
             [
@@ -108,7 +113,11 @@ def _run(args: argparse.Namespace, forks: ForkServer) -> int:
 
 
 def _record(
-    args: argparse.Namespace, config: Config, plan: SessionPlan, forks: ForkServer
+    args: argparse.Namespace,
+    config: Config,
+    plan: SessionPlan,
+    forks: ForkServer,
+    phases: Phases,
 ) -> Outcome:
     """Record a session, and complete it while its drivers end."""
     from recorder.cli.live_table import LiveView
@@ -129,16 +138,21 @@ def _record(
             ending = handled(lambda number: supervisor.stop(signal.Signals(number).name))
             stack.enter_context(ending)
             supervisor.arm()
+            phases.end("drivers")
             path = supervisor.start(plan)
+            phases.end("session")
             note(f"recording {path}; live views: {supervisor.run_folder}/tap-SENSOR")
             outcome = supervisor.record(view, args.duration)
+            phases.end("recording")
             if outcome.sealed is None:
                 simulated = any(sensor.scheme == "sim" for sensor in config.sensors)
                 completion = after.enter_context(Completion(outcome.session, simulated=simulated))
             if control is not None:
                 control.closed(outcome)
+        phases.end("processes")
         if completion is not None:
             completion.finish()
+        phases.end("completion")
     return outcome
 
 
