@@ -75,8 +75,8 @@ def measure(run: Run) -> Iterator[Figure]:
     yield Figure("picture, quality 90", [jpeg_psnr_db(pictures, 90)], "dB")
     yield Figure("quality of equal PSNR", [quality], "JPEG quality")
     with run.scratch() as folder:
-        options = {"camera": {"quality": quality}, "lidar": {"packing": "later"}}
-        small = record_measured(folder, rig_sensors(frames, **options), seconds)
+        camera, lidar = {"quality": quality}, {"packing": "later"}
+        small = record_measured(folder, rig_sensors(frames, camera=camera, lidar=lidar), seconds)
         small_bytes = _pack_later(small.path)[1]
     with run.scratch() as folder:
         equal = record_measured(folder, rig_sensors(frames, camera={"quality": quality}), seconds)
