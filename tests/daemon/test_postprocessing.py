@@ -60,7 +60,7 @@ def test_what_is_due_is_told_by_the_session_alone(tmp_path: Path) -> None:
     (path / "_archives/ncore/a.zarr.itar").touch()
     assert steps(path) == []
     due = due_of(path, frozenset({"ncore", "later"}))
-    assert due is not None and due.steps[0].options == {"a": 1}
+    assert due is not None and due.steps[0].archives == {"later": {"a": 1}}
     assert due.steps[0].command(path)[3:] == [
         "--to",
         "later",
@@ -147,12 +147,12 @@ def test_a_config_that_cannot_be_read_asks_for_nothing(tmp_path: Path, text: str
 
 
 class Rig:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, available: frozenset[str] = NCORE) -> None:
         self.root = root
         self.clock = ManualClock()
         self.lines = Said()
         self.chores: list[FakeChore] = []
-        self.queue = Finalizing(root, self.clock, self.lines.say, NCORE, self.spawn)
+        self.queue = Finalizing(root, self.clock, self.lines.say, available, self.spawn)
 
     def spawn(self, command: Sequence[str]) -> FakeChore:
         self.chores.append(FakeChore(command))
@@ -170,8 +170,9 @@ class Rig:
         if code == 0 and "checksums" in chore.command[0]:
             (path / "_recorder/checksums.csv").touch()
         if code == 0 and "--to" in chore.command:
-            (path / "_archives/ncore").mkdir(parents=True)
-            (path / "_archives/ncore/x").touch()
+            for name in chore.command[4].split(","):
+                (path / "_archives" / name).mkdir(parents=True)
+                (path / "_archives" / name / "x").touch()
         chore.code = code
         self.turn()
         return chore.command
@@ -241,6 +242,44 @@ def test_what_fails_is_tried_a_few_times_then_told(tmp_path: Path) -> None:
     later = Rig(tmp_path)  # a reboot does not begin it all again
     later.turn(1000)
     assert later.chores == [] and later.queue.status()["failed"]
+
+
+def test_archives_are_packed_together_and_one_by_one_after_a_failure(tmp_path: Path) -> None:
+    path = session(tmp_path, config="finalize: [ncore, {later: {a: 1}}, mcap]\nreport: true\n")
+    (path / "_recorder/checksums.csv").touch()
+    rig = Rig(tmp_path, frozenset({"ncore", "later", "mcap"}))
+    rig.turn()
+    assert rig.chores[-1].command == [
+        "recorder", "finalize", str(path), "--to", "ncore,later,mcap", "--option", "later.a=1",
+        "--format", "json",
+    ]  # fmt: skip
+    assert rig.queue.status()["current"] == {"session": "a", "step": "ncore,later,mcap"}
+    pack(path)
+    rig.finish(1)
+    rig.turn(70)
+    assert rig.chores[-1].command[3:5] == ["--to", "later"]
+    rig.finish()
+    assert rig.chores[-1].command[3:5] == ["--to", "mcap"]
+    for _ in range(MOST_TRIES):
+        rig.finish(1)
+        rig.turn(700)
+    assert rig.queue.status()["failed"] == {"a": {"mcap": "it broke"}}
+    told = json.loads((path / "_recorder/finalize.json").read_text())["steps"]
+    assert [told[name]["done"] for name in ("ncore", "later", "mcap")] == [True, True, False]
+    assert told["mcap"]["tries"] == MOST_TRIES
+    assert rig.chores[-1].command[:2] == ["recorder", "report"]
+
+
+def test_archives_that_are_packed_together_are_counted_and_done(tmp_path: Path) -> None:
+    path = session(tmp_path, config="finalize: [ncore, mcap]\n")
+    (path / "_recorder/checksums.csv").touch()
+    rig = Rig(tmp_path, frozenset({"ncore", "mcap"}))
+    rig.turn()
+    rig.finish()
+    assert rig.queue.finished == 2
+    assert rig.queue.idle
+    told = json.loads((path / "_recorder/finalize.json").read_text())["steps"]
+    assert told == {"ncore": {"done": True}, "mcap": {"done": True}}
 
 
 def test_a_report_that_fails_is_tried_a_few_times_and_keeps_no_session(tmp_path: Path) -> None:

@@ -252,14 +252,14 @@ class Finalizing:
             self._due.pop(path, None)
             return
         try:
-            tell(path, step.name, error)
+            tell(path, step, error)
         except OSError as failure:
             why = f"cannot put down how it went: {failure.strerror}"
             self._say(f"{path}: {step.name}: {why}", ERROR)
             self._wait(path)
             return
         if error is None:
-            self.finished += 1
+            self.finished += len(step.parts)
             self._tries.pop(path, None)
             self._say(f"{path.name}: {step.name} done")
         else:

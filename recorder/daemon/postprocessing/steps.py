@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,25 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do: its name, which is the archive's for archives, and the archive's options."""
+    """One thing to do.
+
+    Attributes:
+        name: the step's name; of archives their names, as in ``ncore,mcap``.
+        archives: options by archive; empty for another step.
+    """
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    archives: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def packing(cls, archives: Mapping[str, Mapping[str, Any]]) -> Step:
+        """Pack archives together, which reads and decodes each sample once."""
+        return cls(",".join(archives), archives)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names under which the result is recorded."""
+        return tuple(self.archives) or (self.name,)
 
     def command(self, session: Path) -> list[str]:
         """Module and arguments of the process that does it."""
@@ -60,10 +75,11 @@ class Step:
                 return ["recorder", "report", str(session), "--index"]
             case "rows":
                 return ["recorder.session.repacking", str(session)]
-            case archive:
-                command = ["recorder", "finalize", str(session), "--to", archive]
-                for key, value in self.options.items():
-                    command += ["--option", f"{archive}.{key}={json.dumps(value)}"]
+            case names:
+                command = ["recorder", "finalize", str(session), "--to", names]
+                for archive, options in self.archives.items():
+                    for key, value in options.items():
+                        command += ["--option", f"{archive}.{key}={json.dumps(value)}"]
                 return [*command, "--format", "json"]
 
 
@@ -107,7 +123,7 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
     if lock_is_held(private(session, LOCK)):
         return None
     reported = read_progress(session)
-    archives: list[Step] = []
+    archives: dict[str, Mapping[str, Any]] = {}
     failed: dict[str, str] = {}
     report = False
     if not reported.get("skip"):  # `recorder run --no-finalize`
@@ -118,13 +134,13 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
         wanted.append(Step(TRUTH))
     if not os.path.lexists(private(session, _CHECKSUMS)):
         wanted.append(Step(CHECKSUMS))
-    missing = [a for a in archives if not _is_packed(session, a.name)]
+    missing = [Step.packing({a: o}) for a, o in archives.items() if not is_packed(session, a)]
     wanted += missing
     if report and (missing or not _is_reported(session)):  # it shows the archives
         wanted.append(Step(REPORTED))
     if _has_stored_rows(values):
         wanted.append(Step(REPACKED))
-    failed = {name: why for name, why in failed.items() if not _is_packed(session, name)}
+    failed = {name: why for name, why in failed.items() if not is_packed(session, name)}
     due = []
     for step in wanted:
         entry = _entry(reported, step.name)
@@ -134,31 +150,44 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
                 break  # the rest needs a session that is whole
         elif not entry.get("done") or step.name == RECOVER:
             due.append(step)
-    return Due(tuple(due), failed)
+    return Due(tuple(_together(due, reported)), failed)
 
 
-def configured(session: Path, available: frozenset[str]) -> tuple[list[Step], dict[str, str], bool]:
+def _together(due: Sequence[Step], reported: Mapping[str, Any]) -> Iterator[Step]:
+    """The steps, with the archives that were not tried yet in one."""
+    new = {s.name: s.archives[s.name] for s in due if s.archives and not _entry(reported, s.name)}
+    for step in due:
+        if step.name not in new:
+            yield step
+        elif step.name == next(iter(new)):
+            yield Step.packing(new)
+
+
+def configured(
+    session: Path, available: frozenset[str]
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, str], bool]:
     """What a session's own config asks for.
 
     Returns:
-        The archives that can be packed; by name why something cannot (a config that cannot be read
-        may ask for anything); and whether it asks for a report.
+        Options of the archives that can be packed; by name why something cannot (a config that
+        cannot be read may ask for anything); and whether it asks for a report.
     """
     try:
         values = read_yaml(session / "config.yaml").values
     except RecorderError as error:
-        return [], {"config": str(error)}, False
+        return {}, {"config": str(error)}, False
     items = values.get("finalize")
-    steps, unknown = [], {}
+    archives: dict[str, Mapping[str, Any]] = {}
+    unknown = {}
     for item in items if isinstance(items, list) else ():
         name, options = item, None
         if isinstance(item, Mapping) and len(item) == 1:
             ((name, options),) = item.items()
         if isinstance(name, str) and name in available:
-            steps.append(Step(name, dict(options) if isinstance(options, Mapping) else {}))
+            archives[name] = dict(options) if isinstance(options, Mapping) else {}
         elif isinstance(name, str) and _NAME.fullmatch(name):
             unknown[name] = "there is no such archive in this installation"
-    return steps, unknown, values.get("report") is True
+    return archives, unknown, values.get("report") is True
 
 
 def read_progress(session: Path) -> dict[str, Any]:
@@ -170,12 +199,15 @@ def read_progress(session: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def tell(session: Path, step: str, error: str | None) -> None:
+def tell(session: Path, step: str | Step, error: str | None) -> None:
     """Record durably the result of a step.
+
+    Of archives that were packed together, those that are not there count as not tried: each is
+    tried by itself then, which says what is wrong with it.
 
     Args:
         session: the session's folder.
-        step: the step's name.
+        step: the step, or its name.
         error: why it failed; None if it did not.
 
     Raises:
@@ -183,11 +215,13 @@ def tell(session: Path, step: str, error: str | None) -> None:
     """
     reported = read_progress(session)
     steps = dict(_mapping(reported.get("steps")))
-    if error is None:
-        entry: dict[str, Any] = {"done": True}
-    else:
-        entry = {"done": False, "tries": _tries(_entry(reported, step)) + 1, "error": error}
-    steps[step] = entry
+    names = (step,) if isinstance(step, str) else step.parts
+    for name in names:
+        if error is None or (len(names) > 1 and is_packed(session, name)):
+            steps[name] = {"done": True}
+        else:
+            tries = _tries(_entry(reported, name)) + (len(names) == 1)
+            steps[name] = {"done": False, "tries": tries, "error": error}
     _write(session, reported | {"version": 1, "steps": steps})
 
 
@@ -218,7 +252,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _is_packed(session: Path, archive: str) -> bool:
+def is_packed(session: Path, archive: str) -> bool:
     """Whether the archive is in place: it gets its name when it is complete."""
     folder = session / _ARCHIVES / archive
     try:
