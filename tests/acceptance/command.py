@@ -36,6 +36,8 @@ _PACE = re.compile(
     r"\w+: \S+ Hz is (below|again above) half of what is expected"
     r"|disk: (nothing was committed for|commits again)"
 )
+_SLOW = re.compile("waiting for .* to open|writing the (checksums|simulation's labels) of ")
+"""What takes longer than a second is said."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Ran:
     @property
     def complaints(self) -> list[str]:
         """What it said beyond where it records, how far it is, and how fast the machine is."""
-        usual = (_PROGRESS, _PACE, re.compile("recording "))
+        usual = (_PROGRESS, _PACE, _SLOW, re.compile("recording "))
         return [s for s in self.err if not any(pattern.match(s) for pattern in usual)]
 
     @property
