@@ -87,7 +87,7 @@ def test_a_config_that_cannot_be_recorded(root: Path, tmp_path: Path, case: str)
     ran = here("run", config, "--root", root, "--name", "second", "--duration", 1)
     assert ran.out == ""
     expected = message.format(folder=tmp_path).replace("bad.yaml", str(config), 1)
-    assert (ran.code, ran.err) == (2, [f"recorder run: {expected}"])
+    assert (ran.code, ran.complaints) == (2, [f"recorder run: {expected}"])
     assert contents(root) == before
     assert [path.name for path in root.iterdir()] == ["first"]
 
