@@ -35,6 +35,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from recorder.contract.closing import Closing
 from recorder.contract.errors import RecorderError
+from recorder.processing.tuning import tune_for_packing
 from recorder.processing.worker_process import WorkerProcess, start_server
 from recorder.session.part import WHOLE, Part, SessionPart
 from recorder.session.reader import Session, sensor_folders
@@ -326,7 +327,7 @@ class SampleWorkers(Closing):
         """Start the processes, with a thread for each that gives it its tasks."""
         self._session = open_part(*self._arguments[:2])
         for number in range(self._processes):
-            self._workers.append(WorkerProcess(Shelf, self._arguments))
+            self._workers.append(WorkerProcess(_tuned_shelf, self._arguments))
             thread = threading.Thread(target=self._serve, args=(number,), name=f"worker-{number}")
             self._threads.append(thread)
             thread.start()
@@ -402,6 +403,12 @@ class _Lazy(Pending):
             if not self._future.done():
                 self._future.set_result(self._shelf.answer(self._task))
         return super().result()
+
+
+def _tuned_shelf(*arguments: Any) -> Shelf:
+    """The shelf of a process that does nothing else."""
+    tune_for_packing()
+    return Shelf(*arguments)
 
 
 def open_part(path: Path, part: Part) -> Session:

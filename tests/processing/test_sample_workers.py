@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import psutil
 import pytest
@@ -214,6 +215,20 @@ def test_only_large_sessions_are_worth_processes(
     assert processes_for(large) == 3
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
     assert processes_for(large) == 0
+
+
+class Threads:
+    def make(self, indices: Sequence[int]) -> list[int]:
+        return [cv2.getNumThreads() for _ in indices]
+
+
+def threads(_: Shelf) -> Threads:
+    return Threads()
+
+
+def test_libraries_of_a_process_start_no_threads_of_their_own(session: Path) -> None:
+    with SampleWorkers(session, WHOLE, 1) as workers:
+        assert list(workers.products("lidar", threads, [0], group=4)) == [1]
 
 
 def test_what_is_shared_is_made_once_in_a_process(session: Path) -> None:
