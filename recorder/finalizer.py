@@ -174,7 +174,7 @@ def finalize(
     with _hold(path):
         processes = processes_for(path)
         if processes:
-            start_early([name for step in prepared for name in step.packer.worker_modules])
+            _start_workers_early(prepared)
         held = _Held(path, verify(path), _calibration(path, calibration), part)
         if out is not None:
             root = out
@@ -277,6 +277,8 @@ def collect(
         for number, path in enumerate(paths, start=1):
             try:
                 stack.enter_context(_hold(path))
+                if processes_for(path):
+                    _start_workers_early(prepared)
                 odd = verify(path)
                 held.append(_Held(path, odd, _calibration(path, calibration), part))
                 held[-1].open().close()
@@ -289,6 +291,11 @@ def collect(
         for step in prepared:
             place = out / step.packer.name
             yield _pack(held, step, place, name, refused, progress, adds=True)
+
+
+def _start_workers_early(prepared: Iterable[Prepared]) -> None:
+    """Let what workers are forked from import the packers' modules, while sessions are verified."""
+    start_early([name for step in prepared for name in step.packer.worker_modules])
 
 
 def _archive_name(path: Path) -> str:

@@ -16,7 +16,8 @@ import pytest
 from recorder import finalizer
 from recorder.archives import ArchiveError
 from recorder.archives.base import available, load_packer
-from recorder.finalizer import Finalized, Step, finalize
+from recorder.finalizer import Finalized, Step, collect, finalize
+from recorder.processing import worker_process
 from recorder.processing.worker_process import WorkerProcess
 from tests.acceptance.command import contents
 from tests.session.simulated import simulated_session
@@ -161,3 +162,13 @@ def test_an_interrupted_command_leaves_no_process_and_no_file(
         for _ in range(1000):
             os.killpg(command.pid, 0)
             subprocess.run(["sleep", "0.02"], check=True)
+
+
+def test_workers_of_a_dataset_have_its_modules_from_the_start(
+    session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preloaded: list[str] = []
+    monkeypatch.setattr(worker_process.forkserver, "set_forkserver_preload", preloaded.extend)
+    monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
+    list(collect([session], [Step("edgefirst")], tmp_path / "all"))
+    assert set(load_packer("edgefirst").worker_modules) <= set(preloaded)
