@@ -64,19 +64,25 @@ class RadarFrames:
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._steps: dict[int, int] = {}
 
-    def find(
-        self,
-        indices: Sequence[int],
-        samples: Sequence[Samples] | None = None,
-        spectra: Sequence[Complex64] | None = None,
-    ) -> None:
+    def spectra(self, index: int, iq: Samples) -> Complex64:
+        """The spectra of a frame, for `find`; also looks whether the frame is misaligned.
+
+        Args:
+            index: of the frame.
+            iq: the frame's samples.
+        """
+        if (step := find_step(iq, self.processor.geometry.iq_order)) is not None:
+            self._steps[index] = step
+        return self.processor.spectra(iq)
+
+    def find(self, indices: Sequence[int], spectra: Sequence[Complex64] | None = None) -> None:
         """Find the detections of frames that are not known yet, `BATCH` at a time.
 
         Frames that cannot be read are left: reading them raises the error where they are wanted.
 
         Args:
             indices: of the frames.
-            samples, spectra: of each frame, if the caller has them already.
+            spectra: of each frame, by the method `spectra`, if the caller has them already.
         """
         with self._lock:
             known = [
@@ -84,18 +90,18 @@ class RadarFrames:
             ]
         new = [number for number, is_known in enumerate(known) if not is_known]
         for first in range(0, len(new), BATCH):
-            batch: list[tuple[int, Samples, Complex64]] = []
+            batch: list[tuple[int, Complex64]] = []
             for number in new[first : first + BATCH]:
+                index = indices[number]
                 with suppress(RecorderError, OSError):
-                    iq = self._read(indices[number]) if samples is None else samples[number]
-                    spectrum = self.processor.spectra(iq) if spectra is None else spectra[number]
-                    batch.append((indices[number], iq, spectrum))
+                    made = self._spectra(index) if spectra is None else spectra[number]
+                    batch.append((index, made))
             if batch:
-                found = self.processor.find_all([spectrum for _, _, spectrum in batch])
-                for (index, iq, _), one in zip(batch, found, strict=True):
+                found = self.processor.find_all([made for _, made in batch])
+                for (index, _), one in zip(batch, found, strict=True):
                     entry = self._entry(index)
                     with entry.lock:
-                        entry.found = self._checked(index, iq, one)
+                        entry.found = self._checked(index, one)
 
     def step(self, index: int) -> int | None:
         """Where a frame that was looked at is misaligned: a sample of each chirp; else None."""
@@ -129,17 +135,17 @@ class RadarFrames:
         entry = self._entry(index)
         with entry.lock:
             if entry.found is None:
-                iq = self._read(index)
-                entry.found = self._checked(index, iq, self.processor.detect(iq))
+                entry.found = self._checked(index, self.processor.find(self._spectra(index)))
             return entry.found
 
-    def _checked(self, index: int, iq: Samples, found: Detections) -> Detections:
+    def _spectra(self, index: int) -> Complex64:
+        return self.spectra(index, self._read(index))
+
+    def _checked(self, index: int, found: Detections) -> Detections:
         """The detections; in a misaligned frame the array decides nothing."""
-        geometry = self.processor.geometry
-        step = find_step(iq, geometry.iq_order)
-        if step is None:
+        if index not in self._steps:
             return found
-        self._steps[index] = step
+        geometry = self.processor.geometry
         every = np.ones(len(found), np.bool_)
         return found.turned(every, np.zeros_like(found.turns), SpeedMethod.AMBIGUOUS, geometry)
 

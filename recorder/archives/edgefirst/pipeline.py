@@ -30,7 +30,7 @@ from recorder.archives.edgefirst.lidar_files import LidarFiles
 from recorder.archives.edgefirst.samples import Places, choose_pictures, nearest_all
 from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles
 
-WINDOW = 24
+WINDOW = 12
 """Number of pictures planned together; fewer for PNGs, which stay in memory until written."""
 _PNG_WINDOW = 4
 AHEAD = 1
@@ -123,7 +123,7 @@ class _Sensor:
         wanted = [index for index in dict.fromkeys(indices) if index != NONE]
         parts = {index: self._known[index] for index in wanted if index in self._known}
         new = [index for index in wanted if index not in parts]
-        for _, members in groupby(new, lambda index: index // self.files.BATCH):
+        for _, members in groupby(new, lambda index: index // self.files.GROUP):
             together = list(members)
             batch = _Batch(self.files, together)
             parts |= {index: _Part(batch, at) for at, index in enumerate(together)}

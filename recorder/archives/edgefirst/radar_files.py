@@ -45,12 +45,10 @@ class RadarFiles(SensorFiles):
     """Makes ``.radar.pcd`` and ``.radar.png`` of a radar's frames.
 
     Attributes:
-        BATCH: number of frames that are best made together.
         cut: number of cube values that were clipped to int16.
         incomplete: number of frames that lack packets.
     """
 
-    BATCH = 8
     GROUP = RADAR_GROUP
 
     def __init__(self, job: Job, stream: Stream) -> None:
@@ -89,17 +87,15 @@ class RadarFiles(SensorFiles):
         }
 
     def make(self, indices: Sequence[int]) -> list[SampleFiles]:
-        """The files of some frames; `BATCH` frames together cost less than one by one."""
+        """The files of some frames; several together cost less than one by one."""
         spectra: list[Complex64] = []
-        samples: list[npt.NDArray[np.int16]] = []
         made: list[SampleFiles] = []
         for index in indices:
             with self._job.at(self.name, index):
-                iq, spectrum, files = self._read(index)
-            samples.append(iq)
+                spectrum, files = self._read(index)
             spectra.append(spectrum)
             made.append(files)
-        self._frames.find(indices, samples, spectra)
+        self._frames.find(indices, spectra)
         for index, one in zip(indices, made, strict=True):
             with self._job.at(self.name, index):
                 found = self._frames.resolved(index)
@@ -107,11 +103,11 @@ class RadarFiles(SensorFiles):
             one.oddities = replace(one.oddities, step=self._frames.step(index))
         return made
 
-    def _read(self, index: int) -> tuple[npt.NDArray[np.int16], Complex64, SampleFiles]:
-        """A frame's samples, their spectra, and its ``.radar.png``."""
+    def _read(self, index: int) -> tuple[Complex64, SampleFiles]:
+        """A frame's spectra, and its ``.radar.png``."""
         options = self._job.options
         data = self.stream.sample(index, self._channels)
-        spectra = self._frames.processor.spectra(data["iq"])
+        spectra = self._frames.spectra(index, data["iq"])
         cube, cut = quantized(spectra, options["radar_gain"])
         picture = cube_picture(cropped(cube, self.ranges, self.doppler))
         if level := options["png_level"]:
@@ -119,7 +115,7 @@ class RadarFiles(SensorFiles):
         else:
             payload = stored_png(picture, text=self._text)
         oddities = _Oddities(int(cut), "valid" in data and not data["valid"])
-        return data["iq"], spectra, SampleFiles({"radar.png": payload}, oddities=oddities)
+        return spectra, SampleFiles({"radar.png": payload}, oddities=oddities)
 
     def count(self, made: SampleFiles) -> None:
         oddities: _Oddities = made.oddities

@@ -51,8 +51,6 @@ class SensorFiles:
         pose: ``T_sensor_rig``, f8 [4, 4]; None where the calibration has none.
     """
 
-    BATCH: ClassVar[int] = 1
-    """Number of samples that are best made together."""
     GROUP: ClassVar[int] = LIDAR_GROUP
     """Number of samples that one worker makes."""
 
