@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from recorder import finalizer
 from recorder.archives import ArchiveError
 from recorder.archives.base import available, load_packer
 from recorder.finalizer import Finalized, Step, collect, finalize
-from recorder.processing import worker_process
 from recorder.processing.worker_process import WorkerProcess
 from tests.acceptance.command import contents
 from tests.session.simulated import simulated_session
@@ -114,7 +114,6 @@ _STOPPED = """
 import os, signal, sys, threading
 from recorder import finalizer
 from recorder.__main__ import main
-from recorder.processing import worker_process
 
 ask, receive = worker_process.WorkerProcess.ask, worker_process.receive
 asked = threading.local()
@@ -168,7 +167,7 @@ def test_workers_of_a_dataset_have_its_modules_from_the_start(
     session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     preloaded: list[str] = []
-    monkeypatch.setattr(worker_process.forkserver, "set_forkserver_preload", preloaded.extend)
+    monkeypatch.setattr(forkserver, "set_forkserver_preload", preloaded.extend)
     monkeypatch.setattr(finalizer, "processes_for", lambda _: 2)
     list(collect([session], [Step("edgefirst")], tmp_path / "all"))
     assert set(load_packer("edgefirst").worker_modules) <= set(preloaded)
