@@ -77,14 +77,17 @@ def measure(run: Run) -> Iterator[Figure]:
     archives = run.options["archives"].split(",") if run.options["archives"] else available()
     longest = run.options["seconds"]
     lengths = [longest / 4, longest] if run.options["short"] else [longest]
-    peaks = []
+    peaks: dict[bool, list[float]] = {False: [], True: []}
     for seconds in lengths:
         session = record(frames, run.folder, seconds)
         yield Figure(f"session of {seconds:g} s", [file_bytes(session) / 1e6], "MB")
         for figure in _pack_all(run, session, seconds, archives, seconds == longest):
-            peaks += [figure] if figure.unit == "MB, PSS" else []
+            if figure.unit == "MB, PSS":
+                peaks[figure.name.startswith("together")].append(figure.median)
             yield figure
-    yield Figure("peak memory", [max(figure.median for figure in peaks)], "MB")
+    yield Figure("peak memory, one archive", [max(peaks[False])], "MB")
+    if peaks[True]:
+        yield Figure("peak memory, all together", [max(peaks[True])], "MB")
 
 
 def _pack_all(

@@ -47,6 +47,7 @@ from recorder.processing.sample_workers import (
     processes_for,
     start_early,
 )
+from recorder.processing.tuning import tune_memory
 from recorder.session.layout import ARCHIVES, RECORDING, SEALED
 from recorder.session.lock import reading
 from recorder.session.packing_records import PARTS, write_record
@@ -139,6 +140,7 @@ def finalize(
     steps: Sequence[Step],
     *,
     out: Path | None = None,
+    datasets: bool = False,
     calibration: Path | None = None,
     part: Part = WHOLE,
     progress: Progress = lambda *_: None,
@@ -154,6 +156,7 @@ def finalize(
         path: the session's folder.
         steps: which archives.
         out: folder for them instead of the session's ``_archives``.
+        datasets: archives that can hold several sessions become datasets of `out`: see `collect`.
         calibration: a calibration file instead of the session's own.
         part: the part of the session to pack.
         progress: see `Progress`.
@@ -170,6 +173,7 @@ def finalize(
         ArchiveError, FormatError, StorageError: names archive, stream and sample; nothing of that
             archive is left, and an older one is as it was.
     """
+    tune_memory()
     prepared = prepare(steps)
     with _hold(path):
         processes = processes_for(path)
@@ -180,12 +184,14 @@ def finalize(
             root = out
         else:
             root = path / ARCHIVES if part.is_whole else path / ARCHIVES / PARTS / part.folder
-        name = _archive_name(path)
+        own_name = _archive_name(path)
         with SampleWorkers(path, part, processes, is_shared=len(prepared) > 1) as workers:
 
             def make(step: Prepared, progress: Progress) -> Finalized:
                 place = root / step.packer.name
-                made = _pack([held], step, place, name, None, progress, workers=workers)
+                adds = datasets and step.packer.collects
+                name = dataset_name(root) if adds else own_name
+                made = _pack([held], step, place, name, None, progress, adds=adds, workers=workers)
                 if out is None:
                     _record(root, step, made)
                 return made
@@ -265,6 +271,7 @@ def collect(
         UsageError: a step's packer does not collect, a session is given twice, and as `finalize`.
         SessionError, ArchiveError, FormatError, StorageError: as `finalize`.
     """
+    tune_memory()
     prepared = prepare(steps)
     for step in prepared:
         if not step.packer.collects:

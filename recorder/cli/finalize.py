@@ -109,12 +109,14 @@ def run(args: argparse.Namespace) -> int:
         for step, prepared in zip(steps, all_prepared, strict=True)
         if args.out is not None and prepared.packer.collects
     ]
+    if together:
+        dataset_name(args.out)
+    if len(args.sessions) == 1:
+        together = []  # its archives are packed at the same time
     apart = [step for step in steps if step not in together]
     names = [_name(path) for path in args.sessions]
     if args.out is not None and apart and len(set(names)) < len(names):
         raise UsageError("--out: two of the sessions have the same name")
-    if together:
-        dataset_name(args.out)
     be_idle()
     results: list[Finalized] = []
     failed: set[Path] = set()
@@ -212,6 +214,7 @@ def _pack_apart(
                     path,
                     steps,
                     out=args.out,
+                    datasets=args.out is not None,
                     calibration=args.calibration,
                     part=part,
                     progress=show,

@@ -48,7 +48,7 @@ RADAR_GROUP: Final = 32
 _LEAST_BYTES: Final = 64 << 20  # smaller sessions are packed before processes have started
 _OWNED: Final = 64  # groups of a stream whose worker is remembered
 _ALONE_BYTES: Final = 4 << 20  # decoded values of each stream that a process keeps
-_SHARED_BYTES: Final = 24 << 20  # the same, where several archives need them
+_SHARED_BYTES: Final = 8 << 20  # the same, where several archives need them
 
 Made = TypeVar("Made")
 Remark = Callable[[str], None]

@@ -31,6 +31,7 @@ class CollectingPacker(Packer):
 
     bad: dict[str, RecorderError] = field(default_factory=dict)
     calls: list[list[str]] = field(default_factory=list)
+    workers: list[object] = field(default_factory=list)
     name = "fake"
     collects = True
 
@@ -39,6 +40,7 @@ class CollectingPacker(Packer):
 
     def pack_all(self, jobs: Sequence[Job], name: str, existing: Path | None) -> Packed:
         self.calls.append([job.session.name for job in jobs])
+        self.workers += [job.workers for job in jobs]
         assert len({job.folder for job in jobs}) == 1
         folder = jobs[0].folder
         assert list(folder.iterdir()) == []
@@ -284,6 +286,16 @@ def test_the_command_makes_and_extends_a_dataset(
     assert "run `recorder recover" in captured.err
     assert "bad frame" in captured.err
     assert rows(out) == {"a": 1, "b": 1, "c": 3}
+
+
+def test_the_archives_of_an_only_session_share_their_workers(
+    packer: CollectingPacker, sessions: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "summer"
+    assert run(sessions[0], "--out", out) == run(sessions[1], "--out", out) == 0
+    assert rows(out) == {"a": 1, "b": 2}
+    assert run(*sessions, "--out", out) == 0
+    assert [workers is None for workers in packer.workers] == [False, False, True, True, True]
 
 
 def test_the_command_goes_without_a_session_whose_calibration_is_wrong(

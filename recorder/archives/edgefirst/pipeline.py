@@ -30,7 +30,7 @@ from recorder.archives.edgefirst.lidar_files import LidarFiles
 from recorder.archives.edgefirst.samples import Places, choose_pictures, nearest_all
 from recorder.archives.edgefirst.sensors import SampleFiles, SensorFiles
 
-WINDOW = 12
+WINDOW = 8
 """Number of pictures planned together; fewer for PNGs, which stay in memory until written."""
 _PNG_WINDOW = 4
 AHEAD = 1
