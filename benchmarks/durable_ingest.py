@@ -29,6 +29,7 @@ import zmq
 from benchmarks.harness import BenchmarkError, Figure, Option, Run, ratios, run_measured
 from benchmarks.ingest_drivers.blocks import make_blocks, warm_memory
 from benchmarks.recording import COMMAND, write_config
+from recorder.session.reader import Session
 
 OPTIONS = {
     "gib": Option("float", 4.0, "GiB of one run", minimum=0.1),
@@ -105,19 +106,22 @@ def run_bare(folder: Path, files: int, count: int) -> float:
     return count / seconds
 
 
-def run_ours(folder: Path, files: int, count: int, rate: float | None) -> tuple[float, list[float]]:
-    """Record; MiB/s, and seconds from sending to acknowledgement of each block.
+def run_ours(
+    folder: Path, files: int, count: int, rate: float | None, **more: int
+) -> tuple[float, list[float]]:
+    """Record; messages (MiB) per second, and seconds from sending to acknowledgement of each.
 
     Args:
         folder: where to; it must exist.
         files: streams.
-        count: blocks in all.
-        rate: blocks per second; None: as fast as they are taken.
+        count: messages of a block, or more, in all.
+        rate: messages per second; None: as fast as they are taken.
+        more: options of the driver.
 
     Raises:
-        BenchmarkError: a block was not acknowledged.
+        BenchmarkError: a message was not acknowledged.
     """
-    options = {"streams": files, "count": count, "rate": rate or 1000.0}
+    options = {"streams": files, "count": count, "rate": rate or 1000.0, **more}
     sensor = {"driver": "benchmarks.ingest_drivers.blocks", "source": f"file:{folder}", **options}
     sensor["pace"] = "max" if rate is None else "realtime"
     config = write_config(folder / "ingest.yaml", {"ingest": sensor})
@@ -127,8 +131,10 @@ def run_ours(folder: Path, files: int, count: int, rate: float | None) -> tuple[
         times = json.loads((folder / "times.json").read_text())
     except (OSError, ValueError):
         raise BenchmarkError(f"recorder run gave no times:\n{done.stderr}") from None
-    if done.code or len(times["wait_ns"]) != count:
-        raise BenchmarkError(f"{len(times['wait_ns'])} of {count} blocks:\n{done.stderr}")
+    with Session(folder / "session") as session:
+        stored = sum(map(len, session.streams.values()))
+    if done.code or stored != count * more.get("batch", 1):
+        raise BenchmarkError(f"{stored} samples of {count} messages:\n{done.stderr}")
     seconds = (times["last_ns"] - times["first_ns"]) / 1e9
     return count / seconds, [ns / 1e9 for ns in times["wait_ns"]]
 

@@ -1,4 +1,4 @@
-"""Blocks of 1 MiB from memory, over one stream or several, and when each was acknowledged.
+"""Blocks from memory, over one stream or several, and when each was acknowledged.
 
 Source: a folder, where ``times.json`` is written at the end.  What is measured is the kit's own
 way of a sample, so it is the real outbox that runs here; it only notes the time as well.
@@ -28,18 +28,18 @@ BLOCKS = 256  # different ones: what a sensor sends is new, and in no processor'
 _KEPT: dict[str, Any] = {}
 
 
-def make_blocks() -> npt.NDArray[np.uint8]:
-    """The blocks, u1 [256, 1, 1048576]."""
-    return np.random.default_rng(1).integers(0, 256, (BLOCKS, 1, BLOCK_BYTES), np.uint8)
+def make_blocks(size: int = BLOCK_BYTES, batch: int = 1) -> npt.NDArray[np.uint8]:
+    """The blocks, u1 [256, batch, size]."""
+    return np.random.default_rng(1).integers(0, 256, (BLOCKS, batch, size), np.uint8)
 
 
-def warm_memory(blocks: int) -> None:
+def warm_memory(blocks: int, size: int = BLOCK_BYTES) -> None:
     """Touch as much free memory as so many blocks will take in the page cache, and free it.
 
     A virtual machine's host takes free memory back within seconds, and whoever touches it next
     waits for the host: eight times the price of a write here.  Neither side is to pay for that.
     """
-    np.ones((blocks + BLOCKS, BLOCK_BYTES), np.uint8)
+    np.ones((blocks + BLOCKS, size), np.uint8)
 
 
 class TimedOutbox(Outbox):
@@ -73,7 +73,7 @@ class TimedOutbox(Outbox):
 
 
 class BlocksDriver(Driver):
-    """Streams ``NAME_00`` and on, blocks u1 [1048576], `count` in all, one stream after the other.
+    """Streams ``NAME_00`` and on, blocks u1 [`bytes`], one message of `batch` blocks after another.
 
     >>> driver = BlocksDriver(SensorConfig("ingest", "file", "/tmp/x", {"streams": 1, "count": 9}))
     >>> (spec,) = driver.open()
@@ -83,21 +83,26 @@ class BlocksDriver(Driver):
     schemes: ClassVar[Mapping[str, str]] = {"file": "folder that takes the times"}
     options: ClassVar = {
         "streams": Option("int", 1, "streams to spread the blocks over", minimum=1),
-        "count": Option("int", 256, "blocks in all", minimum=2),
+        "count": Option("int", 256, "messages in all", minimum=2),
+        "bytes": Option("int", BLOCK_BYTES, "of a block", minimum=1),
+        "batch": Option("int", 1, "blocks in a message", minimum=1),
         "warm": Option("bool", True, "touch as much memory first as the page cache will take"),
-        "rate": Option("float", 1000.0, "blocks per second, over all streams", minimum=0.1),
+        "rate": Option("float", 1000.0, "messages per second, over all streams", minimum=0.1),
     }
 
     def open(self) -> Sequence[StreamSpec]:
-        self._blocks = make_blocks()
-        self._streams, self._rate = self.sensor.options["streams"], self.sensor.options["rate"]
+        options = self.sensor.options
+        self._size, self._batch = options["bytes"], options["batch"]
+        self._blocks = make_blocks(self._size, self._batch)
+        self._streams, self._rate = options["streams"], options["rate"]
         self._index = 0
         vars(link)["Outbox"] = TimedOutbox
         folder = self.sensor.path
         _KEPT["write"] = lambda: _write_times(folder)
-        channel = ChannelSpec("block", "raw", "u1", (BLOCK_BYTES,))
+        channel = ChannelSpec("block", "raw", "u1", (self._size,))
+        rate_hz = self._rate * self._batch / self._streams
         return [
-            StreamSpec(self._name(k), (channel,), rate_hz=self._rate / self._streams, finite=True)
+            StreamSpec(self._name(k), (channel,), rate_hz=rate_hz, finite=True)
             for k in range(self._streams)
         ]
 
@@ -106,9 +111,10 @@ class BlocksDriver(Driver):
         if k >= self.sensor.options["count"]:
             raise EndOfSource
         if k == 0 and self.sensor.options["warm"]:
-            warm_memory(self.sensor.options["count"])
+            warm_memory(self.sensor.options["count"] * self._batch, self._size)
         self._index += 1
-        t_ns = np.array([round(k * 1e9 / self._rate)], np.int64)
+        ends = k * self._batch + np.arange(self._batch)
+        t_ns = np.round(ends * (1e9 / self._rate / self._batch)).astype(np.int64)
         return Sample(self._name(k % self._streams), t_ns, {"block": self._blocks[k % BLOCKS]})
 
     def close(self) -> None:
