@@ -46,6 +46,7 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "Repair, pack and keep sessions": (
         ("recover", "recorder.cli.recover", "repair sessions left open by a crash"),
         ("finalize", "recorder.cli.finalize", "pack finished sessions as archives"),
+        ("clip", "recorder.cli.clip", "cut sessions, or merge parts, into a new session"),
         ("keep", "recorder.cli.control:keep", "protect a session from deletion"),
     ),
     "Set up": (

@@ -7,6 +7,7 @@ ENDS = {
     "sources": "when every source that can end had ended",
     "signal": "by a signal",
     "stop": "by `recorder stop`",
+    "clip": "where it was cut",
     "shutdown": "when the daemon ended",
     "split": "continued in the next part",
     "overtime": "after its duration: sources played slower than time",

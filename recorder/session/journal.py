@@ -9,7 +9,8 @@ open       boot_id, start_mono_ns, start_ns: a writer began or resumed;
            had appended; gaps: bytes of the journal that hold no record
 stream     spec: a stream was declared, durably before its own first sample; files: digests of
            its metadata
-epoch      stream, epoch, sample: a driver's start; `sample` is the index of its first sample
+epoch      stream, epoch, sample: a driver's start; `sample` is the index of its first sample;
+           first_seq: its number, in a clip that begins within an epoch
 end        stream, epoch, sent, reason: its end, and the number of samples that the driver reports
            as sent; null without a report
 commit     n, t_ns, took_us (of the commit before), files {path: length}, streams {name: position},

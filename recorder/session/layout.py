@@ -77,14 +77,17 @@ def read_session_json(session: Path) -> dict[str, Any]:
 
 def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str, Any]:
     """The ``session.json`` of a session that begins now, without its name."""
+    realtime_ns, mono_ns = clock.realtime_ns(), clock.monotonic_ns()
     start_ns = plan.source_start_ns
+    if start_ns is None:
+        start_ns = realtime_ns if plan.offset_ns is None else mono_ns + plan.offset_ns
     return {
         "version": 1,
         "name": "",
         "state": RECORDING,
-        "start_ns": clock.realtime_ns() if start_ns is None else start_ns,
+        "start_ns": start_ns,
         "end_ns": None,
-        "start_mono_ns": clock.monotonic_ns(),
+        "start_mono_ns": mono_ns,
         "boot_id": boot_id,
         "hostname": platform.node(),
         "recorder_version": recorder.__version__,
@@ -93,6 +96,7 @@ def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str,
             None if plan.record_format is None else {"streams": list(plan.record_format)}
         ),
         "streams": {},
+        **({} if plan.origin is None else {"origin": plan.origin}),
     }
 
 

@@ -1,7 +1,8 @@
 """The accounts of a session's losses: gaps in sample numbers, and lost events.
 
 ``seq`` counts from 0 in every epoch (one start of a driver) and includes lost samples, so that a
-counted loss is a gap.  An uncounted loss is an event without numbers.
+counted loss is a gap.  An uncounted loss is an event without numbers.  In a clip the first epoch of
+a stream may begin at a later number.
 
 The proof is one sum per epoch: stored samples and counted losses equal the number of samples that
 the driver reports as sent at the end of the epoch (`balance`).
@@ -62,7 +63,8 @@ def scan(stream: Stream) -> Iterator[Gap | Run]:
         return
     length = len(stream)
     reported = None if stream.epochs is None else epoch_starts(stream)
-    epoch, run_start, previous = 0, 0, -1
+    numbers = _first_numbers(stream)
+    epoch, run_start, previous = 0, 0, numbers.get(0, 0) - 1
     for at in range(0, length, WINDOW):
         stop = min(at + WINDOW, length)
         seq = stream.channels["seq"].read(at, stop).astype(np.int64)
@@ -72,7 +74,7 @@ def scan(stream: Stream) -> Iterator[Gap | Run]:
         else:
             starts = reported[(reported >= max(at, 1)) & (reported < stop)] - at
         last_before = before[starts]
-        before[starts] = -1
+        before[starts] = [numbers.get(at + int(j), 0) - 1 for j in starts]
         jumps = np.flatnonzero(seq > before + 1)
         for j in sorted({*starts.tolist(), *jumps.tolist()}):
             k = int(np.searchsorted(starts, j))
@@ -89,6 +91,15 @@ def epoch_starts(stream: Stream) -> Any:
     """First samples of the recorded epochs, int64 [n], ascending."""
     first = {int(entry.get("first_sample", 0)) for entry in stream.epochs or ()}
     return np.array(sorted(first), np.int64)
+
+
+def _first_numbers(stream: Stream) -> dict[int, int]:
+    """By index of its first sample, the number that an epoch begins with if it is not 0."""
+    return {
+        int(entry.get("first_sample", 0)): int(entry["first_seq"])
+        for entry in stream.epochs or ()
+        if entry.get("first_seq")
+    }
 
 
 def gaps(stream: Stream) -> Iterator[Gap]:
@@ -215,7 +226,8 @@ def balance(
 
     Args:
         stream: name of the stream.
-        epochs: from ``session.json``, ``[{epoch, first_sample, sent, ended}]``.
+        epochs: from ``session.json``, ``[{epoch, first_sample, sent, ended}]``, and ``first_seq``
+            where numbers do not begin with 0.
         length: samples of the stream.
         runs: its epochs' runs, as `scan` yields them; none for a stream without samples.
         events: its ``lost`` events.
@@ -231,13 +243,16 @@ def balance(
         known = [e["last_seq"] + 1 for e in reported if isinstance(e.get("last_seq"), int)]
         known += [e["first_seq"] for e in reported if isinstance(e.get("first_seq"), int)]
         reached = max([last_seqs.get(start, -1) + 1 if stored else 0, *known])
+        first_seq = int(entry.get("first_seq") or 0)
+        sent, reached = sent - first_seq if isinstance(sent, int) else None, reached - first_seq
         fault = None
         if isinstance(sent, int):
             if stored + counted != sent:
                 fault = f"{stored} stored + {counted} counted as lost are {stored + counted}"
                 fault += f", but {sent} were sent"
         elif stored + counted > reached:
-            fault = f"{stored} stored + {counted} counted as lost, but numbers end at {reached - 1}"
+            fault = f"{stored} stored + {counted} counted as lost"
+            fault += f", but numbers end at {first_seq + reached - 1}"
         elif not intervals:
             fault = "did not end, and no event says that something may be lost"
         yield EpochAccount(
@@ -247,7 +262,7 @@ def balance(
             int(entry.get("epoch", 0)),
             stored,
             {cause: count for cause, count in lost.items() if count},
-            sent if isinstance(sent, int) else None,
+            sent,
             str(entry.get("ended") or "gone"),
             intervals,
             fault,

@@ -77,8 +77,10 @@ class PendingSplit:
             peers: drivers whose streams are in its first commit.
             notify: called when `done` is set.
         """
-        plan.previous = self.current.writer.path.name
-        plan.play_start_mono_ns = self.current.writer.play_start_mono_ns
+        before = self.current.writer
+        plan.previous = before.path.name
+        plan.play_start_mono_ns = before.play_start_mono_ns
+        plan.offset_ns = before.start_ns - before.start_mono_ns
 
         def make() -> None:
             try:

@@ -199,7 +199,9 @@ class SessionLog:
             self._slow.pop(name, None)
         progress.epoch, progress.ended = epoch, None
         progress.epochs.append((epoch, samples))
-        self.journal.append("epoch", stream=name, epoch=epoch, sample=samples)
+        first_seq = progress.first_seqs.get(epoch)
+        cut = {"first_seq": first_seq} if first_seq else {}
+        self.journal.append("epoch", stream=name, epoch=epoch, sample=samples, **cut)
 
     def lose_interval(self, progress: StreamProgress, until_ns: int) -> None:
         """Log an uncounted loss from the stream's last sample to `until_ns`."""
@@ -308,6 +310,19 @@ class SessionLog:
         t_ns = last_time(message) + self._offset_ns
         event = make_event("lost", t_ns, message.stream, cause, **values)
         self.event(event | known | {"epoch": message.epoch})
+
+    def repeat_loss(self, progress: StreamProgress, event: dict[str, Any]) -> None:
+        """Log a loss as another session has it."""
+        if isinstance(count := event["count"], int):
+            progress.lost[event["cause"]] = progress.lost.get(event["cause"], 0) + count
+        else:
+            progress.unknown_losses += 1
+        self.event(event)
+
+    def repeat_end(self, progress: StreamProgress, sent: int | None, reason: str) -> None:
+        """Record an epoch's end as another session has it, without its events."""
+        progress.ended = reason
+        self._tell_end(progress, sent, reason)
 
     def end(self, progress: StreamProgress, message: Message) -> None:
         """Record that a driver ends its stream."""

@@ -280,6 +280,27 @@ class SessionWriter:
         """Log an event unchanged; never waits for the disk."""
         self._session_log.incoming.append(event)
 
+    def begin_epoch(self, stream: str, epoch: int, first_seq: int, *, empty: bool) -> None:
+        """Begin an epoch of another session, at a number; `empty`: it has no sample."""
+        with self.lock:
+            progress = self._progress[stream]
+            progress.first_seqs[epoch] = first_seq
+            if empty:
+                progress.past += [progress.epoch] if progress.epoch else []
+                self._session_log.begin_epoch(progress, epoch)
+
+    def repeat_loss(self, stream: str, event: dict[str, Any]) -> None:
+        """Log a ``lost`` event of a stream's epoch as another session has it."""
+        with self.lock:
+            self._session_log.repeat_loss(self._progress[stream], event)
+
+    def end_epoch(self, stream: str, sent: int | None, reason: str) -> None:
+        """End a stream's epoch as another session has it; see `StreamProgress.describe_epochs`."""
+        with self.lock:
+            progress = self._progress[stream]
+            self._release(progress)
+            self._session_log.repeat_end(progress, sent, reason)
+
     def lose_tail(self, stream: str) -> None:
         """Log the loss of a stream's tail: its driver died before it ended the stream."""
         with self.lock:

@@ -32,6 +32,7 @@ class StreamProgress:
         self.unknown_losses = 0
         self.epochs: list[tuple[int, int]] = []
         self.ends: dict[int, tuple[int | None, str]] = {}
+        self.first_seqs: dict[int, int] = {}  # of epochs that do not begin with number 0
         self.held: list[Message] = []
 
     def position(self) -> dict[str, Any]:
@@ -59,6 +60,8 @@ class StreamProgress:
         for epoch, index in self.epochs:
             sent, reason = self.ends.get(epoch, (None, "gone"))
             entry = {"epoch": epoch, "first_sample": index, "sent": sent, "ended": reason}
+            if first_seq := self.first_seqs.get(epoch):
+                entry["first_seq"] = first_seq
             described.append(entry)
         return described
 

@@ -1,0 +1,177 @@
+"""Which samples, numbers and losses of a stream a clip holds, epoch by epoch.
+
+Sample numbers stay as recorded.  An epoch that was cut begins at the number after the last sample
+before the clip, and ends at the number of the first sample behind it: gaps at both cuts are in the
+clip, with their losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recorder.session.events import make_event
+from recorder.session.loss_intervals import event_interval_ns, gap_losses
+from recorder.session.stream import Stream
+
+CUT = "clip"
+"""Reason of the end of an epoch that went on behind the clip."""
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class EpochCut:
+    """The part of an epoch that is in a clip.
+
+    Attributes:
+        epoch: its number in the session that it was recorded in.
+        start, stop: its samples [start, stop), indices in that session's stream.
+        first_seq: number of its first sample, stored or lost.
+        sent: number after its last sample, stored or lost; None where the driver did not report it.
+        ended: why it ended; `CUT` where it went on.
+        losses: its ``lost`` events, those at the cuts trimmed to its numbers.
+    """
+
+    epoch: int
+    start: int
+    stop: int
+    first_seq: int
+    sent: int | None
+    ended: str
+    losses: list[dict[str, Any]]
+
+
+def cut_epochs(
+    stream: Stream, events: Sequence[Event], begin_ns: int | None, end_ns: int | None
+) -> list[EpochCut]:
+    """The epochs of a stream with samples or losses in ``[begin_ns, end_ns)``.
+
+    Args:
+        stream: of a closed session of the recorder.
+        events: the stream's ``lost`` events.
+        begin_ns, end_ns: epoch ns; None: open.
+
+    Raises:
+        FormatError: stamps or numbers cannot be read.
+    """
+    inside = stream.between(begin_ns, end_ns)
+    entries = list(stream.epochs or ())
+    firsts = [int(entry.get("first_sample", 0)) for entry in entries]
+    cuts = []
+    for entry, first, behind in zip(entries, firsts, [*firsts[1:], len(stream)], strict=True):
+        own = [event for event in events if event.get("epoch") == entry.get("epoch")]
+        start, stop = max(first, inside.start), min(behind, inside.stop)
+        if start < stop:
+            cuts.append(_cut(stream, entry, (first, behind), (start, stop), own, begin_ns, end_ns))
+        elif first == behind and (kept := _overlapping(own, begin_ns, end_ns)):
+            sent = entry.get("sent")  # it gave no sample at all
+            ended = str(entry.get("ended") or "gone")
+            cuts.append(EpochCut(int(entry["epoch"]), first, first, 0, sent, ended, kept))
+    return cuts
+
+
+def _cut(
+    stream: Stream,
+    entry: Mapping[str, Any],
+    whole: tuple[int, int],
+    part: tuple[int, int],
+    events: Sequence[Event],
+    begin_ns: int | None,
+    end_ns: int | None,
+) -> EpochCut:
+    (first, behind), (start, stop) = whole, part
+    first_seq = int(entry.get("first_seq") or 0)
+    if start > first:
+        first_seq = _seq(stream, start - 1) + 1
+    sent, ended = entry.get("sent"), str(entry.get("ended") or "gone")
+    limit: int | None = None
+    later = [event for event in events if end_ns is not None and _begins(event) >= end_ns]
+    if stop < behind:
+        limit = sent = _seq(stream, stop)
+        ended = CUT
+    elif later:  # what ended the epoch was behind the clip
+        limit = sent = _seq(stream, stop - 1) + 1
+        ended = CUT
+    numbers = first_seq, limit
+    losses = [*_whole(events, numbers, begin_ns, end_ns), *_trimmed(stream, events, numbers)]
+    losses.sort(key=lambda event: int(event["t_ns"]))
+    return EpochCut(int(entry["epoch"]), start, stop, first_seq, sent, ended, losses)
+
+
+def _whole(
+    events: Sequence[Event],
+    numbers: tuple[int, int | None],
+    begin_ns: int | None,
+    end_ns: int | None,
+) -> Iterator[dict[str, Any]]:
+    """Events that are in the clip as they are."""
+    for event in events:
+        if not _is_counted(event):
+            yield from _overlapping([event], begin_ns, end_ns)
+        elif _is_within(event, numbers):
+            yield dict(event)
+
+
+def _trimmed(
+    stream: Stream, events: Sequence[Event], numbers: tuple[int, int | None]
+) -> Iterator[dict[str, Any]]:
+    """New events for what is in the clip of events that reach beyond it."""
+    first_seq, limit = numbers
+    cut = [
+        event
+        for event in events
+        if _is_counted(event)
+        and not _is_within(event, numbers)
+        and event["last_seq"] >= first_seq
+        and (limit is None or event["first_seq"] < limit)
+    ]
+    if not cut:
+        return
+    epoch = cut[0].get("epoch")
+    for lost in gap_losses(stream, cut):
+        if not lost.reported or lost.first_seq is None or lost.last_seq is None:
+            continue
+        low = max(lost.first_seq, first_seq)
+        high = lost.last_seq if limit is None else min(lost.last_seq, limit - 1)
+        at_ns = lost.end_ns if lost.end_ns is not None else lost.start_ns
+        if low <= high and at_ns is not None:
+            yield make_event(
+                "lost", at_ns, stream.name, lost.cause,
+                first_seq=low, last_seq=high, count=high - low + 1, epoch=epoch,
+            )  # fmt: skip
+
+
+def _overlapping(
+    events: Sequence[Event], begin_ns: int | None, end_ns: int | None
+) -> list[dict[str, Any]]:
+    """Events whose interval is not wholly outside of the clip."""
+    found = []
+    for event in events:
+        interval = event_interval_ns(event)
+        if interval is None:
+            continue
+        before = begin_ns is not None and interval[1] < begin_ns
+        behind = end_ns is not None and interval[0] >= end_ns
+        if not before and not behind:
+            found.append(dict(event))
+    return found
+
+
+def _begins(event: Event) -> int:
+    interval = event_interval_ns(event)
+    return -1 if interval is None else interval[0]
+
+
+def _is_counted(event: Event) -> bool:
+    return all(isinstance(event.get(key), int) for key in ("count", "first_seq", "last_seq"))
+
+
+def _is_within(event: Event, numbers: tuple[int, int | None]) -> bool:
+    first_seq, limit = numbers
+    return bool(event["first_seq"] >= first_seq and (limit is None or event["last_seq"] < limit))
+
+
+def _seq(stream: Stream, index: int) -> int:
+    return int(stream.channels["seq"].read(index, index + 1)[0])

@@ -1,0 +1,130 @@
+"""The sessions that a clip is made of: whether they fit together, and what proves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from recorder.contract.errors import SessionError, UsageError
+from recorder.formats.digests import digest
+from recorder.session import layout
+from recorder.session.journal import read_journal
+from recorder.session.layout import CLEAN, RECOVERED
+from recorder.session.part import Part, SessionPart
+from recorder.session.playback import recorded_spec
+from recorder.session.reader import Session
+
+
+def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
+    """The parts of sessions that lie in a clip, by time; sessions without a sample are left out.
+
+    Args:
+        paths: closed sessions of the recorder, in any order.
+        part: what of them; its seconds count from the start of the earliest.
+
+    Raises:
+        UsageError: a session is given twice.
+        SessionError: one cannot be read, was not closed, has no stream of a chosen name; the
+            sessions are of different machines' starts, overlap, or differ in shape; none has a
+            sample in the interval.
+    """
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("a session is given twice")
+    for path in paths:
+        check_closed(path)
+    starts = {path: layout.read_session_json(path)["start_ns"] for path in paths}
+    ordered = sorted(paths, key=lambda path: int(starts[path]))
+    first_ns = int(starts[ordered[0]])
+    absolute = Part(_absolute(part.begin, first_ns), _absolute(part.end, first_ns), part.streams)
+    opened: list[SessionPart] = []
+    try:
+        for path in ordered:
+            try:
+                opened.append(SessionPart(path, absolute))
+            except SessionError as error:
+                if len(ordered) == 1 or "has no sample" not in str(error):
+                    raise
+        if not opened:
+            raise SessionError(f"{ordered[0]}: has no sample: {part}; nor have the others")
+        for before, after in pairwise(opened):
+            _check_pair(before, after)
+    except BaseException:
+        for session in opened:
+            session.close()
+        raise
+    return opened
+
+
+def check_closed(path: Path) -> None:
+    """SessionError if a folder is no closed session of the recorder; says what to do."""
+    with Session(path) as session:
+        if not session.recorded or session.header is None:
+            raise SessionError(f"{path}: was not written by the recorder: it has no journal to cut")
+        if session.state not in (CLEAN, RECOVERED):
+            why = "is being recorded" if session.live else "was not closed"
+            raise SessionError(f"{path}: {why}; stop it, or run `recorder recover {path}` first")
+
+
+def origin_of(session: Session) -> dict[str, Any]:
+    """What names a session, and proves which one it was (docs/clips.md)."""
+    header = session.header or {}
+    data = layout.private(session.path, layout.SESSION_JSON).read_bytes()
+    journal = read_journal(layout.private(session.path, layout.JOURNAL))
+    keys = ("name", "start_ns", "end_ns", "state", "hostname", "recorder_version", "boot_id")
+    known = {key: header.get(key) for key in keys}
+    proof = {"session_digest": digest(data).hex(), "root": journal.tree.root.hex()}
+    return {**known, **proof, "origin": header.get("origin")}
+
+
+def boot_of(session: Session) -> str:
+    """The start of the machine that a session's ``t_mono`` counts from."""
+    header = session.header or {}
+    while isinstance(origin := header.get("origin"), dict) and origin.get("sessions"):
+        header = origin["sessions"][0]
+    return str(header.get("boot_id"))
+
+
+def offset_ns(session: Session) -> int:
+    """What is to be added to a session's ``t_mono`` for epoch ns."""
+    header = session.header or {}
+    return int(header["start_ns"]) - int(header["start_mono_ns"])
+
+
+def _absolute(moment: Any, first_ns: int) -> Any:
+    """A moment on the calendar, with its user's text."""
+    if moment is None or moment.since_epoch:
+        return moment
+    return type(moment)(f"{moment.text} s", first_ns + moment.ns, since_epoch=True)
+
+
+def _check_pair(before: SessionPart, after: SessionPart) -> None:
+    if boot_of(before) != boot_of(after):
+        raise SessionError(
+            f"{after.path}: was recorded after another start of the machine than {before.path}: "
+            "t_mono of both cannot be in one session"
+        )
+    name, other = (session.path / "calibration.yaml" for session in (before, after))
+    texts = [path.read_bytes() if path.exists() else None for path in (name, other)]
+    if texts[0] != texts[1]:
+        raise SessionError(f"{other}: is not that of {before.path}")
+    for stream in sorted(before.streams.keys() & after.streams.keys()):
+        if stream.startswith("_"):
+            continue
+        first, second = before.streams[stream], after.streams[stream]
+        shapes = [
+            [(c.name, c.format, c.dtype, c.shape) for c in recorded_spec(s).channels]
+            for s in (first, second)
+        ]
+        if shapes[0] != shapes[1]:
+            raise SessionError(
+                f"{after.path}: {stream}: has other channels or shapes than in {before.path}"
+            )
+        ends = [s.channels["t_mono"] for s in (first, second)]
+        last, begin = int(ends[0].read(len(first) - 1, len(first))[0]), int(ends[1].read(0, 1)[0])
+        if begin <= last:
+            raise SessionError(
+                f"{after.path}: {stream}: begins {(last - begin) / 1e9:.3f} s before it ends in "
+                f"{before.path}: the sessions overlap"
+            )

@@ -1,0 +1,421 @@
+"""Writes a clip: recorded samples through the code that recording uses, without encoding again.
+
+Only channels whose samples were compressed together (``lzma``) are compressed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import shutil
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recorder.clip.clip_clock import ClipClock
+from recorder.clip.epochs import EpochCut, cut_epochs
+from recorder.clip.sources import offset_ns, open_sources, origin_of
+from recorder.contract.errors import SessionError, StorageError, UsageError
+from recorder.contract.messages import SessionPlan
+from recorder.contract.session_names import MAX_NAME, PART, check_name
+from recorder.contract.streams import StreamSpec
+from recorder.contract.wire import Kind, Message
+from recorder.formats.disk import PosixDisk
+from recorder.session import layout
+from recorder.session.checksums import write_checksums
+from recorder.session.incidents import END
+from recorder.session.lock import lock_is_held
+from recorder.session.loss_accounts import lost_events
+from recorder.session.part import Part, SessionPart
+from recorder.session.playback import Chunk, play, recorded_spec
+from recorder.session.replay import message_of
+from recorder.writer.session_writer import SessionWriter
+
+_COMMIT_NS = 1_000_000_000
+Progress = Callable[[float], None]
+"""Called with the share of the clip that is written, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A clip that is in place.
+
+    Attributes:
+        session: its folder.
+        start_ns, end_ns: epoch ns.
+        samples: by stream.
+        bytes: of its files.
+        notes: what is not in it although it was asked for.
+    """
+
+    session: Path
+    start_ns: int
+    end_ns: int
+    samples: Mapping[str, int]
+    bytes: int
+    notes: Sequence[str]
+
+
+def write_clip(
+    paths: Sequence[Path],
+    part: Part,
+    out: Path,
+    name: str | None = None,
+    progress: Progress = lambda _: None,
+) -> Clip:
+    """Cut sessions into a new session, which appears when it is complete.
+
+    Args:
+        paths: closed sessions; several are parts of one recording, or follow each other.
+        part: the interval and the streams; everything: the sessions are merged.
+        out: folder that the clip is made in; made if it is missing.
+        name: its name; None: from the session's and the interval, with a number if it is taken.
+        progress: see `Progress`.
+
+    Raises:
+        UsageError: the name is taken or not valid, a session is given twice.
+        SessionError: the sessions cannot be cut, or not together; see `open_sources`.
+        FormatError: a channel's bytes do not fit its format.
+        StorageError: the clip cannot be written; nothing of it is left.
+    """
+    sources = open_sources(paths, part)
+    with contextlib.ExitStack() as stack:
+        for source in sources:
+            stack.callback(source.close)
+        if name is None:
+            name = _free_name(out, _default_name(sources, part))
+        elif (out / check_name(name)).exists():
+            raise UsageError(f"{out / name}: exists")
+        staging = out / f".{name}.clip"
+        try:
+            _clear(staging)
+            plan = _plan(sources, part, staging, name)
+            made = _Cutter(sources, plan, progress).run()
+            write_checksums(made.session)
+            PosixDisk().rename(made.session, out / name)
+            staging.rmdir()
+        except OSError as error:
+            shutil.rmtree(staging, ignore_errors=True)
+            reason = f"{error.filename or out}: {error.strerror or error}"
+            raise StorageError(f"{reason}; nothing of the clip is left") from error
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+    return Clip(out / name, made.start_ns, made.end_ns, made.samples, made.bytes, made.notes)
+
+
+def _default_name(sources: Sequence[SessionPart], part: Part) -> str:
+    name = sources[0].name
+    if len(sources) > 1:
+        name = PART.sub("", name)
+    if not part.is_whole:
+        name = f"{name[: MAX_NAME // 2]}_{part.folder}"
+    return name[: MAX_NAME - 4]
+
+
+def _clear(staging: Path) -> None:
+    """Remove what a clip that was killed left; StorageError if somebody is writing it."""
+    for folder in staging.glob("*"):
+        if lock_is_held(layout.private(folder, layout.LOCK)):
+            raise StorageError(f"{folder}: is being written by another command")
+    if staging.exists():
+        shutil.rmtree(staging)
+
+
+def _free_name(out: Path, name: str) -> str:
+    """The first of NAME, NAME_2, ... that is free."""
+    number, free = 1, name
+    while (out / free).exists():
+        number += 1
+        free = f"{name[: MAX_NAME - 6]}_{number}"
+    return free
+
+
+def _plan(sources: Sequence[SessionPart], part: Part, root: Path, name: str) -> SessionPlan:
+    """What the clip takes over from its first session, and where it comes from."""
+    first = sources[0]
+    header, streams = first.header or {}, _streams(sources)
+    calibration = first.path / "calibration.yaml"
+    sensors: dict[str, dict[str, Any]] = {}
+    for source in sources:
+        for sensor, entry in ((source.header or {}).get("sensors") or {}).items():
+            chosen = [stream for stream in entry.get("streams") or () if stream in streams]
+            if chosen:  # without `live`: what was silent or slow is in the recorded events
+                kept = {key: entry[key] for key in ("driver", "source") if key in entry}
+                before = sensors.get(sensor, {}).get("streams", [])
+                sensors[sensor] = {**kept, "streams": sorted({*before, *chosen})}
+    vrs = header.get("record_format")
+    begin_ns, end_ns = first.interval_ns
+    return SessionPlan(
+        root=str(root),
+        name=name,
+        exact_name=True,
+        config_text=(first.path / "config.yaml").read_text("utf-8"),
+        calibration_text=calibration.read_text("utf-8") if calibration.exists() else None,
+        metadata=dict(first.metadata),
+        sensors=sensors,
+        record_format=None if vrs is None else [s for s in vrs["streams"] if s in streams],
+        origin={
+            "kind": "merge" if part.is_whole else "clip",
+            "from_ns": begin_ns,
+            "until_ns": end_ns,
+            "streams": None if part.streams is None else list(part.streams),
+            "sessions": [origin_of(source.whole) for source in sources],
+        },
+    )
+
+
+def _streams(sources: Sequence[SessionPart]) -> list[str]:
+    """Names of the recorded streams with samples in the clip."""
+    names = {n for s in sources for n, stream in s.streams.items() if len(stream)}
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+class _Cutter:
+    """Writes the session of one clip."""
+
+    def __init__(
+        self, sources: Sequence[SessionPart], plan: SessionPlan, progress: Progress
+    ) -> None:
+        self._sources, self._plan, self._progress = sources, plan, progress
+        self._offset_ns = offset_ns(sources[0])
+        starts = [source.start_ns for source in sources if source.start_ns is not None]
+        ends = [source.end_ns for source in sources if source.end_ns is not None]
+        self._start_ns, self._end_ns = min(starts), max(ends)
+        self._clock = ClipClock(self._start_ns - self._offset_ns, self._offset_ns)
+        self._number: dict[str, int] = {}
+        self._samples: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}  # the latest of each stream of the clip
+        self._commit_ns = 0
+
+    def run(self) -> Clip:
+        streams, notes = _streams(self._sources), []
+        for source in self._sources:
+            notes += [f"{n}: has no sample in {source.name}" for n in source.empty]
+        processed = {n for s in self._sources for n in s.streams if n.startswith("_")}
+        notes += [f"{n}: was made after the recording, is not cut" for n in sorted(processed)]
+        writer = SessionWriter.create(PosixDisk(), self._plan, self._clock)
+        try:
+            for name in streams:
+                stream = next(s.streams[name] for s in self._sources if name in s.streams)
+                writer.declare(recorded_spec(stream), self._sensor_of(name))
+            for source in self._sources:
+                self._copy(writer, source)
+            self._clock.advance(self._end_ns - self._offset_ns)
+            writer.event(END, cause="clip")
+            writer.close(layout.CLEAN, self._end_ns)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                writer.abandon()
+            raise
+        size = sum(path.stat().st_size for path in writer.path.rglob("*") if path.is_file())
+        return Clip(writer.path, self._start_ns, self._end_ns, self._samples, size, notes)
+
+    def _sensor_of(self, stream: str) -> str:
+        for sensor, entry in self._plan.sensors.items():
+            if stream in entry["streams"]:
+                return sensor
+        return stream
+
+    def _copy(self, writer: SessionWriter, source: SessionPart) -> None:
+        """Append what a session has in the interval, in order of time."""
+        names = [n for n in _streams([source]) if n in source.streams]
+        lost = lost_events(source.whole.events())
+        interval = source.interval_ns
+        feeds = {n: _StreamFeed(n, source, lost.get(n, []), interval) for n in names}
+        specs = {n: recorded_spec(source.streams[n]) for n in names}
+        for feed in feeds.values():
+            feed.shift = max(0, self._epochs.get(feed.name, 0) + 1 - feed.first_epoch)
+        losses = [
+            _Loss(int(event["t_ns"]), feed.name, event | {"epoch": cut.epoch + feed.shift})
+            for feed in feeds.values()
+            for cut in feed.cuts
+            for event in cut.losses
+        ]
+        self._commit_ns = self._clock.monotonic_ns()
+        for item in heapq.merge(
+            _incidents(source, set(names), self._start_ns),
+            sorted(losses, key=_time_of),
+            play(source, names),
+            _states(source, set(names)),
+            key=_time_of,
+        ):
+            match item:
+                case _Incident():
+                    writer.record_event(item.event)
+                case _Loss():
+                    writer.repeat_loss(item.stream, item.event)
+                case Chunk():
+                    self._copy_samples(writer, feeds[item.stream], item, specs[item.stream])
+                case _State():
+                    feeds[item.stream].waiting.append(item)
+                    self._copy_states(writer, feeds[item.stream])
+        for feed in feeds.values():
+            feed.end(writer)
+            self._epochs[feed.name] = feed.epoch
+        writer.commit()
+
+    def _copy_samples(
+        self, writer: SessionWriter, feed: _StreamFeed, chunk: Chunk, spec: StreamSpec
+    ) -> None:
+        at = feed.stream.first + chunk.start
+        feed.begin(writer, at)
+        message = message_of(chunk, spec)
+        times = feed.stream.whole.channels["t_mono"].read(at, at + len(chunk.t_ns))
+        message.t_mono_ns = times.astype("<i8")
+        self._samples[feed.name] = self._samples.get(feed.name, 0) + len(times)
+        self._append(writer, feed, message, int(times[-1]))
+        self._copy_states(writer, feed)
+
+    def _copy_states(self, writer: SessionWriter, feed: _StreamFeed) -> None:
+        """Append the states that wait, once the stream has an epoch."""
+        while feed.is_open and feed.waiting:
+            state = feed.waiting.pop(0)
+            mono_ns = state.t_ns - self._offset_ns
+            message = Message(Kind.STATE, stream=feed.name, t_mono_ns=mono_ns, values=state.values)
+            self._append(writer, feed, message, mono_ns)
+
+    def _append(
+        self, writer: SessionWriter, feed: _StreamFeed, message: Message, mono_ns: int
+    ) -> None:
+        message.epoch = feed.epoch
+        message.number = self._number.get(feed.name, 0)
+        self._number[feed.name] = message.number + 1
+        writer.append(message)
+        self._clock.advance(mono_ns)
+        if (now_ns := self._clock.monotonic_ns()) - self._commit_ns >= _COMMIT_NS:
+            writer.commit()
+            self._commit_ns = now_ns
+            done_ns = now_ns + self._offset_ns - self._start_ns
+            self._progress(min(1.0, done_ns / max(1, self._end_ns - self._start_ns)))
+
+
+class _StreamFeed:
+    """The epochs of one stream of a session, as the clip comes to them."""
+
+    def __init__(
+        self,
+        name: str,
+        source: SessionPart,
+        events: Sequence[Mapping[str, Any]],
+        interval: tuple[int | None, int | None],
+    ) -> None:
+        self.name = name
+        self.stream = source.streams[name]
+        if not self.stream.has_times or "t_mono" not in self.stream.meta:
+            raise SessionError(f"{self.stream.path}: has no t_mono to cut by")
+        self.cuts = cut_epochs(self.stream.whole, events, *interval)
+        self._starts = [cut.start for cut in self.cuts]
+        self._next = 0
+        self.shift = 0
+        self.waiting: list[_State] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an epoch has begun."""
+        return self._next > 0
+
+    @property
+    def first_epoch(self) -> int:
+        return self.cuts[0].epoch if self.cuts else 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the clip that is open."""
+        return self.cuts[max(0, self._next - 1)].epoch + self.shift if self.cuts else 0
+
+    def begin(self, writer: SessionWriter, index: int) -> None:
+        """Begin the epochs up to that of a sample."""
+        wanted = bisect_right(self._starts, index)
+        while self._next < wanted:
+            self._end_open(writer)
+            cut = self.cuts[self._next]
+            self._next += 1
+            writer.begin_epoch(
+                self.name, cut.epoch + self.shift, cut.first_seq, empty=cut.start == cut.stop
+            )
+
+    def end(self, writer: SessionWriter) -> None:
+        """End the open epoch, and those behind it that have no sample."""
+        if self._starts:
+            self.begin(writer, self._starts[-1])
+        self._end_open(writer)
+
+    def _end_open(self, writer: SessionWriter) -> None:
+        if self._next:
+            cut: EpochCut = self.cuts[self._next - 1]
+            writer.end_epoch(self.name, cut.sent, cut.ended)
+
+
+@dataclass(frozen=True)
+class _State:
+    stream: str
+    t_ns: int
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Loss:
+    t_ns: int
+    stream: str
+    event: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Incident:
+    t_ns: int
+    event: dict[str, Any]
+
+
+def _time_of(item: Any) -> int:
+    return int(item.t_ns[-1]) if isinstance(item, Chunk) else int(item.t_ns)
+
+
+def _states(source: SessionPart, streams: set[str]) -> Iterator[_State]:
+    """States of the interval, in order; before them the latest of each kind from before it."""
+    begin_ns, end_ns = source.interval_ns
+    before: dict[tuple[str, ...], _State] = {}
+    inside = []
+    path = layout.private(source.path, layout.LOG)
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                entry = json.loads(line)
+                state = _State(str(entry["stream"]), int(entry["t_ns"]), dict(entry["state"]))
+            except (ValueError, LookupError, TypeError, RecursionError):
+                continue  # the check of the session reports it
+            if state.stream not in streams or (end_ns is not None and state.t_ns >= end_ns):
+                continue
+            if begin_ns is not None and state.t_ns < begin_ns:
+                before[state.stream, *sorted(state.values)] = state
+            else:
+                inside.append(state)
+    for state in before.values():
+        first = int(source.streams[state.stream].times(0, 1)[0])
+        yield _State(state.stream, first, state.values)
+    yield from sorted(inside, key=lambda state: state.t_ns)
+
+
+def _incidents(source: SessionPart, streams: set[str], start_ns: int) -> Iterator[_Incident]:
+    """Events of the interval besides losses and the end; first the latest state of the clocks."""
+    begin_ns, _ = source.interval_ns
+    clocks = None
+    if begin_ns is not None:
+        for event in source.whole.events():
+            if (event.get("type"), event.get("cause")) == ("clock", "state"):
+                if event["t_ns"] >= begin_ns:
+                    break
+                clocks = event
+    if clocks is not None:
+        yield _Incident(start_ns, {**clocks, "t_ns": start_ns, "recorded_ns": clocks["t_ns"]})
+    for event in source.events():
+        kind, stream = event.get("type"), event.get("stream")
+        if kind in ("lost", END) or (stream and stream not in streams and kind != "mark"):
+            continue
+        if begin_ns is None or event["t_ns"] >= begin_ns:
+            yield _Incident(event["t_ns"], event)
