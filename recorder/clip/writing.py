@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import json
 import shutil
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recorder.clip.clip_clock import ClipClock
-from recorder.clip.epochs import EpochCut, cut_epochs
+from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
 from recorder.clip.sources import offset_ns, open_sources, origin_of
-from recorder.contract.errors import SessionError, StorageError, UsageError
+from recorder.contract.errors import StorageError, UsageError
 from recorder.contract.messages import SessionPlan
 from recorder.contract.session_names import MAX_NAME, PART, check_name
 from recorder.contract.streams import StreamSpec
@@ -225,32 +223,32 @@ class _Cutter:
         names = [n for n in _streams([source]) if n in source.streams]
         lost = lost_events(source.whole.events())
         interval = source.interval_ns
-        feeds = {n: _StreamFeed(n, source, lost.get(n, []), interval) for n in names}
+        feeds = {n: StreamFeed(n, source, lost.get(n, []), interval) for n in names}
         specs = {n: recorded_spec(source.streams[n]) for n in names}
         for feed in feeds.values():
             feed.shift = max(0, self._epochs.get(feed.name, 0) + 1 - feed.first_epoch)
         losses = [
-            _Loss(int(event["t_ns"]), feed.name, event | {"epoch": cut.epoch + feed.shift})
+            Loss(int(event["t_ns"]), feed.name, event | {"epoch": cut.epoch + feed.shift})
             for feed in feeds.values()
             for cut in feed.cuts
             for event in cut.losses
         ]
         self._commit_ns = self._clock.monotonic_ns()
         for item in heapq.merge(
-            _incidents(source, set(names), self._start_ns),
-            sorted(losses, key=_time_of),
+            incidents(source, set(names), self._start_ns),
+            sorted(losses, key=time_of),
             play(source, names),
-            _states(source, set(names)),
-            key=_time_of,
+            states(source, set(names)),
+            key=time_of,
         ):
             match item:
-                case _Incident():
+                case Incident():
                     writer.record_event(item.event)
-                case _Loss():
+                case Loss():
                     writer.repeat_loss(item.stream, item.event)
                 case Chunk():
                     self._copy_samples(writer, feeds[item.stream], item, specs[item.stream])
-                case _State():
+                case State():
                     feeds[item.stream].waiting.append(item)
                     self._copy_states(writer, feeds[item.stream])
         for feed in feeds.values():
@@ -259,7 +257,7 @@ class _Cutter:
         writer.commit()
 
     def _copy_samples(
-        self, writer: SessionWriter, feed: _StreamFeed, chunk: Chunk, spec: StreamSpec
+        self, writer: SessionWriter, feed: StreamFeed, chunk: Chunk, spec: StreamSpec
     ) -> None:
         at = feed.stream.first + chunk.start
         feed.begin(writer, at)
@@ -270,7 +268,7 @@ class _Cutter:
         self._append(writer, feed, message, int(times[-1]))
         self._copy_states(writer, feed)
 
-    def _copy_states(self, writer: SessionWriter, feed: _StreamFeed) -> None:
+    def _copy_states(self, writer: SessionWriter, feed: StreamFeed) -> None:
         """Append the states that wait, once the stream has an epoch."""
         while feed.is_open and feed.waiting:
             state = feed.waiting.pop(0)
@@ -279,7 +277,7 @@ class _Cutter:
             self._append(writer, feed, message, mono_ns)
 
     def _append(
-        self, writer: SessionWriter, feed: _StreamFeed, message: Message, mono_ns: int
+        self, writer: SessionWriter, feed: StreamFeed, message: Message, mono_ns: int
     ) -> None:
         message.epoch = feed.epoch
         message.number = self._number.get(feed.name, 0)
@@ -291,131 +289,3 @@ class _Cutter:
             self._commit_ns = now_ns
             done_ns = now_ns + self._offset_ns - self._start_ns
             self._progress(min(1.0, done_ns / max(1, self._end_ns - self._start_ns)))
-
-
-class _StreamFeed:
-    """The epochs of one stream of a session, as the clip comes to them."""
-
-    def __init__(
-        self,
-        name: str,
-        source: SessionPart,
-        events: Sequence[Mapping[str, Any]],
-        interval: tuple[int | None, int | None],
-    ) -> None:
-        self.name = name
-        self.stream = source.streams[name]
-        if not self.stream.has_times or "t_mono" not in self.stream.meta:
-            raise SessionError(f"{self.stream.path}: has no t_mono to cut by")
-        self.cuts = cut_epochs(self.stream.whole, events, *interval)
-        self._starts = [cut.start for cut in self.cuts]
-        self._next = 0
-        self.shift = 0
-        self.waiting: list[_State] = []
-
-    @property
-    def is_open(self) -> bool:
-        """Whether an epoch has begun."""
-        return self._next > 0
-
-    @property
-    def first_epoch(self) -> int:
-        return self.cuts[0].epoch if self.cuts else 0
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the clip that is open."""
-        return self.cuts[max(0, self._next - 1)].epoch + self.shift if self.cuts else 0
-
-    def begin(self, writer: SessionWriter, index: int) -> None:
-        """Begin the epochs up to that of a sample."""
-        wanted = bisect_right(self._starts, index)
-        while self._next < wanted:
-            self._end_open(writer)
-            cut = self.cuts[self._next]
-            self._next += 1
-            writer.begin_epoch(
-                self.name, cut.epoch + self.shift, cut.first_seq, empty=cut.start == cut.stop
-            )
-
-    def end(self, writer: SessionWriter) -> None:
-        """End the open epoch, and those behind it that have no sample."""
-        if self._starts:
-            self.begin(writer, self._starts[-1])
-        self._end_open(writer)
-
-    def _end_open(self, writer: SessionWriter) -> None:
-        if self._next:
-            cut: EpochCut = self.cuts[self._next - 1]
-            writer.end_epoch(self.name, cut.sent, cut.ended)
-
-
-@dataclass(frozen=True)
-class _State:
-    stream: str
-    t_ns: int
-    values: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _Loss:
-    t_ns: int
-    stream: str
-    event: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _Incident:
-    t_ns: int
-    event: dict[str, Any]
-
-
-def _time_of(item: Any) -> int:
-    return int(item.t_ns[-1]) if isinstance(item, Chunk) else int(item.t_ns)
-
-
-def _states(source: SessionPart, streams: set[str]) -> Iterator[_State]:
-    """States of the interval, in order; before them the latest of each kind from before it."""
-    begin_ns, end_ns = source.interval_ns
-    before: dict[tuple[str, ...], _State] = {}
-    inside = []
-    path = layout.private(source.path, layout.LOG)
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                entry = json.loads(line)
-                state = _State(str(entry["stream"]), int(entry["t_ns"]), dict(entry["state"]))
-            except (ValueError, LookupError, TypeError, RecursionError):
-                continue  # the check of the session reports it
-            if state.stream not in streams or (end_ns is not None and state.t_ns >= end_ns):
-                continue
-            if begin_ns is not None and state.t_ns < begin_ns:
-                before[state.stream, *sorted(state.values)] = state
-            else:
-                inside.append(state)
-    for state in before.values():
-        first = int(source.streams[state.stream].times(0, 1)[0])
-        yield _State(state.stream, first, state.values)
-    yield from sorted(inside, key=lambda state: state.t_ns)
-
-
-def _incidents(source: SessionPart, streams: set[str], start_ns: int) -> Iterator[_Incident]:
-    """Events of the interval besides losses and the end; first the latest state of the clocks."""
-    begin_ns, _ = source.interval_ns
-    clocks = None
-    if begin_ns is not None:
-        for event in source.whole.events():
-            if (event.get("type"), event.get("cause")) == ("clock", "state"):
-                if event["t_ns"] >= begin_ns:
-                    break
-                clocks = event
-    if clocks is not None:
-        yield _Incident(start_ns, {**clocks, "t_ns": start_ns, "recorded_ns": clocks["t_ns"]})
-    for event in source.events():
-        kind, stream = event.get("type"), event.get("stream")
-        if kind in ("lost", END) or (stream and stream not in streams and kind != "mark"):
-            continue
-        if begin_ns is None or event["t_ns"] >= begin_ns:
-            yield _Incident(event["t_ns"], event)

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recorder.clip.writing import write_clip
 from recorder.session.layout import read_session_json
+from recorder.session.part import WHOLE
 from recorder.session.reader import Session
 from recorder.session.validation import validate
 from tests.daemon.served import Served, wait_until
@@ -85,6 +87,11 @@ def test_a_split_loses_and_doubles_nothing_and_the_end_is_clean(served: Served) 
     assert not served.socket.exists()
     parts = [served.root / "drive_p001", served.root / "drive_p002"]
     assert_seamless(parts)
+    headers = [read_session_json(part) for part in parts]
+    assert len({header["start_ns"] - header["start_mono_ns"] for header in headers}) == 1
+    merged = write_clip(parts, WHOLE, served.root / "merged")
+    assert validate(merged.session, deep=True).problems == []
+    assert merged.samples["imu"] == sum(info(part)[1] for part in parts)
     for part in parts:
         assert read_session_json(part)["metadata"]["driver"] == "ada"
     with Session(parts[1]) as session:
