@@ -156,31 +156,60 @@ def read_journal(path: Path, read: ReadRange = read_range) -> JournalState:
     return state
 
 
+class JournalFollower:
+    """Reads a journal record by record, also while it is written.
+
+    Attributes:
+        state: after the last record that was read.
+
+    Args:
+        path: of the journal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.state = JournalState()
+        self._path = path
+        self._at = 0
+        self._lost = False  # skip records that refer to a lost one, up to the next snapshot
+
+    def read(self) -> Iterator[tuple[Frame, Any]]:
+        """The records since the last call, each with its content; `state` is the one after it.
+
+        Raises:
+            SessionError: as `read_journal`.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                data = file.read()
+        except OSError as error:
+            raise SessionError(f"{self._path}: cannot be read: {error.strerror}") from None
+        state = self.state
+        for frame in decode_frames(data, self._at):
+            self._at = frame.end
+            if self._lost and frame.kind != "snapshot":
+                state.damage[-1].end = frame.end
+                continue
+            try:
+                content = _take(state, frame, self._path)
+            except SessionError:
+                if not state.damage:
+                    raise
+                self._lost, state.length, state.damage[-1].end = True, frame.end, frame.end
+                continue
+            self._lost = False
+            yield frame, content
+
+
 def walk_journal(path: Path) -> Iterator[tuple[Frame, Any, JournalState]]:
     """Every record of a journal in order, with its content and the state after it.
 
     Raises:
         SessionError: as `read_journal`.
     """
-    state = JournalState()
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SessionError(f"{path}: cannot be read: {error.strerror}") from None
-    lost = False  # skip records that refer to a lost one, up to the next snapshot
-    for frame in decode_frames(data):
-        if lost and frame.kind != "snapshot":
-            state.damage[-1].end = frame.end
-            continue
-        try:
-            content = _take(state, frame, path)
-        except SessionError:
-            if not state.damage:
-                raise
-            lost, state.length, state.damage[-1].end = True, frame.end, frame.end
-            continue
-        lost = False
-        yield frame, content, state
+    follower = JournalFollower(path)
+    for frame, content in follower.read():
+        yield frame, content, follower.state
 
 
 def leaf_start(path: Path, name: str, length: int) -> int:

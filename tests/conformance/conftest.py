@@ -51,8 +51,17 @@ def real(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tmp_path_factory.mktemp("real"), sensors, 48)
 
 
-@pytest.fixture(scope="session", params=["simulated", "real"])
+@pytest.fixture(scope="session")
+def clip(simulated: Path) -> Path:
+    """A part of the simulated session, cut out."""
+    words = ("--from", 0.31, "--until", 1.72, "--out", simulated.parent.parent / "clips")
+    ran = recorder("clip", simulated, *words, "--name", "clip")
+    assert (ran.code, ran.complaints) == (0, [])
+    return simulated.parent.parent / "clips/clip"
+
+
+@pytest.fixture(scope="session", params=["simulated", "real", "clip"])
 def session(request: pytest.FixtureRequest) -> Path:
-    """Each of the two."""
+    """Each of the three."""
     path: Path = request.getfixturevalue(request.param)
     return path

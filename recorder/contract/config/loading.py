@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
@@ -34,10 +34,13 @@ from recorder.contract.config.settings import (
     RecordFormatSettings,
     Sections,
     SensorEntry,
+    TriggerSettings,
+    option_table,
     section_of,
 )
 from recorder.contract.config.yaml_lines import Document, read_yaml
 from recorder.contract.errors import ConfigError, ConfigFaultsError, UsageError
+from recorder.contract.expressions import ExpressionError, compile_expression
 from recorder.contract.redaction import mask_value
 from recorder.contract.session_names import check_template
 from recorder.contract.streams import STREAM_NAME
@@ -65,6 +68,7 @@ _OF_DAEMON = (
     "retention.gb",
     "retention.days",
     "control.tcp",
+    "triggers",
     "metrics.port",
 )
 """Settings that concern the daemon alone."""
@@ -318,6 +322,7 @@ class _Reader:
         self._try(self._check_template, values["session"])
         made["finalize"] = self._try(self._finalize, values["finalize"])
         made["report"] = values["report"]
+        made["triggers"] = tuple(self._triggers(values["triggers"] or {}))
         if names := list(values["sensors"] or ()):
             made["record_format"] = self._try(self._record_format, values["record_format"], names)
         made["calibration"] = values["calibration"]
@@ -409,6 +414,34 @@ class _Reader:
                 raise self.document.fail(key, f"duplicate archive {name!r}")
             steps.append(FinalizeStep(name, options or {}))
         return tuple(steps)
+
+    def _triggers(self, entries: Mapping[str, Any]) -> Iterator[TriggerSettings]:
+        for name, entry in entries.items():
+            key = f"triggers.{name}"
+            if not isinstance(name, str) or not STREAM_NAME.fullmatch(name):
+                self.faults.append(
+                    self.document.fail(key, "a trigger's name has only a-z, 0-9 and _")
+                )
+                continue
+            if not isinstance(entry, Mapping):
+                self.faults.append(self.document.fail(key, "needs a mapping with the key 'when'"))
+                continue
+            values = read_section(
+                option_table(TriggerSettings), entry, self.document, key, self.faults
+            )
+            if values is None:
+                continue
+            trigger = TriggerSettings(name, **values)
+            for part in ("when", "until"):
+                if (text := getattr(trigger, part)) is not None:
+                    self._try(self._check_expression, f"{key}.{part}", text)
+            yield trigger
+
+    def _check_expression(self, key: str, text: str) -> None:
+        try:
+            compile_expression(text)
+        except ExpressionError as error:
+            raise self.document.fail(key, str(error)) from None
 
     def path(self, key: str, text: str) -> Path:
         """The path, taken relative to the config file."""

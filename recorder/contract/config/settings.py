@@ -153,6 +153,22 @@ class LiveSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TriggerSettings:
+    """One entry of ``triggers``: a condition, and what is kept when it comes true.
+
+    `when` and `until` are expressions (`recorder.contract.expressions`).
+    """
+
+    name: str
+    when: Annotated[str, key("condition, such as imu.acc[0] < -4.0", required=True)]
+    until: Annotated[str | None, key("what lets it fire again; None: that `when` ends")] = None
+    duration: Annotated[float, key("the condition must have held for [s]", minimum=0)] = 0.0
+    before: Annotated[float, key("keep before the moment [s]", minimum=0)] = 10.0
+    after: Annotated[float, key("keep after the moment [s]", minimum=0)] = 10.0
+    cooldown: Annotated[float, key("do not fire again within [s]", minimum=0)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class SensorEntry:
     """One entry of ``sensors``.
 
@@ -208,6 +224,9 @@ class Sections:
     control: ControlSettings
     metrics: MetricsSettings
     live: LiveSettings | None
+    triggers: Annotated[
+        tuple[TriggerSettings, ...], key("conditions by name: what is worth keeping", "map")
+    ] = ()
 
 
 _TYPES = {int: "int", float: "float", str: "str", bool: "bool", Path: "path"}
@@ -235,7 +254,7 @@ def option_table(settings: Any) -> dict[str, Option]:
             if each.default_factory is not MISSING:
                 default = each.default_factory()
             elif isinstance(default, tuple):
-                default = list(default)
+                default = {} if option.type == "map" else list(default)
             elif isinstance(default, Path):
                 default = str(default)
             type_name = option.type or _TYPES[get_origin(kind) or kind]

@@ -1,0 +1,1 @@
+"""Triggers: conditions over what is recorded, and the moments at which they come true."""
