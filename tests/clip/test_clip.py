@@ -21,6 +21,8 @@ from recorder.clip.writing import write_clip
 from recorder.contract.errors import RecorderError, SessionError, StorageError, UsageError
 from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
+from recorder.session import layout
+from recorder.session.journal import walk_journal
 from recorder.session.loss_accounts import lost_events
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session
@@ -86,6 +88,12 @@ def test_a_clip_has_the_very_samples_of_its_interval(
         assert (clip.session / name).read_bytes() == (drive / name).read_bytes()
     assert contents(drive) == before
     assert [path.name for path in tmp_path.iterdir()] == [clip.session.name]
+    rows = (clip.session / "_recorder/checksums.csv").read_text().splitlines()
+    assert f"{len(rows)}" == f"{1 + sum(p.is_file() for p in data_paths(clip.session))}"
+
+
+def data_paths(session: Path) -> list[Path]:
+    return [p for p in session.rglob("*") if "_recorder" not in p.parts]
 
 
 def test_a_clip_says_where_it_comes_from(drive: Path, tmp_path: Path) -> None:
@@ -218,6 +226,44 @@ def test_gaps_at_both_cuts_are_in_the_clip(tmp_path: Path) -> None:
     with Session(clip.session) as session:
         (entry,) = (session.header or {})["epochs"]["imu"]
     assert entry == {"epoch": 11, "first_sample": 0, "first_seq": 7, "sent": 11, "ended": "clip"}
+
+
+def test_a_gap_before_the_first_sample_is_in_the_clip(tmp_path: Path) -> None:
+    source, _ = build(tmp_path / "source", ["ssslllsssLLss"])
+    clip = write_clip([source], part(0.025, 0.045), tmp_path)
+    sound(clip.session)
+    assert sorted(lost_numbers(clip.session)) == [(11, 3), (11, 4), (11, 5)]
+    with Session(clip.session) as session:
+        (entry,) = (session.header or {})["epochs"]["imu"]
+    assert entry == {"epoch": 11, "first_sample": 0, "first_seq": 3, "sent": 8, "ended": "clip"}
+    journal = layout.private(clip.session, layout.JOURNAL)
+    epochs = [content for frame, content, _ in walk_journal(journal) if frame.kind == "epoch"]
+    assert [epoch["first_seq"] for epoch in epochs] == [3]
+
+
+def test_an_event_that_reaches_beyond_the_clip_is_trimmed(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "source")
+    builder.add(imu_spec(), seq=[0, 1, 2, 6, 7, 8, 11, 12])
+    builder.lose("imu", 3, 10, count=5, merged=2)
+    clip = write_clip([builder.close()], part(0.045, 0.065), tmp_path)
+    sound(clip.session)
+    with Session(clip.session) as session:
+        (event,) = lost_events(session.events())["imu"]
+    assert (event["first_seq"], event["last_seq"], event["count"]) == (9, 10, 2)
+    assert event["cause"] == "buffer"
+
+
+def test_uncounted_losses_of_another_time_are_not_in_the_clip(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "source")
+    builder.add(imu_spec(), 3.0)
+    for t in (0.5, 1.5, 2.5):
+        t_ns = START_NS + round(t * 1e9)
+        builder.lose("imu", 7, None, "slow", count=None, t_ns=t_ns, duration_ns=2 * 10**8)
+    clip = write_clip([builder.close()], part(1.0, 2.0), tmp_path)
+    sound(clip.session)
+    with Session(clip.session) as session:
+        events = lost_events(session.events())["imu"]
+    assert [event["t_ns"] - START_NS for event in events] == [1_500_000_000]
 
 
 # States, events

@@ -18,7 +18,12 @@ from recorder.contract.errors import SessionError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.digests import Leaf, digest
 from recorder.formats.disk import PosixDisk
-from recorder.session.journal import JournalWriter, read_journal, walk_journal
+from recorder.session.journal import (
+    JournalFollower,
+    JournalWriter,
+    read_journal,
+    walk_journal,
+)
 from recorder.session.journal_frames import decode_frames, encode_frame
 from recorder.session.journal_state import JournalState
 from recorder.session.journal_text import decode_line
@@ -405,3 +410,23 @@ def test_a_session_can_tell_how_its_disk_did(tmp_path: Path) -> None:
     writer.close()
     expected = {"count": 100, "half_ms": 8.0, "most_ms": 64.0, "longest_ms": 536.4}
     assert read_journal(path).durations() == expected == writer.state.durations()
+
+
+def test_a_journal_that_grows_is_followed_record_by_record(tmp_path: Path) -> None:
+    path = tmp_path / "commits"
+    journal = JournalWriter(PosixDisk().create(path))
+    journal.append("open", boot_id="b", start_mono_ns=1, start_ns=2)
+    for number in range(400):
+        journal.commit(t_ns=number, files={"a": number}, streams={}, events=[])
+    journal.close()
+    whole = [(frame, content) for frame, content, _ in walk_journal(path)]
+    data = path.read_bytes()
+    growing = tmp_path / "growing"
+    follower = JournalFollower(growing)
+    followed = []
+    for end in range(0, len(data) + 101, 101):
+        growing.write_bytes(data[:end])
+        followed += follower.read()
+    assert followed == whole
+    assert follower.state.commits == 400
+    assert follower.state.files == {"a": 399}
