@@ -395,6 +395,19 @@ def test_nothing_goes_where_nothing_was_asked_for(tmp_path: Path) -> None:
     assert (tmp_path / "a").exists()
 
 
+def test_the_index_of_the_reports_forgets_what_was_deleted(tmp_path: Path) -> None:
+    for name in ("old", "kept"):
+        session(tmp_path, name, config="")
+    keep(tmp_path / "kept")
+    index, lines = tmp_path / "index.html", Said()
+    index.write_text("old, kept")
+    everything = RetentionSettings(0.0, None)
+    assert sweep(tmp_path, everything, None, None, lambda path: False, lines.say) == ["old"]
+    text = index.read_text()
+    assert "kept" in text and ">old<" not in text and "old, kept" not in text
+    assert len(lines) == 1
+
+
 def test_a_session_that_somebody_reads_stays(tmp_path: Path) -> None:
     path = session(tmp_path)
     fd = os.open(path / "_recorder/lock", os.O_RDONLY)

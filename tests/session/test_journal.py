@@ -423,7 +423,7 @@ def test_a_journal_that_grows_is_followed_record_by_record(tmp_path: Path) -> No
     data = path.read_bytes()
     growing = tmp_path / "growing"
     follower = JournalFollower(growing)
-    followed = []
+    followed: list[Any] = []
     for end in range(0, len(data) + 101, 101):
         growing.write_bytes(data[:end])
         followed += follower.read()

@@ -14,18 +14,21 @@ import json
 import os
 import shutil
 import stat
+import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from recorder.contract.config.settings import RetentionSettings
 from recorder.contract.errors import RecorderError, SessionError, StorageError
+from recorder.contract.launch import module_command
 from recorder.daemon.host.disk import mounted_below
 from recorder.daemon.root_lock import FOLDER
-from recorder.daemon.service_notifier import ERROR, Say
+from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.session.layout import (
     CLEAN,
+    INDEX,
     LOCK,
     RECOVERED,
     SESSION_JSON,
@@ -36,6 +39,7 @@ from recorder.session.reader import find_sessions
 
 KEEP = "keep"
 _DELETED = "deleted"
+_INDEX_S = 1800.0
 _DAY_NS = 86_400_000_000_000
 _ODD = (RecorderError, OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 _KNOWN_NS = 1_577_836_800_000_000_000
@@ -234,7 +238,8 @@ def sweep(
 ) -> list[str]:
     """Delete what `choose` chooses; returns the names of the deleted sessions.
 
-    What an interrupted deletion has left is removed too.
+    What an interrupted deletion has left is removed too.  The index of the reports, if the root has
+    one, is written again.
     """
     _empty(_bin(root))
     if settings.gb is None and settings.days is None:
@@ -252,4 +257,18 @@ def sweep(
                 say(f"retention: deleted {session.path} ({session.bytes / 1e9:.2f} GB)")
         except RecorderError as error:
             say(f"retention: {error}", ERROR)
+    if gone and (root / INDEX).exists():
+        _renew_index(root, say)
     return gone
+
+
+def _renew_index(root: Path, say: Say) -> None:
+    """Write the index of the reports again, in an idle process."""
+    chore = "recorder.daemon.processes.chore"
+    command = module_command(chore, str(os.getpid()), "recorder", "report", str(root))
+    try:
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_INDEX_S
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        say(f"retention: {root / INDEX}: not written again: {error}", WARNING)
