@@ -50,7 +50,7 @@ def _serve(args: argparse.Namespace, forks: ForkServer) -> int:
     from recorder.daemon.driver_registry import load
     from recorder.daemon.host.systemd import SystemdNotify
     from recorder.daemon.logs import Log, under_journald
-    from recorder.daemon.processes.live_process import LiveProcess, live_request
+    from recorder.daemon.processes.live_process import LiveProcess, live_request, trigger_request
     from recorder.daemon.processes.supervisor import Supervisor
     from recorder.daemon.service_notifier import ERROR
 
@@ -70,7 +70,13 @@ def _serve(args: argparse.Namespace, forks: ForkServer) -> int:
         live = None
         if config.live is not None:
             live = LiveProcess(live_request(config, config.live, path), clock, log.say)
-        stack.enter_context(BackgroundServices(daemon, log, live=live))
+        triggers = None
+        if config.triggers:
+            triggers = LiveProcess(
+                trigger_request(config, path), clock, log.say,
+                module="recorder.triggers", name="triggers", needs_extra=False,
+            )  # fmt: skip
+        stack.enter_context(BackgroundServices(daemon, log, live=live, triggers=triggers))
         control = ControlServer(path, daemon.take, lambda: daemon.state)
         stack.callback(control.close)
         if config.control.tcp is not None:

@@ -1,4 +1,4 @@
-"""What runs beside a daemon's turns: metrics, the clocks' record, the session's log, viewers."""
+"""What runs beside a daemon's turns: metrics, clocks, the session's log, viewers, triggers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class BackgroundServices(Closing):
         log: follows the sessions.
         clocks: how the state of the clocks is found out.
         live: the live process; None where the config asks for none.
+        triggers: the process of the triggers; None where the config has none.
 
     Raises:
         StorageError: the port of the metrics is taken.
@@ -33,15 +34,16 @@ class BackgroundServices(Closing):
         log: Log,
         clocks: ClockRecord | None = None,
         live: LiveProcess | None = None,
+        triggers: LiveProcess | None = None,
     ) -> None:
         self._log = log
         self._clocks = clocks or ClockRecord()
-        self._live = live
+        self._processes = [process for process in (live, triggers) if process is not None]
         self._text = ""
         self._due_ns = 0
         port = daemon.config.metrics.port
         self.metrics = None if port is None else MetricsServer(port, lambda: self._text)
-        daemon.live = live
+        daemon.live, daemon.triggers = live, triggers
         daemon.on_tick.append(self._tick)
 
     def close(self) -> None:
@@ -49,12 +51,12 @@ class BackgroundServices(Closing):
         if self.metrics is not None:
             self.metrics.close()
         self._clocks.close()
-        if self._live is not None:
-            self._live.close()
+        for process in self._processes:
+            process.close()
 
     def _tick(self, daemon: Daemon, now_ns: int) -> None:
-        if self._live is not None:
-            self._live.turn(now_ns)
+        for process in self._processes:
+            process.turn(now_ns)
         session = daemon.sessions.machine.session
         self._log.follow(None if session is None else Path(session))
         self._clocks.tick(session, now_ns, daemon.supervisor.tell)

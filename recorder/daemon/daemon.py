@@ -100,6 +100,7 @@ class Daemon:
         self.root_problem: str | None = None
         self.started_ns = clock.monotonic_ns()
         self.live: LiveProcess | None = None
+        self.triggers: LiveProcess | None = None
         root = config.session.root
         self.finalizing = finalizing or Finalizing(root, clock, say, frozenset(available()))
         self._say = say

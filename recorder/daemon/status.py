@@ -49,6 +49,7 @@ def describe(daemon: Daemon) -> dict[str, Any]:
         "last": daemon.sessions.last,
         "finalizing": daemon.finalizing.status(),
         "live": None if daemon.live is None else daemon.live.status(),
+        **({} if daemon.triggers is None else {"triggers": daemon.triggers.status()}),
         "uptime_s": _since(now_ns, daemon.started_ns),
         **describe_processes(supervisor, daemon.config.session.root, session is not None),
     }

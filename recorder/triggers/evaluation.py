@@ -147,6 +147,16 @@ class Evaluation:
         return self._journal.state.closed is not None
 
     @property
+    def offset_ns(self) -> int:
+        """What is to be added to CLOCK_MONOTONIC for the session's epoch ns."""
+        return self._journal.state.start_ns - self._journal.state.start_mono_ns
+
+    @property
+    def commits(self) -> int:
+        """Number of the commits that were read."""
+        return self._journal.state.commits
+
+    @property
     def next(self) -> str | None:
         """Name of the session that continues this one."""
         return self._journal.state.next
@@ -204,8 +214,7 @@ class Evaluation:
                 watched.slots[name] = [place for place in places if place[1] in used]
 
     def _commit(self, t_mono_ns: int) -> Iterator[Fired]:
-        state = self._journal.state
-        offset_ns = state.start_ns - state.start_mono_ns
+        state, offset_ns = self._journal.state, self.offset_ns
         changes: list[_Change] = []
         for name, watched in self._watched.items():
             position = state.positions.get(name)

@@ -1,4 +1,4 @@
-"""The live process: shows the streams beside the recording, and is started again when it dies.
+"""A process beside the recording, the live view's or the triggers', started again when it dies.
 
 ::
 
@@ -16,6 +16,7 @@ import json
 import os
 import queue
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ class LiveProcess(Closing):
         clock: injectable.
         say: takes one line for people.
         spawn: as `Child`, and `module` what it runs: injectable.
+        name: what it is called in the log.
+        needs_extra: it needs the extra `live`, and says so where that is not installed.
 
     Attributes:
         child: the process that runs; None if none does.
@@ -57,11 +60,14 @@ class LiveProcess(Closing):
         *,
         spawn: Callable[..., Child] = Child,
         module: str = "recorder.live",
+        name: str = "live",
+        needs_extra: bool = True,
     ) -> None:
         self.request = json.dumps(request)
         self.child: Child | None = None
         self.url: str | None = None
-        self.fault = extra_problem()
+        self.fault = extra_problem() if needs_extra else None
+        self._name = name
         self._clock = clock
         self._say = say
         self._spawn = spawn
@@ -105,7 +111,7 @@ class LiveProcess(Closing):
         self._starts += 1
         try:
             self.child = self._spawn(
-                "live", self._command, self._events, lambda: None, stdin=self.request
+                self._name, self._command, self._events, lambda: None, stdin=self.request
             )
         except (OSError, RuntimeError) as error:  # no process, thread or descriptor is left
             self._ended(f"cannot be started: {getattr(error, 'strerror', None) or error}", now_ns)
@@ -116,7 +122,7 @@ class LiveProcess(Closing):
             match report["event"]:
                 case "listening":
                     self.url, self.fault = str(report.get("url")), None
-                    self._say(f"live: {self.url}")
+                    self._say(f"{self._name}: {self.url}")
                 case "printed":
                     self._tell(report["line"])
                 case "exit" if self.child is not None:
@@ -140,7 +146,18 @@ class LiveProcess(Closing):
         if len(self._lines) < _MOST_LINES:
             self._lines.add(text)
         if text not in self._repeated:
-            self._say(f"live: {text}", level)
+            self._say(f"{self._name}: {text}", level)
+
+
+def trigger_request(config: Config, socket: Path) -> dict[str, Any]:
+    """What the process of the triggers has to know from its start.
+
+    Args:
+        config: has the triggers.
+        socket: the control socket.
+    """
+    triggers = [asdict(trigger) for trigger in config.triggers]
+    return {"socket": str(socket.absolute()), "triggers": triggers}
 
 
 def live_request(

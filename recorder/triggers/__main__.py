@@ -1,0 +1,42 @@
+"""``python -m recorder.triggers``: evaluates triggers beside a recording, as the daemon starts it.
+
+Standard input has one JSON object: ``socket`` (the control socket) and ``triggers`` (their
+settings, in the order of the config).  What people should know goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+from recorder.contract.config.settings import TriggerSettings
+from recorder.contract.control.client import Client
+from recorder.triggers.watching import TURN_S, Watching
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    given = json.loads(sys.stdin.readline() or "null")
+    triggers = [TriggerSettings(**values) for values in given["triggers"]]
+
+    def connect() -> Client:
+        return Client(Path(given["socket"]))
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    watching = Watching(triggers, connect, tell)
+    try:
+        while True:
+            watching.turn(time.monotonic())
+            time.sleep(TURN_S)
+    except KeyboardInterrupt:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

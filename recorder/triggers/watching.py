@@ -1,0 +1,131 @@
+"""Follows what a daemon records, and marks the moments at which triggers fire.
+
+::
+
+    watching = Watching(config.triggers, socket, tell)
+    while True:
+        watching.turn(time.monotonic())
+        time.sleep(TURN_S)
+
+A recording is followed from part to part, each to its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from recorder.contract.config.settings import TriggerSettings
+from recorder.contract.control.client import Client, DaemonError
+from recorder.contract.control.requests import Mark
+from recorder.contract.errors import SessionError
+from recorder.session import layout
+from recorder.triggers.evaluation import Evaluation, Fired
+
+TURN_S = 0.2
+_ASK_S = 1.0
+_STALLED_S = 10.0
+"""After so long without a commit, a session that the daemon does not record any more is left."""
+
+
+class Watching:
+    """See the module's example.
+
+    Args:
+        triggers: to evaluate.
+        connect: opens a connection to the daemon; DaemonError where there is none.
+        tell: takes one line for people.
+    """
+
+    def __init__(
+        self,
+        triggers: Sequence[TriggerSettings],
+        connect: Callable[[], Client],
+        tell: Callable[[str], object],
+    ) -> None:
+        self._triggers = triggers
+        self._connect, self._tell = connect, tell
+        self._client: Client | None = None
+        self._session: Path | None = None
+        self._recorded: Path | None = None
+        self._evaluation: Evaluation | None = None
+        self._told: set[str] = set()
+        self._ask_at_s = self._moved_at_s = 0.0
+        self._done: Path | None = None
+        self._commits = -1
+
+    def turn(self, now_s: float) -> None:
+        """Evaluate what was committed since the last turn.
+
+        Args:
+            now_s: CLOCK_MONOTONIC.
+        """
+        if now_s >= self._ask_at_s:
+            self._ask_at_s = now_s + _ASK_S
+            self._ask()
+        if self._session is None:
+            if self._recorded is None or self._recorded == self._done:
+                return
+            self._follow(self._recorded, None, now_s)
+        assert self._session is not None and self._evaluation is not None
+        try:
+            for fired in self._evaluation.read():
+                self._mark(fired)
+        except SessionError as error:
+            self._tell(f"{error}; its triggers are not evaluated any more")
+            self._leave()
+            return
+        for name, problem in self._evaluation.problems.items():
+            if (line := f"{name}: {problem}; it is left out") not in self._told:
+                self._told.add(line)
+                self._tell(line)
+        if self._evaluation.commits != self._commits:
+            self._commits, self._moved_at_s = self._evaluation.commits, now_s
+        following = self._evaluation.next
+        if self._evaluation.closed and following is not None:
+            path = self._session.parent / following
+            if layout.private(path, layout.JOURNAL).exists():
+                self._follow(path, self._evaluation, now_s)
+        elif self._evaluation.closed or (
+            self._recorded != self._session and now_s - self._moved_at_s >= _STALLED_S
+        ):
+            self._leave()
+
+    def _follow(self, session: Path, earlier: Evaluation | None, now_s: float) -> None:
+        self._evaluation = Evaluation(session, self._triggers, earlier)
+        self._session, self._moved_at_s, self._commits = session, now_s, -1
+
+    def _leave(self) -> None:
+        self._done, self._session, self._evaluation = self._session, None, None
+
+    def _ask(self) -> None:
+        """Learn what is being recorded; nothing changes where the daemon does not answer."""
+        try:
+            self._client = self._client or self._connect()
+            session = self._client.status().values["status"]["session"]
+        except DaemonError:
+            self._disconnect()
+        else:
+            self._recorded = None if session is None else Path(session["path"])
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+    def _mark(self, fired: Fired) -> None:
+        """Put a mark into the session, at the moment."""
+        assert self._evaluation is not None
+        values = ", ".join(
+            f"{name} {'missing' if value is None else format(float(value), '.6g')}"
+            for name, value in fired.values.items()
+        )
+        age_s = (time.monotonic_ns() + self._evaluation.offset_ns - fired.t_ns) / 1e9
+        text = f"trigger {fired.trigger}: {values}"
+        try:
+            self._client = self._client or self._connect()
+            self._client.send(Mark(text, max(0.0, age_s)))
+        except DaemonError as error:
+            self._tell(f"not marked: {text}: {error}")
+            self._disconnect()
