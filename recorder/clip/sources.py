@@ -92,6 +92,12 @@ def offset_ns(session: Session) -> int:
     return int(header["start_ns"]) - int(header["start_mono_ns"])
 
 
+def calibration_of(session: Session) -> str | None:
+    """The text of a session's calibration; None without one."""
+    path = session.path / "calibration.yaml"
+    return path.read_text("utf-8") if path.exists() else None
+
+
 def _absolute(moment: Any, first_ns: int) -> Any:
     """A moment on the calendar, with its user's text."""
     if moment is None or moment.since_epoch:
@@ -105,10 +111,9 @@ def _check_pair(before: SessionPart, after: SessionPart) -> None:
             f"{after.path}: was recorded after another start of the machine than {before.path}: "
             "t_mono of both cannot be in one session"
         )
-    name, other = (session.path / "calibration.yaml" for session in (before, after))
-    texts = [path.read_bytes() if path.exists() else None for path in (name, other)]
-    if texts[0] != texts[1]:
-        raise SessionError(f"{other}: is not that of {before.path}")
+    texts = {text for session in (before, after) if (text := calibration_of(session)) is not None}
+    if len(texts) > 1:
+        raise SessionError(f"{after.path}/calibration.yaml: is not that of {before.path}")
     for stream in sorted(before.streams.keys() & after.streams.keys()):
         if stream.startswith("_"):
             continue

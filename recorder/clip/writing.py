@@ -15,7 +15,7 @@ from typing import Any
 
 from recorder.clip.clip_clock import ClipClock
 from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
-from recorder.clip.sources import offset_ns, open_sources, origin_of
+from recorder.clip.sources import calibration_of, offset_ns, open_sources, origin_of
 from recorder.contract.errors import StorageError, UsageError
 from recorder.contract.messages import SessionPlan
 from recorder.contract.session_names import MAX_NAME, PART, check_name
@@ -136,7 +136,7 @@ def _plan(sources: Sequence[SessionPart], part: Part, root: Path, name: str) -> 
     """What the clip takes over from its first session, and where it comes from."""
     first = sources[0]
     header, streams = first.header or {}, _streams(sources)
-    calibration = first.path / "calibration.yaml"
+    calibrations = [text for source in sources if (text := calibration_of(source)) is not None]
     sensors: dict[str, dict[str, Any]] = {}
     for source in sources:
         for sensor, entry in ((source.header or {}).get("sensors") or {}).items():
@@ -152,7 +152,7 @@ def _plan(sources: Sequence[SessionPart], part: Part, root: Path, name: str) -> 
         name=name,
         exact_name=True,
         config_text=(first.path / "config.yaml").read_text("utf-8"),
-        calibration_text=calibration.read_text("utf-8") if calibration.exists() else None,
+        calibration_text=calibrations[0] if calibrations else None,
         metadata=dict(first.metadata),
         sensors=sensors,
         record_format=None if vrs is None else [s for s in vrs["streams"] if s in streams],

@@ -212,8 +212,8 @@ class SessionPlan(WireStruct):
         source_start_ns: epoch ns at which the played sources begin, which is the session's start:
             its times are those of the sources; None: the session starts now.
         offset_ns: what is to be added to CLOCK_MONOTONIC for epoch ns, of the session that this one
-            continues: so no step of the clock is at the seam; None: the clocks are read.
-        origin: of a clip: the sessions that it was cut from (docs/clips.md); None: it was recorded.
+            continues: so no step of the clock is at the seam; unset: the clocks are read.
+        origin: of a clip: the sessions that it was cut from (docs/clips.md); else unset.
     """
 
     root: _Text
@@ -230,8 +230,8 @@ class SessionPlan(WireStruct):
     previous: str | None = None
     play_start_mono_ns: int | None = None
     source_start_ns: Count | None = None
-    offset_ns: int | None = None
-    origin: dict[str, Any] | None = None
+    offset_ns: int | UnsetType = UNSET
+    origin: dict[str, Any] | UnsetType = UNSET
 
 
 class Command(Values, tag_field="op"):

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 import recorder
 from recorder.contract.clock import Clock
 from recorder.contract.errors import SessionError, StorageError, UsageError
@@ -80,7 +82,7 @@ def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str,
     realtime_ns, mono_ns = clock.realtime_ns(), clock.monotonic_ns()
     start_ns = plan.source_start_ns
     if start_ns is None:
-        start_ns = realtime_ns if plan.offset_ns is None else mono_ns + plan.offset_ns
+        start_ns = realtime_ns if plan.offset_ns is UNSET else mono_ns + plan.offset_ns
     return {
         "version": 1,
         "name": "",
@@ -96,7 +98,7 @@ def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str,
             None if plan.record_format is None else {"streams": list(plan.record_format)}
         ),
         "streams": {},
-        **({} if plan.origin is None else {"origin": plan.origin}),
+        **({} if plan.origin is UNSET else {"origin": plan.origin}),
     }
 
 

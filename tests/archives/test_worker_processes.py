@@ -114,6 +114,7 @@ _STOPPED = """
 import os, signal, sys, threading
 from recorder import finalizer
 from recorder.__main__ import main
+from recorder.processing import worker_process
 
 ask, receive = worker_process.WorkerProcess.ask, worker_process.receive
 asked = threading.local()

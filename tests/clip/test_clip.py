@@ -340,10 +340,13 @@ def test_sessions_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         ("overlaps", 10**8, camera_spec(), {}, "camera: begins .* before it ends in .*: the sess"),
         ("rebooted", 10**9, camera_spec(), {"boot_id": "other"}, "another start of the machine"),
         ("other", 10**9, imu_spec("camera"), {}, "camera: has other channels or shapes"),
+        ("moved", 10**9, camera_spec(), {}, "moved/calibration.yaml: is not that of"),
     ]:
         second = Builder(tmp_path / name)
         second.add(spec, 0.2, offset_ns=offset_ns)
         second.close()
+        (second.path / "calibration.yaml").write_text(name)
+        (first.path / "calibration.yaml").write_text(name.replace("moved", "else"))
         change_header(second.path, start_ns=START_NS + 1, start_mono_ns=5_000_000_000_002, **values)
         with pytest.raises(SessionError, match=text):
             write_clip([first.path, second.path], WHOLE, tmp_path / "out")
