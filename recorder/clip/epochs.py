@@ -98,7 +98,8 @@ def _cut(
     losses = [*_whole(events, numbers, begin_ns, end_ns), *_trimmed(stream, events, numbers)]
     losses.sort(key=lambda event: int(event["t_ns"]))
     if sent is None and all(_is_counted(event) for event in losses):
-        sent, ended = _seq(stream, stop - 1) + 1, CUT  # what is not known of its end is elsewhere
+        ended = CUT  # what is not known of its end is elsewhere
+        sent = 1 + max([_seq(stream, stop - 1), *(int(event["last_seq"]) for event in losses)])
     return EpochCut(int(entry["epoch"]), start, stop, first_seq, sent, ended, losses)
 
 

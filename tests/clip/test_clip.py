@@ -204,6 +204,7 @@ def lost_numbers(session: Path) -> list[tuple[int, int]]:
 @settings(deadline=None)
 @given(recordings(), st.integers(-5, 120), st.integers(1, 120))
 @example(["sssssuss"], 6, 1)
+@example(["ssssssussl"], 7, 1)
 @example(["slsl"], 0, 2)
 @example(["sLslsL"], 0, 60)
 def test_accounts_of_a_clip_are_those_of_its_interval(
