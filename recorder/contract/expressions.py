@@ -68,7 +68,7 @@ class Reference:
 
 
 class ExpressionError(UsageError):
-    """An expression that is none; the message names the column.
+    """A text that is no expression; the message names the column.
 
     Attributes:
         column: of the mistake, from 1.
@@ -153,7 +153,7 @@ class _Compiler:
                 return self._binary(node, depth)
             case ast.BoolOp():
                 parts = [self.compile(value, depth + 1) for value in node.values]
-                return _all_of(parts) if isinstance(node.op, ast.And) else _any_of(parts)
+                return _decided(parts, isinstance(node.op, ast.Or))
             case ast.Compare():
                 return self._compare(node, depth)
             case ast.Call():
@@ -201,7 +201,7 @@ class _Compiler:
             if function is None:
                 raise self._error(node, "of comparisons there are only < <= > >= == !=")
             steps.append(_numeric(function, operands[at], operands[at + 1]))
-        return steps[0] if len(steps) == 1 else _all_of(steps)
+        return steps[0] if len(steps) == 1 else _decided(steps, False)
 
     def _call(self, node: ast.Call, depth: int) -> _Compute:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -356,27 +356,16 @@ def _negation(operand: _Compute) -> _Compute:
     return negated
 
 
-def _all_of(parts: Sequence[_Compute]) -> _Compute:
-    def every(values: Sequence[Value]) -> Value:
-        truth: bool | None = True
+def _decided(parts: Sequence[_Compute], decisive: bool) -> _Compute:
+    """``and`` (False is decisive) or ``or`` (True is): the first decisive part decides."""
+
+    def decide(values: Sequence[Value]) -> Value:
+        truth: bool | None = not decisive
         for part in parts:
             found = _is_true(part(values))
-            if found is False:
-                return False
+            if found is decisive:
+                return decisive
             truth = None if found is None else truth
         return truth
 
-    return every
-
-
-def _any_of(parts: Sequence[_Compute]) -> _Compute:
-    def some(values: Sequence[Value]) -> Value:
-        truth: bool | None = False
-        for part in parts:
-            found = _is_true(part(values))
-            if found is True:
-                return True
-            truth = None if found is None else truth
-        return truth
-
-    return some
+    return decide

@@ -34,7 +34,7 @@ class Watching:
 
     Args:
         triggers: to evaluate.
-        connect: opens a connection to the daemon; DaemonError where there is none.
+        connect: opens a connection to the daemon; raises DaemonError if it cannot be reached.
         tell: takes one line for people.
     """
 
