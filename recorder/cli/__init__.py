@@ -38,7 +38,11 @@ GROUPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
         ("list", "recorder.cli.list_", "list the sessions in a folder"),
         ("info", "recorder.cli.info", "show what a session holds"),
         ("validate", "recorder.cli.validate", "check a session, or packed archives"),
-        ("events", "recorder.cli.events", "show when triggers would have fired in a session"),
+        (
+            "events",
+            "recorder.cli.events",
+            "list the events that are kept, or when triggers would fire",
+        ),
         ("export", "recorder.cli.export", "export a stream as a table, arrays, pictures or points"),
         ("report", "recorder.cli.report", "report a session, or list a folder's reports, in HTML"),
         ("view", "recorder.cli.view", "play a session in the dashboard of the live view"),

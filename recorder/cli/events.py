@@ -1,36 +1,125 @@
-"""``recorder events SESSION... --triggers CONFIG``: the moments at which triggers fire."""
+"""``recorder events``: the events that a root keeps; with ``--triggers``, when triggers fire."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recorder.cli.output import add_format, emit, format_table, note
+from recorder.cli.info import shortfall_text, window_text
+from recorder.cli.list_ import parse_since
+from recorder.cli.output import add_format, emit, format_table, human_time, note
 
 if TYPE_CHECKING:
     from recorder.triggers.evaluation import Fired
 
+_ORDERS = ("oldest", "newest")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the sessions and the config."""
+    """Declare the folders, the filters and the config."""
     parser.add_argument(
-        "sessions", nargs="+", type=Path, metavar="SESSION",
-        help="the session's folder; several are the parts of one recording, in order",
+        "folders", nargs="+", type=Path, metavar="ROOT_OR_SESSION",
+        help="a folder of sessions; with --triggers, a session, or the parts of one recording, "
+        "in order",
     )  # fmt: skip
+    parser.add_argument(
+        "--since",
+        metavar="WHEN",
+        help="list events of this UTC date or time (2026-11-01, 2026-11-01T12:00) or later, or "
+        "within this time before now (30m, 12h, 7d, 2w)",
+    )
+    parser.add_argument("--trigger", metavar="NAME", help="list events of this trigger")
+    parser.add_argument(
+        "--order",
+        choices=_ORDERS,
+        help="list the oldest or the newest event first (default: oldest)",
+    )
     parser.add_argument(
         "--triggers",
         type=Path,
-        required=True,
         metavar="CONFIG",
-        help="evaluate the triggers of this config",
+        help="show when the triggers of this config would have fired in recorded sessions",
     )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate; 0, or 1 where a trigger cannot be evaluated (the others are)."""
+    """List the events, or evaluate triggers; 0, or 1 if something cannot be read or evaluated.
+
+    Raises:
+        UsageError: the options do not fit together.
+    """
+    from recorder.contract.errors import UsageError
+
+    if args.triggers is not None:
+        for name in ("since", "trigger", "order"):
+            if getattr(args, name) is not None:
+                raise UsageError(f"--{name} lists the events of a root: leave out --triggers")
+        return _evaluate(args)
+    if len(args.folders) > 1:
+        raise UsageError("name one root; several sessions need --triggers")
+    return _list(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    import msgspec
+
+    from recorder.contract.clock import SystemClock
+    from recorder.contract.errors import UsageError
+    from recorder.session.kept_events import read_index
+    from recorder.session.reader import is_session
+
+    root: Path = args.folders[0]
+    if is_session(root):
+        raise UsageError(f"{root}: is a session: name its root, or evaluate --triggers CONFIG")
+    since_ns = None
+    if args.since is not None:
+        since_ns = parse_since(args.since, SystemClock().realtime_ns())
+    problems: list[str] = []
+    known = read_index(root, problems.append)
+    events = [
+        event
+        for event in known
+        if (since_ns is None or event.t_ns >= since_ns)
+        and (args.trigger is None or event.trigger == args.trigger)
+    ]
+    if args.order == "newest":
+        events.reverse()
+    rows = [msgspec.to_builtins(event) | {"gone": _gone(root, event.parts)} for event in events]
+    emit(rows, args, _listed)
+    if not known:
+        note(f"recorder events: {root}: no events here")
+    elif not events:
+        note(f"recorder events: {root}: none of the {len(known)} events here matches")
+    for problem in problems:
+        note(f"recorder events: {problem}")
+    return 1 if problems else 0
+
+
+def _gone(root: Path, parts: Sequence[str]) -> list[str]:
+    """Parts that were deleted, or moved out of the root, although an event claims them."""
+    return [name for name in parts if not (root / name).is_dir()]
+
+
+def _listed(events: list[dict[str, Any]]) -> str:
+    if not events:
+        return ""
+    rows, missing = [], []
+    for event in events:
+        parts = " ".join(
+            f"{name} (gone)" if name in event["gone"] else name for name in event["parts"]
+        )
+        cells = [event["id"], human_time(event["t_ns"]), event["trigger"], event["state"]]
+        rows.append([*cells, window_text(event), parts or None, event["text"]])
+        missing += [f"{event['id']}: {shortfall_text(s, event)}" for s in event["shortfalls"]]
+    headers = ["event", "time", "trigger", "state", "window", "sessions", "text"]
+    return "\n".join([format_table(headers, rows), *([""] if missing else []), *missing])
+
+
+def _evaluate(args: argparse.Namespace) -> int:
     from recorder.clip.sources import check_closed
     from recorder.contract.errors import UsageError
     from recorder.daemon.driver_registry import load
@@ -40,12 +129,12 @@ def run(args: argparse.Namespace) -> int:
     triggers = load(args.triggers).triggers
     if not triggers:
         raise UsageError(f"{args.triggers}: has no triggers")
-    for session in args.sessions:
+    for session in args.folders:
         check_closed(session)
     rows: list[dict[str, Any]] = []
     evaluation: Evaluation | None = None
     problems: dict[str, str] = {}
-    for session in args.sessions:
+    for session in args.folders:
         start_ns = int(read_session_json(session)["start_ns"])
         evaluation = Evaluation(session, triggers, evaluation)
         rows += [_row(session, start_ns, fired) for fired in evaluation.read()]

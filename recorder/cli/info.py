@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,40 @@ def incident_lines(happened: dict[str, Any], start_ns: int | None) -> list[str]:
     return lines
 
 
+def event_lines(events: Sequence[Mapping[str, Any]], start_ns: int | None) -> list[str]:
+    """The events that touch a session, and what is missing of each, one a line.
+
+    Args:
+        events: as `summarize` gives them.
+        start_ns: epoch ns of the session's start.
+    """
+    lines = []
+    for event in events[:_MOST_LINES]:
+        at = "" if start_ns is None else f"{(event['t_ns'] - start_ns) / 1e9:.1f} s  "
+        lines.append(f"event     {at}{event['text']} ({window_text(event)}, {event['state']})")
+        lines += [f"{'':8}  {shortfall_text(each, event)}" for each in event["shortfalls"]]
+    if (more := len(events) - _MOST_LINES) > 0:
+        lines.append(f"event     and {more} more (--format json has all)")
+    return lines
+
+
+def window_text(event: Mapping[str, Any]) -> str:
+    """The promised window of an event: ``30 s before, 15 s after``."""
+    before_s = (event["t_ns"] - event["from_ns"]) / 1e9
+    after_s = (event["until_ns"] - event["t_ns"]) / 1e9
+    return f"{before_s:g} s before, {after_s:g} s after"
+
+
+def shortfall_text(shortfall: Mapping[str, Any], event: Mapping[str, Any]) -> str:
+    """What is missing of an event: ``missing: lidar, -30.0 s to -22.5 s: samples were lost``."""
+    from recorder.session.kept_events import CAUSES
+
+    since, until = ((shortfall[key] - event["t_ns"]) / 1e9 for key in ("from_ns", "until_ns"))
+    stream = "all streams" if shortfall["stream"] is None else shortfall["stream"]
+    cause = CAUSES.get(shortfall["cause"], shortfall["cause"])
+    return f"missing: {stream}, {since:+.1f} s to {until:+.1f} s: {cause}"
+
+
 def _fault_text(fault: dict[str, Any]) -> str:
     about = fault["stream"] or fault["type"]
     text = fault["detail"] or f"{fault['type']} {fault['cause']}"
@@ -139,6 +173,7 @@ def _text(summary: dict[str, Any]) -> str:
         lines.append(f"commits   {commits['count']}, {shares}")
     lines += [f"{key:8}  {value}" for key, value in _flat("", summary["metadata"])]
     lines += incident_lines(summary, summary["start_ns"])
+    lines += event_lines(summary["events"], summary["start_ns"])
     if not summary["recorded"]:  # its losses were not counted, and it was not closed
         lines[2] = "state     - (a roverd trace of another recorder)"
     start_ns, recorded = summary["start_ns"], summary["recorded"]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from recorder.contract.errors import StorageError, UsageError
 from recorder.formats.disk import FILE_MODE, make_folders
+from recorder.session.layout import ROOT_PRIVATE
 from recorder.session.lock import lock_is_held
 
-FOLDER = ".recorder"
+FOLDER = ROOT_PRIVATE
 LOCK = "daemon.lock"
 _TRIES = 20
 

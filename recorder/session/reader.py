@@ -31,6 +31,7 @@ from recorder.contract.closing import Closing
 from recorder.contract.errors import FormatError, ProtocolError, SessionError
 from recorder.contract.streams import StreamSpec
 from recorder.session import layout
+from recorder.session.kept_events import KeptEvent, read_events
 from recorder.session.lock import lock_is_held
 from recorder.session.stream import Stream
 
@@ -161,6 +162,14 @@ class Session(Closing):
 
     def _timed(self) -> Iterator[Stream]:
         return (s for s in self.streams.values() if s.has_times and len(s))
+
+    def kept_events(self) -> list[KeptEvent]:
+        """The events of which the session holds some, by time; see `recorder.session.kept_events`.
+
+        Raises:
+            FormatError: their file cannot be read.
+        """
+        return read_events(self.path)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The session's events in the order of the file (DESIGN, section 6).

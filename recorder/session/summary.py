@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from recorder.contract.errors import FormatError, SessionError
 from recorder.session.absence import reported_losses
 from recorder.session.incidents import incidents
 from recorder.session.journal import read_journal
+from recorder.session.kept_events import KeptEvent
 from recorder.session.layout import JOURNAL, LOG, private
 from recorder.session.loss_accounts import losses
 from recorder.session.loss_intervals import loss_intervals
@@ -57,6 +59,7 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
           (see `describe_vrs`); null if the session has none;
         - ``commits``: durations of the commits, ``{count, half_ms, most_ms, longest_ms}``: half of
           the commits, and 99%, took less than the first two; null if unknown;
+        - ``events``: the `KeptEvent` that touch the session, by time;
         - ``ended``, ``marks``, ``faults``: see `recorder.session.incidents.incidents`;
         - ``problems``: a message for everything that could not be read.  The numbers of a damaged
           stream are null.
@@ -67,6 +70,11 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
     try:
         lost = reported_losses(session)
         happened = incidents(session)
+    except FormatError as error:
+        problems.append(str(error))
+    events: list[KeptEvent] = []
+    try:
+        events = session.kept_events()
     except FormatError as error:
         problems.append(str(error))
     columns = _missing_columns(session, problems)
@@ -123,6 +131,7 @@ def summarize(session: Session, *, gaps: bool = False) -> dict[str, Any]:
         "record_format": record_format,
         "commits": _commits(session),
         **happened,
+        "events": msgspec.to_builtins(events),
         "problems": problems,
     }
 

@@ -29,6 +29,7 @@ from recorder.formats.disk import FOLDER_MODE, PosixDisk
 from recorder.session.layout import (
     CLEAN,
     INDEX,
+    KEEP,
     LOCK,
     RECOVERED,
     SESSION_JSON,
@@ -37,7 +38,6 @@ from recorder.session.layout import (
 )
 from recorder.session.reader import find_sessions
 
-KEEP = "keep"
 _DELETED = "deleted"
 _INDEX_S = 1800.0
 _DAY_NS = 86_400_000_000_000

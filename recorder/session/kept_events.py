@@ -1,0 +1,184 @@
+"""Events: moments of which some seconds before and after are kept, and where they are stored.
+
+::
+
+    for event in read_index(root):
+        print(event.id, event.state, event.parts)
+
+A session that holds some of an event has it in ``_recorder/keep``: ``{"kept": true, "events":
+[EVENT, ...]}``.  An event of which no session holds anything is a line of
+``ROOT/.recorder/events.jsonl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from recorder.contract.errors import FormatError
+from recorder.formats.disk import Disk
+from recorder.session.layout import EVENTS, KEEP, ROOT_PRIVATE, private
+
+State = Literal["open", "kept", "short"]
+OPEN: State = "open"
+KEPT: State = "kept"
+SHORT: State = "short"
+CAUSES = {
+    "start": "the recording began later",
+    "stop": "the recording was stopped",
+    "seam": "between two parts",
+    "disk": "the disk was full",
+    "ring": "the part was deleted before",
+    "lost": "samples were lost",
+    "power": "the power was cut before they were on disk",
+    "sensor": "the sensor sent nothing",
+}
+"""Causes of a shortfall, for people."""
+
+
+class Shortfall(msgspec.Struct, frozen=True):
+    """An interval of a promised window that is not stored.
+
+    Attributes:
+        from_ns, until_ns: the interval, epoch ns.
+        stream: the stream that lacks it; None: all streams.
+        cause: a key of `CAUSES`.
+    """
+
+    from_ns: int
+    until_ns: int
+    stream: str | None
+    cause: str
+
+
+class KeptEvent(msgspec.Struct, frozen=True):
+    """An event.
+
+    Attributes:
+        id: unique below a root: ``20261123T125907.250Z_hard_brake``.
+        text: what happened, for people.
+        trigger: name of the trigger; None where a person or a program asked.
+        t_ns: the moment, epoch ns on the session's clock.
+        from_ns, until_ns: the promised window, epoch ns.
+        state: ``open`` (not durable yet), ``kept``, or ``short`` (durable, with shortfalls).
+        parts: names of the sessions that hold it, in order of time.
+        shortfalls: what is missing of the window.
+    """
+
+    id: str
+    text: str
+    trigger: str | None
+    t_ns: int
+    from_ns: int
+    until_ns: int
+    state: State
+    parts: tuple[str, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.from_ns <= self.t_ns <= self.until_ns:
+            raise ValueError(f"event {self.id!r}: the moment is outside its window")
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    kept: bool = True
+    events: tuple[KeptEvent, ...] = ()
+
+
+def read_events(session: Path) -> list[KeptEvent]:
+    """The events that touch a session, by time; none where only a person keeps the session.
+
+    Raises:
+        FormatError: ``_recorder/keep`` cannot be read.
+    """
+    path = private(session, KEEP)
+    data = _read(path)
+    if not data.strip():
+        return []
+    try:
+        claim = msgspec.json.decode(data, type=_Claim)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: is no list of events: {error}") from None
+    return sorted(claim.events, key=_order)
+
+
+def write_events(disk: Disk, session: Path, events: Iterable[KeptEvent]) -> None:
+    """Replace the events of a session, durably and atomically; the session is kept.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    claim = _Claim(events=tuple(sorted(events, key=_order)))
+    disk.write_file(private(session, KEEP), msgspec.json.encode(claim))
+
+
+def read_index(root: Path, failed: Callable[[str], None] | None = None) -> list[KeptEvent]:
+    """The events of all sessions directly in a root, by time, each once.
+
+    Args:
+        root: a folder of sessions.
+        failed: called with a message for each file that cannot be read; None: the first raises.
+
+    Raises:
+        SessionError: the root cannot be listed.
+        FormatError: a file cannot be read, and `failed` is None.
+    """
+    from recorder.session.reader import find_sessions  # which imports this module
+
+    found: dict[str, KeptEvent] = {}
+
+    def take(read: Callable[[Path], list[KeptEvent]], path: Path) -> None:
+        try:
+            events = read(path)
+        except FormatError as error:
+            if failed is None:
+                raise
+            failed(str(error))
+            return
+        for event in events:
+            known = found.get(event.id)
+            found[event.id] = event if known is None else _merge(known, event)
+
+    take(_read_lines, root / ROOT_PRIVATE / EVENTS)
+    for path in find_sessions(root):
+        take(read_events, path)
+    return sorted(found.values(), key=_order)
+
+
+def _order(event: KeptEvent) -> tuple[int, str]:
+    return event.t_ns, event.id
+
+
+def _merge(one: KeptEvent, other: KeptEvent) -> KeptEvent:
+    """An event as two sessions have it; a kill may have left one of them with an older state."""
+    newer, older = (one, other) if one.state != OPEN else (other, one)
+    shortfalls = newer.shortfalls if older.state == OPEN else newer.shortfalls + older.shortfalls
+    unique = tuple(dict.fromkeys(shortfalls))
+    state = SHORT if unique and newer.state != OPEN else newer.state
+    parts = tuple(dict.fromkeys(newer.parts + older.parts))
+    return msgspec.structs.replace(newer, state=state, parts=parts, shortfalls=unique)
+
+
+def _read_lines(path: Path) -> list[KeptEvent]:
+    events = []
+    for number, line in enumerate(_read(path).splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n"):
+            break  # being written, or was when the power went
+        try:
+            events.append(msgspec.json.decode(line, type=KeptEvent))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise FormatError(f"{path}:{number}: is no event: {error}") from None
+    return events
+
+
+def _read(path: Path) -> bytes:
+    """Content of a file; nothing where it is missing."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
