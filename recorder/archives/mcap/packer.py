@@ -18,7 +18,13 @@ import recorder
 from recorder.archives import ArchiveError
 from recorder.archives.base import Job, Packed, Packer
 from recorder.archives.mcap.profiles import PROFILES, load_profile
-from recorder.archives.mcap.session_records import attach_files, event_feed, metadata_records
+from recorder.archives.mcap.session_records import (
+    attach_files,
+    event_feed,
+    kept_event_feed,
+    kept_events,
+    metadata_records,
+)
 from recorder.archives.mcap.topics import Entry, Feed, Profile, Topic, Written
 from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
@@ -94,13 +100,15 @@ class _SessionPacker:
         if not feeds:
             raise SessionError(f"{job.session.path}: has no stream to pack")
         feeds.append(event_feed(job, profile))
+        if events := kept_events(job):
+            feeds.append(kept_event_feed(profile, job, events))
         topics = [topic for feed in feeds for topic in feed.topics]
         disk = PosixDisk()
         library = f"recorder {recorder.__version__}"
         path = profile.path(job)
         with McapWriter(path, disk, profile=profile.header, library=library) as writer:
             attached = attach_files(job, writer, max(0, job.session.start_ns or 0))
-            for name, values in metadata_records(job, profile.name, lost).items():
+            for name, values in metadata_records(job, profile.name, lost, events).items():
                 writer.metadata(name, values)
             channels = _declare(writer, topics)
             self._write(writer, feeds, channels)

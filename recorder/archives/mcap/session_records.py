@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import recorder
 from recorder.archives.base import Job
-from recorder.archives.mcap.topics import LOSSES, MARKS, Entry, Feed, Profile, Topic
+from recorder.archives.mcap.topics import EVENTS, LOSSES, MARKS, Entry, Feed, Profile, Topic
 from recorder.contract.errors import FormatError
 from recorder.formats.mcap.schema import Schema
 from recorder.formats.mcap.writer import McapWriter
 from recorder.processing.calibration import Calibration
+from recorder.session.kept_events import KeptEvent
 from recorder.session.part import SessionPart
 from recorder.session.playback import recorded_spec
 from recorder.session.vrs.metadata_records import TIME_DOMAIN, as_json, as_text, drivers_of
@@ -49,6 +52,30 @@ LOSS = _schema(
 )
 MARK = _schema("recorder.Mark", "A mark that a person set while recording.", text=_TEXT)
 
+KEPT_EVENT = _schema(
+    "recorder.Event",
+    "A moment of which some seconds before and after are kept.",
+    id={"type": "string"},
+    text={"type": "string"},
+    trigger=_TEXT,
+    from_ns={"type": "integer", "description": "start of the promised window, epoch ns"},
+    until_ns={"type": "integer", "description": "end of the promised window, epoch ns"},
+    state={"enum": ["open", "kept", "short"]},
+    parts={"type": "array", "items": {"type": "string"}},
+    shortfalls={
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "from_ns": {"type": "integer"},
+                "until_ns": {"type": "integer"},
+                "stream": _TEXT,
+                "cause": {"type": "string"},
+            },
+        },
+    },
+)
+
 
 def attach_files(job: Job, writer: McapWriter, log_ns: int) -> list[str]:
     """Attach the configuration, the calibration and the intrinsics; returns the names.
@@ -74,7 +101,9 @@ def attach_files(job: Job, writer: McapWriter, log_ns: int) -> list[str]:
     return list(files)
 
 
-def metadata_records(job: Job, profile: str, lost: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def metadata_records(
+    job: Job, profile: str, lost: Mapping[str, Any], events: Sequence[KeptEvent] = ()
+) -> dict[str, dict[str, str]]:
     """Metadata records by name.
 
     ``foxglove`` has ``deviceName``, which Foxglove's upload service needs; ``recorder`` describes
@@ -84,6 +113,7 @@ def metadata_records(job: Job, profile: str, lost: Mapping[str, Any]) -> dict[st
         job: the session's job.
         profile: name of the profile.
         lost: losses by stream, as `Job.note_losses` returns them.
+        events: the events that are packed.
     """
     session = job.session
     header = session.header or {}
@@ -106,6 +136,8 @@ def metadata_records(job: Job, profile: str, lost: Mapping[str, Any]) -> dict[st
         "publish_time": PUBLISH_TIME,
         **_calibration(job.calibration),
     }
+    if events:
+        values["events"] = msgspec.to_builtins(events)
     if isinstance(session, SessionPart):
         values["part"] = str(session.part)
     return {"foxglove": _texts({"deviceName": str(device)}), "recorder": _texts(values)}
@@ -139,6 +171,50 @@ def event_feed(job: Job, profile: Profile) -> Feed:
 
     topics: list[Topic] = [profile.log, losses, marks]
     return Feed("", topics, entries, "events")
+
+
+def kept_events(job: Job) -> list[KeptEvent]:
+    """The events whose windows overlap what is packed, by time.
+
+    Raises:
+        FormatError: their file cannot be read; within `Job.at`.
+    """
+    begin_ns, end_ns = _packed_ns(job)
+    with job.at("events"):
+        return [
+            event
+            for event in job.session.kept_events()
+            if event.until_ns >= begin_ns and (end_ns is None or event.from_ns <= end_ns)
+        ]
+
+
+def kept_event_feed(profile: Profile, job: Job, events: Sequence[KeptEvent]) -> Feed:
+    """A message for each event, at its moment.
+
+    A moment outside of what is packed (the session then holds only the seconds before or after) has
+    the log time of the nearer end, so that no message extends the file's time.
+    """
+    begin_ns, end_ns = _packed_ns(job)
+    topic = profile.json_topic(EVENTS, KEPT_EVENT)
+
+    def entries() -> Generator[Entry]:
+        for number, event in enumerate(events):
+            t_ns = max(event.t_ns, begin_ns)
+            t_ns = t_ns if end_ns is None else min(t_ns, end_ns)
+            text = as_json(msgspec.to_builtins(event))
+            yield Entry(EVENTS, t_ns, t_ns, number, profile.json_parts(text))
+
+    return Feed("", [topic], entries, "kept events")
+
+
+def _packed_ns(job: Job) -> tuple[int, int | None]:
+    """Start and end of what is packed, epoch ns; the end is None where it is not known."""
+    session = job.session
+    begin_ns, end_ns = session.start_ns or 0, session.end_ns
+    if isinstance(session, SessionPart):
+        begin_ns = session.interval_ns[0] or begin_ns
+        end_ns = session.interval_ns[1] or end_ns
+    return max(0, begin_ns), end_ns
 
 
 def _clock_states(job: Job) -> dict[str, Any]:

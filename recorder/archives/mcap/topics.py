@@ -15,6 +15,7 @@ from recorder.session.stream import Stream
 
 LOSSES = "/recorder/losses"
 MARKS = "/recorder/marks"
+EVENTS = "/recorder/events"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import yaml
@@ -25,6 +26,7 @@ from recorder.session import layout
 from recorder.session.commit_times import CommitTimes
 from recorder.session.events import make_event
 from recorder.session.journal import JournalWriter
+from recorder.session.kept_events import KeptEvent, Shortfall, write_events
 from recorder.session.part import Moment, Part
 from recorder.session.reader import Session
 from tests.archives.contract import ArchiveContract, rig
@@ -97,6 +99,38 @@ def test_losses_and_marks_are_topics(tmp_path: Path, profile: str) -> None:
     log = found["/log" if profile == "foxglove" else "/rosout"]
     assert len(log) == len(builder.events)
     assert [m.log_time for m in log] == sorted(m.log_time for m in log)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_events_that_are_kept_are_a_topic_and_metadata(tmp_path: Path, profile: str) -> None:
+    path = rig(tmp_path / "drive").close()
+    end_ns = Session(path).end_ns
+    assert end_ns is not None
+    moments = (START_NS - 2 * SECOND, START_NS + SECOND // 10, end_ns + SECOND)
+    missing = Shortfall(moments[1], end_ns, "imu", "lost")
+    events = [
+        KeptEvent(
+            f"e{k}", "a \u2713", "brake", t_ns, t_ns - 3 * SECOND, t_ns + 3 * SECOND, "short",
+            ("drive",), (missing,),
+        )
+        for k, t_ns in enumerate(moments)
+    ]  # fmt: skip
+    far = KeptEvent("far", "", None, end_ns + 9, end_ns + 9, end_ns + 9, "open")
+    write_events(PosixDisk(), path, [*events, far])
+    packed = pack(path, profile=profile)
+    messages = raw(packed)["/recorder/events"]
+    assert [m.log_time for m in messages] == [START_NS, moments[1], end_ns]
+    expected = [msgspec.to_builtins(event) for event in events]
+    assert [text_of(profile, m.data) for m in messages] == json.loads(json.dumps(expected))
+    metadata, _ = records_of(packed)
+    assert json.loads(metadata["recorder"]["events"]) == json.loads(json.dumps(expected))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_session_without_events_has_no_topic_of_them(tmp_path: Path, profile: str) -> None:
+    packed = pack(rig(tmp_path / "drive").close(), profile=profile)
+    metadata, _ = records_of(packed)
+    assert "events" not in metadata["recorder"] and "/recorder/events" not in raw(packed)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
