@@ -199,7 +199,8 @@ class DaemonVerb:
         from recorder.contract.control.requests import OPS
 
         for each in fields(OPS[self.op]):
-            parser.add_argument(*each.metadata["words"], **each.metadata["cli"])
+            if each.metadata["words"]:
+                parser.add_argument(*each.metadata["words"], **each.metadata["cli"])
         add_socket(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -207,7 +208,7 @@ class DaemonVerb:
         from recorder.contract.control.requests import OPS, make_request
 
         names = sorted(each.name for each in fields(OPS[self.op]))
-        values = {name: given for name in names if (given := getattr(args, name)) is not None}
+        values = {name: given for name in names if (given := getattr(args, name, None)) is not None}
         if "meta" in values:
             values["meta"] = _pairs(values["meta"])
         make_request(self.op, values)
@@ -298,6 +299,16 @@ def _pairs(items: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
+def _marked(reply: Reply) -> str:
+    """The event that is kept, and the state."""
+    event = reply.values.get("event")
+    line = one_line(reply.status)
+    if event is None:
+        return line
+    parts = ", ".join(event["parts"]) or "no session yet"
+    return clean(f"event {event['id']}: {event['state']}, in {parts}") + "\n" + line
+
+
 def _stopped(reply: Reply) -> str:
     if (closed := reply.values.get("closed")) is None:
         return str(reply.state)
@@ -319,6 +330,6 @@ def _stop_code(reply: Reply) -> int:
 
 start = DaemonVerb("start")
 stop = DaemonVerb("stop", _stopped, exit_code=_stop_code)
-mark = DaemonVerb("mark")
+mark = DaemonVerb("mark", _marked)
 status = Watched("status", lambda reply: status_text(reply.status), lambda reply: reply.status)
 keep = Keep("keep")

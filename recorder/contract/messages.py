@@ -213,6 +213,7 @@ class SessionPlan(WireStruct):
             its times are those of the sources; None: the session starts now.
         offset_ns: what is to be added to CLOCK_MONOTONIC for epoch ns, of the session that this one
             continues: so no step of the clock is at the seam; unset: the clocks are read.
+        ring: the session is a part of a ring: deleted unless an event keeps it; else unset.
         origin: of a clip: the sessions that it was cut from (docs/clips.md); else unset.
     """
 
@@ -231,6 +232,7 @@ class SessionPlan(WireStruct):
     play_start_mono_ns: int | None = None
     source_start_ns: Count | None = None
     offset_ns: int | UnsetType = UNSET
+    ring: bool | UnsetType = UNSET
     origin: dict[str, Any] | UnsetType = UNSET
 
 

@@ -23,6 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
+from msgspec import to_builtins
+
 from recorder.archives.base import available
 from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
@@ -31,18 +33,20 @@ from recorder.contract.errors import RecorderError, StorageError, UsageError
 from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.host.clocks import is_synchronized
 from recorder.daemon.host.systemd import SystemdNotify
+from recorder.daemon.keeping.keeper import Keeper, Live, new_event
 from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.postprocessing.retention import keep, sweep
 from recorder.daemon.preflight import check_root, mount_problem
 from recorder.daemon.processes.live_process import LiveProcess
 from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.recording.desired_state import DesiredStateFile, state_folder
-from recorder.daemon.recording.marks import Marks
+from recorder.daemon.recording.marks import Marks, moment_ns
 from recorder.daemon.recording.sessions import SETTLE_S, Sessions
 from recorder.daemon.recording.state_machine import RefusedError, State
 from recorder.daemon.root_lock import RootLock
 from recorder.daemon.service_notifier import ERROR, WARNING, Say
 from recorder.daemon.status import describe, line
+from recorder.session.kept_events import KeptEvent
 
 TURN_S = 0.1
 UNCOMMITTED_S = 30.0
@@ -67,11 +71,13 @@ class Daemon:
         notify: the service manager.
         finalizing: what comes after recording; made from the config unless given.
         desired_state_file: keeps the desired state; in the state folder unless given.
+        keeper: keeps what events ask for; made from the config unless given.
 
     Attributes:
         sessions: what is recorded.
         supervisor: writer and drivers.
         finalizing: what comes after recording.
+        keeper: keeps what events ask for.
         on_tick: called with the daemon and CLOCK_MONOTONIC ns after every turn (ten a second or
             more); what is slow there holds everything up.
         ready: drivers are armed, or known to be missing.
@@ -90,6 +96,7 @@ class Daemon:
         notify: SystemdNotify | None = None,
         finalizing: Finalizing | None = None,
         desired_state_file: DesiredStateFile | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -112,9 +119,11 @@ class Daemon:
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._starters: list[Call] = []
         self._stoppers: list[Call] = []
-        self._marks = Marks(
-            supervisor, lambda call, session: self._answer(call, session=session), self._refuse
-        )
+        self._marks = Marks(supervisor, self._marked, self._refuse)
+        self.keeper = keeper or Keeper(
+            root, clock, say, ring=config.ring, floor_bytes=config.storage.min_free_bytes,
+            claimed=self.finalizing.look_again,
+        )  # fmt: skip
         self._stop_asked = self._left = self._booted = False
         self._root_at_ns = self._feed_at_ns = self._sweep_at_ns = 0
         self._undated = False
@@ -170,6 +179,7 @@ class Daemon:
         for call in [*self._starters, *self._stoppers, *self._marks.calls]:
             call.answer(refusal(RefusedError("the daemon is ending"), self.state))
         self.finalizing.stop()
+        self.keeper.close()
         self.supervisor.shutdown()
         if self._sweeper is not None:
             self._sweeper.join(5.0)
@@ -195,6 +205,9 @@ class Daemon:
             self._serve(self._calls.get())
         self.sessions.turn(now_ns)
         self._marks.follow()
+        self.keeper.turn(self._open_part(), self._root.held and self.root_problem is None)
+        if self.keeper.split_due:
+            self.sessions.split("the event is over")
         if self._root.held and not machine.leaving:
             try:
                 self._chores(now_ns)
@@ -304,7 +317,7 @@ class Daemon:
         desired, same_boot = self._desired_state_file.read()
         if machine.leaving or machine.desired.wanted:  # a request came first
             return
-        autostart = self.config.session.autostart
+        autostart = self.config.session.autostart or self.config.ring is not None
         self.sessions.do(machine.boot(desired, same_boot=same_boot, autostart=autostart))
         if desired.session is not None and machine.state is State.STARTING and desired.wanted:
             self._say(f"{desired.session}: was being recorded; continuing in a new part", WARNING)
@@ -321,7 +334,7 @@ class Daemon:
                 case Stop():
                     self._stop(call)
                 case Mark() as request:
-                    self._marks.put(call, request, self.sessions.machine.session)
+                    self._mark(call, request)
                 case Keep() as request:
                     self._keep(call, request)
                 case _ as never:
@@ -348,6 +361,41 @@ class Daemon:
             self._answer(call, session=None, closed=None)
         else:
             self.sessions.do(effects)
+
+    def _mark(self, call: Call, request: Mark) -> None:
+        machine, now_ns = self.sessions.machine, self.keeper.now_ns()
+        call.request = request = replace(request, t_ns=moment_ns(request, now_ns), age_s=None)
+        if request.keep is None or machine.session is not None:
+            self._marks.put(call, request, machine.session, now_ns)
+            return
+        event = new_event(request)
+        if machine.state is State.IDLE and not self.keeper.holds(event):
+            raise RefusedError("nothing is being recorded, nor was within the event's seconds")
+        self._keep_event(call, event)
+
+    def _marked(self, call: Call, session: str) -> None:
+        """A mark is in the session."""
+        if isinstance(call.request, Mark) and call.request.keep is not None:
+            self._keep_event(call, new_event(call.request), session=session)
+        else:
+            self._answer(call, session=session)
+
+    def _keep_event(self, call: Call, event: KeptEvent, **more: Any) -> None:
+        def kept(result: KeptEvent | RecorderError) -> None:
+            if isinstance(result, RecorderError):
+                self._refuse(call, result)
+            else:
+                self._answer(call, **more, event=to_builtins(result))
+
+        self.keeper.keep(event, kept)
+
+    def _open_part(self) -> Live | None:
+        session, supervisor = self.sessions.machine.session, self.supervisor
+        start_ns, offset_ns = supervisor.start_ns, supervisor.offset_ns
+        if session is None or start_ns is None or offset_ns is None:
+            return None
+        rates = map(supervisor.progress.volumes.rate, supervisor.streams)
+        return Live(Path(session), start_ns, offset_ns, sum(rate or 0.0 for rate in rates))
 
     def _keep(self, call: Call, request: Keep) -> None:
         path, release = self.sessions.machine.session, bool(request.release)
@@ -391,7 +439,10 @@ class Daemon:
             self.finalizing.unfinished,
             self._say,
         )
-        self._sweeper = threading.Thread(target=sweep, args=arguments, name="sweep", daemon=True)
+        ring = {"ring": self.config.ring is not None}
+        self._sweeper = threading.Thread(
+            target=sweep, args=arguments, kwargs=ring, name="sweep", daemon=True
+        )
         self._sweeper.start()
 
     def _trouble(self, text: str) -> None:

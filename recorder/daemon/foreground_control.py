@@ -143,8 +143,12 @@ class ForegroundControl(Closing):
         match call.request:
             case Status():
                 self._answer(call)
-            case Mark() as request:
-                self._marks.put(call, request, self._foreground.session)
+            case Mark() as request if request.keep is None:
+                now_ns = self._clock.monotonic_ns() + (self._foreground.offset_ns or 0)
+                self._marks.put(call, request, self._foreground.session, now_ns)
+            case Mark():
+                text = "`recorder run` keeps all that it records and has no events"
+                raise RefusedError(f"{text}; `recorder serve` has")
             case Stop():
                 self._stoppers.append(call)
                 self._foreground.stop(why="stop")

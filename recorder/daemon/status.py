@@ -48,6 +48,7 @@ def describe(daemon: Daemon) -> dict[str, Any]:
         "session": session,
         "last": daemon.sessions.last,
         "finalizing": daemon.finalizing.status(),
+        "keeping": daemon.keeper.status(),
         "live": None if daemon.live is None else daemon.live.status(),
         **({} if daemon.triggers is None else {"triggers": daemon.triggers.status()}),
         "uptime_s": _since(now_ns, daemon.started_ns),

@@ -33,7 +33,8 @@ CAUSES = {
     "disk": "the disk was full",
     "ring": "the part was deleted before",
     "lost": "samples were lost",
-    "power": "the power was cut before they were on disk",
+    "power": "the power was cut, or the recorder was killed",
+    "damaged": "the part cannot be read",
     "sensor": "the sensor sent nothing",
 }
 """Causes of a shortfall, for people."""
@@ -113,6 +114,20 @@ def write_events(disk: Disk, session: Path, events: Iterable[KeptEvent]) -> None
     """
     claim = _Claim(events=tuple(sorted(events, key=_order)))
     disk.write_file(private(session, KEEP), msgspec.json.encode(claim))
+
+
+def write_unstored(disk: Disk, root: Path, event: KeptEvent, *, remove: bool = False) -> None:
+    """Store an event that no session holds, durably; or, with `remove`, no longer.
+
+    Raises:
+        FormatError: the other events of the file cannot be read.
+        OSError: the file cannot be written.
+    """
+    path = root / ROOT_PRIVATE / EVENTS
+    before = _read_lines(path)
+    after = [known for known in before if known.id != event.id] + ([] if remove else [event])
+    if after != before:
+        disk.write_file(path, b"".join(msgspec.json.encode(known) + b"\n" for known in after))
 
 
 def read_index(root: Path, failed: Callable[[str], None] | None = None) -> list[KeptEvent]:

@@ -55,6 +55,8 @@ _PLANNED = (
     *("play_start_mono_ns", "source_start_ns"),
 )
 
+_IF_SET = ("ring", "origin")
+
 RECORDING, CLEAN, SEALED, RECOVERED = "recording", "clean", "sealed", "recovered"
 
 
@@ -102,7 +104,7 @@ def new_session_json(plan: SessionPlan, clock: Clock, boot_id: str) -> dict[str,
             None if plan.record_format is None else {"streams": list(plan.record_format)}
         ),
         "streams": {},
-        **({} if plan.origin is UNSET else {"origin": plan.origin}),
+        **{key: value for key in _IF_SET if (value := getattr(plan, key)) is not UNSET},
     }
 
 

@@ -12,7 +12,6 @@ A recording is followed from part to part, each to its end.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -116,16 +115,16 @@ class Watching:
 
     def _mark(self, fired: Fired) -> None:
         """Put a mark into the session, at the moment."""
-        assert self._evaluation is not None
         values = ", ".join(
             f"{name} {'missing' if value is None else format(float(value), '.6g')}"
             for name, value in fired.values.items()
         )
-        age_s = (time.monotonic_ns() + self._evaluation.offset_ns - fired.t_ns) / 1e9
         text = f"trigger {fired.trigger}: {values}"
         try:
             self._client = self._client or self._connect()
-            self._client.send(Mark(text, max(0.0, age_s)))
+            keep = (fired.before, fired.after) if fired.before + fired.after > 0 else None
+            mark = Mark(text, keep=keep, t_ns=fired.t_ns, trigger=fired.trigger)
+            self._client.send(mark)
         except DaemonError as error:
             self._tell(f"not marked: {text}: {error}")
             self._disconnect()

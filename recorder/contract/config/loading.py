@@ -32,8 +32,11 @@ from recorder.contract.config.settings import (
     LiveSettings,
     ProcessSettings,
     RecordFormatSettings,
+    RingSettings,
     Sections,
     SensorEntry,
+    SessionSettings,
+    SplitSettings,
     TriggerSettings,
     option_table,
     section_of,
@@ -68,6 +71,7 @@ _OF_DAEMON = (
     "retention.gb",
     "retention.days",
     "control.tcp",
+    "ring",
     "triggers",
     "metrics.port",
 )
@@ -323,6 +327,7 @@ class _Reader:
         made["finalize"] = self._try(self._finalize, values["finalize"])
         made["report"] = values["report"]
         made["triggers"] = tuple(self._triggers(values["triggers"] or {}))
+        made["ring"] = self._ring(made["ring"], made["session"], made["triggers"])
         if names := list(values["sensors"] or ()):
             made["record_format"] = self._try(self._record_format, values["record_format"], names)
         made["calibration"] = values["calibration"]
@@ -393,6 +398,21 @@ class _Reader:
             if (path := getattr(live, name)) is not None:
                 self._try(self.existing, f"live.{name}", str(path), file=True)
         return live
+
+    def _ring(
+        self, ring: RingSettings, session: SessionSettings, triggers: Iterable[TriggerSettings]
+    ) -> RingSettings | None:
+        if self.document.values.get("ring") is None:
+            return None
+        if session.split != SplitSettings():
+            text = "a ring has parts of its own length: session.split must not be set"
+            self.faults.append(self.document.fail("ring", text))
+        for trigger in triggers:
+            if trigger.before > ring.seconds:
+                text = f"{trigger.before:g} s is longer than the ring (ring.seconds)"
+                key = f"triggers.{trigger.name}.before"
+                self.faults.append(self.document.fail(key, text))
+        return ring
 
     def _finalize(self, items: Iterable[Any]) -> tuple[FinalizeStep, ...]:
         steps: list[FinalizeStep] = []

@@ -169,6 +169,16 @@ class TriggerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RingSettings:
+    """Record all the time, and keep only what events ask for."""
+
+    seconds: Annotated[float, key("length of the ring [s]", minimum=1)] = 300.0
+    gb: Annotated[float, key("most that its parts may take [GB, 1e9]", minimum=0.01)] = 50.0
+    medium: Annotated[str, key("where it is", choices=("disk",))] = "disk"
+    part: Annotated[float, key("length of its parts [s]", minimum=5, maximum=3600)] = 45.0
+
+
+@dataclass(frozen=True, slots=True)
 class SensorEntry:
     """One entry of ``sensors``.
 
@@ -224,6 +234,7 @@ class Sections:
     control: ControlSettings
     metrics: MetricsSettings
     live: LiveSettings | None
+    ring: RingSettings | None
     triggers: Annotated[
         tuple[TriggerSettings, ...], key("conditions by name: what is worth keeping", "map")
     ] = ()

@@ -114,9 +114,14 @@ class Client(Closing):
         """Report the daemon's status."""
         return self.send(Status())
 
-    def mark(self, text: str) -> Reply:
-        """Put a mark into the session that is being recorded."""
-        return self.send(Mark(text))
+    def mark(self, text: str, *, keep: tuple[float, float] | None = None) -> Reply:
+        """Put a mark into the session that is being recorded.
+
+        Args:
+            text: of the mark.
+            keep: seconds before and after now that are kept as an event; the reply has ``event``.
+        """
+        return self.send(Mark(text, keep=keep))
 
     def keep(self, session: str | None = None, *, release: bool = False) -> Reply:
         """Keep a session (the one being recorded unless named) from being deleted."""

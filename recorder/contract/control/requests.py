@@ -21,8 +21,10 @@ MOST_KEYS = 64
 MOST_VALUE = 4096
 MOST_TEXT = 1000
 MOST_AGE_S = 600.0
+MOST_KEEP_S = 86400.0
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TRIGGER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Characters that no text here needs: those of control, other line ends, halves of pairs."""
 
@@ -105,6 +107,32 @@ def _age(value: Any) -> float:
     return float(value)
 
 
+def _keep(value: Any) -> tuple[float, float]:
+    """Seconds before and after, of ``BEFORE:AFTER`` or a pair."""
+    seconds = value.split(":") if isinstance(value, str) else value
+    try:
+        before, after = map(float, seconds)
+    except (TypeError, ValueError):
+        before = after = -1.0
+    if not (0 <= before <= MOST_KEEP_S and 0 <= after <= MOST_KEEP_S):
+        raise UsageError(
+            f"mark: keep is not BEFORE:AFTER, two numbers of seconds from 0 to {MOST_KEEP_S:g}"
+        )
+    return before, after
+
+
+def _t_ns(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise UsageError("mark: t_ns is not a time in ns since 1970")
+    return value
+
+
+def _trigger(value: Any) -> str:
+    if not isinstance(value, str) or not _TRIGGER.fullmatch(value):
+        raise UsageError("mark: trigger is not the name of a trigger")
+    return value
+
+
 def _name(value: Any) -> str:
     if not isinstance(value, str):
         raise UsageError("a session's name is a text")
@@ -133,7 +161,8 @@ def _argument(check: Callable[[Any], Any], *words: str, **cli: Any) -> Any:
 
     Args:
         check: raises UsageError.
-        words, cli: declare the argument of the command's verb (`ArgumentParser.add_argument`).
+        words, cli: declare the argument of the command's verb (`ArgumentParser.add_argument`);
+            without words the command has none.
     """
     return field(default=None, metadata={"check": check, "words": words, "cli": cli})
 
@@ -188,6 +217,14 @@ class Mark(_Request):
         metavar="S",
         help="mark the moment S seconds ago (default: now)",
     )
+    keep: tuple[float, float] | None = _argument(
+        _keep,
+        "--keep",
+        metavar="BEFORE:AFTER",
+        help="keep so many seconds before and after the moment, as an event",
+    )
+    t_ns: int | None = _argument(_t_ns)
+    trigger: str | None = _argument(_trigger)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,11 @@ class Finalizing:
         """A session was closed: look for it at the next turn."""
         self._scan_at_ns = 0
 
+    def look_again(self, session: Path) -> None:
+        """More may be due of a session than there was; from any thread."""
+        self._done.discard(session)
+        self._scan_at_ns = 0
+
     @property
     def idle(self) -> bool:
         """Whether every session was looked at and nothing is due any more."""

@@ -15,9 +15,10 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recorder.contract.config.settings import RetentionSettings
 from recorder.contract.errors import RecorderError, SessionError, StorageError
@@ -84,6 +85,16 @@ def is_kept(session: Path) -> bool:
     return True
 
 
+def is_unclaimed(session: Path, values: Mapping[str, Any]) -> bool:
+    """Whether a session was recorded into a ring and nothing has asked for it.
+
+    Args:
+        session: its folder.
+        values: its ``session.json``.
+    """
+    return values.get("ring") is True and not is_kept(session)
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A closed session: its folder, when it ended (epoch ns), and its size in bytes.
@@ -122,13 +133,16 @@ def choose(
     return chosen
 
 
-def candidates(root: Path, live: str | None, unfinished: Callable[[Path], bool]) -> list[Candidate]:
+def candidates(
+    root: Path, live: str | None, unfinished: Callable[[Path], bool], *, ring: bool = False
+) -> list[Candidate]:
     """The closed sessions below a root.
 
     Args:
         root: folder of sessions.
         live: folder of the session that is being recorded.
         unfinished: whether archives are still due of a session.
+        ring: there is a ring, which looks after its parts itself.
     """
     found = []
     for path in find_sessions(root):
@@ -136,6 +150,8 @@ def candidates(root: Path, live: str | None, unfinished: Callable[[Path], bool])
             continue
         try:
             values = read_session_json(path)
+            if ring and is_unclaimed(path, values):
+                continue
             closed = values["state"] in (CLEAN, RECOVERED)
             end_ns = int(values["end_ns"] or values["start_ns"])
             if end_ns <= _KNOWN_NS:
@@ -161,18 +177,26 @@ def _measure(session: Path) -> tuple[int, bool]:
 
     What vanishes meanwhile does not count; links are not followed.
     """
-    size, devices = 0, set()
-    for folder, _, files in os.walk(session):
+    devices = set()
+    for folder, _, _ in os.walk(session):
         with contextlib.suppress(OSError):
             devices.add(os.lstat(folder).st_dev)
-        for name in files:
-            with contextlib.suppress(OSError):
-                size += (Path(folder) / name).lstat().st_size
+    size = folder_bytes(session)
     try:
         whole = len(devices) == 1 and not mounted_below(session)
     except OSError:
         whole = False
     return size, whole
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder; what vanishes meanwhile does not count."""
+    size = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                size += (Path(place) / name).lstat().st_size
+    return size
 
 
 def delete(session: Path) -> bool:
@@ -235,6 +259,8 @@ def sweep(
     live: str | None,
     unfinished: Callable[[Path], bool],
     say: Say,
+    *,
+    ring: bool = False,
 ) -> list[str]:
     """Delete what `choose` chooses; returns the names of the deleted sessions.
 
@@ -246,7 +272,7 @@ def sweep(
         return []
     gone: list[str] = []
     try:
-        known = candidates(root, live, unfinished)
+        known = candidates(root, live, unfinished, ring=ring)
     except (RecorderError, OSError) as error:  # a disk that is not there at the moment
         say(f"retention: {error}", ERROR)
         return gone

@@ -19,6 +19,7 @@ from typing import Any
 from recorder.contract.channel_formats import STORED
 from recorder.contract.config.yaml_lines import read_yaml
 from recorder.contract.errors import RecorderError
+from recorder.daemon.postprocessing.retention import is_unclaimed
 from recorder.formats.disk import PosixDisk
 from recorder.report.embedded import read_summary
 from recorder.session.layout import (
@@ -132,6 +133,8 @@ def due_of(session: Path, available: frozenset[str]) -> Due | None:
     sensors = _mapping(values.get("sensors")).values()
     if not reported.get("skip") and any(_mapping(s).get("source") == "sim" for s in sensors):
         wanted.append(Step(TRUTH))
+    if is_unclaimed(session, values):  # it is kept, or deleted with the ring
+        return Due(tuple(step for step in wanted if step.name == RECOVER))
     if not os.path.lexists(private(session, _CHECKSUMS)):
         wanted.append(Step(CHECKSUMS))
     missing = [Step.packing({a: o}) for a, o in archives.items() if not is_packed(session, a)]

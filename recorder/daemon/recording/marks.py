@@ -13,6 +13,23 @@ from recorder.daemon.processes.supervisor import Supervisor
 from recorder.daemon.processes.writer_client import WriterRequest
 from recorder.daemon.recording.state_machine import RefusedError
 
+_AHEAD_NS = 1_000_000_000
+
+
+def moment_ns(request: Mark, now_ns: int) -> int:
+    """The moment of a mark, epoch ns, which is not after now.
+
+    Raises:
+        UsageError: it has no text, or is in the future.
+    """
+    if request.text is None:
+        raise UsageError("a mark needs a text")
+    if request.t_ns is None:
+        return now_ns - round((request.age_s or 0.0) * 1e9)
+    if request.t_ns > now_ns + _AHEAD_NS:
+        raise UsageError("mark: t_ns is in the future")
+    return min(request.t_ns, now_ns)
+
 
 class Marks:
     """Puts marks into the open session.
@@ -39,21 +56,29 @@ class Marks:
         """The calls that wait for an answer."""
         return [call for call, _ in self._open]
 
-    def put(self, call: Call, request: Mark, session: str | None) -> None:
+    def put(self, call: Call, request: Mark, session: str | None, now_ns: int) -> None:
         """Put a mark into a session.
+
+        Args:
+            call, request: the request.
+            session: folder of the open session.
+            now_ns: now, epoch ns on the session's clock.
 
         Raises:
             UsageError: it has no text.
             RefusedError: there is no session.
         """
-        if request.text is None:
-            raise UsageError("a mark needs a text")
         if session is None:
             raise RefusedError("nothing is being recorded")
+        t_ns = moment_ns(request, now_ns)
         # Events of one cause within a second become one: two marks are two causes.
         event: dict[str, Any] = {"kind": "mark", "cause": request.text, "text": request.text}
-        if request.age_s:
-            event["age_ns"] = round(request.age_s * 1e9)
+        if t_ns < now_ns:
+            event["age_ns"] = now_ns - t_ns
+        if request.trigger is not None:
+            event["trigger"] = request.trigger
+        if request.keep is not None:
+            event["keep_s"] = list(request.keep)
         self._open.append((call, self._supervisor.ask(PutEvent(event))))
 
     def follow(self) -> None:

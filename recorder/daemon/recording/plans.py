@@ -71,7 +71,7 @@ class Planner:
     def splits(self) -> bool:
         """Whether sessions are split by time or size."""
         split = self._config.session.split
-        return split.minutes is not None or split.gb is not None
+        return self._config.ring is not None or split.minutes is not None or split.gb is not None
 
     def check(self, name: str) -> None:
         """Whether a user may give a recording this name.
@@ -106,6 +106,8 @@ class Planner:
         exact_name = desired.exact and desired.part == 0
         plan = plan_session(self._config, folder, exact_name=exact_name)
         plan.metadata = metadata
+        if self._config.ring is not None:
+            plan.ring = True
         return name, plan
 
     def _taken(self) -> set[str]:

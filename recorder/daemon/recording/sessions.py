@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from recorder.contract.clock import Clock
 from recorder.contract.config.loading import Config
+from recorder.contract.config.settings import SplitSettings
 from recorder.contract.errors import RecorderError, StorageError
 from recorder.contract.messages import Ending, Refusal, Status
 from recorder.daemon.processes.sensors import Sensor
@@ -103,6 +104,8 @@ class Sessions:
         self.desired_state_problem: str | None = None
         self.state_since_ns = clock.monotonic_ns()
         self._split_settings = config.session.split
+        if config.ring is not None:
+            self._split_settings = SplitSettings(minutes=config.ring.part / 60)
         self._clock = clock
         self._supervisor = supervisor
         self._desired_state_file = desired_state_file
@@ -312,6 +315,10 @@ class Sessions:
         self._splitting = self._unclear_until_ns = None
         self.do(self.machine.ended(self._clock.monotonic_ns(), whole=whole, why=why))
         self._reported.over()
+
+    def split(self, why: str) -> None:
+        """Begin a new part, unless one is on its way."""
+        self.do(self.machine.split(self._clock.monotonic_ns(), why))
 
     def _want_split(self, now_ns: int) -> None:
         if self.machine.state is not State.RECORDING:

@@ -1,0 +1,1 @@
+"""Events of which some seconds before and after are kept, and the ring that they are taken from."""

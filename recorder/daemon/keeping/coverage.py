@@ -1,0 +1,140 @@
+"""Which of an event's promised window is not stored, found from the parts that hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recorder.contract.errors import SessionError
+from recorder.daemon.keeping.decisions import SLACK_NS
+from recorder.session.absence import ABSENT, reported_losses
+from recorder.session.incidents import incidents
+from recorder.session.kept_events import KeptEvent, Shortfall
+from recorder.session.layout import CLEAN, RECOVERED
+from recorder.session.loss_intervals import loss_intervals
+from recorder.session.reader import Session
+
+_ENDINGS = {"killed": "power", "sealed": "disk", "floor": "disk", "split": "ring"}
+"""By the reason of a part's end, why what comes after it is missing; else it was stopped."""
+_OF_SENSOR = (ABSENT, "device")
+_TORN = ("power", "disk")
+MOST = 1000
+"""The most intervals of one stream that are listed one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What a part holds of a stream, epoch ns.
+
+    Attributes:
+        last_ns: stamp of the last sample; None without one.
+        losses: ``(start, end, cause of the shortfall)``, by start; None for what is not known.
+    """
+
+    last_ns: int | None = None
+    losses: tuple[tuple[int | None, int | None, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartFacts:
+    """What a closed part holds, epoch ns.
+
+    Attributes:
+        name: of the session.
+        start_ns, end_ns: of the recording.
+        previous: the part that it continues without a gap; None: of none.
+        ending: why what comes after it is missing, if it is.
+        streams: by name.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    previous: str | None = None
+    ending: str = "stop"
+    streams: Mapping[str, StreamFacts] = field(default_factory=dict)
+
+
+def read_facts(path: Path) -> PartFacts:
+    """The facts of a closed session; only stamps, numbers and events are read.
+
+    Raises:
+        RecorderError: it cannot be read.
+    """
+    with Session(path) as session:
+        if session.state not in (CLEAN, RECOVERED):
+            raise SessionError(f"{path}: is not closed")
+        header = session.header or {}
+        lost = reported_losses(session)
+        ended = (incidents(session)["ended"] or {}).get("cause")
+        streams = {}
+        for name in {*session.streams, *lost}:
+            stream = session.streams.get(name)
+            losses = []
+            for one in loss_intervals(stream, lost.get(name, ())):
+                cause = "sensor" if one.cause in _OF_SENSOR else "lost"
+                losses.append((one.start_ns, one.end_ns, cause))
+            last_ns = None
+            if stream is not None and len(stream):
+                last_ns = int(stream.times(len(stream) - 1, len(stream))[0])
+            streams[name] = StreamFacts(last_ns, tuple(losses))
+        start_ns = int(header["start_ns"])
+        return PartFacts(
+            name=path.name,
+            start_ns=start_ns,
+            end_ns=session.end_ns or start_ns,
+            previous=header.get("previous"),
+            ending=_ENDINGS.get(str(ended), "stop"),
+            streams=streams,
+        )
+
+
+def shortfalls(
+    event: KeptEvent,
+    parts: Sequence[PartFacts],
+    damaged: Iterable[tuple[int, int]] = (),
+    otherwise: str = "ring",
+) -> tuple[Shortfall, ...]:
+    """What is missing of an event's window, by time.
+
+    Args:
+        event: has the window.
+        parts: all that touch it, in order of time.
+        damaged: starts and ends of parts that cannot be read.
+        otherwise: the cause where there is no part.
+    """
+    found: list[Shortfall] = []
+
+    def add(start_ns: int, end_ns: int, stream: str | None, cause: str) -> None:
+        start_ns, end_ns = max(start_ns, event.from_ns), min(end_ns, event.until_ns)
+        if start_ns < end_ns:
+            found.append(Shortfall(start_ns, end_ns, stream, cause))
+
+    for start_ns, end_ns in damaged:
+        add(start_ns, end_ns, None, "damaged")
+    reach_ns, ending, before = event.from_ns, otherwise, None
+    for part in parts:
+        continued = before is not None and part.previous == before.name
+        if before is None:
+            ending = "start" if part.previous is None else "ring"
+        if not continued:
+            add(reach_ns, part.start_ns, None, ending)
+        for name, stream in part.streams.items():
+            last_ns = None
+            if continued and before is not None and name in before.streams:
+                last_ns = before.streams[name].last_ns  # a loss at the seam is behind this sample
+            begin_ns = part.start_ns if last_ns is None else last_ns
+            for low, high, cause in stream.losses[:MOST]:
+                low_ns = begin_ns if low is None else low
+                high_ns = part.end_ns + SLACK_NS if high is None else high
+                add(low_ns, max(high_ns, low_ns + 1), name, cause)
+            if len(stream.losses) > MOST:
+                low = stream.losses[MOST][0]
+                add(begin_ns if low is None else low, part.end_ns, name, "lost")
+            if part.ending in _TORN:  # what was under way is not stored
+                last_ns = part.start_ns if stream.last_ns is None else stream.last_ns
+                add(last_ns, part.end_ns, name, part.ending)
+        reach_ns, ending, before = max(reach_ns, part.end_ns), part.ending, part
+    add(reach_ns, event.until_ns, None, ending if before is not None else otherwise)
+    return tuple(sorted(set(found), key=lambda s: (s.from_ns, s.stream or "", s.until_ns)))

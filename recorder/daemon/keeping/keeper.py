@@ -1,0 +1,416 @@
+"""Keeps what events ask for, and deletes what of a ring nothing asks for.
+
+The daemon's thread tells what is recorded and asks; a thread of the keeper reads and writes::
+
+    keeper = Keeper(root, clock, say, ring=config.ring)
+    keeper.turn(live, recording)                 # at every turn
+    keeper.keep(event, answer)                   # answer(event), or answer(error), from a turn
+    if keeper.split_due: ...                     # the open part should end
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from recorder.contract.clock import Clock
+from recorder.contract.closing import Closing
+from recorder.contract.config.settings import RingSettings
+from recorder.contract.control.requests import Mark
+from recorder.contract.errors import FormatError, RecorderError, StorageError
+from recorder.daemon.keeping.coverage import PartFacts, read_facts, shortfalls
+from recorder.daemon.keeping.decisions import Part, droppable, is_over, split_due, touches
+from recorder.daemon.postprocessing.retention import delete, folder_bytes, is_kept
+from recorder.daemon.service_notifier import ERROR, INFO, Say
+from recorder.formats.disk import Disk, PosixDisk
+from recorder.session.kept_events import (
+    KEPT,
+    OPEN,
+    SHORT,
+    KeptEvent,
+    read_events,
+    read_index,
+    write_events,
+    write_unstored,
+)
+from recorder.session.layout import CLEAN, RECOVERED, free_bytes, read_session_json
+from recorder.session.reader import find_sessions
+
+STEP_S = 0.5
+SCAN_S = 30.0
+_SECONDS_FREE = 120.0
+"""A ring leaves room for so many seconds of recording above the disk's floor; the writer, 60."""
+_END_S = 10.0
+_SLUG = re.compile(r"[^a-z0-9]+")
+
+Answer = Callable[[KeptEvent | RecorderError], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The open part.
+
+    Attributes:
+        path: its folder.
+        start_ns: its start, epoch ns.
+        offset_ns: epoch ns minus CLOCK_MONOTONIC on its clock.
+        bytes_per_s: what its sensors give.
+    """
+
+    path: Path
+    start_ns: int
+    offset_ns: int
+    bytes_per_s: float = 0.0
+
+
+def event_id(t_ns: int, name: str) -> str:
+    """An event's id: its moment in UTC, and its trigger or the first words of its text.
+
+    >>> event_id(1_700_000_000_250_000_000, "Hard brake!")
+    '20231114T221320.250Z_hard_brake'
+    """
+    moment = datetime.fromtimestamp(t_ns // 10**9, UTC)
+    slug = _SLUG.sub("_", name.lower()).strip("_")[:40].rstrip("_") or "event"
+    return f"{moment:%Y%m%dT%H%M%S}.{t_ns // 10**6 % 1000:03d}Z_{slug}"
+
+
+def new_event(request: Mark) -> KeptEvent:
+    """The event that a mark asks for, which is not kept yet.
+
+    Args:
+        request: has ``text``, ``t_ns`` and ``keep``.
+    """
+    t_ns, text = int(request.t_ns or 0), str(request.text)
+    before, after = request.keep or (0.0, 0.0)
+    return KeptEvent(
+        id=event_id(t_ns, request.trigger or text),
+        text=text,
+        trigger=request.trigger,
+        t_ns=t_ns,
+        from_ns=t_ns - round(before * 1e9),
+        until_ns=t_ns + round(after * 1e9),
+        state=OPEN,
+    )
+
+
+class Keeper(Closing):
+    """See the module's example.
+
+    Args:
+        root: folder of sessions.
+        clock: injectable.
+        say: takes one line for people.
+        ring: of the config; None: nothing is deleted.
+        floor_bytes: what stays free on the disk.
+        claimed: called with a session that was not kept before; from the keeper's thread.
+        disk: injectable.
+
+    Attributes:
+        split_due: the open part of a ring should end: the events that wait for it are over.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        clock: Clock,
+        say: Say,
+        *,
+        ring: RingSettings | None = None,
+        floor_bytes: float = 0.0,
+        claimed: Callable[[Path], object] = lambda _: None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.split_due = False
+        self._root, self._clock, self._say = root, clock, say
+        self._ring, self._floor_bytes = ring, floor_bytes
+        self._claimed, self._disk = claimed, disk or PosixDisk()
+        self._live: Live | None = None
+        self._offset_ns: int | None = None
+        self._asked: queue.SimpleQueue[tuple[KeptEvent, Answer]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[Answer, KeptEvent | RecorderError]] = (
+            queue.SimpleQueue()
+        )
+        self._parts: dict[Path, Part] = {}
+        self._scanned = False
+        self._scan_at_ns = 0
+        self._events: dict[str, KeptEvent] = {}
+        self._stored: dict[str, set[Path]] = {}  # the parts that have an event, by its id
+        self._said: set[str] = set()
+        self._shown: Mapping[str, Any] = {"open": [], "ring": None}
+        self._wake = threading.Event()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    # The daemon's thread
+
+    def turn(self, live: Live | None, usable: bool = True) -> None:
+        """Tell what is recorded, and give the answers that are due.
+
+        Args:
+            live: the open part; None without one.
+            usable: the root is there, and ours.
+        """
+        if live is not None:
+            self._offset_ns = live.offset_ns
+        changed = (live and live.path) != (self._live and self._live.path)
+        self._live = live
+        if changed:
+            self._wake.set()
+        while not self._answers.empty():
+            answer, result = self._answers.get()
+            answer(result)
+        if usable and self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+            self._thread.start()
+
+    def now_ns(self) -> int:
+        """Now, epoch ns on the clock of the recording, or of the latest one."""
+        if self._offset_ns is None:
+            return self._clock.realtime_ns()
+        return self._clock.monotonic_ns() + self._offset_ns
+
+    def holds(self, event: KeptEvent) -> bool:
+        """Whether a part may hold some of an event."""
+        return any(touches(part, event) for part in self._known)
+
+    def keep(self, event: KeptEvent, answer: Answer) -> None:
+        """Keep an event; `answer` is called in `turn` when all that there is of it is claimed."""
+        self._asked.put((event, answer))
+        self._wake.set()
+
+    def status(self) -> Mapping[str, Any]:
+        """``{open: [ids], ring: {parts, seconds, bytes} | None}``."""
+        return self._shown
+
+    def close(self) -> None:
+        """End the thread.  Events that are not over stay open for the next daemon."""
+        self._ended = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(_END_S)
+        while not self._asked.empty():
+            _, answer = self._asked.get()
+            answer(StorageError("the daemon is ending; the event is not kept"))
+        self.turn(self._live, usable=False)
+
+    # The keeper's thread
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._wake.clear()
+            try:
+                self.step()
+            except (OSError, RecorderError) as error:  # the disk fails under the folder
+                self._tell(f"events: {error}", ERROR)
+            self._wake.wait(STEP_S)
+
+    def step(self) -> None:
+        """Do what is due; only for the keeper's thread, or without it.
+
+        Raises:
+            OSError, RecorderError: the root cannot be read; it is tried again in the next step.
+        """
+        live, now_ns = self._live, self.now_ns()
+        asked = []
+        while not self._asked.empty():
+            event, answer = self._asked.get()
+            asked.append((self._take(event), answer))
+        try:
+            self._find_parts(live)
+        finally:
+            results = {e.id: self._claim(e) for e in list(self._events.values())}
+            for event, answer in asked:
+                problem = results.get(event.id)
+                kept = self._events.get(event.id, event)
+                self._answers.put((answer, kept if problem is None else problem))
+        for event in list(self._events.values()):
+            if results[event.id] is None and is_over(event, self._known, now_ns):
+                self._settle(event)
+        self._delete(live, now_ns)
+        part = None if live is None else self._parts.get(live.path)
+        self.split_due = (
+            self._ring is not None
+            and part is not None
+            and split_due(self._events.values(), part, now_ns)
+        )
+        self._show(now_ns)
+
+    @property
+    def _known(self) -> list[Part]:
+        return list(self._parts.values())
+
+    def _take(self, event: KeptEvent) -> KeptEvent:
+        """Enter an event that was asked for; the same trigger at the same moment is the same."""
+        for known in self._events.values():
+            same = (known.trigger, known.t_ns) == (event.trigger, event.t_ns)
+            if same and event.trigger is not None:
+                return known
+        taken, number, name = self._taken(), 2, event.id
+        while event.id in taken:
+            event = msgspec.structs.replace(event, id=f"{name}_{number}")
+            number += 1
+        self._events[event.id] = event
+        return event
+
+    def _taken(self) -> set[str]:
+        try:
+            stored = read_index(self._root, lambda _: None)
+        except RecorderError:
+            stored = []
+        return {*self._events, *(event.id for event in stored)}
+
+    def _find_parts(self, live: Live | None) -> None:
+        """Look at the parts that are open or kept in question; at times, for new ones."""
+        now_ns = self._clock.monotonic_ns()
+        new = live is not None and live.path not in self._parts
+        if new or now_ns >= self._scan_at_ns:
+            paths = set(find_sessions(self._root))
+            self._scan_at_ns = now_ns + round(SCAN_S * 1e9)
+            self._parts = {path: part for path, part in self._parts.items() if path in paths}
+        else:
+            paths = {path for path, part in self._parts.items() if self._may_change(part)}
+        for path in paths:
+            known = self._parts.get(path)
+            if known is None or not known.closed:
+                is_live = live is not None and path == live.path
+                known = self._look(path, live if is_live else None)
+            elif self._may_change(known):
+                known = replace(known, kept=is_kept(path)) if path.exists() else None
+            if known is not None:
+                self._parts[path] = known
+            else:
+                self._parts.pop(path, None)
+        if not self._scanned:
+            self._scanned = True
+            for event in read_index(self._root, lambda text: self._tell(f"events: {text}", ERROR)):
+                if event.state == OPEN:
+                    self._events.setdefault(event.id, event)
+
+    def _may_change(self, part: Part) -> bool:
+        return not part.closed or part.of_ring
+
+    def _look(self, path: Path, live: Live | None) -> Part | None:
+        try:
+            values = read_session_json(path)
+            start_ns = int(values["start_ns"])
+            closed = live is None and values["state"] in (CLEAN, RECOVERED)
+            end_ns = int(values["end_ns"] or start_ns) if closed else None
+        except (RecorderError, LookupError, TypeError, ValueError):
+            return None  # damaged, or being made
+        of_ring = values.get("ring") is True
+        size = folder_bytes(path) if of_ring else 0
+        return Part(path, start_ns, end_ns, size, of_ring, is_kept(path))
+
+    def _claim(self, event: KeptEvent) -> RecorderError | None:
+        """Store an event in each part that may hold some of it; why that is not possible."""
+        touched = sorted(
+            (part for part in self._known if touches(part, event)), key=lambda p: p.start_ns
+        )
+        stored = self._stored.setdefault(event.id, set())
+        names = tuple(dict.fromkeys([*event.parts, *(part.path.name for part in touched)]))
+        if names != event.parts:
+            event = self._events[event.id] = msgspec.structs.replace(event, parts=names)
+        try:
+            if not touched and not stored and self._root not in stored:
+                write_unstored(self._disk, self._root, event)
+                stored.add(self._root)
+            for part in touched:
+                if part.path not in stored:
+                    self._store(part.path, event)
+                    stored.add(part.path)
+                    self._parts[part.path] = replace(part, kept=True)
+                    if not part.kept:
+                        self._claimed(part.path)
+        except OSError as error:
+            text = f"event {event.id}: cannot be stored: {error.strerror or error}"
+            self._tell(text, ERROR)
+            return StorageError(text)
+        except FormatError as error:
+            self._tell(str(error), ERROR)
+            return error
+        return None
+
+    def _store(self, path: Path, event: KeptEvent) -> None:
+        others = [known for known in read_events(path) if known.id != event.id]
+        write_events(self._disk, path, [*others, event])
+
+    def _settle(self, event: KeptEvent) -> None:
+        """The window is over and durable: find what is missing of it, and store that."""
+        facts: list[PartFacts] = []
+        damaged: list[tuple[int, int]] = []
+        touched = sorted((p for p in self._known if touches(p, event)), key=lambda p: p.start_ns)
+        for part in touched:
+            try:
+                facts.append(read_facts(part.path))
+            except (RecorderError, OSError) as error:
+                self._tell(f"event {event.id}: {error}", ERROR)
+                damaged.append((part.start_ns, part.end_ns or event.until_ns))
+        missing = shortfalls(event, facts, damaged, self._otherwise(event))
+        settled = msgspec.structs.replace(
+            event,
+            state=SHORT if missing else KEPT,
+            parts=tuple(part.path.name for part in touched),
+            shortfalls=missing,
+        )
+        try:
+            for part in touched:
+                self._store(part.path, settled)
+            write_unstored(self._disk, self._root, settled, remove=bool(touched))
+        except (OSError, FormatError) as error:
+            self._tell(f"event {event.id}: cannot be stored: {error}", ERROR)
+            return
+        del self._events[event.id]
+        self._stored.pop(event.id, None)
+        text = f"event {event.id}: {settled.state}, in {', '.join(settled.parts) or 'no session'}"
+        self._say(text, INFO)
+
+    def _otherwise(self, event: KeptEvent) -> str:
+        """Why no part holds any of an event's window."""
+        starts = [part.start_ns for part in self._known]
+        return "start" if all(start > event.until_ns for start in starts) else "stop"
+
+    def _delete(self, live: Live | None, now_ns: int) -> None:
+        if self._ring is None:
+            return
+        rate = 0.0 if live is None else live.bytes_per_s
+        missing = self._floor_bytes + rate * _SECONDS_FREE - free_bytes(self._root)
+        gone = droppable(
+            self._known,
+            list(self._events.values()),
+            now_ns,
+            seconds=self._ring.seconds,
+            most_bytes=self._ring.gb * 1e9,
+            missing_bytes=missing,
+        )
+        for part in gone:
+            try:
+                if delete(part.path):
+                    del self._parts[part.path]
+            except RecorderError as error:
+                self._tell(f"ring: {error}", ERROR)
+
+    def _show(self, now_ns: int) -> None:
+        ring = None
+        if self._ring is not None:
+            parts = [part for part in self._known if part.of_ring and not part.kept]
+            oldest_ns = min((part.start_ns for part in parts), default=now_ns)
+            ring = {
+                "parts": len(parts),
+                "seconds": round(max(0, now_ns - oldest_ns) / 1e9, 1),
+                "bytes": sum(part.bytes for part in parts),
+            }
+        self._shown = {"open": sorted(self._events), "ring": ring}
+
+    def _tell(self, text: str, level: str) -> None:
+        """Log a problem, once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text, level)
