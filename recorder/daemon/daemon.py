@@ -34,6 +34,7 @@ from recorder.daemon.control.server import Call, refusal
 from recorder.daemon.host.clocks import is_synchronized
 from recorder.daemon.host.systemd import SystemdNotify
 from recorder.daemon.keeping.keeper import Keeper, Live, new_event
+from recorder.daemon.keeping.storage import Storage
 from recorder.daemon.postprocessing.finalizing import Finalizing
 from recorder.daemon.postprocessing.retention import keep, sweep
 from recorder.daemon.preflight import check_root, mount_problem
@@ -121,7 +122,7 @@ class Daemon:
         self._stoppers: list[Call] = []
         self._marks = Marks(supervisor, self._marked, self._refuse)
         self.keeper = keeper or Keeper(
-            root, clock, say, ring=config.ring, floor_bytes=config.storage.min_free_bytes,
+            Storage(root), clock, say, ring=config.ring, floor_bytes=config.storage.min_free_bytes,
             claimed=self.finalizing.look_again,
         )  # fmt: skip
         self._stop_asked = self._left = self._booted = False

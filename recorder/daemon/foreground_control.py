@@ -115,6 +115,7 @@ class ForegroundControl(Closing):
             "session": session,
             "last": self._last,
             "finalizing": {"current": None, "queue": [], "failed": {}},
+            "keeping": {"open": [], "ring": None},
             "live": self._live.status(),
             "uptime_s": _seconds(now_ns - self._started_ns),
             **describe_processes(foreground, Path(self._plan.root), session is not None),

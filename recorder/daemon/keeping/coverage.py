@@ -15,10 +15,13 @@ from recorder.session.layout import CLEAN, RECOVERED
 from recorder.session.loss_intervals import loss_intervals
 from recorder.session.reader import Session
 
-_ENDINGS = {"killed": "power", "sealed": "disk", "floor": "disk", "split": "ring"}
+SPLIT = "ring"
+"""The ending of a part that another one continues: if that is missing, the ring has deleted it."""
+_ENDINGS = {"killed": "power", "sealed": "disk", "floor": "disk", "split": SPLIT}
 """By the reason of a part's end, why what comes after it is missing; else it was stopped."""
 _OF_SENSOR = (ABSENT, "device")
-_TORN = ("power", "disk")
+_TORN = ("power", "disk", SPLIT)
+"""Endings after which samples that were taken before are missing, too."""
 MOST = 1000
 """The most intervals of one stream that are listed one by one."""
 
@@ -69,7 +72,7 @@ def read_facts(path: Path) -> PartFacts:
         lost = reported_losses(session)
         ended = (incidents(session)["ended"] or {}).get("cause")
         streams = {}
-        for name in {*session.streams, *lost}:
+        for name in {*session.streams, *session.declared, *lost}:
             stream = session.streams.get(name)
             losses = []
             for one in loss_intervals(stream, lost.get(name, ())):
@@ -90,6 +93,17 @@ def read_facts(path: Path) -> PartFacts:
         )
 
 
+def needs_following(event: KeptEvent, last: PartFacts) -> bool:
+    """Whether the part after the last one of an event may know of a loss in its window.
+
+    A driver reports a loss with its next sample.
+    """
+    return last.ending == SPLIT and any(
+        stream.last_ns is None or stream.last_ns < event.until_ns
+        for stream in last.streams.values()
+    )
+
+
 def shortfalls(
     event: KeptEvent,
     parts: Sequence[PartFacts],
@@ -100,7 +114,7 @@ def shortfalls(
 
     Args:
         event: has the window.
-        parts: all that touch it, in order of time.
+        parts: all that touch it, in order of time; and the one after them if that is needed.
         damaged: starts and ends of parts that cannot be read.
         otherwise: the cause where there is no part.
     """
@@ -114,17 +128,19 @@ def shortfalls(
     for start_ns, end_ns in damaged:
         add(start_ns, end_ns, None, "damaged")
     reach_ns, ending, before = event.from_ns, otherwise, None
-    for part in parts:
-        continued = before is not None and part.previous == before.name
+    reached: dict[str, int] = {}  # by stream, its last sample since the recording was interrupted
+    began_ns = 0
+    for index, part in enumerate(parts):
+        following = parts[index + 1] if index + 1 < len(parts) else None
         if before is None:
             ending = "start" if part.previous is None else "ring"
-        if not continued:
+        if before is None or part.previous != before.name:
             add(reach_ns, part.start_ns, None, ending)
+            reached, began_ns = {}, part.start_ns
+        torn = part.ending in _TORN and (following is None or following.previous != part.name)
         for name, stream in part.streams.items():
-            last_ns = None
-            if continued and before is not None and name in before.streams:
-                last_ns = before.streams[name].last_ns  # a loss at the seam is behind this sample
-            begin_ns = part.start_ns if last_ns is None else last_ns
+            # A loss without a sample before it may have begun in an earlier part.
+            begin_ns = reached.get(name, began_ns)
             for low, high, cause in stream.losses[:MOST]:
                 low_ns = begin_ns if low is None else low
                 high_ns = part.end_ns + SLACK_NS if high is None else high
@@ -132,9 +148,11 @@ def shortfalls(
             if len(stream.losses) > MOST:
                 low = stream.losses[MOST][0]
                 add(begin_ns if low is None else low, part.end_ns, name, "lost")
-            if part.ending in _TORN:  # what was under way is not stored
-                last_ns = part.start_ns if stream.last_ns is None else stream.last_ns
-                add(last_ns, part.end_ns, name, part.ending)
+            if stream.last_ns is not None:
+                reached[name] = stream.last_ns
+        if torn:  # what was under way is not here
+            for name in {*reached, *part.streams}:
+                add(reached.get(name, began_ns), part.end_ns, name, part.ending)
         reach_ns, ending, before = max(reach_ns, part.end_ns), part.ending, part
-    add(reach_ns, event.until_ns, None, ending if before is not None else otherwise)
+    add(reach_ns, event.until_ns, None, ending)
     return tuple(sorted(set(found), key=lambda s: (s.from_ns, s.stream or "", s.until_ns)))

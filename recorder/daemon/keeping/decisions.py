@@ -28,6 +28,7 @@ class Part:
         bytes: of all its files; 0 if that does not matter.
         of_ring: it was recorded into a ring.
         kept: for an event, or by a person.
+        previous: name of the part that it continues; None: of none.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Part:
     bytes: int = 0
     of_ring: bool = False
     kept: bool = False
+    previous: str | None = None
 
     @property
     def closed(self) -> bool:

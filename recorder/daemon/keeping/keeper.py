@@ -2,7 +2,7 @@
 
 The daemon's thread tells what is recorded and asks; a thread of the keeper reads and writes::
 
-    keeper = Keeper(root, clock, say, ring=config.ring)
+    keeper = Keeper(Storage(root), clock, say, ring=config.ring)
     keeper.turn(live, recording)                 # at every turn
     keeper.keep(event, answer)                   # answer(event), or answer(error), from a turn
     if keeper.split_due: ...                     # the open part should end
@@ -14,6 +14,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,23 +27,11 @@ from recorder.contract.closing import Closing
 from recorder.contract.config.settings import RingSettings
 from recorder.contract.control.requests import Mark
 from recorder.contract.errors import FormatError, RecorderError, StorageError
-from recorder.daemon.keeping.coverage import PartFacts, read_facts, shortfalls
+from recorder.daemon.keeping.coverage import PartFacts, needs_following, shortfalls
 from recorder.daemon.keeping.decisions import Part, droppable, is_over, split_due, touches
-from recorder.daemon.postprocessing.retention import delete, folder_bytes, is_kept
+from recorder.daemon.keeping.storage import Storage
 from recorder.daemon.service_notifier import ERROR, INFO, Say
-from recorder.formats.disk import Disk, PosixDisk
-from recorder.session.kept_events import (
-    KEPT,
-    OPEN,
-    SHORT,
-    KeptEvent,
-    read_events,
-    read_index,
-    write_events,
-    write_unstored,
-)
-from recorder.session.layout import CLEAN, RECOVERED, free_bytes, read_session_json
-from recorder.session.reader import find_sessions
+from recorder.session.kept_events import KEPT, OPEN, SHORT, KeptEvent
 
 STEP_S = 0.5
 SCAN_S = 30.0
@@ -105,13 +94,12 @@ class Keeper(Closing):
     """See the module's example.
 
     Args:
-        root: folder of sessions.
+        storage: the folder of sessions.
         clock: injectable.
         say: takes one line for people.
         ring: of the config; None: nothing is deleted.
         floor_bytes: what stays free on the disk.
         claimed: called with a session that was not kept before; from the keeper's thread.
-        disk: injectable.
 
     Attributes:
         split_due: the open part of a ring should end: the events that wait for it are over.
@@ -119,19 +107,18 @@ class Keeper(Closing):
 
     def __init__(
         self,
-        root: Path,
+        storage: Storage,
         clock: Clock,
         say: Say,
         *,
         ring: RingSettings | None = None,
         floor_bytes: float = 0.0,
         claimed: Callable[[Path], object] = lambda _: None,
-        disk: Disk | None = None,
     ) -> None:
         self.split_due = False
-        self._root, self._clock, self._say = root, clock, say
+        self._storage, self._clock, self._say = storage, clock, say
         self._ring, self._floor_bytes = ring, floor_bytes
-        self._claimed, self._disk = claimed, disk or PosixDisk()
+        self._claimed = claimed
         self._live: Live | None = None
         self._offset_ns: int | None = None
         self._asked: queue.SimpleQueue[tuple[KeptEvent, Answer]] = queue.SimpleQueue()
@@ -139,9 +126,11 @@ class Keeper(Closing):
             queue.SimpleQueue()
         )
         self._parts: dict[Path, Part] = {}
-        self._scanned = False
+        self._is_read = False
         self._scan_at_ns = 0
-        self._events: dict[str, KeptEvent] = {}
+        self._all: dict[str, KeptEvent] = {}
+        self._events: dict[str, KeptEvent] = {}  # those that are open
+        self._facts: dict[Path, PartFacts] = {}
         self._stored: dict[str, set[Path]] = {}  # the parts that have an event, by its id
         self._said: set[str] = set()
         self._shown: Mapping[str, Any] = {"open": [], "ring": None}
@@ -219,6 +208,7 @@ class Keeper(Closing):
             OSError, RecorderError: the root cannot be read; it is tried again in the next step.
         """
         live, now_ns = self._live, self.now_ns()
+        self._read_events()
         asked = []
         while not self._asked.empty():
             event, answer = self._asked.get()
@@ -247,67 +237,50 @@ class Keeper(Closing):
     def _known(self) -> list[Part]:
         return list(self._parts.values())
 
+    def _read_events(self) -> None:
+        """Once: the events of earlier daemons; those that are open go on."""
+        if self._is_read:
+            return
+        for event in self._storage.events(lambda text: self._tell(f"events: {text}", ERROR)):
+            self._all[event.id] = event
+            if event.state == OPEN:
+                self._events[event.id] = event
+        self._is_read = True
+
     def _take(self, event: KeptEvent) -> KeptEvent:
         """Enter an event that was asked for; the same trigger at the same moment is the same."""
-        for known in self._events.values():
-            same = (known.trigger, known.t_ns) == (event.trigger, event.t_ns)
-            if same and event.trigger is not None:
-                return known
-        taken, number, name = self._taken(), 2, event.id
-        while event.id in taken:
+        if event.trigger is not None:
+            for known in self._all.values():
+                if (known.trigger, known.t_ns) == (event.trigger, event.t_ns):
+                    return known
+        number, name = 2, event.id
+        while event.id in self._all:
             event = msgspec.structs.replace(event, id=f"{name}_{number}")
             number += 1
-        self._events[event.id] = event
+        self._events[event.id] = self._all[event.id] = event
         return event
-
-    def _taken(self) -> set[str]:
-        try:
-            stored = read_index(self._root, lambda _: None)
-        except RecorderError:
-            stored = []
-        return {*self._events, *(event.id for event in stored)}
 
     def _find_parts(self, live: Live | None) -> None:
         """Look at the parts that are open or kept in question; at times, for new ones."""
         now_ns = self._clock.monotonic_ns()
         new = live is not None and live.path not in self._parts
         if new or now_ns >= self._scan_at_ns:
-            paths = set(find_sessions(self._root))
+            paths = self._storage.find()
             self._scan_at_ns = now_ns + round(SCAN_S * 1e9)
             self._parts = {path: part for path, part in self._parts.items() if path in paths}
         else:
             paths = {path for path, part in self._parts.items() if self._may_change(part)}
         for path in paths:
-            known = self._parts.get(path)
-            if known is None or not known.closed:
-                is_live = live is not None and path == live.path
-                known = self._look(path, live if is_live else None)
-            elif self._may_change(known):
-                known = replace(known, kept=is_kept(path)) if path.exists() else None
+            known, is_live = self._parts.get(path), live is not None and path == live.path
+            if known is None or self._may_change(known):
+                known = self._storage.look(path, known, live=is_live)
             if known is not None:
                 self._parts[path] = known
             else:
                 self._parts.pop(path, None)
-        if not self._scanned:
-            self._scanned = True
-            for event in read_index(self._root, lambda text: self._tell(f"events: {text}", ERROR)):
-                if event.state == OPEN:
-                    self._events.setdefault(event.id, event)
 
     def _may_change(self, part: Part) -> bool:
         return not part.closed or part.of_ring
-
-    def _look(self, path: Path, live: Live | None) -> Part | None:
-        try:
-            values = read_session_json(path)
-            start_ns = int(values["start_ns"])
-            closed = live is None and values["state"] in (CLEAN, RECOVERED)
-            end_ns = int(values["end_ns"] or start_ns) if closed else None
-        except (RecorderError, LookupError, TypeError, ValueError):
-            return None  # damaged, or being made
-        of_ring = values.get("ring") is True
-        size = folder_bytes(path) if of_ring else 0
-        return Part(path, start_ns, end_ns, size, of_ring, is_kept(path))
 
     def _claim(self, event: KeptEvent) -> RecorderError | None:
         """Store an event in each part that may hold some of it; why that is not possible."""
@@ -319,12 +292,12 @@ class Keeper(Closing):
         if names != event.parts:
             event = self._events[event.id] = msgspec.structs.replace(event, parts=names)
         try:
-            if not touched and not stored and self._root not in stored:
-                write_unstored(self._disk, self._root, event)
-                stored.add(self._root)
+            if not touched and not stored and self._storage.root not in stored:
+                self._storage.store_apart(event)
+                stored.add(self._storage.root)
             for part in touched:
                 if part.path not in stored:
-                    self._store(part.path, event)
+                    self._storage.store(part.path, event)
                     stored.add(part.path)
                     self._parts[part.path] = replace(part, kept=True)
                     if not part.kept:
@@ -338,10 +311,6 @@ class Keeper(Closing):
             return error
         return None
 
-    def _store(self, path: Path, event: KeptEvent) -> None:
-        others = [known for known in read_events(path) if known.id != event.id]
-        write_events(self._disk, path, [*others, event])
-
     def _settle(self, event: KeptEvent) -> None:
         """The window is over and durable: find what is missing of it, and store that."""
         facts: list[PartFacts] = []
@@ -349,10 +318,17 @@ class Keeper(Closing):
         touched = sorted((p for p in self._known if touches(p, event)), key=lambda p: p.start_ns)
         for part in touched:
             try:
-                facts.append(read_facts(part.path))
+                facts.append(self._facts_of(part.path))
             except (RecorderError, OSError) as error:
                 self._tell(f"event {event.id}: {error}", ERROR)
                 damaged.append((part.start_ns, part.end_ns or event.until_ns))
+        if facts and needs_following(event, facts[-1]):
+            after = [part for part in self._known if part.previous == facts[-1].name]
+            if after and after[0] not in touched:
+                if not after[0].closed:
+                    return
+                with suppress(RecorderError, OSError):
+                    facts.append(self._facts_of(after[0].path))
         missing = shortfalls(event, facts, damaged, self._otherwise(event))
         settled = msgspec.structs.replace(
             event,
@@ -362,15 +338,24 @@ class Keeper(Closing):
         )
         try:
             for part in touched:
-                self._store(part.path, settled)
-            write_unstored(self._disk, self._root, settled, remove=bool(touched))
+                self._storage.store(part.path, settled)
+            self._storage.store_apart(settled, remove=bool(touched))
         except (OSError, FormatError) as error:
             self._tell(f"event {event.id}: cannot be stored: {error}", ERROR)
             return
+        self._all[event.id] = settled
         del self._events[event.id]
+        if not self._events:
+            self._facts.clear()
         self._stored.pop(event.id, None)
         text = f"event {event.id}: {settled.state}, in {', '.join(settled.parts) or 'no session'}"
         self._say(text, INFO)
+
+    def _facts_of(self, path: Path) -> PartFacts:
+        """The facts of a closed part, read once for all open events."""
+        if path not in self._facts:
+            self._facts[path] = self._storage.facts(path)
+        return self._facts[path]
 
     def _otherwise(self, event: KeptEvent) -> str:
         """Why no part holds any of an event's window."""
@@ -381,7 +366,7 @@ class Keeper(Closing):
         if self._ring is None:
             return
         rate = 0.0 if live is None else live.bytes_per_s
-        missing = self._floor_bytes + rate * _SECONDS_FREE - free_bytes(self._root)
+        missing = self._floor_bytes + rate * _SECONDS_FREE - self._storage.free_bytes()
         gone = droppable(
             self._known,
             list(self._events.values()),
@@ -392,7 +377,7 @@ class Keeper(Closing):
         )
         for part in gone:
             try:
-                if delete(part.path):
+                if self._storage.delete(part.path):
                     del self._parts[part.path]
             except RecorderError as error:
                 self._tell(f"ring: {error}", ERROR)

@@ -1,0 +1,118 @@
+"""The folder of sessions, as the keeper reads and writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from recorder.contract.errors import RecorderError
+from recorder.daemon.keeping.coverage import PartFacts, read_facts
+from recorder.daemon.keeping.decisions import Part
+from recorder.daemon.postprocessing.retention import delete, folder_bytes, is_kept
+from recorder.formats.disk import Disk, PosixDisk
+from recorder.session.kept_events import (
+    KeptEvent,
+    read_events,
+    read_index,
+    write_events,
+    write_unstored,
+)
+from recorder.session.layout import CLEAN, RECOVERED, free_bytes, read_session_json
+from recorder.session.reader import find_sessions
+
+
+class Storage:
+    """Sessions and events below a root.
+
+    Args:
+        root: folder of sessions.
+        disk: injectable.
+    """
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.root = root
+        self._disk = disk or PosixDisk()
+
+    def find(self) -> set[Path]:
+        """All sessions.
+
+        Raises:
+            SessionError: the root cannot be listed.
+        """
+        return set(find_sessions(self.root))
+
+    def look(self, path: Path, known: Part | None, *, live: bool) -> Part | None:
+        """A session as a part; None if there is none, or a damaged one.
+
+        Args:
+            path: its folder.
+            known: as it was the last time.
+            live: it is open now.
+        """
+        if known is not None and known.closed:
+            return replace(known, kept=is_kept(path)) if path.exists() else None
+        try:
+            values = read_session_json(path)
+            start_ns = int(values["start_ns"])
+            closed = not live and values["state"] in (CLEAN, RECOVERED)
+            end_ns = int(values["end_ns"] or start_ns) if closed else None
+        except (RecorderError, LookupError, TypeError, ValueError):
+            return None
+        of_ring = values.get("ring") is True
+        size = folder_bytes(path) if of_ring else 0
+        previous = values.get("previous")
+        return Part(path, start_ns, end_ns, size, of_ring, is_kept(path), previous)
+
+    def facts(self, path: Path) -> PartFacts:
+        """What a closed session holds.
+
+        Raises:
+            RecorderError, OSError: it cannot be read.
+        """
+        return read_facts(path)
+
+    def events(self, failed: Callable[[str], None]) -> list[KeptEvent]:
+        """All events, by time.
+
+        Args:
+            failed: called with a message for each file that cannot be read.
+
+        Raises:
+            SessionError: the root cannot be listed.
+        """
+        return read_index(self.root, failed)
+
+    def store(self, path: Path, event: KeptEvent) -> None:
+        """Store an event in a session, durably.
+
+        Raises:
+            OSError: it cannot be written.
+            FormatError: the events that it has cannot be read.
+        """
+        others = [known for known in read_events(path) if known.id != event.id]
+        write_events(self._disk, path, [*others, event])
+
+    def store_apart(self, event: KeptEvent, *, remove: bool = False) -> None:
+        """Store an event that no session holds, durably; or, with `remove`, no longer.
+
+        Raises:
+            OSError, FormatError: as `store`.
+        """
+        write_unstored(self._disk, self.root, event, remove=remove)
+
+    def delete(self, path: Path) -> bool:
+        """Delete a session, unless a process uses it.
+
+        Raises:
+            StorageError: it cannot be deleted.
+        """
+        return delete(path)
+
+    def free_bytes(self) -> int:
+        """Free space, in bytes.
+
+        Raises:
+            OSError: the root cannot be read.
+        """
+        return free_bytes(self.root)
