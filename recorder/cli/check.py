@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from recorder.contract.redaction import mask_passwords
     from recorder.daemon.driver_registry import check_sources, load, ports_twice, streams_twice
     from recorder.daemon.host.clocks import clock_state, summary
+    from recorder.daemon.keeping.sizes import ring_findings
     from recorder.daemon.preflight import (
         check_root,
         disk_findings,
@@ -80,6 +81,10 @@ def run(args: argparse.Namespace) -> int:
     disk = examine_disk(root)
     slow, warnings = disk_findings(disk, config.storage, rate)
     problems += [Problem("session.root", message, 1) for message in slow]
+    if config.ring is not None:
+        small, short = ring_findings(config.ring, config.triggers, rate)
+        problems += [Problem(key, message, 2) for key, message in small]
+        warnings += short
     warnings += machine_warnings(config.sensors)
     warnings += [f"sensors.{r.sensor}: {text}" for r in results for text in r.warnings]
     if (warning := socket_warning(config.control.socket)) is not None:

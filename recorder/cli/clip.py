@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recorder.cli.finalize import interrupt, parse_interval
-from recorder.cli.output import add_format, emit, human_bytes, progress
+from recorder.cli.output import add_format, emit, human_bytes, note, progress
 from recorder.cli.signals import handled
 
 if TYPE_CHECKING:
     from recorder.clip.writing import Clip
+    from recorder.session.part import Part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", metavar="T", help="cut up to, and without, this time")
     parser.add_argument("--streams", metavar="A,B", help="take only these streams")
     parser.add_argument(
+        "--events",
+        action="store_true",
+        help="make a clip of each event that the sessions hold, named after the event",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
@@ -44,17 +50,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Cut; 0."""
-    from recorder.clip.writing import write_clip
     from recorder.contract.errors import UsageError
     from recorder.session.part import Part
 
+    if args.events:
+        return _cut_events(args)
     begin, end = parse_interval(args.begin, args.until)
+    names = _streams(args)
+    if len(args.sessions) == 1 and Part(begin, end, names).is_whole:
+        raise UsageError("needs --from, --until or --streams, or several sessions to merge")
+    emit(_cut(args, args.sessions, Part(begin, end, names), args.name), args, _text)
+    return 0
+
+
+def _streams(args: argparse.Namespace) -> tuple[str, ...] | None:
+    from recorder.contract.errors import UsageError
+
     names = None if args.streams is None else tuple(dict.fromkeys(args.streams.split(",")))
     if names is not None and "" in names:
         raise UsageError(f"--streams: {args.streams!r} has an empty name")
-    if len(args.sessions) == 1 and Part(begin, end, names).is_whole:
-        raise UsageError("needs --from, --until or --streams, or several sessions to merge")
-    out = args.sessions[0].resolve().parent if args.out is None else args.out
+    return names
+
+
+def _folder(args: argparse.Namespace) -> Path:
+    folder: Path = args.sessions[0].resolve().parent if args.out is None else args.out
+    return folder
+
+
+def _cut(args: argparse.Namespace, sessions: list[Path], part: Part, name: str | None) -> Clip:
+    from recorder.clip.writing import write_clip
+
     with (
         handled(interrupt, signal.SIGTERM),  # as Ctrl-C does: nothing half-made is left
         progress("cutting", total=1.0) as advance,
@@ -67,9 +92,41 @@ def run(args: argparse.Namespace) -> int:
                 advance(share - shown)
                 shown = share
 
-        clip = write_clip(args.sessions, Part(begin, end, names), out, args.name, show)
-    emit(clip, args, _text)
-    return 0
+        return write_clip(sessions, part, _folder(args), name, show)
+
+
+def _cut_events(args: argparse.Namespace) -> int:
+    """Cut each event out of the sessions that hold it; 0, or 1 if one could not be cut."""
+    from recorder.contract.errors import RecorderError, UsageError
+    from recorder.session.kept_events import OPEN, read_events
+    from recorder.session.part import Moment, Part
+
+    for option in ("begin", "until", "name"):
+        if getattr(args, option) is not None:
+            shown = "from" if option == "begin" else option
+            raise UsageError(f"--{shown}: an event has its own interval and name")
+    names, holders = _streams(args), {path: read_events(path) for path in args.sessions}
+    known = {event.id: event for events in holders.values() for event in events}
+    clips, failed = [], 0
+    for event in sorted(known.values(), key=lambda event: event.t_ns):
+        if event.state == OPEN:
+            note(f"recorder clip: {event.id}: is not over yet")
+            continue
+        if (_folder(args) / event.id).exists():
+            note(f"recorder clip: {_folder(args) / event.id}: exists")
+            continue
+        bounds = (event.from_ns, event.until_ns + 1)
+        begin, end = (Moment(str(ns), ns, since_epoch=True) for ns in bounds)
+        holding = [path for path, events in holders.items() if event.id in {e.id for e in events}]
+        try:
+            clips.append(_cut(args, holding, Part(begin, end, names), event.id))
+        except RecorderError as error:
+            failed += 1
+            note(f"recorder clip: {event.id}: {error}")
+    if not known:
+        note("recorder clip: the sessions hold no event")
+    emit(clips, args, lambda _: "\n".join(map(_text, clips)))
+    return 1 if failed else 0
 
 
 def _text(clip: Clip) -> str:

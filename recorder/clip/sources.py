@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from recorder.contract.errors import SessionError, UsageError
 from recorder.formats.digests import digest
 from recorder.session import layout
@@ -76,6 +78,19 @@ def origin_of(session: Session) -> dict[str, Any]:
     known = {key: header.get(key) for key in keys}
     proof = {"session_digest": digest(data).hex(), "root": journal.tree.root.hex()}
     return {**known, **proof, "origin": header.get("origin")}
+
+
+def events_of(sessions: Sequence[SessionPart]) -> list[dict[str, Any]]:
+    """The events whose windows overlap a clip, each once, by time (docs/events.md)."""
+    found = {}
+    begin_ns, end_ns = sessions[0].interval_ns
+    for session in sessions:
+        for event in session.whole.kept_events():
+            if (begin_ns is None or event.until_ns >= begin_ns) and (
+                end_ns is None or event.from_ns < end_ns
+            ):
+                found[event.id] = to_builtins(event)
+    return sorted(found.values(), key=lambda event: event["t_ns"])
 
 
 def boot_of(session: Session) -> str:

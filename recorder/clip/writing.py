@@ -15,7 +15,7 @@ from typing import Any
 
 from recorder.clip.clip_clock import ClipClock
 from recorder.clip.recorded import Incident, Loss, State, StreamFeed, incidents, states, time_of
-from recorder.clip.sources import calibration_of, offset_ns, open_sources, origin_of
+from recorder.clip.sources import calibration_of, events_of, offset_ns, open_sources, origin_of
 from recorder.contract.errors import StorageError, UsageError
 from recorder.contract.messages import SessionPlan
 from recorder.contract.session_names import MAX_NAME, PART, check_name
@@ -162,6 +162,7 @@ def _plan(sources: Sequence[SessionPart], part: Part, root: Path, name: str) -> 
             "until_ns": end_ns,
             "streams": None if part.streams is None else list(part.streams),
             "sessions": [origin_of(source.whole) for source in sources],
+            "events": events_of(sources),
         },
     )
 

@@ -250,7 +250,7 @@ class _Poller:
 _ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "start": ("name", "meta"),
     "stop": (),
-    "mark": ("text",),
+    "mark": ("text", "keep"),
 }
 
 

@@ -16,7 +16,7 @@ from recorder.report import cameras, lidars, radars
 from recorder.report.clocks import clocks_section
 from recorder.report.embedded import SessionSummary, summary_element
 from recorder.report.findings import ODD, Findings, look, odd_text
-from recorder.report.happenings import events_section
+from recorder.report.happenings import events_section, kept_section
 from recorder.report.markup import Content, Html, element
 from recorder.report.material import Make, Material
 from recorder.report.overview import head
@@ -46,6 +46,7 @@ _SECTIONS: Sequence[tuple[str, str, Make]] = (
     ("Disk", "disk", disk_section),
     ("Archives", "archives", archives_section),
     ("Setup", "setup", setup_section),
+    ("Kept events", "kept", kept_section),
     ("Events", "events", events_section),
 )
 

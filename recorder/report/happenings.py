@@ -10,15 +10,40 @@ from typing import Any
 from recorder.report.markup import Html, details, element, table
 from recorder.report.material import Material
 from recorder.report.page import section
+from recorder.session.kept_events import CAUSES
 
 _MOST = 400
 """Events that are listed: the first half and the last half of these."""
+_MOST_SHORTFALLS = 20
 _OPEN = 60
 """Up to so many are shown unfolded."""
 _KNOWN = frozenset(
     ("t_ns", "type", "stream", "cause", "first_seq", "last_seq", "count", "duration_ns", "detail",
      "text", "epoch", "estimate", "step_ns", "merged")
 )  # fmt: skip
+
+
+def kept_section(material: Material) -> Html | None:
+    """The events of which the session holds some, and what is missing of them."""
+    events = material.session.kept_events()
+    if not events:
+        return None
+    start_ns = (material.found.summary or {}).get("start_ns")
+    rows = []
+    for event in events[:_MOST]:
+        at = None if start_ns is None else f"{(event.t_ns - start_ns) / 1e9:.3f} s"
+        before_s, after_s = event.t_ns - event.from_ns, event.until_ns - event.t_ns
+        window = f"{before_s / 1e9:g} s before, {after_s / 1e9:g} s after"
+        missing = "; ".join(
+            f"{each.stream or 'all streams'}, {(each.from_ns - event.t_ns) / 1e9:+.1f} s to "
+            f"{(each.until_ns - event.t_ns) / 1e9:+.1f} s: {CAUSES.get(each.cause, each.cause)}"
+            for each in event.shortfalls[:_MOST_SHORTFALLS]
+        )
+        if (more := len(event.shortfalls) - _MOST_SHORTFALLS) > 0:
+            missing += f"; and {more} more"
+        rows.append([at, event.text, window, event.state, ", ".join(event.parts), missing or None])
+    heads = ("Time", "Event", "Kept", "State", "Sessions", "Missing")
+    return section("Kept events", table(heads, rows), id_="kept")
 
 
 def events_section(material: Material) -> Html | None:

@@ -29,7 +29,6 @@ SHORT: State = "short"
 CAUSES = {
     "start": "the recording began later",
     "stop": "the recording was stopped",
-    "seam": "between two parts",
     "disk": "the disk was full",
     "ring": "the part was deleted before",
     "lost": "samples were lost",

@@ -205,3 +205,15 @@ def test_a_page_of_another_origin_gets_nothing(browser: Browser, guarded: str) -
     )
     dashboard.requests = [url for url in dashboard.requests if url != _EVIL]
     dashboard.close(expected="401|403|404|CORS|WebSocket connection|ERR_FAILED")
+
+
+def test_an_event_is_kept_from_the_page(dashboard: Dashboard) -> None:
+    page = dashboard.open()
+    dashboard.start("local")
+    page.keyboard.press("Shift+M")
+    page.fill("#mark-dialog label input:not([type])", "pothole")
+    page.check("#keep-event")
+    page.fill("#keep-before", "2")
+    page.fill("#keep-after", "0.5")
+    page.click("#mark-dialog button.first")
+    page.wait_for_selector("#toast:has-text('Kept as an event at')")

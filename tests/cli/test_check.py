@@ -302,3 +302,35 @@ def test_a_token_that_is_not_encrypted_is_a_warning(
     assert check(tmp_path, text)[0] == 0
     out = capsys.readouterr().out
     assert "warning: live.bind: without live.certificate the token" in out and "s3cret" not in out
+
+
+RING = (
+    CONFIG
+    + """\
+ring: {seconds: %s, gb: %s, part: 10}
+triggers:
+  hit: {when: "cam.rate > 1", before: %s}
+"""
+)
+
+
+def test_a_ring_must_hold_what_a_trigger_asks_for(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 1.5 MB/s; two parts of 10 s, and 7 s for late samples and triggers, beside `before`.
+    code, path = check(tmp_path, RING % (60, 0.08, 30))
+    text = "ring.gb: 0.08 GB is too small for 30 s before triggers.hit: that takes 0.09 GB"
+    assert code == 2 and f"{path}:7: {text}" in capsys.readouterr().err
+    code, _ = check(tmp_path, RING % (60, 0.1, 30))
+    assert code == 0
+    assert "ring.gb: 60 s take 0.13 GB: the ring will be shorter" in capsys.readouterr().out
+    code, _ = check(tmp_path, RING % (60, 0.2, 30))
+    assert code == 0 and "ring.gb" not in capsys.readouterr().out
+    code, path = check(tmp_path, RING % (60, 1, 90))
+    text = "triggers.hit.before: 90 s is longer than the ring (ring.seconds)"
+    assert code == 2 and text in capsys.readouterr().err
+    code, _ = check(tmp_path, RING.replace("out/sessions", "out, split: {minutes: 1}") % (60, 1, 9))
+    assert code == 2
+    assert "a ring has parts of its own length: session.split must not be set" in (
+        capsys.readouterr().err
+    )

@@ -23,6 +23,7 @@ from recorder.finalizer import Step, finalize
 from recorder.formats.disk import PosixDisk
 from recorder.session import layout
 from recorder.session.journal import walk_journal
+from recorder.session.kept_events import KeptEvent, State, write_events
 from recorder.session.loss_accounts import lost_events
 from recorder.session.part import WHOLE, Moment, Part
 from recorder.session.reader import Session
@@ -472,3 +473,48 @@ def test_a_clip_reads_little_more_than_it_has(tmp_path: Path) -> None:
 def _read_bytes() -> int:
     """Bytes that this process has read so far, from the page cache or not."""
     return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def test_events_become_clips_of_their_own(
+    drive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holder = tmp_path / "drive"
+    shutil.copytree(drive, holder)
+    with Session(holder) as session:
+        start_ns = session.start_ns or 0
+    second = 10**9
+
+    def event(name: str, state: State) -> KeptEvent:
+        return KeptEvent(
+            name, "pothole", None, start_ns + second, start_ns + second // 2,
+            start_ns + second * 3 // 2, state, ("drive",),
+        )  # fmt: skip
+
+    write_events(PosixDisk(), holder, [event("hole", "kept"), event("later", "open")])
+    out = tmp_path / "out"
+    assert main(["clip", str(holder), "--events", "--out", str(out)]) == 0
+    assert "later: is not over yet" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["hole"]
+    sound(out / "hole")
+    begin_ns, end_ns = start_ns + second // 2, start_ns + second * 3 // 2 + 1
+    assert samples(out / "hole", "imu", None, None) == samples(drive, "imu", begin_ns, end_ns)
+    origin = layout.read_session_json(out / "hole")["origin"]
+    assert [(e["id"], e["text"]) for e in origin["events"]] == [
+        ("hole", "pothole"),
+        ("later", "pothole"),
+    ]
+    assert main(["clip", str(holder), "--events", "--out", str(out)]) == 0  # again: nothing to do
+    assert "hole: exists" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["hole"]
+    assert main(["clip", str(holder), "--events", "--name", "x"]) == 2
+
+
+def test_a_clip_names_only_events_of_its_interval(drive: Path, tmp_path: Path) -> None:
+    holder = tmp_path / "drive"
+    shutil.copytree(drive, holder)
+    with Session(holder) as session:
+        start_ns = session.start_ns or 0
+    early = KeptEvent("early", "a", None, start_ns, start_ns, start_ns + 10**8, "kept", ("drive",))
+    write_events(PosixDisk(), holder, [early])
+    clip = write_clip([holder], part(0.5, 1.0), tmp_path / "out")
+    assert layout.read_session_json(clip.session)["origin"]["events"] == []

@@ -107,7 +107,7 @@ REFUSED = {
     b'{"op":"keep","session":5}': "a session's name is a text",
     b'{"op":"keep","session":".."}': "session name '..': is a path; a session is one folder right below its root",
     b'{"op":"keep","release":1}': "keep: release is neither true nor false",
-    b'{"op":"mark","text":"a","session":"b"}': "mark takes text, age_s, not 'session'",
+    b'{"op":"mark","text":"a","session":"b"}': "mark takes text, age_s, keep, t_ns, trigger, not 'session'",
 }
 
 

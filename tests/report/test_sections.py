@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.contract.streams import ChannelSpec, StreamSpec
+from recorder.formats.disk import PosixDisk
 from recorder.processing.camera_pictures import Pictures
 from recorder.processing.radar import RadarProcessor
 from recorder.processing.radar_geometry import RadarGeometry
@@ -28,6 +29,7 @@ from recorder.report.rasters import BACKGROUND, TABLE, coloured, data_uri
 from recorder.report.rates import find_gaps
 from recorder.report.series import _ALL, Envelope, ranges_to_read
 from recorder.session.events import make_event
+from recorder.session.kept_events import KeptEvent, Shortfall, write_events
 from recorder.session.reader import Session
 from tests.live.views.sensors import play
 from tests.report.reading import Page
@@ -347,3 +349,17 @@ def test_colours_rise_in_brightness() -> None:
     assert (np.diff(brightness) > -0.5).all() and brightness[-1] > 5 * brightness[0]
     shades = coloured(np.array([-9.0, 0, 1, 9, np.nan]), 0, 1)
     assert (shades[0] == shades[1]).all() and (shades[2] == shades[3]).all()
+
+
+def test_kept_events_are_shown_with_what_is_missing(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "s")
+    builder.add(imu_spec(), 1.0)
+    path = builder.close()
+    missing = Shortfall(START_NS, START_NS + S, None, "start")
+    event = KeptEvent(
+        "e", "<b>", None, START_NS + S, START_NS, START_NS + 3 * S, "short", ("s",), (missing,)
+    )
+    write_events(PosixDisk(), path, [event])
+    shown = Page(write_report(path)).sections["kept"]
+    assert "1 s before, 2 s after" in shown and "short" in shown
+    assert "all streams, -1.0 s to +0.0 s: the recording began later" in shown

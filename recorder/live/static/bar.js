@@ -16,14 +16,14 @@ export class Bar {
   }
 
   /** Mark what happened at a keypress: `pressed`, ms of the page's own clock. */
-  async mark(pressed, text = "mark") {
+  async mark(pressed, text = "mark", keep = undefined) {
     const button = $("#mark");
     button.classList.add("pressed");
     try {
       const age = performance.now() - pressed;
-      await this.connection.request("mark", { text, age_ms: age });
+      await this.connection.request("mark", { text, age_ms: age, keep });
       const age_now = Math.round(performance.now() - pressed);
-      toast(`Marked at ${clockTime(BigInt(Date.now() - age_now) * 1000000n, 1)}`);
+      toast(`${keep ? "Kept as an event" : "Marked"} at ${clockTime(BigInt(Date.now() - age_now) * 1000000n, 1)}`);
     } catch (error) {
       toast(`Not marked: ${error.message}`, "bad");
     } finally {
@@ -33,7 +33,9 @@ export class Bar {
 
   async markWithText(pressed) {
     const text = await ask("#mark-dialog");
-    if (text !== null) await this.mark(pressed, text.trim() || "mark");
+    if (text === null) return;
+    const keep = $("#keep-event").checked ? [+$("#keep-before").value, +$("#keep-after").value] : undefined;
+    await this.mark(pressed, text.trim() || "mark", keep);
   }
 
   async askStart() {
