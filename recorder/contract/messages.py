@@ -207,6 +207,7 @@ class SessionPlan(WireStruct):
         duration_s: samples beyond this time are not wanted; None: no end is set.
         record_format: streams whose data go into ``session.vrs``; None: there is no such file.
         previous: name of the session that this one continues; None: of none.
+        previous_folder: folder of that session, if that is not `root`; else unset.
         play_start_mono_ns: start of the first in that row, from which played sources count;
             None: this is the first.
         source_start_ns: epoch ns at which the played sources begin, which is the session's start:
@@ -232,6 +233,7 @@ class SessionPlan(WireStruct):
     play_start_mono_ns: int | None = None
     source_start_ns: Count | None = None
     offset_ns: int | UnsetType = UNSET
+    previous_folder: str | UnsetType = UNSET
     ring: bool | UnsetType = UNSET
     origin: dict[str, Any] | UnsetType = UNSET
 

@@ -117,12 +117,15 @@ class Daemon:
             state_folder(root), problem=self._stateless
         )
         self.sessions = Sessions(config, clock, supervisor, self._desired_state_file, say, self)
+        self.sessions.planner.to_disk = lambda: self.keeper.to_disk
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._starters: list[Call] = []
         self._stoppers: list[Call] = []
         self._marks = Marks(supervisor, self._marked, self._refuse)
+        ring, floor_bytes = config.ring, config.storage.min_free_bytes
+        storage = Storage(root, None if ring is None else ring.ram_folder)
         self.keeper = keeper or Keeper(
-            Storage(root), clock, say, ring=config.ring, floor_bytes=config.storage.min_free_bytes,
+            storage, clock, say, ring=ring, floor_bytes=floor_bytes,
             claimed=self.finalizing.look_again,
         )  # fmt: skip
         self._stop_asked = self._left = self._booted = False

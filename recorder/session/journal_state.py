@@ -23,7 +23,7 @@ from recorder.session.packed_channels import PackedChannel
 _SNAPSHOT = (
     *("commits", "boot_id", "start_mono_ns", "start_ns", "specs", "epochs", "ends", "files"),
     *("positions", "events", "closed", "next", "leaves", "patchable", "digest", "tags_at"),
-    *("took", "longest_us", "tree", "known", "uncommitted", "digested"),
+    *("next_folder", "took", "longest_us", "tree", "known", "uncommitted", "digested"),
 )
 _CONVERTED = frozenset(("specs", "epochs", "ends", "leaves", "patchable", "tree"))
 _PRIVATE = frozenset(("known", "uncommitted"))
@@ -62,6 +62,7 @@ class JournalState:
         events: events of the last commit that were not in their file yet.
         closed: the state of a `close` record, or None.
         next: name of the session that continues it, or None.
+        next_folder: the folder of that session, if that is another one.
         digested: whether the journal has digests; journals of earlier versions have none.
         leaves: by path, the latest leaf that was committed; an empty one where the file was cut.
         patchable: by path, the ranges that digests leave out.
@@ -91,6 +92,7 @@ class JournalState:
     events: list[dict[str, Any]] = field(default_factory=list)
     closed: str | None = None
     next: str | None = None
+    next_folder: str | None = None
     digested: bool = False
     leaves: dict[str, Leaf] = field(default_factory=dict)
     patchable: dict[str, list[Range]] = field(default_factory=dict)
@@ -146,10 +148,15 @@ class JournalState:
                 self.packed[packed.channel] = packed
             case "split":
                 self.next = str(content["next"])
+                self.next_folder = content.get("folder")
             case "close":
                 self.closed = content["state"]
         self.length = frame.end
         return content
+
+    def following(self, session: Path) -> Path | None:
+        """The folder of the session that continues `session`; None if there is none."""
+        return None if self.next is None else Path(self.next_folder or session.parent, self.next)
 
     def miss(self, start: int, end: int) -> None:
         """Note bytes of the journal before the next record that hold no record."""
@@ -375,7 +382,8 @@ class JournalState:
         self.patchable = {p: [tuple(r) for r in rs] for p, rs in values["patchable"].items()}
         self.tree = MerkleTree(values["tree"][0], list(values["tree"][1]))
         for key in (key for key in _SNAPSHOT if key not in _CONVERTED):
-            setattr(self, f"_{key}" if key in _PRIVATE else key, values[key])
+            if key in values:  # an older version's snapshot lacks what it did not know
+                setattr(self, f"_{key}" if key in _PRIVATE else key, values[key])
         self._numbers = {value: number for number, value in enumerate(self._known)}
         self.unsure = False
 

@@ -157,9 +157,9 @@ class Evaluation:
         return self._journal.state.commits
 
     @property
-    def next(self) -> str | None:
-        """Name of the session that continues this one."""
-        return self._journal.state.next
+    def next(self) -> Path | None:
+        """The session that continues this one."""
+        return self._journal.state.following(self._session)
 
     def read(self) -> Iterator[Fired]:
         """What fired in all that was committed since the last call.

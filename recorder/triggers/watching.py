@@ -83,9 +83,8 @@ class Watching:
             self._commits, self._moved_at_s = self._evaluation.commits, now_s
         following = self._evaluation.next
         if self._evaluation.closed and following is not None:
-            path = self._session.parent / following
-            if layout.private(path, layout.JOURNAL).exists():
-                self._follow(path, self._evaluation, now_s)
+            if layout.private(following, layout.JOURNAL).exists():
+                self._follow(following, self._evaluation, now_s)
         elif self._evaluation.closed or (
             self._recorded != self._session and now_s - self._moved_at_s >= _STALLED_S
         ):

@@ -206,10 +206,9 @@ def next_of(path: Path) -> Path | None:
     has not made it.
     """
     try:
-        name = read_journal(layout.private(path, layout.JOURNAL)).next
-        if name is None:
+        following = read_journal(layout.private(path, layout.JOURNAL)).following(path)
+        if following is None:
             return None
-        following = path.parent / name
         return following if layout.read_session_json(following)["previous"] == path.name else None
     except (RecorderError, KeyError):
         return None

@@ -97,5 +97,5 @@ class OpenSessions:
             current = self.begin(writer)
             if self.previous is not None:
                 current.continue_from(self.previous.ends(), self.previous.last_ns)
-            elif (how := ending_of(path.parent / (writer.previous or ""))) is not None:
+            elif (how := ending_of(writer.previous_path)) is not None:
                 current.continue_from(*came_to(how.streams))

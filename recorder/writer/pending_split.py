@@ -21,6 +21,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from recorder.contract.clock import Clock
 from recorder.contract.errors import RecorderError
@@ -49,6 +50,7 @@ class PendingSplit:
         thread: makes the session.
         writer, error: the result; None while `done` is not set.
         done: the session is made, or has failed.
+        folder: the next session's, if that is another one.
     """
 
     current: ActiveSession
@@ -61,6 +63,7 @@ class PendingSplit:
     writer: SessionWriter | None = None
     error: RecorderError | None = None
     done: bool = False
+    folder: str | None = None
 
     def start(
         self,
@@ -79,6 +82,9 @@ class PendingSplit:
         """
         before = self.current.writer
         plan.previous = before.path.name
+        self.folder = None
+        if Path(plan.root) != before.path.parent:
+            plan.previous_folder, self.folder = str(before.path.parent), plan.root
         plan.play_start_mono_ns = before.play_start_mono_ns
         plan.offset_ns = before.start_ns - before.start_mono_ns
 
@@ -96,7 +102,7 @@ class PendingSplit:
 
     def _report(self, name: str) -> None:
         try:
-            self.current.writer.tell_next(name)
+            self.current.writer.tell_next(name, self.folder)
         except OSError as error:
             self.current.fail(error)
             raise

@@ -77,6 +77,7 @@ class SessionWriter:
         self.start_ns: int = values["start_ns"]
         self.start_mono_ns: int = values["start_mono_ns"]
         self.previous: str | None = values.get("previous")
+        self.previous_path = Path(values.get("previous_folder") or path.parent, self.previous or "")
         self.sensors = frozenset(values["sensors"])
         self.play_start_mono_ns: int = values.get("play_start_mono_ns") or self.start_mono_ns
         self.key = f"{values['boot_id']}/{self.start_mono_ns}"
@@ -310,10 +311,11 @@ class SessionWriter:
             else:
                 self._session_log.lose_absent(stream, self._restored.positions[stream])
 
-    def tell_next(self, name: str) -> None:
-        """Record durably which session continues this one."""
+    def tell_next(self, name: str, folder: str | None = None) -> None:
+        """Record durably which session continues this one, and its folder if that is another."""
+        where = {} if folder is None else {"folder": folder}
         with self.lock:
-            self._session_log.journal.append("split", next=name)
+            self._session_log.journal.append("split", next=name, **where)
         self._session_log.journal.sync()
 
     def close(self, state: str, end_ns: int | None = None) -> None:

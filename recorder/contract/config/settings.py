@@ -174,8 +174,21 @@ class RingSettings:
 
     seconds: Annotated[float, key("length of the ring [s]", minimum=1)] = 300.0
     gb: Annotated[float, key("most that its parts may take [GB, 1e9]", minimum=0.01)] = 50.0
-    medium: Annotated[str, key("where it is", choices=("disk",))] = "disk"
-    part: Annotated[float, key("length of its parts [s]", minimum=5, maximum=3600)] = 45.0
+    medium: Annotated[str, key("where it is", choices=("disk", "ram"))] = "disk"
+    part: Annotated[
+        float | None,
+        key("length of its parts [s]; None: 45 on disk, 10 in RAM", minimum=5, maximum=3600),
+    ] = None
+    folder: Annotated[Path, key("of ram: where a tmpfs is mounted")] = Path("/run/recorder_ring")
+
+    @property
+    def part_seconds(self) -> float:
+        return self.part or (10.0 if self.medium == "ram" else 45.0)
+
+    @property
+    def ram_folder(self) -> Path | None:
+        """Where parts are in RAM; None for a ring on disk."""
+        return self.folder if self.medium == "ram" else None
 
 
 @dataclass(frozen=True, slots=True)

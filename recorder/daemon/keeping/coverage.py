@@ -109,6 +109,7 @@ def shortfalls(
     parts: Sequence[PartFacts],
     damaged: Iterable[tuple[int, int]] = (),
     otherwise: str = "ring",
+    gone: str = SPLIT,
 ) -> tuple[Shortfall, ...]:
     """What is missing of an event's window, by time.
 
@@ -117,10 +118,12 @@ def shortfalls(
         parts: all that touch it, in order of time; and the one after them if that is needed.
         damaged: starts and ends of parts that cannot be read.
         otherwise: the cause where there is no part.
+        gone: the cause where a part is missing that the next one continues.
     """
     found: list[Shortfall] = []
 
     def add(start_ns: int, end_ns: int, stream: str | None, cause: str) -> None:
+        cause = gone if cause == SPLIT else cause
         start_ns, end_ns = max(start_ns, event.from_ns), min(end_ns, event.until_ns)
         if start_ns < end_ns:
             found.append(Shortfall(start_ns, end_ns, stream, cause))
@@ -133,7 +136,7 @@ def shortfalls(
     for index, part in enumerate(parts):
         following = parts[index + 1] if index + 1 < len(parts) else None
         if before is None:
-            ending = "start" if part.previous is None else "ring"
+            ending = "start" if part.previous is None else SPLIT
         if before is None or part.previous != before.name:
             add(reach_ns, part.start_ns, None, ending)
             reached, began_ns = {}, part.start_ns

@@ -29,6 +29,7 @@ class Part:
         of_ring: it was recorded into a ring.
         kept: for an event, or by a person.
         previous: name of the part that it continues; None: of none.
+        volatile: it is in RAM.
     """
 
     path: Path
@@ -38,10 +39,16 @@ class Part:
     of_ring: bool = False
     kept: bool = False
     previous: str | None = None
+    volatile: bool = False
 
     @property
     def closed(self) -> bool:
         return self.end_ns is not None
+
+    @property
+    def durable(self) -> bool:
+        """Whether all of it is on disk."""
+        return self.closed and not self.volatile
 
 
 def touches(part: Part, event: KeptEvent) -> bool:
@@ -52,16 +59,26 @@ def touches(part: Part, event: KeptEvent) -> bool:
 
 
 def is_over(event: KeptEvent, parts: Iterable[Part], now_ns: int) -> bool:
-    """Whether all that will ever be recorded of an event's window is in closed parts."""
-    if now_ns <= event.until_ns + SLACK_NS:
+    """Whether all that will ever be recorded of an event's window is in closed parts on disk."""
+    if is_awaited(event, now_ns):
         return False
-    return all(part.closed for part in parts if touches(part, event))
+    return all(part.durable for part in parts if touches(part, event))
+
+
+def is_awaited(event: KeptEvent, now_ns: int) -> bool:
+    """Whether samples of an event's window may still arrive."""
+    return now_ns <= event.until_ns + SLACK_NS
 
 
 def split_due(events: Iterable[KeptEvent], live: Part, now_ns: int) -> bool:
-    """Whether a ring's open part should end now: its events are over, and no other has begun."""
+    """Whether a ring's open part should end now.
+
+    On disk: its events are over, and no other has begun.  In RAM: an event needs it.
+    """
     waiting = [event for event in events if touches(live, event)]
-    return bool(waiting) and all(now_ns > event.until_ns + SLACK_NS for event in waiting)
+    if live.volatile:
+        return bool(waiting)
+    return bool(waiting) and not any(is_awaited(event, now_ns) for event in waiting)
 
 
 def droppable(

@@ -28,7 +28,14 @@ from recorder.contract.config.settings import RingSettings
 from recorder.contract.control.requests import Mark
 from recorder.contract.errors import FormatError, RecorderError, StorageError
 from recorder.daemon.keeping.coverage import PartFacts, needs_following, shortfalls
-from recorder.daemon.keeping.decisions import Part, droppable, is_over, split_due, touches
+from recorder.daemon.keeping.decisions import (
+    Part,
+    droppable,
+    is_awaited,
+    is_over,
+    split_due,
+    touches,
+)
 from recorder.daemon.keeping.storage import Storage
 from recorder.daemon.service_notifier import ERROR, INFO, Say
 from recorder.session.kept_events import KEPT, OPEN, SHORT, KeptEvent
@@ -102,7 +109,8 @@ class Keeper(Closing):
         claimed: called with a session that was not kept before; from the keeper's thread.
 
     Attributes:
-        split_due: the open part of a ring should end: the events that wait for it are over.
+        split_due: the open part of a ring should end.
+        to_disk: the next part is to be on disk, since an event needs it.
     """
 
     def __init__(
@@ -115,7 +123,7 @@ class Keeper(Closing):
         floor_bytes: float = 0.0,
         claimed: Callable[[Path], object] = lambda _: None,
     ) -> None:
-        self.split_due = False
+        self.split_due = self.to_disk = False
         self._storage, self._clock, self._say = storage, clock, say
         self._ring, self._floor_bytes = ring, floor_bytes
         self._claimed = claimed
@@ -224,14 +232,15 @@ class Keeper(Closing):
         for event in list(self._events.values()):
             if results[event.id] is None and is_over(event, self._known, now_ns):
                 self._settle(event)
+        self.to_disk = any(is_awaited(event, now_ns) for event in self._events.values())
         self._delete(live, now_ns)
+        self._show(now_ns)
         part = None if live is None else self._parts.get(live.path)
         self.split_due = (
             self._ring is not None
             and part is not None
             and split_due(self._events.values(), part, now_ns)
         )
-        self._show(now_ns)
 
     @property
     def _known(self) -> list[Part]:
@@ -292,7 +301,8 @@ class Keeper(Closing):
         if names != event.parts:
             event = self._events[event.id] = msgspec.structs.replace(event, parts=names)
         try:
-            if not touched and not stored and self._storage.root not in stored:
+            durable = any(not part.volatile for part in touched) or bool(stored)
+            if not durable and self._storage.root not in stored:
                 self._storage.store_apart(event)
                 stored.add(self._storage.root)
             for part in touched:
@@ -300,8 +310,10 @@ class Keeper(Closing):
                     self._storage.store(part.path, event)
                     stored.add(part.path)
                     self._parts[part.path] = replace(part, kept=True)
-                    if not part.kept:
+                    if not part.kept and not part.volatile:
                         self._claimed(part.path)
+                if part.volatile and part.closed:
+                    self._rescue(part.path)
         except OSError as error:
             text = f"event {event.id}: cannot be stored: {error.strerror or error}"
             self._tell(text, ERROR)
@@ -310,6 +322,18 @@ class Keeper(Closing):
             self._tell(str(error), ERROR)
             return error
         return None
+
+    def _rescue(self, path: Path) -> None:
+        """Bring a claimed part from RAM to the disk."""
+        target = self._storage.rescue(path)
+        self._parts.pop(path, None)
+        if (part := self._storage.look(target, None, live=False)) is not None:
+            self._parts[target] = part
+        for stored in self._stored.values():
+            if path in stored:
+                stored.add(target)
+        self._claimed(target)
+        self._say(f"{target.name}: is on disk now", INFO)
 
     def _settle(self, event: KeptEvent) -> None:
         """The window is over and durable: find what is missing of it, and store that."""
@@ -329,7 +353,10 @@ class Keeper(Closing):
                     return
                 with suppress(RecorderError, OSError):
                     facts.append(self._facts_of(after[0].path))
-        missing = shortfalls(event, facts, damaged, self._otherwise(event))
+        claimed = set(event.parts) - {part.path.name for part in touched}
+        gone = "power" if claimed and self._ring and self._ring.ram_folder else "ring"
+        otherwise = gone if claimed else self._otherwise(event)
+        missing = shortfalls(event, facts, damaged, otherwise, gone)
         settled = msgspec.structs.replace(
             event,
             state=SHORT if missing else KEPT,
@@ -366,7 +393,11 @@ class Keeper(Closing):
         if self._ring is None:
             return
         rate = 0.0 if live is None else live.bytes_per_s
-        missing = self._floor_bytes + rate * _SECONDS_FREE - self._storage.free_bytes()
+        if self._ring.ram_folder is None:
+            reserved = self._floor_bytes + rate * _SECONDS_FREE
+        else:
+            reserved = rate * 2 * self._ring.part_seconds
+        missing = reserved - self._storage.free_bytes()
         gone = droppable(
             self._known,
             list(self._events.values()),

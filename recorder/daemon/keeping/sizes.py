@@ -16,7 +16,7 @@ def ring_findings(
     A ring is deleted in whole parts, and the open part counts: it needs room for two more.
     """
     problems, warnings = [], []
-    spare_s = 2 * ring.part + (SLACK_NS + TRIGGER_NS) / 1e9
+    spare_s = 2 * ring.part_seconds + (SLACK_NS + TRIGGER_NS) / 1e9
     for trigger in triggers:
         if (needed := (trigger.before + spare_s) * rate) > ring.gb * 1e9:
             problems.append(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from recorder.contract.errors import RecorderError
+from recorder.contract.errors import RecorderError, SessionError
 from recorder.daemon.keeping.coverage import PartFacts, read_facts
 from recorder.daemon.keeping.decisions import Part
 from recorder.daemon.postprocessing.retention import delete, folder_bytes, is_kept
@@ -18,7 +21,17 @@ from recorder.session.kept_events import (
     write_events,
     write_unstored,
 )
-from recorder.session.layout import CLEAN, RECOVERED, free_bytes, read_session_json
+from recorder.session.layout import (
+    CLEAN,
+    JOURNAL,
+    KEEP,
+    LOCK,
+    RECOVERED,
+    free_bytes,
+    private,
+    read_session_json,
+)
+from recorder.session.lock import lock_is_held
 from recorder.session.reader import find_sessions
 
 
@@ -27,11 +40,13 @@ class Storage:
 
     Args:
         root: folder of sessions.
+        ram: folder of the parts that are in RAM; None: there are none.
         disk: injectable.
     """
 
-    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, ram: Path | None = None, disk: Disk | None = None) -> None:
         self.root = root
+        self._ram = ram
         self._disk = disk or PosixDisk()
 
     def find(self) -> set[Path]:
@@ -40,7 +55,11 @@ class Storage:
         Raises:
             SessionError: the root cannot be listed.
         """
-        return set(find_sessions(self.root))
+        found = set(find_sessions(self.root))
+        if self._ram is not None:
+            with suppress(SessionError):  # it is made with the first part
+                found.update(find_sessions(self._ram))
+        return found
 
     def look(self, path: Path, known: Part | None, *, live: bool) -> Part | None:
         """A session as a part; None if there is none, or a damaged one.
@@ -57,12 +76,15 @@ class Storage:
             start_ns = int(values["start_ns"])
             closed = not live and values["state"] in (CLEAN, RECOVERED)
             end_ns = int(values["end_ns"] or start_ns) if closed else None
-        except (RecorderError, LookupError, TypeError, ValueError):
+            volatile = self._ram is not None and path.parent == self._ram
+            if volatile and not closed and not lock_is_held(private(path, LOCK)):
+                end_ns = private(path, JOURNAL).stat().st_mtime_ns  # its writer died
+        except (RecorderError, LookupError, TypeError, ValueError, OSError):
             return None
         of_ring = values.get("ring") is True
         size = folder_bytes(path) if of_ring else 0
         previous = values.get("previous")
-        return Part(path, start_ns, end_ns, size, of_ring, is_kept(path), previous)
+        return Part(path, start_ns, end_ns, size, of_ring, is_kept(path), previous, volatile)
 
     def facts(self, path: Path) -> PartFacts:
         """What a closed session holds.
@@ -101,6 +123,27 @@ class Storage:
         """
         write_unstored(self._disk, self.root, event, remove=remove)
 
+    def rescue(self, path: Path) -> Path:
+        """Copy a part from RAM to the root, durably, and delete it in RAM; the copy's folder.
+
+        Raises:
+            OSError: it cannot be copied; nothing is left of the copy, or it is replaced the next
+                time.
+        """
+        target, staging = self.root / path.name, self.root / f".{path.name}.rescue"
+        if not target.exists():
+            shutil.rmtree(staging, ignore_errors=True)
+            shutil.copytree(path, staging)
+            for folder, _, files in os.walk(staging, topdown=False):
+                for name in files:
+                    _sync(Path(folder, name))
+                self._disk.sync_folder(Path(folder))
+            self._disk.rename(staging, target)
+        private(path, KEEP).unlink(missing_ok=True)
+        with suppress(RecorderError):  # RAM that cannot be cleared is cleared with the ring
+            delete(path)
+        return target
+
     def delete(self, path: Path) -> bool:
         """Delete a session, unless a process uses it.
 
@@ -110,9 +153,17 @@ class Storage:
         return delete(path)
 
     def free_bytes(self) -> int:
-        """Free space, in bytes.
+        """Free space where the ring is, in bytes.
 
         Raises:
-            OSError: the root cannot be read.
+            OSError: the folder cannot be read.
         """
-        return free_bytes(self.root)
+        return free_bytes(self._ram or self.root)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -57,11 +58,15 @@ class Planner:
     Args:
         config: what is recorded.
         realtime_ns: epoch ns of now, for names.
+
+    Attributes:
+        to_disk: whether the next part of a ring in RAM goes to the disk.
     """
 
     def __init__(self, config: Config, realtime_ns: Callable[[], int]) -> None:
         self._config = config
         self._realtime_ns = realtime_ns
+        self.to_disk: Callable[[], bool] = lambda: False
 
     @property
     def root(self) -> Path:
@@ -106,12 +111,17 @@ class Planner:
         exact_name = desired.exact and desired.part == 0
         plan = plan_session(self._config, folder, exact_name=exact_name)
         plan.metadata = metadata
-        if self._config.ring is not None:
+        if (ring := self._config.ring) is not None:
             plan.ring = True
+            if ring.ram_folder is not None and not self.to_disk():
+                plan.root, plan.min_free_gb = str(ring.ram_folder), 0.0
         return name, plan
 
     def _taken(self) -> set[str]:
-        try:
-            return {path.name for path in self.root.iterdir()}
-        except OSError:
-            return set()
+        ring = self._config.ring
+        names: set[str] = set()
+        for folder in (self.root, None if ring is None else ring.ram_folder):
+            if folder is not None:
+                with contextlib.suppress(OSError):
+                    names.update(path.name for path in folder.iterdir())
+        return names

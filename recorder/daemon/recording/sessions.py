@@ -105,7 +105,7 @@ class Sessions:
         self.state_since_ns = clock.monotonic_ns()
         self._split_settings = config.session.split
         if config.ring is not None:
-            self._split_settings = SplitSettings(minutes=config.ring.part / 60)
+            self._split_settings = SplitSettings(minutes=config.ring.part_seconds / 60)
         self._clock = clock
         self._supervisor = supervisor
         self._desired_state_file = desired_state_file

@@ -212,7 +212,7 @@ class Recording:
             pass
         if self.open is not None:
             part = self.disk.parts[self.open]
-            long = now_ns - part.start_ns >= self.ring.part * SECOND
+            long = now_ns - part.start_ns >= self.ring.part_seconds * SECOND
             if long or (self.keeper.split_due and now_ns - part.start_ns >= 5 * SECOND):
                 self._end("ring", now_ns)
                 self._begin(f"p{self.number}")

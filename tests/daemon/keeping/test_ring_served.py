@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,50 @@ def test_a_restart_goes_on_with_what_was_open(served: Served) -> None:
         assert low - reach < 50_000_000
         reach = max(reach, high)
     assert long.until_ns - reach < 50_000_000
+
+
+@pytest.fixture
+def in_ram(tmp_path: Path) -> Iterator[Served]:
+    # The folder stands for a tmpfs: what counts is that it is another folder.
+    ring = f"ring: {{seconds: 2, gb: 1, part: 5, medium: ram, folder: {tmp_path}/ram}}"
+    text = CONFIG[: CONFIG.index("ring:")] + ring
+    daemon = Served(tmp_path, text)
+    yield daemon
+    daemon.close()
+
+
+def test_what_an_event_needs_moves_from_ram_to_the_disk(in_ram: Served) -> None:
+    in_ram.start()
+    ram = in_ram.folder / "ram"
+    wait_until("the second part", lambda: (ram / "drive_p002").exists())
+    assert names(in_ram) == set()  # nothing is on the disk before an event
+    in_ram.request("mark", text="hole", keep="2:1")
+    wait_until("it is kept", lambda: events(in_ram)["hole"].state == "kept")
+    kept = events(in_ram)["hole"]
+    times = stored_ns(in_ram, kept)
+    assert len(times) == pytest.approx(300, abs=2)
+    assert max(b - a for a, b in pairwise(times)) < 15_000_000
+    last = max(kept.parts)
+    wait_until("it goes on in RAM", lambda: any(p.name > last for p in find_sessions(ram)))
+    assert not {path.name for path in find_sessions(ram)} & names(in_ram)
+    in_ram.request("mark", text="long", keep="1:30")
+    wait_until("a part on disk", lambda: names(in_ram) - set(kept.parts))
+    in_ram.request("stop")
+    assert in_ram.terminate() == 0, in_ram.log
+    for name in names(in_ram):
+        assert validate(in_ram.root / name, deep=True).sound
+
+
+def test_a_power_cut_loses_ram_and_says_so(in_ram: Served) -> None:
+    in_ram.start()
+    ram = in_ram.folder / "ram"
+    wait_until("it records", lambda: in_ram.samples("imu") > 100)
+    in_ram.request("mark", text="crash", keep="20:4")
+    assert events(in_ram)["crash"].state == "open"  # the event itself is on the disk at once
+    in_ram.kill()
+    shutil.rmtree(ram)
+    in_ram.start()
+    wait_until("it is settled", lambda: events(in_ram)["crash"].state == "short")
+    crash = events(in_ram)["crash"]
+    assert {s.cause for s in crash.shortfalls} & {"power", "start"}
+    assert crash.shortfalls[0].from_ns == crash.from_ns
