@@ -150,7 +150,7 @@ EXTRAS := archives,radar,rtsp
 ifneq ($(LIVE),)
 EXTRAS := $(EXTRAS),live
 endif
-UNITS := recorder.service recorder-finalize.service
+UNITS := recorder.service recorder-finalize.service run-recorder_ring.mount
 
 install:
 	@# An environment of ours, or nothing: what else is there is not ours to replace.

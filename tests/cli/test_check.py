@@ -20,6 +20,8 @@ from recorder.contract.config.settings import StorageSettings
 from recorder.contract.control.sockets import socket_warning
 from recorder.contract.curve import make_keys
 from recorder.daemon import preflight
+from recorder.daemon.host.disk import FileSystem
+from recorder.daemon.keeping import sizes
 from recorder.daemon.preflight import check_root
 
 CONFIG = """\
@@ -334,3 +336,29 @@ def test_a_ring_must_hold_what_a_trigger_asks_for(
     assert "a ring has parts of its own length: session.split must not be set" in (
         capsys.readouterr().err
     )
+
+
+def test_a_ring_in_ram_needs_a_tmpfs_of_its_size(
+    fakes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "ram"
+    text = CONFIG + f"ring: {{seconds: 60, gb: 1, medium: ram, folder: {folder}}}\n"
+    kind, size, memory = "tmpfs", 0, 0
+
+    def system(path: Path) -> FileSystem:
+        return FileSystem(path, kind, "x", None)
+
+    monkeypatch.setattr(sizes, "file_system", system)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(size, 0, 10**12))
+    monkeypatch.setattr(sizes, "_memory_bytes", lambda: memory)
+    size, memory = 130_000_000, 270_000_000  # 1.5 MB/s for 60 + 20 + 7 s are 0.1305 GB
+    assert check(tmp_path, text)[0] == 2
+    assert f"{folder} has 0.13 GB, 60 s take 0.13 GB" in capsys.readouterr().err
+    size = 131_000_000
+    assert check(tmp_path, text)[0] == 0, capsys.readouterr().err
+    memory = 260_000_000
+    assert check(tmp_path, text)[0] == 2
+    assert "ring.seconds: 60 s in RAM take 0.13 GB, more than half" in capsys.readouterr().err
+    kind = "ext4"
+    assert check(tmp_path, text)[0] == 2
+    assert f"{folder} is not in RAM, its file system is ext4" in capsys.readouterr().err

@@ -25,7 +25,7 @@ from tests.manual_clock import ManualClock
 SECOND = 1_000_000_000
 TICK_S = 1.0
 DURABLE_NS = SECOND // 5
-ROOT = Path("/root")
+ROOT, RAM = Path("/root"), Path("/ram")
 
 
 def silent(text: str, /, level: str = "", **fields: object) -> None:
@@ -90,7 +90,8 @@ class Disk(Storage):
             return None
         end_ns = None if live else part.end_ns
         kept = bool(part.events)
-        return Part(path, part.start_ns, end_ns, self.size(path), True, kept, part.previous)
+        size, volatile = self.size(path), path.parent == RAM
+        return Part(path, part.start_ns, end_ns, size, True, kept, part.previous, volatile)
 
     def facts(self, path: Path) -> PartFacts:
         part = self.parts[path]
@@ -122,6 +123,13 @@ class Disk(Storage):
         if not remove:
             self.apart[event.id] = event
 
+    def rescue(self, path: Path) -> Path:
+        self.fails()
+        target = ROOT / path.name
+        self.parts[target] = self.parts.pop(path)
+        self.fails()
+        return target
+
     def delete(self, path: Path) -> bool:
         assert not self.parts[path].events and self.parts[path].end_ns is not None
         self.free += self.size(path)
@@ -150,6 +158,7 @@ class Recording:
             seconds=rng.choice([5.0, 10.0, 20.0]),
             gb=rng.choice([0.05, 0.3, 10.0]),
             part=rng.choice([5.0, 8.0]),
+            medium=rng.choice(["disk", "disk", "ram"]),
         )
         self.disk = Disk()
         self.sensors = [
@@ -228,7 +237,8 @@ class Recording:
 
     def _begin(self, previous: str | None) -> None:
         self.number += 1
-        self.open = ROOT / f"p{self.number}"
+        in_ram = self.ring.medium == "ram" and not self.keeper.to_disk
+        self.open = (RAM if in_ram else ROOT) / f"p{self.number}"
         self.disk.parts[self.open] = Recorded(self.now_ns(), previous)
         self.starts_at_ns = None
 
@@ -271,7 +281,7 @@ class Recording:
         elif what < 0.14:
             self.deaf_until_ns = now_ns + rng.randrange(3 * SECOND)
         elif what < 0.155:
-            self.kill()
+            self.kill(power=rng.random() < 0.5)
         elif what < 0.17 and self.open is not None:
             self.stop("stop" if rng.random() < 0.5 else "disk")
         elif what < 0.19:
@@ -324,8 +334,12 @@ class Recording:
         self._end(ending, now_ns)
         self.starts_at_ns = now_ns + self.rng.choice([1, 5, 20]) * SECOND
 
-    def kill(self) -> None:
-        """Kill the daemon: what is not durable is lost, and recovery closes the part later."""
+    def kill(self, *, power: bool = False) -> None:
+        """Kill the daemon: what is not durable is lost, and recovery closes the part later.
+
+        Args:
+            power: cut the power: what is in RAM is lost, too.
+        """
         now_ns = self.now_ns()
         if self.open is not None:
             part = self.disk.parts[self.open]
@@ -343,6 +357,9 @@ class Recording:
         for sensor in self.sensors:
             sensor.flying.clear()
         self.starts_at_ns = now_ns + self.rng.choice([1, 5, 20]) * SECOND
+        if power:
+            parts = self.disk.parts.items()
+            self.disk.parts = {path: part for path, part in parts if path.parent != RAM}
         self.keeper = self._new_keeper()
 
 
