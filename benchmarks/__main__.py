@@ -73,6 +73,7 @@ BENCHMARKS: Final = {
     "views": Row(0.5),
     "live": Row(2),
     "screen": Row(0.5),
+    "triggers": Row(1),
     "ouster_live": Row(1),
     "radar_live": Row(1),
     "xsens_live": Row(1),

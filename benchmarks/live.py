@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -155,10 +155,10 @@ def clients_of(way: str, shown: Shown) -> Sequence[Callable[[str], Any]]:
 
 
 @contextlib.contextmanager
-def served(frames: Path, root: Path, *, live: bool) -> Iterator[tuple[int, Client]]:
-    """A daemon of the rig load: its pid, and a client of it."""
+def served(frames: Path, root: Path, more: Mapping[str, Any]) -> Iterator[tuple[int, Client]]:
+    """A daemon of the rig load with `more` sections in its config: its pid, and a client of it."""
     config, socket = root / "rig.yaml", root / "control.sock"
-    sections = {"session": {"root": f"{root}/sessions"}} | ({"live": {"port": 0}} if live else {})
+    sections = {"session": {"root": f"{root}/sessions"}, **more}
     sensors = {name: entry | {"loop": True} for name, entry in rig_sensors(frames).items()}
     write_config(config, sensors, **sections)
     with (root / "log").open("wb") as log:
@@ -200,7 +200,7 @@ def wait_until(ready: Callable[[], Any], why: str) -> Any:
 def record(way: str, frames: Path, root: Path, seconds: float) -> dict[str, Any]:
     """Record in one way; the figures of `seconds` in the middle of the session."""
     shown, memory = Shown(), Memory()
-    with served(frames, root, live=way != WAYS[0]) as (pid, client):
+    with served(frames, root, {} if way == WAYS[0] else {"live": {"port": 0}}) as (pid, client):
         url = None
         if way != WAYS[0]:
             url = wait_until(lambda: client.status().status["live"]["url"], "no live process")

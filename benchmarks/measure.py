@@ -16,6 +16,7 @@ _LABELS = {
     "recorder.writer": "writer",
     "recorder.session.checksums": "checksums",
     "recorder.live": "live",
+    "recorder.triggers": "triggers",
     "benchmarks.rig_drivers.camera": "camera",
     "benchmarks.rig_drivers.lidar": "lidar",
     "benchmarks.rig_drivers.radar": "radar",

@@ -61,7 +61,10 @@ def watch(frames: Path, root: Path, seconds: float) -> dict[str, list[float]]:
     chromium = next((path for name in _CHROMIUM if (path := shutil.which(name))), None)
     if chromium is None:
         raise Unavailable("no browser is installed; see `make browser`")
-    with served(frames, root, live=True) as (_, client), sync_playwright() as playwright:
+    with (
+        served(frames, root, {"live": {"port": 0}}) as (_, client),
+        sync_playwright() as playwright,
+    ):
         url = wait_until(lambda: client.status().status["live"]["url"], "no live process")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1400, "height": 900})

@@ -108,6 +108,12 @@ def status_text(status: dict[str, Any] | Any) -> str:
         lasts = disk["seconds_left"]
         left = "" if lasts is None else f", enough for {human_seconds(lasts)}"
         lines.append(f"disk      {human_bytes(disk['free_bytes'])} free, {floor} stay free{left}")
+    keeping = status["keeping"]
+    if (ring := keeping["ring"]) is not None:
+        held = f"{human_seconds(ring['seconds'])} in {ring['parts']} parts"
+        lines.append(f"ring      {held}, {human_bytes(ring['bytes'])}")
+    if keeping["open"]:
+        lines.append(f"events    open: {', '.join(keeping['open'])}")
     clock = status["clock"]
     by = f" by {clock['by']}" if clock["by"] else ""
     if clock["synchronized"] is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 import string
 import tracemalloc
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given
@@ -17,6 +19,7 @@ from recorder.contract.expressions import (
     Value,
     compile_expression,
 )
+from tests.campaigns import seeded
 
 A, B = Reference("s", "channel", ("a",)), Reference("s", "channel", ("b",))
 
@@ -153,10 +156,10 @@ def test_mistakes_name_their_column(text: str, column: int, message: str) -> Non
         assert caught.value.column == column
 
 
-words = st.sampled_from(
-    ["s.a", "s.b[1]", "1", "0.5", "(", ")", "+", "-", "*", "/", "<", "==", "and", "or", "not",
-     "abs(", "min(", ",", "[", "]", "**", "'", ".", "lambda", ":", "if", "else", "@", "%", "\n"]
-)  # fmt: skip
+WORDS = ["s.a", "s.b[1]", "1", "0.5", "(", ")", "+", "-", "*", "/", "<", "==", "and", "or", "not",
+     "abs(", "min(", ",", "[", "]", "**", "'", ".", "lambda", ":", "if", "else", "@", "%", "\n"]  # fmt: skip
+VALUES: Sequence[Value] = [0.0, -1.5, 1e300, math.inf, math.nan, True, False, None]
+words = st.sampled_from(WORDS)
 
 
 @given(st.one_of(st.lists(words).map(" ".join), st.text(string.printable)), st.floats() | st.none())
@@ -184,3 +187,29 @@ def test_an_expression_allocates_little() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20_000
+
+
+@seeded(1, weight=20, least=10)
+def test_ten_thousand_texts_neither_crash_nor_allocate(seed: int) -> None:
+    rng = random.Random(seed)
+    sound = ["abs(s.a) < 1", "s.a + s.b[1] * 2 > 0 and not s.a == 3", "min(s.a, 1, 2) != s.rate"]
+    compiled = 0
+    tracemalloc.start()
+    for _ in range(10_000):
+        words = rng.choice(sound).split() if rng.random() < 0.7 else []
+        for _ in range(rng.randint(1, 6)):
+            words.insert(rng.randint(0, len(words)), rng.choice(WORDS))
+        text = (rng.choice([" ", ""])).join(words)
+        if rng.random() < 0.1:
+            text = text * rng.choice([3, 40, 400])
+        try:
+            expression = compile_expression(text)
+        except ExpressionError:
+            continue
+        compiled += 1
+        found = expression([rng.choice(VALUES) for _ in expression.references])
+        assert found is None or isinstance(found, bool | float)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert compiled > 100
+    assert peak < 5_000_000

@@ -331,7 +331,7 @@ class Sessions:
         if changed:
             why = f"{', '.join(changed)} changed"
         elif split.minutes is not None and minutes >= split.minutes:
-            why = f"{split.minutes:g} min"
+            why = f"{split.minutes:g} min" if split.minutes >= 1 else f"{60 * split.minutes:g} s"
         elif split.gb is not None and size >= split.gb * 1e9:
             why = f"{split.gb:g} GB"
         if why is not None:

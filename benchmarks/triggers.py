@@ -1,0 +1,75 @@
+"""What triggers cost: ten conditions beside the rig load, in the process that evaluates them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.frames import make_frames
+from benchmarks.harness import BenchmarkError, Figure, Option, Run
+from benchmarks.live import served, wait_until
+from benchmarks.measure import Memory, ProcessTree
+
+OPTIONS = {
+    "seconds": Option("float", 20.0, "of each run", minimum=1),
+    "rounds": Option("int", 3, "runs", minimum=1),
+}
+QUICK = {"seconds": 3.0, "rounds": 1}
+CONDITIONS: Final = (
+    "imu.acc[0] < -4.0",
+    "imu.acc[0] * imu.acc[0] + imu.acc[1] * imu.acc[1] > 64",
+    "abs(imu.avel[2]) > 0.5",
+    "imu.acc[2] < 7 or imu.acc[2] > 13",
+    "max(abs(imu.avel[0]), abs(imu.avel[1])) > 0.8",
+    "imu.rate < 90",
+    "camera.rate < 25 and imu.rate > 90",
+    "lidar.rate < 9 and not radar.rate < 18",
+    "camera.lost > 0 or lidar.lost > 0",
+    "abs(imu.rot[0]) > 0.6 and camera.rate > 20",
+)
+_SETTLE_S = 2.0
+
+
+def record(frames: Path, root: Path, seconds: float) -> dict[str, float]:
+    """Record with the triggers; the figures of `seconds` in the middle of the session."""
+    triggers = {
+        f"t{k}": {"when": text, "before": 0, "after": 0, "cooldown": 60}
+        for k, text in enumerate(CONDITIONS)
+    }
+    memory = Memory()
+    with served(frames, root, {"triggers": triggers}) as (pid, client):
+        client.start()
+
+        def state() -> Any:
+            return client.status().status["triggers"]
+
+        wait_until(lambda: state()["pid"], "no process of the triggers")
+        time.sleep(_SETTLE_S)
+        tree = ProcessTree(pid)
+        before, begin_s = tree.cpu_seconds(), time.monotonic()
+        while (elapsed_s := time.monotonic() - begin_s) < seconds:
+            memory.add(elapsed_s, tree.rss_bytes("triggers") or 0)
+            time.sleep(0.25)
+        after = tree.cpu_seconds()
+        if state()["restarts"] or state()["fault"]:
+            raise BenchmarkError(f"the triggers failed: {state()['fault']}")
+        client.request("stop")
+    return {
+        "triggers": (after["triggers"] - before.get("triggers", 0.0)) / elapsed_s,
+        "memory": memory.max_mb,
+    }
+
+
+def measure(run: Run) -> Iterator[Figure]:
+    """Runs of the rig load with ten triggers."""
+    frames = run.folder / "frames"
+    frames.mkdir()
+    run.data |= make_frames(frames, run.recordings)
+    runs = []
+    for _ in run.rounds():
+        with run.scratch() as folder:
+            runs.append(record(frames, folder, run.options["seconds"]))
+    yield Figure("triggers", [each["triggers"] for each in runs], "CPU s / s")
+    yield Figure("memory", [each["memory"] for each in runs], "MB")
