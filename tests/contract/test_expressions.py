@@ -156,8 +156,10 @@ def test_mistakes_name_their_column(text: str, column: int, message: str) -> Non
         assert caught.value.column == column
 
 
-WORDS = ["s.a", "s.b[1]", "1", "0.5", "(", ")", "+", "-", "*", "/", "<", "==", "and", "or", "not",
-     "abs(", "min(", ",", "[", "]", "**", "'", ".", "lambda", ":", "if", "else", "@", "%", "\n"]  # fmt: skip
+WORDS = [
+    "s.a", "s.b[1]", "1", "0.5", "(", ")", "+", "-", "*", "/", "<", "==", "and", "or", "not",
+    "abs(", "min(", ",", "[", "]", "**", "'", ".", "lambda", ":", "if", "else", "@", "%", "\n",
+]  # fmt: skip
 VALUES: Sequence[Value] = [0.0, -1.5, 1e300, math.inf, math.nan, True, False, None]
 words = st.sampled_from(WORDS)
 
