@@ -21,6 +21,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from recorder.contract.clock import Clock
@@ -50,7 +51,6 @@ class PendingSplit:
         thread: makes the session.
         writer, error: the result; None while `done` is not set.
         done: the session is made, or has failed.
-        folder: the next session's, if that is another one.
     """
 
     current: ActiveSession
@@ -63,7 +63,6 @@ class PendingSplit:
     writer: SessionWriter | None = None
     error: RecorderError | None = None
     done: bool = False
-    folder: str | None = None
 
     def start(
         self,
@@ -82,15 +81,15 @@ class PendingSplit:
         """
         before = self.current.writer
         plan.previous = before.path.name
-        self.folder = None
+        folder = None
         if Path(plan.root) != before.path.parent:
-            plan.previous_folder, self.folder = str(before.path.parent), plan.root
+            plan.previous_folder, folder = str(before.path.parent), plan.root
         plan.play_start_mono_ns = before.play_start_mono_ns
         plan.offset_ns = before.start_ns - before.start_mono_ns
 
         def make() -> None:
             try:
-                self.writer = create(disk, plan, clock, peers, self._report)
+                self.writer = create(disk, plan, clock, peers, partial(self._report, folder))
                 self.current.writer.event(END, cause="split")
             except RecorderError as error:
                 self.error = error
@@ -100,9 +99,9 @@ class PendingSplit:
         self.thread = threading.Thread(target=make, args=(), name="make")
         self.thread.start()
 
-    def _report(self, name: str) -> None:
+    def _report(self, folder: str | None, name: str) -> None:
         try:
-            self.current.writer.tell_next(name, self.folder)
+            self.current.writer.tell_next(name, folder)
         except OSError as error:
             self.current.fail(error)
             raise

@@ -234,7 +234,7 @@ def test_a_journal_that_fails_at_the_name_of_the_next_part_seals_the_open_one(
     plane = recording(make_plane(8))
     first = opened(plane)
 
-    def tell_next(name: str) -> None:
+    def tell_next(name: str, folder: str | None) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(first.writer, "tell_next", tell_next)
@@ -335,3 +335,29 @@ def test_what_waits_only_in_the_part_that_is_left_is_seen(make_plane: Callable[.
     first = plane.split_session()
     assert plane.ask(op="status")["oldest_uncommitted_s"] < 1.0
     assert_nothing_lost(plane, together(first, plane.stop_session()))
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_part_in_another_folder_is_found_by_the_next_writer(
+    make_plane: Callable[..., Plane], closed: bool
+) -> None:
+    plane = recording(make_plane(10))
+    first, other = opened(plane).writer.path, plane.root.parent / "ram"
+    ask_split(plane, other)
+    announced(plane)
+    if closed:
+        plane.run(lambda: ending_of(first) is not None, 5.0, "the part before is closed")
+    record(plane)
+    new_writer(plane)
+    resumed = lambda: plane.service is not None and plane.service._sessions.active is not None  # noqa: E731
+    plane.run(resumed, 5.0, "it is resumed")
+    following = opened(plane).writer.path
+    assert following == next_of(first) and following.parent == other
+    assert opened(plane).writer.previous_path == first
+    record(plane)
+    plane.run(lambda: ending_of(first) is not None, 30.0, "the part before is closed")
+    left = ending_of(first)
+    plane.session = following
+    plane.sessions.append(following)
+    assert left is not None
+    assert_nothing_lost(plane, together(left.streams, plane.stop_session()))

@@ -40,12 +40,18 @@ def answer(plane: Plane, number: int) -> dict[str, Any]:
     return replies[0]
 
 
-def ask_split(plane: Plane) -> int:
-    """Ask for a split without waiting for the answer; the question's number."""
+def ask_split(plane: Plane, root: Path | None = None) -> int:
+    """Ask for a split without waiting for the answer; the question's number.
+
+    Args:
+        plane: where.
+        root: folder of the next part; that of the open one unless given.
+    """
     plane._asked += 1
+    plan = plane._plan().to_wire()
     values = {
         "op": "split",
-        "plan": plane._plan().to_wire(),
+        "plan": plan if root is None else plan | {"root": str(root)},
         "session": str(plane.session),
         "live": list(plane.drivers),
     }
