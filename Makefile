@@ -42,7 +42,7 @@ endef
 
 $(STAMP): pyproject.toml constraints.txt
 	$(call make_venv,$(VENV))
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives,radar,live]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,archives,gnss,radar,live]'
 	@touch $@
 
 $(DSTAMP): $(STAMP)
@@ -56,7 +56,7 @@ $(BSTAMP): $(STAMP)
 $(CSTAMP): pyproject.toml constraints.txt constraints-conformance.txt
 	$(call make_venv,$(CVENV))
 	$(CVENV)/bin/python -m pip install --quiet --constraint constraints.txt \
-	    --constraint constraints-conformance.txt --editable '.[dev,archives,radar,live,conformance]'
+	    --constraint constraints-conformance.txt --editable '.[dev,archives,gnss,radar,live,conformance]'
 	@# Their own requirements ask for torch, which reading does not need.
 	$(CVENV)/bin/python -m pip install --quiet --no-deps \
 	    --constraint constraints-conformance.txt nvidia-ncore l5kit
@@ -146,7 +146,7 @@ clean:
 PREFIX ?= /opt/recorder
 DESTDIR ?=
 LIVE ?=
-EXTRAS := archives,radar,rtsp
+EXTRAS := archives,gnss,radar,rtsp
 ifneq ($(LIVE),)
 EXTRAS := $(EXTRAS),live
 endif

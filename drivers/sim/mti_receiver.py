@@ -14,6 +14,7 @@ import numpy as np
 
 from drivers._protocols.mti_gnss import Pvt, geodetic
 from drivers._protocols.xbus_commands import PVT_HZ
+from drivers.sim.gnss import earth_fixed
 from drivers.sim.imu import Floats, SimulatedImu, Times
 
 ORIGIN: Final = (48.2, 11.5, 480.0)
@@ -35,28 +36,10 @@ def utc_time(t_ns: int) -> tuple[int, ...]:
     return nanosecond, t.year, t.month, t.day, t.hour, t.minute, t.second, _VALID
 
 
-def earth_fixed(enu_m: Floats) -> Floats:
-    """Return ECEF positions in m, f8 [n, 3], of points in the world."""
-    latitude, longitude = (math.radians(angle) for angle in ORIGIN[:2])
-    sin_lat, cos_lat = math.sin(latitude), math.cos(latitude)
-    sin_lon, cos_lon = math.sin(longitude), math.cos(longitude)
-    e2 = (2 - 1 / 298.257223563) / 298.257223563  # WGS 84
-    normal = 6_378_137.0 / math.sqrt(1 - e2 * sin_lat * sin_lat)
-    level = (normal + ORIGIN[2]) * cos_lat
-    origin = level * cos_lon, level * sin_lon, (normal * (1 - e2) + ORIGIN[2]) * sin_lat
-    rows = [  # east, north, up
-        [-sin_lon, cos_lon, 0.0],
-        [-sin_lat * cos_lon, -sin_lat * sin_lon, cos_lat],
-        [cos_lat * cos_lon, cos_lat * sin_lon, sin_lat],
-    ]
-    found: Floats = np.array(origin) + enu_m @ np.array(rows)
-    return found
-
-
 def positions(imu: SimulatedImu, t_ns: Times) -> tuple[Floats, Floats, Floats]:
     """Return ECEF in m, (latitude, longitude, height), and velocity east, north, up in m/s."""
     enu_m, velocity = imu.place(t_ns / 1e9)
-    points = earth_fixed(enu_m)
+    points = earth_fixed(enu_m, ORIGIN)
     return points, np.array([geodetic(tuple(p)) for p in points.tolist()]), velocity
 
 

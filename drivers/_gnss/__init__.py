@@ -1,0 +1,1 @@
+"""Satellite receivers: the parts of the driver's sources."""

@@ -1,0 +1,188 @@
+"""The gnss driver's sources for devices: a serial port, a TCP connection, gpsd."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+
+import numpy as np
+
+from drivers._devices.gnss import Line, SerialLine, TcpLine
+from drivers._devices.pps import PulsePerSecond
+from drivers._kit.driver import Item, Lost, Sample, SensorConfig, State
+from drivers._protocols.gnss_fixes import Row, gnss_spec
+from drivers._protocols.gnss_reception import GpsdReception, Reception, rate_of
+from drivers._protocols.serial_time import ByteArrivals, MinDelayClock
+from recorder.contract.errors import DeviceError
+
+BAUDRATES = (38_400, 115_200, 9_600, 460_800)
+"""Those of u-blox and Septentrio receivers, as they are delivered or usually set."""
+_OPEN_S = 4.5
+_TRY_S = 1.1
+_WAIT_S = 0.1
+_ENOUGH, _SOON_S = 5, 2.0
+"""So many epochs say the rate, or two where more do not come so soon."""
+_WATCH = b'?WATCH={"enable":true,"json":true};\n'
+_STEP_NS = 1_000_000_000
+"""A receiver's time that differs by more from the expected one was set."""
+
+
+class DeviceSource:
+    """A receiver that sends.
+
+    Args:
+        sensor: its address is the port, or HOST:PORT.
+        baudrate: at which the receiver was found before, if any.
+
+    Attributes:
+        spec: the stream's declaration.
+        baudrate: at which the receiver was found; 0 without a serial port.
+
+    Raises:
+        DeviceError: the receiver does not answer, or sends no position.
+    """
+
+    def __init__(self, sensor: SensorConfig, baudrate: int | None = None) -> None:
+        self._sensor, self._options = sensor, sensor.options
+        self._where = f"{sensor.name}: {sensor.scheme}:{sensor.address}"
+        self._rows: deque[Row] = deque()
+        self._arrivals: dict[int, int] = {}
+        self._items: deque[Item] = deque()
+        self._host = MinDelayClock()
+        self._last_gps_ns: int | None = None
+        self._damage = 0
+        self._untimed = 0
+        self._timeout_ns = round(self._options["timeout_s"] * 1e9)
+        self._latency_ns = round(self._options["latency_ms"] * 1e6)
+        self._pps = PulsePerSecond(self._options["pps"]) if self._options["pps"] else None
+        self.baudrate = 0
+        self._open(baudrate)
+
+    def _open(self, before: int | None) -> None:
+        deadline_s = time.monotonic() + _OPEN_S
+        if self._sensor.scheme == "serial":
+            given = self._options["baudrate"]
+            rates = [given] if given else list(dict.fromkeys([before or BAUDRATES[0], *BAUDRATES]))
+        else:
+            rates = [0]
+        for number, rate in enumerate(rates):
+            self._line = self._connect(rate)
+            self.baudrate = rate
+            until_s = deadline_s if number == len(rates) - 1 else time.monotonic() + _TRY_S
+            try:
+                if self._listen(until_s, deadline_s):
+                    return
+            except BaseException:
+                self.close()
+                raise
+            self.close()
+        seen = self._reception.seen
+        raise DeviceError(f"{self._where}: no position within {_OPEN_S:g} s, but {seen}")
+
+    def _connect(self, rate: int) -> Line:
+        self._last_ns = time.monotonic_ns()
+        self._reception: Reception | GpsdReception
+        if self._sensor.scheme == "gpsd":
+            self._reception = GpsdReception()
+            return TcpLine(self._sensor.address, self._where, _WATCH)
+        self._reception = Reception(self._options["protocol"])
+        self._bytes = ByteArrivals(10e9 / rate if rate else 0.0)
+        if self._sensor.scheme == "tcp":
+            return TcpLine(self._sensor.address, self._where)
+        return SerialLine(self._sensor.address, self._where, rate)
+
+    def _listen(self, until_s: float, deadline_s: float) -> bool:
+        """Wait for the first epochs; whether the receiver sends any."""
+        rows: deque[Row] = deque()
+        soon_s = time.monotonic() + _SOON_S
+        while time.monotonic() < (deadline_s if rows or self._reception.heard else until_s):
+            rows += self._receive()
+            if len(rows) >= _ENOUGH or (len(rows) >= 2 and time.monotonic() > soon_s):
+                break
+        rows += self._more(self._reception.choose())
+        if not rows:
+            return False
+        rate_hz = self._options["rate"] or rate_of(rows) or 1.0
+        self._period_ns = 1e9 / rate_hz
+        about = {"protocol": self._reception.protocol, "baudrate": self.baudrate or None}
+        self.spec = gnss_spec(self._sensor.name, rate_hz, False, about)
+        for row in rows:  # the least delayed one gives all of them their times
+            self._host.observe(row.gps_ns, self._arrivals[row.gps_ns])
+        self._rows = rows
+        state = State(self._sensor.name, time.monotonic_ns(), about, lasting=True)
+        self._items.append(state)
+        return True
+
+    def _receive(self) -> list[Row]:
+        data, arrival_ns = self._line.receive(_WAIT_S)
+        if data:
+            self._last_ns = arrival_ns
+            if isinstance(self._reception, Reception):
+                self._bytes.chunk(len(data), arrival_ns)
+        self._arrival_ns = arrival_ns
+        return self._more(self._reception.feed(data))
+
+    def _more(self, rows: Iterable[Row]) -> list[Row]:
+        found = []
+        for row in rows:
+            self._arrivals[row.gps_ns] = self._arrival_of(row)
+            found.append(row)
+        return found
+
+    def _arrival_of(self, row: Row) -> int:
+        if row.first is None or not isinstance(self._reception, Reception):
+            return self._arrival_ns
+        return self._bytes.start_ns(row.first.offset, row.first.size)
+
+    def read(self) -> Item | None:
+        if self._items:
+            return self._items.popleft()
+        if not self._rows:
+            self._rows += self._receive()
+        if self._rows:
+            self._place(self._rows.popleft())
+            return self._items.popleft() if self._items else None
+        if time.monotonic_ns() - self._last_ns > self._timeout_ns:
+            raise DeviceError(f"{self._where}: sends nothing for {self._timeout_ns / 1e9:g} s")
+        self._watch_time()
+        if self._pps is not None and (pulse := self._pps.report()) is not None:
+            return State(self._sensor.name, time.monotonic_ns(), {"pps": pulse})
+        return None
+
+    def _place(self, row: Row) -> None:
+        """A row's times, and what is missing before it."""
+        arrival_ns = self._arrivals.pop(row.gps_ns)
+        last = self._last_gps_ns
+        if last is not None:
+            if row.gps_ns <= last or row.gps_ns - last > self._timeout_ns + _STEP_NS:
+                self._host.restart()
+            elif (missing := self._missing(row.gps_ns - last)) > 0:
+                damage = row.damage - self._damage
+                cause = "corrupt" if damage else "device"
+                detail = {"skipped_bytes": damage}
+                name = self._sensor.name
+                self._items.append(Lost(name, arrival_ns, cause, missing, detail=detail))
+            self._damage = row.damage
+        self._last_gps_ns = row.gps_ns
+        t_ns = None if self._pps is None else self._pps.host_ns(row.gps_ns)
+        estimated_ns = self._host.host_ns(row.gps_ns, arrival_ns) - self._latency_ns
+        stamps = np.array([estimated_ns if t_ns is None else t_ns], np.int64)
+        device = np.array([row.gps_ns], np.int64)
+        self._items.append(Sample(self._sensor.name, stamps, row.data, device))
+
+    def _missing(self, step_ns: int) -> int:
+        """Epochs between two; a step that is shorter than all before is the period."""
+        if not self._options["rate"]:
+            self._period_ns = min(self._period_ns, float(step_ns))
+        return round(step_ns / self._period_ns) - 1
+
+    def _watch_time(self) -> None:
+        """Say once that the receiver does not know the time: its epochs are left out."""
+        if self._reception.epochs.untimed and not self._untimed:
+            self._untimed = self._reception.epochs.untimed
+            values = {"time": "unknown: positions are left out"}
+            self._items.append(State(self._sensor.name, time.monotonic_ns(), values))
+
+    def close(self) -> None:
+        self._line.close()

@@ -1,0 +1,479 @@
+"""Positions of satellite receivers: what their messages say, and one row for each epoch.
+
+pyubx2, pynmeagps and pysbf2 decode the messages.  A receiver sends several messages for an epoch
+(position, covariance, ...): `Epochs` joins those of one time.  No I/O and no clock.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drivers._protocols.gnss_frames import NMEA, SBF, UBX, Frame
+from drivers._protocols.gps_time import (
+    DAY_NS,
+    GPS_EPOCH_NS,
+    SECOND_NS,
+    WEEK_NS,
+    gps_of_utc,
+    utc_of_gps,
+)
+from recorder.contract.errors import SourceError
+from recorder.contract.streams import ChannelSpec, StreamSpec
+
+EXTRA: Final = "needs the extra gnss (pip install 'vehicle-recorder[gnss]')"
+NONE, DEAD_RECKONING, FIX_2D, FIX_3D, COMBINED, TIME_ONLY = range(6)
+AUTONOMOUS, DIFFERENTIAL, RTK_FIXED, RTK_FLOAT, ESTIMATED = 1, 2, 4, 5, 6
+"""Values of the channel ``quality``, as in NMEA's GGA."""
+CHANNELS: Final = (
+    ChannelSpec(
+        "pos", "raw", "f8", (3,), "latitude, longitude, height above the ellipsoid; NaN: none",
+        "deg, m",
+    ),
+    ChannelSpec("vel", "raw", "f4", (3,), "velocity north, east, down; NaN: none", "m/s"),
+    ChannelSpec(
+        "fix", "raw", "u1", (), "the receiver's fix: 0 none, 1 dead reckoning, 2 2D, 3 3D, 4 with "
+        "dead reckoning, 5 time alone",
+    ),
+    ChannelSpec(
+        "cov", "raw", "f4", (3, 3), "covariance of the position north, east, down; NaN: unknown",
+        "m^2",
+    ),
+    ChannelSpec("sats", "raw", "u1", (), "satellites in use"),
+    ChannelSpec("utc", "raw", "i8", (), "UTC since 1970", "ns"),
+    ChannelSpec(
+        "quality", "raw", "u1", (), "0 none, 1 autonomous, 2 differential, 4 RTK fixed, 5 RTK "
+        "float, 6 estimated",
+    ),
+)  # fmt: skip
+_NAN3: Final = (math.nan,) * 3
+_KNOT: Final = 1852 / 3600
+_SBF_NONE: Final = -1e10
+"""SBF has -2e10 for what it does not know."""
+
+
+def gnss_spec(name: str, rate_hz: float, finite: bool, settings: Mapping[str, Any]) -> StreamSpec:
+    """The declaration of a receiver's stream."""
+    return StreamSpec(
+        name=name,
+        channels=CHANNELS,
+        rate_hz=rate_hz,
+        device_clock=True,
+        finite=finite,
+        description="position on Earth (GNSS)",
+        settings=dict(settings),
+    )
+
+
+@dataclass(slots=True)
+class Part:
+    """What one message says about an epoch.
+
+    Attributes:
+        kind: of the message; an epoch has each kind once.
+        day_ns: UTC of the day, ns; None where `gps_ns` is known.
+        gps_ns: GPS time, ns since 1980; None if the message does not say it.
+        week_ns: GPS time of the week; None if the message does not say it.
+        values: of channels.
+        last: no further message belongs to the epoch.
+        leaps: GPS time minus UTC in s; None if the message does not say it.
+    """
+
+    kind: str
+    day_ns: int | None = None
+    gps_ns: int | None = None
+    week_ns: int | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    last: bool = False
+    leaps: int | None = None
+
+    @property
+    def shared(self) -> tuple[int | None, int | None]:
+        """What two messages of one epoch have in common."""
+        return self.week_ns, self.day_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An epoch.
+
+    Attributes:
+        gps_ns: its GPS time, ns since 1980.
+        data: arrays [1, ...] by channel.
+        first: the frame that it began with; None for gpsd.
+    """
+
+    gps_ns: int
+    data: Mapping[str, npt.NDArray[Any]]
+    first: Frame | None
+
+    @property
+    def damage(self) -> int:
+        """Bytes of the stream before it that belong to no frame."""
+        return 0 if self.first is None else self.first.skipped
+
+
+def decoder(protocol: str) -> Callable[[Frame], Part | None]:
+    """What decodes the frames of a protocol.
+
+    Raises:
+        SourceError: the extra is not installed.
+    """
+    try:
+        match protocol:
+            case "ubx":
+                from pyubx2 import UBXReader as Reader
+            case "nmea":
+                from pynmeagps import NMEAReader as Reader
+            case _:
+                from pysbf2 import SBFReader as Reader
+    except ImportError as error:
+        raise SourceError(f"{EXTRA}: {error}") from None
+    parts = {UBX: _UBX_PARTS, NMEA: _NMEA_PARTS, SBF: _SBF_PARTS}[protocol]
+
+    def decode(frame: Frame) -> Part | None:
+        if frame.protocol != protocol or (part := parts.get(frame.name)) is None:
+            return None
+        try:
+            return part(Reader.parse(frame.data))
+        except Exception:  # noqa: BLE001  of a library, for a frame whose checksum is right
+            return None
+
+    return decode
+
+
+# --- UBX ------------------------------------------------------------------------------------------
+
+
+def _nav_pvt(m: Any) -> Part:
+    fix = int(m.fixType) if m.gnssFixOk else NONE
+    valid = fix in (DEAD_RECKONING, FIX_2D, FIX_3D, COMBINED)
+    quality = {1: RTK_FLOAT, 2: RTK_FIXED}.get(int(m.carrSoln))
+    if quality is None:
+        quality = DIFFERENTIAL if m.diffSoln else AUTONOMOUS
+    level, upright = m.hAcc / 1e3, m.vAcc / 1e3
+    part = Part("NAV-PVT", week_ns=int(m.iTOW) * 1_000_000)
+    part.values = {
+        "pos": (m.lat, m.lon, m.height / 1e3) if valid else _NAN3,
+        "vel": (m.velN / 1e3, m.velE / 1e3, m.velD / 1e3) if valid else _NAN3,
+        "fix": fix,
+        "sats": int(m.numSV),
+        "quality": quality if valid else 0,
+    }
+    if valid:  # NAV-COV is better, where it is sent
+        part.values["accuracy"] = np.diag([level * level, level * level, upright * upright])
+    if m.validDate and m.validTime:
+        date = datetime(m.year, m.month, m.day, m.hour, m.min, tzinfo=UTC)
+        utc_ns = (round(date.timestamp()) + m.second) * SECOND_NS + m.nano
+        part.values["utc"] = utc_ns
+        # The time of the week has the leap seconds that UTC lacks.
+        ahead = (part.week_ns or 0) - (utc_ns - GPS_EPOCH_NS) % WEEK_NS
+        part.leaps = round(ahead / SECOND_NS) % 604_800
+        part.gps_ns = gps_of_utc(utc_ns, part.leaps)
+    return part
+
+
+def _nav_cov(m: Any) -> Part:
+    part = Part("NAV-COV", week_ns=int(m.iTOW) * 1_000_000)
+    if m.posCovValid:
+        nn, ne, nd = m.posCovNN, m.posCovNE, m.posCovND
+        ee, ed, dd = m.posCovEE, m.posCovED, m.posCovDD
+        part.values["cov"] = [[nn, ne, nd], [ne, ee, ed], [nd, ed, dd]]
+    return part
+
+
+def _nav_eoe(m: Any) -> Part:
+    return Part("NAV-EOE", week_ns=int(m.iTOW) * 1_000_000, last=True)
+
+
+_UBX_PARTS: Final = {"01 07": _nav_pvt, "01 36": _nav_cov, "01 61": _nav_eoe}
+
+
+# --- NMEA -----------------------------------------------------------------------------------------
+
+
+def _day_ns(value: Any) -> int | None:
+    if not isinstance(value, time):
+        return None
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * SECOND_NS + value.microsecond * 1000
+
+
+def _number(value: Any) -> float:
+    return math.nan if value in ("", None) else float(value)
+
+
+def _gga(m: Any) -> Part:
+    quality = int(m.quality or 0)
+    part = Part("GGA", day_ns=_day_ns(m.time))
+    height = _number(m.alt) + _number(m.sep)
+    part.values = {
+        "pos": (_number(m.lat), _number(m.lon), height) if quality else _NAN3,
+        "sats": int(m.numSV or 0),
+        "quality": quality if quality in (1, 2, 4, 5, 6) else min(quality, 1),
+        "fix_of_gga": DEAD_RECKONING if quality == ESTIMATED else FIX_3D if quality else NONE,
+    }
+    return part
+
+
+def _rmc(m: Any) -> Part:
+    part = Part("RMC", day_ns=_day_ns(m.time))
+    if m.date not in ("", None) and part.day_ns is not None:
+        midnight = datetime(m.date.year, m.date.month, m.date.day, tzinfo=UTC)
+        part.values["utc"] = round(midnight.timestamp()) * SECOND_NS + part.day_ns
+        part.gps_ns = gps_of_utc(part.values["utc"])
+    if m.status == "A":
+        speed, course = _number(m.spd) * _KNOT, math.radians(_number(m.cog))
+        north, east = speed * math.cos(course), speed * math.sin(course)
+        if math.isnan(course) and speed < 0.5:  # standing, a receiver gives no course
+            north, east = 0.0, 0.0
+        part.values["vel"] = (north, east, math.nan)
+        part.values["pos_of_rmc"] = (_number(m.lat), _number(m.lon), math.nan)
+    return part
+
+
+def _gst(m: Any) -> Part:
+    deviations = (_number(m.stdLat), _number(m.stdLong), _number(m.stdAlt))
+    return Part("GST", day_ns=_day_ns(m.time), values={"cov": np.diag(np.square(deviations))})
+
+
+def _zda(m: Any) -> Part:
+    part = Part("ZDA", day_ns=_day_ns(m.time))
+    if part.day_ns is not None and m.year:
+        midnight = datetime(int(m.year), int(m.month), int(m.day), tzinfo=UTC)
+        part.values["utc"] = round(midnight.timestamp()) * SECOND_NS + part.day_ns
+        part.gps_ns = gps_of_utc(part.values["utc"])
+    return part
+
+
+def _gsa(m: Any) -> Part:
+    """It has no time: it belongs to the epoch that is under way."""
+    return Part("GSA", values={"fix": {2: FIX_2D, 3: FIX_3D}.get(int(m.navMode or 1), NONE)})
+
+
+_NMEA_PARTS: Final = {"GGA": _gga, "RMC": _rmc, "GST": _gst, "ZDA": _zda, "GSA": _gsa}
+
+
+# --- SBF ------------------------------------------------------------------------------------------
+
+
+def _known(*values: float) -> tuple[float, ...]:
+    return tuple(math.nan if value < _SBF_NONE else value for value in values)
+
+
+def _sbf_part(kind: str, m: Any) -> Part:
+    week_ns = int(m.TOW) * 1_000_000
+    gps_ns = int(m.WNc) * WEEK_NS + week_ns if m.WNc != 0xFFFF and m.TOW != 0xFFFFFFFF else None
+    return Part(kind, week_ns=week_ns, gps_ns=gps_ns)
+
+
+_SBF_QUALITY: Final = {
+    1: AUTONOMOUS, 2: DIFFERENTIAL, 3: AUTONOMOUS, 4: RTK_FIXED, 5: RTK_FLOAT, 6: DIFFERENTIAL,
+    7: RTK_FIXED, 8: RTK_FLOAT, 10: DIFFERENTIAL,
+}  # fmt: skip
+
+
+def _pvt_geodetic(m: Any) -> Part:
+    part = _sbf_part("PVTGeodetic", m)
+    mode = int(getattr(m, "Type", getattr(m, "Mode", 0))) & 0x0F
+    if m.Error or not mode:
+        mode = 0
+    latitude, longitude = (math.degrees(v) for v in _known(m.Latitude, m.Longitude))
+    north, east, up = _known(m.Vn, m.Ve, m.Vu)
+    flat = bool(getattr(m, "2D", 0))
+    part.values = {
+        "pos": (latitude, longitude, *_known(m.Height)) if mode else _NAN3,
+        "vel": (north, east, -up) if mode else _NAN3,
+        "fix": NONE if not mode else FIX_2D if flat else FIX_3D,
+        "sats": 0 if m.NrSV == 255 else int(m.NrSV),
+        "quality": _SBF_QUALITY.get(mode, 0),
+    }
+    if part.gps_ns is not None:
+        part.values["utc"] = utc_of_gps(part.gps_ns)
+    return part
+
+
+def _pos_cov_geodetic(m: Any) -> Part:
+    part = _sbf_part("PosCovGeodetic", m)
+    if not m.Error:
+        nn, ee, uu = _known(m.Cov_latlat, m.Cov_lonlon, m.Cov_hgthgt)
+        ne, nu, eu = _known(m.Cov_latlon, m.Cov_lathgt, m.Cov_lonhgt)
+        part.values["cov"] = [[nn, ne, -nu], [ne, ee, -eu], [-nu, -eu, uu]]
+    return part
+
+
+def _end_of_pvt(m: Any) -> Part:
+    part = _sbf_part("EndOfPVT", m)
+    part.last = True
+    return part
+
+
+_SBF_PARTS: Final = {"4007": _pvt_geodetic, "5906": _pos_cov_geodetic, "5921": _end_of_pvt}
+
+
+# --- gpsd -----------------------------------------------------------------------------------------
+
+
+def gpsd_part(line: bytes) -> Part | None:
+    """A ``TPV`` report of gpsd (gpsd_json(5)) as an epoch of its own; None for other lines."""
+    try:
+        m = json.loads(line)
+        if not isinstance(m, dict) or m.get("class") != "TPV" or "time" not in m:
+            return None
+        stamp = datetime.fromisoformat(str(m["time"]))
+        whole = round(stamp.replace(microsecond=0).timestamp())
+        utc_ns = whole * SECOND_NS + stamp.microsecond * 1000
+        mode = int(m.get("mode", 0))
+        number = {key: _number(value) for key, value in m.items() if key in _TPV}
+    except (ValueError, TypeError, RecursionError, OverflowError, OSError):
+        return None
+    nan = math.nan
+    speed, course = number.get("speed", nan), math.radians(number.get("track", nan))
+    north, east = speed * math.cos(course), speed * math.sin(course)
+    deviations = [number.get(key, nan) for key in ("epy", "epx", "epv")]
+    leaps = m.get("leapseconds")
+    leaps = leaps if isinstance(leaps, int) and 0 <= leaps < 100 else None
+    height = number.get("altHAE", nan) if mode == FIX_3D else nan
+    status = {2: DIFFERENTIAL, 3: RTK_FIXED, 4: RTK_FLOAT, 5: ESTIMATED}
+    fixed = mode in (FIX_2D, FIX_3D)
+    return Part(
+        "TPV",
+        gps_ns=gps_of_utc(utc_ns, leaps),
+        leaps=leaps,
+        last=True,
+        values={
+            "pos": (number.get("lat", nan), number.get("lon", nan), height) if fixed else _NAN3,
+            "vel": (north, east, -number.get("climb", nan)) if fixed else _NAN3,
+            "fix": mode if fixed else NONE,
+            "cov": np.diag(np.square(deviations)),
+            "utc": utc_ns,
+            "quality": status.get(m.get("status", 1), AUTONOMOUS) if fixed else 0,
+        },
+    )
+
+
+_TPV: Final = frozenset(("lat", "lon", "altHAE", "speed", "track", "climb", "epx", "epy", "epv"))
+
+
+# --- epochs ---------------------------------------------------------------------------------------
+
+
+class Epochs:
+    """Joins the parts of epochs.
+
+    Usage::
+
+        epochs = Epochs()
+        for frame in frames:
+            if (part := decode(frame)) is not None and (row := epochs.add(part, frame)):
+                ...
+
+    An epoch is over with its last message: one that says so, or the last of the kinds that the
+    epoch before had.  Else it is over when the next one begins.
+
+    Attributes:
+        untimed: epochs without a time of GPS or UTC: they are left out.
+    """
+
+    def __init__(self) -> None:
+        self.untimed = 0
+        self._parts: dict[str, Part] = {}
+        self._time: tuple[int | None, int | None] | None = None
+        self._over: tuple[int | None, int | None] | None = None
+        self._first: Frame | None = None
+        self._usual: frozenset[str] = frozenset()
+        self._date_ns: int | None = None  # GPS time of the latest epoch
+        self._leaps: int | None = None
+
+    def add(self, part: Part, frame: Frame | None = None) -> Row | None:
+        """Take the next part; the row that is complete with it or before it."""
+        row = None
+        timeless = part.shared == (None, None) and part.gps_ns is None
+        if timeless:
+            if not self._parts:
+                return None
+        else:
+            time = (part.gps_ns, None) if part.shared == (None, None) else part.shared
+            if time == self._over:  # the epoch has more messages than the one before
+                self._usual = frozenset()
+                return None
+            if self._parts and time != self._time:
+                row = self.flush()
+            self._time = time
+        if not self._parts:
+            self._first = frame
+        self._parts[part.kind] = part
+        if row is None and (part.last or self._usual == self._parts.keys()):
+            self._over = self._time
+            row = self._made()
+        return row
+
+    def flush(self) -> Row | None:
+        """The epoch that is under way; None without one."""
+        if not self._parts:
+            return None
+        self._usual = frozenset(self._parts)
+        return self._made()
+
+    def _made(self) -> Row | None:
+        parts, self._parts = list(self._parts.values()), {}
+        values: dict[str, Any] = {}
+        for part in parts:
+            values.update(part.values)
+            self._leaps = part.leaps if part.leaps is not None else self._leaps
+        gps_ns = next((part.gps_ns for part in parts if part.gps_ns is not None), None)
+        if "pos" not in values and "pos_of_rmc" not in values and "fix" not in values:
+            return None
+        if gps_ns is None:
+            gps_ns = self._dated(parts)
+        if gps_ns is None:
+            self.untimed += 1
+            return None
+        self._date_ns = gps_ns
+        return Row(gps_ns, _arrays(values, gps_ns, self._leaps), self._first)
+
+    def _dated(self, parts: list[Part]) -> int | None:
+        """GPS time by the date of the epoch before."""
+        if self._date_ns is None:
+            return None
+        for part in parts:
+            if part.week_ns is not None:
+                return self._date_ns + _nearest(part.week_ns - self._date_ns, WEEK_NS)
+            if part.day_ns is not None:
+                utc_ns = utc_of_gps(self._date_ns, self._leaps)
+                utc_ns += _nearest(part.day_ns - utc_ns, DAY_NS)
+                return gps_of_utc(utc_ns, self._leaps)
+        return None
+
+
+def _nearest(difference: int, cycle: int) -> int:
+    """A difference of times that are known but for whole cycles."""
+    return (difference + cycle // 2) % cycle - cycle // 2
+
+
+def _arrays(
+    values: Mapping[str, Any], gps_ns: int, leaps: int | None
+) -> dict[str, npt.NDArray[Any]]:
+    pos = values.get("pos", values.get("pos_of_rmc", _NAN3))
+    unknown = np.full((3, 3), math.nan)
+    fix = values.get("fix", values.get("fix_of_gga", FIX_2D if "pos_of_rmc" in values else NONE))
+    if values.get("fix_of_gga") in (NONE, DEAD_RECKONING):
+        fix = values["fix_of_gga"]
+    row = {
+        "pos": pos,
+        "vel": values.get("vel", _NAN3),
+        "fix": fix,
+        "cov": values.get("cov", values.get("accuracy", unknown)),
+        "sats": min(255, values.get("sats", 0)),
+        "utc": values.get("utc", utc_of_gps(gps_ns, leaps)),
+        "quality": values.get("quality", 0 if np.isnan(pos[0]) else AUTONOMOUS),
+    }
+    with np.errstate(over="ignore"):
+        return {c.name: np.array([row[c.name]], c.np_dtype) for c in CHANNELS}

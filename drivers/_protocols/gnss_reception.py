@@ -1,0 +1,131 @@
+"""From a receiver's bytes to rows: the common part of devices and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+from drivers._protocols.gnss_fixes import Epochs, Part, Row, decoder, gpsd_part
+from drivers._protocols.gnss_frames import NMEA, PROTOCOLS, SBF, UBX, Frame, FrameParser
+
+POSITIONS = {UBX: ("01 07",), SBF: ("4007",), NMEA: ("GGA", "RMC")}
+"""By protocol, in order of preference: the messages with a position."""
+
+
+class Reception:
+    """Makes rows of bytes.
+
+    Args:
+        protocol: ``ubx``, ``nmea``, ``sbf``; ``auto``: the best one that comes.
+
+    Attributes:
+        parser: counts bytes and bad frames.
+        epochs: counts epochs without a time.
+        protocol: that is in use; None while it is not known.
+    """
+
+    def __init__(self, protocol: str = "auto") -> None:
+        self.parser = FrameParser()
+        self.epochs = Epochs()
+        self.protocol: str | None = None
+        self._decode: Callable[[Frame], Part | None] | None = None
+        self._seen: dict[str, int] = {}
+        self._waiting: list[Frame] = []
+        if protocol != "auto":
+            self._use(protocol)
+
+    def feed(self, data: bytes) -> Iterator[Row]:
+        """Take bytes; yields the epochs that are over with them."""
+        for frame in self.parser.feed(data):
+            yield from self._heard(frame)
+
+    def finish(self) -> Iterator[Row]:
+        """The stream is over: yields what is left."""
+        for frame in self.parser.finish():
+            yield from self._heard(frame)
+        if self._decode is None:
+            yield from self.choose()
+        if (row := self.epochs.flush()) is not None:
+            yield row
+
+    def choose(self) -> Iterator[Row]:
+        """Decide which protocol to use, by what came so far; yields its rows."""
+        best = next((name for name in POSITIONS if self._seen.get(name)), None)
+        if self._decode is None and best is not None:
+            self._use(best)
+            waiting, self._waiting = self._waiting, []
+            for frame in waiting:
+                yield from self._take(frame)
+
+    @property
+    def heard(self) -> bool:
+        """Whether anything came that a receiver sends."""
+        return any(self._all.values())
+
+    @property
+    def seen(self) -> str:
+        """What came, for people."""
+        found = [f"{count} {name.upper()}" for name, count in self._all.items() if count]
+        return ", ".join(found) or "nothing that a receiver sends"
+
+    @property
+    def _all(self) -> dict[str, int]:
+        return {name: self._seen.get(f"any {name}", 0) for name in PROTOCOLS}
+
+    def _use(self, protocol: str) -> None:
+        self.protocol, self._decode = protocol, decoder(protocol)
+
+    def _heard(self, frame: Frame) -> Iterator[Row]:
+        self._seen[f"any {frame.protocol}"] = self._seen.get(f"any {frame.protocol}", 0) + 1
+        if self._decode is None:
+            self._waiting.append(frame)
+            if frame.name in POSITIONS[frame.protocol]:
+                count = self._seen[frame.protocol] = self._seen.get(frame.protocol, 0) + 1
+                # One whole epoch has passed: what is not here does not come.
+                if count > 2 or frame.protocol == UBX:
+                    yield from self.choose()
+        else:
+            yield from self._take(frame)
+
+    def _take(self, frame: Frame) -> Iterator[Row]:
+        part = None if self._decode is None else self._decode(frame)
+        if part is not None and (row := self.epochs.add(part, frame)) is not None:
+            yield row
+
+
+class GpsdReception:
+    """Makes rows of gpsd's lines; the interface of `Reception`."""
+
+    protocol = "gpsd"
+
+    def __init__(self) -> None:
+        self.epochs = Epochs()
+        self.parser = FrameParser()
+        self._rest = b""
+        self._lines = 0
+
+    def feed(self, data: bytes) -> Iterator[Row]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-65536:]
+        for line in lines:
+            self._lines += 1
+            if (part := gpsd_part(line)) is not None and (row := self.epochs.add(part)) is not None:
+                yield row
+
+    def choose(self) -> Iterator[Row]:
+        return iter(())
+
+    @property
+    def heard(self) -> bool:
+        return self._lines > 0
+
+    @property
+    def seen(self) -> str:
+        return f"{self._lines} lines of gpsd"
+
+
+def rate_of(rows: Sequence[Row]) -> float | None:
+    """The rate in Hz by the first rows, of which some may be missing; None below two."""
+    times = [row.gps_ns for row in rows]
+    steps = [b - a for a, b in pairwise(times) if b > a]
+    return 1e9 / min(steps) if steps else None

@@ -1,0 +1,50 @@
+"""GPS time and UTC.
+
+GPS time counts seconds since 1980-01-06 00:00 UTC without leap seconds.  The table of leap seconds
+is that of IERS Bulletin C; none was announced after 2017-01-01.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from datetime import UTC, datetime
+from typing import Final
+
+SECOND_NS: Final = 1_000_000_000
+WEEK_NS: Final = 604_800 * SECOND_NS
+DAY_NS: Final = 86_400 * SECOND_NS
+GPS_EPOCH_NS: Final = 315_964_800 * SECOND_NS
+"""1980-01-06 as ns since 1970."""
+_LEAPS: Final = (  # UTC days before which a second was inserted, since 1980
+    *("1981-07-01", "1982-07-01", "1983-07-01", "1985-07-01", "1988-01-01", "1990-01-01"),
+    *("1991-01-01", "1992-07-01", "1993-07-01", "1994-07-01", "1996-01-01", "1997-07-01"),
+    *("1999-01-01", "2006-01-01", "2009-01-01", "2012-07-01", "2015-07-01", "2017-01-01"),
+)
+_LEAP_NS: Final = tuple(
+    round(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * SECOND_NS for day in _LEAPS
+)
+
+
+def leap_seconds(utc_ns: int) -> int:
+    """GPS time minus UTC in s, at epoch ns of UTC, as far as the table knows."""
+    return bisect_right(_LEAP_NS, utc_ns)
+
+
+def gps_of_utc(utc_ns: int, leaps: int | None = None) -> int:
+    """ns of GPS time since 1980-01-06.
+
+    Args:
+        utc_ns: UTC, ns since 1970.
+        leaps: GPS time minus UTC in s, as the receiver says; None: by the table.
+    """
+    seconds = leap_seconds(utc_ns) if leaps is None else leaps
+    return utc_ns - GPS_EPOCH_NS + seconds * SECOND_NS
+
+
+def utc_of_gps(gps_ns: int, leaps: int | None = None) -> int:
+    """ns since 1970 of UTC; the inverse of `gps_of_utc`."""
+    if leaps is None:
+        near = gps_ns + GPS_EPOCH_NS - 18 * SECOND_NS
+        leaps = leap_seconds(near)
+        leaps = leap_seconds(gps_ns + GPS_EPOCH_NS - leaps * SECOND_NS)
+    return gps_ns + GPS_EPOCH_NS - leaps * SECOND_NS

@@ -1,0 +1,294 @@
+"""The gnss driver: logs, the simulated receiver, and emulated devices."""
+
+from __future__ import annotations
+
+import os
+import pty
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drivers._devices.pps import PulsePerSecond
+from drivers._kit.driver import EndOfSource, Item, Lost, Sample, SensorConfig, State
+from drivers._protocols.gps_time import SECOND_NS, gps_of_utc, utc_of_gps
+from drivers.gnss import GnssDriver
+from drivers.sim.emulators.faults import Fault
+from drivers.sim.emulators.gnss import DELAY_NS, GnssEmulator
+from drivers.sim.gnss import LEVEL_M, START_UTC_NS
+from recorder.contract.config.settings import SensorEntry
+from recorder.contract.errors import DeviceError, SourceError
+from recorder.processing.earth import earth_points, local_to_earth
+from tests.drivers.gnss_messages import cov, gga, pvt, rmc
+from tests.protocols.test_gnss import UTC_NS
+
+
+def options(**given: Any) -> dict[str, Any]:
+    return {name: o.default for name, o in GnssDriver.options.items()} | given
+
+
+def driver(scheme: str, address: str = "", **given: Any) -> GnssDriver:
+    return GnssDriver(SensorConfig("gnss", scheme, address, options(**given)))
+
+
+def read(found: GnssDriver, count: int) -> list[Item]:
+    """Items until there are so many samples."""
+    items: list[Item] = []
+    deadline = time.monotonic() + 30
+    while sum(isinstance(item, Sample) for item in items) < count:
+        assert time.monotonic() < deadline, items
+        if (item := found.read()) is not None:
+            items.append(item)
+    return items
+
+
+def samples(items: list[Item]) -> list[Sample]:
+    return [item for item in items if isinstance(item, Sample)]
+
+
+def test_a_log_is_played(tmp_path: Path) -> None:
+    epochs = [UTC_NS + k * SECOND_NS // 10 for k in range(50)]
+    damaged = bytearray(pvt(epochs[20]))
+    damaged[30] ^= 1
+    parts = [bytes(damaged) if k == 20 else pvt(t) + cov(t) for k, t in enumerate(epochs)]
+    (tmp_path / "log.ubx").write_bytes(b"\x01\x02" + b"".join(parts))
+    played = driver("file", str(tmp_path / "log.ubx"))
+    (spec,) = played.open()
+    assert spec.rate_hz == pytest.approx(10.0) and spec.finite and spec.device_clock
+    items = []
+    with pytest.raises(EndOfSource):
+        while True:
+            items.append(played.read())
+    played.close()
+    times = [int(item.t_ns[0]) for item in items if isinstance(item, Sample)]
+    assert times == [gps_of_utc(t) for k, t in enumerate(epochs) if k != 20]
+    (lost,) = [item for item in items if isinstance(item, Lost)]
+    assert (lost.cause, lost.count) == ("corrupt", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no position: nothing that a receiver sends"),
+        (gga(UTC_NS) * 3, "no position: 3 NMEA; 1 positions without a time"),
+        (bytes(1000), "no position: nothing"),
+    ],
+)
+def test_a_log_without_positions_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "log").write_bytes(content)
+    with pytest.raises(SourceError, match=message):
+        driver("file", str(tmp_path / "log")).open()
+    with pytest.raises(SourceError, match="no such file"):
+        driver("file", str(tmp_path / "none")).open()
+
+
+def test_the_simulated_receiver_is_near_the_truth() -> None:
+    exact, noisy = driver("sim", noise=0.0), driver("sim")
+    (spec,) = exact.open()
+    noisy.open()
+    assert spec.rate_hz == 10.0 and not spec.finite
+    rows = [samples(read(d, 600)) for d in (exact, noisy)]
+    points = [
+        earth_points(np.concatenate([np.asarray(s.data["pos"]) for s in part])) for part in rows
+    ]
+    to_earth = local_to_earth(np.array([48.2, 11.5, 480.0]))
+    error = (points[1] - points[0]) @ to_earth[:3, :3]  # east, north, up
+    spread = np.sqrt((error**2).mean(axis=0))
+    assert 0.1 * LEVEL_M < spread[0] < 4 * LEVEL_M and 0.1 * LEVEL_M < spread[1] < 4 * LEVEL_M
+    assert np.abs(np.diff(error, axis=0)).max() < 3 * LEVEL_M  # slow, for the most part
+    speed = np.concatenate([np.asarray(s.data["vel"]) for s in rows[0]])
+    moved = np.diff(points[0], axis=0) @ to_earth[:3, :3] * 10
+    assert np.abs(moved[:, 1] - (speed[:-1, 0] + speed[1:, 0]) / 2).max() < 0.1
+    assert int(np.asarray(rows[0][0].data["utc"])[0]) == START_UTC_NS
+    assert int(rows[0][0].t_ns[0]) == gps_of_utc(START_UTC_NS)
+    with pytest.raises(Exception, match="latitude and longitude"):
+        driver("sim", origin=[95.0, 0.0, 0.0]).open()
+
+
+class Emulated:
+    """An emulator in a thread of its own."""
+
+    def __init__(
+        self, *faults: Fault, scheme: str = "sim", address: str = "", **given: Any
+    ) -> None:
+        entry = SensorEntry("gnss", "gnss", scheme, address, options(**given))
+        self.emulator = GnssEmulator(entry, faults)
+        self.source = self.emulator.start().source
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            due_ns = self.emulator.step(time.monotonic_ns())
+            self._over.wait(max(0.001, min(0.02, (due_ns - time.monotonic_ns()) / 1e9)))
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self.emulator.stop()
+
+
+@pytest.fixture
+def emulated() -> Iterator[Callable[..., Emulated]]:
+    made: list[Emulated] = []
+
+    def make(*faults: Fault, **given: Any) -> Emulated:
+        made.append(Emulated(*faults, **given))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def live(emulated_: Emulated, **given: Any) -> GnssDriver:
+    scheme, _, address = emulated_.source.partition(":")
+    return driver(scheme, address, **given)
+
+
+def test_a_receiver_behind_tcp_is_recorded(emulated: Callable[..., Emulated]) -> None:
+    device = emulated(rate=20.0, noise=0.0)
+    recorded = live(device, latency_ms=DELAY_NS / 1e6)
+    (spec,) = recorded.open()
+    assert spec.rate_hz == pytest.approx(20.0) and not spec.finite
+    assert not recorded.played
+    items = read(recorded, 40)
+    recorded.close()
+    (state,) = [item for item in items if isinstance(item, State)]
+    assert state.values["protocol"] == "ubx" and state.lasting
+    assert not [item for item in items if isinstance(item, Lost)]
+    rows = samples(items)
+    devices = np.concatenate([np.asarray(row.t_dev_ns) for row in rows])
+    assert (np.diff(devices) == SECOND_NS // 20).all()
+    simulated = driver("sim", rate=20.0, noise=0.0)
+    simulated.open()
+    first = round((utc_of_gps(int(devices[0])) - START_UTC_NS) * 20 / SECOND_NS)
+    truth = samples(read(simulated, first + 40))[first:]
+    for row, exact in zip(rows, truth, strict=True):
+        for name, most in (("pos", 1e-3), ("vel", 1e-3), ("cov", 1e-6), ("utc", 0)):
+            difference = np.asarray(row.data[name]) - np.asarray(exact.data[name])
+            if name == "pos":
+                assert np.abs(difference[0, :2]).max() < 1e-7  # NAV-PVT has 1e-7 deg
+                difference = difference[0, 2:]
+            assert np.abs(difference).max() <= most, name
+    stamps = np.concatenate([row.t_ns for row in rows])
+    assert (np.diff(stamps) > 0).all()
+    assert (stamps < time.monotonic_ns()).all()
+
+
+def test_what_a_receiver_loses_is_counted(emulated: Callable[..., Emulated]) -> None:
+    device = emulated(Fault("corrupt", rate=0.2), rate=20.0)
+    recorded = live(device)
+    recorded.open()
+    items = read(recorded, 60)
+    recorded.close()
+    rows = samples(items)
+    lost = sum(item.count or 0 for item in items if isinstance(item, Lost))
+    first, last = (int(np.asarray(row.t_dev_ns)[0]) for row in (rows[0], rows[-1]))
+    assert lost > 0
+    assert {item.cause for item in items if isinstance(item, Lost)} == {"corrupt"}
+    assert round((last - first) * 20 / SECOND_NS) + 1 == len(rows) + lost
+
+
+def test_a_receiver_that_is_unplugged_is_lost_and_found_again(
+    emulated: Callable[..., Emulated],
+) -> None:
+    device = emulated(Fault("unplug", at_s=1.0, duration_s=0.5), rate=20.0)
+    recorded = live(device)
+    recorded.open()
+    with pytest.raises(DeviceError, match=r"closed the connection|reset"):
+        read(recorded, 1000)
+    recorded.close()
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            recorded.open()
+            break
+        except DeviceError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    read(recorded, 3)
+    recorded.close()
+
+
+def test_a_receiver_that_falls_silent_is_lost(emulated: Callable[..., Emulated]) -> None:
+    device = emulated(Fault("stall", at_s=1.0, duration_s=60.0), rate=20.0)
+    recorded = live(device, timeout_s=1.0)
+    recorded.open()
+    with pytest.raises(DeviceError, match="sends nothing for 1 s"):
+        read(recorded, 1000)
+    recorded.close()
+
+
+def test_a_log_is_emulated(tmp_path: Path, emulated: Callable[..., Emulated]) -> None:
+    epochs = [UTC_NS + k * SECOND_NS // 10 for k in range(40)]
+    (tmp_path / "log").write_bytes(b"".join(gga(t) + rmc(t) for t in epochs))
+    device = emulated(scheme="file", address=str(tmp_path / "log"))
+    recorded = live(device)
+    (spec,) = recorded.open()
+    assert spec.settings["protocol"] == "nmea"
+    items = read(recorded, 10)
+    recorded.close()
+    assert [row.data["quality"][0] for row in samples(items)] == [5] * 10
+
+
+def test_a_serial_port_is_read_at_any_of_the_usual_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivers._gnss.live._TRY_S", 0.3)
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    over = threading.Event()
+
+    def send() -> None:
+        for k in range(10_000):
+            if over.wait(0.05):
+                return
+            os.write(master, pvt(UTC_NS + k * SECOND_NS // 20))
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    recorded = driver("serial", os.ttyname(slave))
+    try:
+        (spec,) = recorded.open()
+        assert spec.rate_hz == pytest.approx(20.0)
+        assert spec.settings["baudrate"] == 38_400
+        assert len(samples(read(recorded, 10))) == 10
+    finally:
+        over.set()
+        thread.join()
+        recorded.close()
+        os.close(master)
+        os.close(slave)
+
+
+def test_nobody_there_is_a_device_error() -> None:
+    with pytest.raises(DeviceError, match="refused"):
+        driver("tcp", "127.0.0.1:1").open()
+    with pytest.raises(DeviceError, match="/dev/none"):
+        driver("serial", "/dev/none").open()
+
+
+def test_pulses_give_times(tmp_path: Path) -> None:
+    (tmp_path / "pps0").mkdir()
+    realtime = 1_750_000_000 * SECOND_NS + 300_000_000
+    pps = PulsePerSecond("/dev/pps0", lambda: realtime, lambda: 5_000_000_000, tmp_path)
+    gps_ns = gps_of_utc(1_750_000_000 * SECOND_NS - SECOND_NS // 10)
+    assert pps.host_ns(gps_ns) is None
+    assert pps.report() == {"device": "/dev/pps0", "pulse": None}
+    # The host's clock is 12345 ns ahead of GPS; the pulse was 0.3 s ago.
+    (tmp_path / "pps0/assert").write_text("1750000000.000012345#42\n")
+    assert pps.report() is None  # every ten seconds
+    pulse_mono_ns = 5_000_000_000 - 300_000_000 + 12_345
+    assert pps.host_ns(gps_ns) == pulse_mono_ns - SECOND_NS // 10
+    fresh = PulsePerSecond("/dev/pps0", lambda: realtime, lambda: 5_000_000_000, tmp_path)
+    report = fresh.report()
+    assert report is not None and report["offset_ns"] == 12_345 and report["pulse"] == 42
+    realtime += 10 * SECOND_NS  # no pulse for ten seconds
+    assert fresh.host_ns(gps_ns) is None
+    (tmp_path / "pps0/assert").write_text("garbage")
+    assert fresh.latest() is None

@@ -1,0 +1,177 @@
+"""Satellite receivers' messages: frames, epochs, GPS time.  The messages are the libraries' own."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivers._protocols.gnss_fixes import Row
+from drivers._protocols.gnss_frames import FrameParser
+from drivers._protocols.gnss_reception import GpsdReception, Reception
+from drivers._protocols.gps_time import (
+    GPS_EPOCH_NS,
+    SECOND_NS,
+    gps_of_utc,
+    leap_seconds,
+    utc_of_gps,
+)
+from tests.campaigns import seeded
+from tests.drivers.fuzzing import mutated
+from tests.drivers.gnss_messages import cov, eoe, gga, gsa, gst, pvt, rmc, sbf_cov, sbf_pvt
+
+UTC_NS = round(datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC).timestamp()) * SECOND_NS
+GPS_NS = UTC_NS - GPS_EPOCH_NS + 18 * SECOND_NS
+
+
+def rows(data: bytes, protocol: str = "auto", piece: int = 7) -> list[Row]:
+    reception = Reception(protocol)
+    found: list[Row] = []
+    for start in range(0, len(data), piece):
+        found += reception.feed(data[start : start + piece])
+    return [*found, *reception.finish()]
+
+
+def value(row: Row, name: str) -> Sequence[float]:
+    return [float(v) for v in np.ravel(row.data[name])]
+
+
+def test_leap_seconds_are_those_of_known_dates() -> None:
+    def at(text: str) -> int:
+        return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * SECOND_NS
+
+    assert [leap_seconds(at(day)) for day in ("1980-01-06", "1998-12-31", "2017-01-01")] == [
+        0, 12, 18,
+    ]  # fmt: skip
+    # The example of IS-GPS-200's week numbers: week 2190 began on 2021-12-26.
+    assert gps_of_utc(at("2021-12-25T23:59:42")) == 2190 * 604_800 * SECOND_NS
+
+
+@given(st.integers(GPS_EPOCH_NS, 4 * 10**18))
+def test_gps_time_and_utc_are_inverse(utc_ns: int) -> None:
+    assert gps_of_utc(utc_ns, 18) - utc_ns == gps_of_utc(0, 18)
+    assert utc_of_gps(gps_of_utc(utc_ns, 18), 18) == utc_ns
+    assert utc_of_gps(gps_of_utc(utc_ns)) == utc_ns
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_epoch_of_ubx_is_one_row(ends: bool) -> None:
+    epochs = [UTC_NS + k * SECOND_NS // 5 for k in range(4)]
+    data = b"".join(pvt(t) + cov(t) + (eoe(t) if ends else b"") for t in epochs)
+    found = rows(data)
+    assert [row.gps_ns for row in found] == [t - UTC_NS + GPS_NS for t in epochs]
+    first = found[0]
+    assert value(first, "pos") == pytest.approx([48.1234567, -11.7654321, 512.345], abs=1e-7)
+    assert value(first, "vel") == pytest.approx([1.5, -2.25, 0.125])
+    assert value(first, "cov") == [1.5, 0.25, -0.125, 0.25, 2.5, 0.5, -0.125, 0.5, 4.0]
+    assert value(first, "utc") == [UTC_NS]
+    assert [value(first, name) for name in ("fix", "sats", "quality")] == [[3], [17], [4]]
+
+
+def test_without_a_covariance_the_accuracies_count() -> None:
+    (row, *_) = rows(pvt(UTC_NS) + pvt(UTC_NS + SECOND_NS))
+    assert value(row, "cov") == pytest.approx([1.44, 0, 0, 0, 1.44, 0, 0, 0, 6.25])
+
+
+def test_an_epoch_of_nmea_is_one_row() -> None:
+    epochs = [UTC_NS + k * SECOND_NS for k in range(3)]
+    data = b"".join(rmc(t) + gga(t) + gsa() + gst(t) for t in epochs)
+    found = rows(b"\x00garbage$GP" + data)
+    assert [row.gps_ns for row in found] == [t - UTC_NS + GPS_NS for t in epochs]
+    assert value(found[0], "pos") == pytest.approx([48.1234567, -11.7654321, 512.3], abs=1e-6)
+    assert value(found[0], "vel")[:2] == pytest.approx([0.0, 10 * 1852 / 3600], abs=1e-6)
+    assert math.isnan(value(found[0], "vel")[2])
+    assert np.diag(np.reshape(value(found[0], "cov"), (3, 3))) == pytest.approx([1.44, 2.25, 4.0])
+    assert [value(found[0], name) for name in ("fix", "sats", "quality")] == [[3], [12], [5]]
+
+
+def test_a_day_of_nmea_begins_at_midnight() -> None:
+    midnight = round(datetime(2026, 3, 5, tzinfo=UTC).timestamp()) * SECOND_NS
+    epochs = [midnight - SECOND_NS, midnight, midnight + SECOND_NS]
+    data = rmc(epochs[0]) + gga(epochs[0]) + gga(epochs[1]) + gga(epochs[2])
+    found = rows(data)
+    assert [utc_of_gps(row.gps_ns) for row in found] == epochs
+
+
+def test_an_epoch_of_sbf_is_one_row() -> None:
+    epochs = [GPS_NS + k * SECOND_NS // 10 for k in range(3)]
+    data = b"".join(sbf_pvt(t) + sbf_cov(t) for t in epochs)
+    found = rows(data)
+    assert [row.gps_ns for row in found] == epochs
+    assert value(found[0], "pos") == pytest.approx([48.1234567, -11.7654321, 512.345])
+    assert value(found[0], "vel") == pytest.approx([1.5, -2.25, 0.125])
+    assert value(found[0], "utc") == [UTC_NS]
+    expected = [1.5, 0.25, -0.125, 0.25, 2.5, 0.5, -0.125, 0.5, 4.0]
+    assert value(found[0], "cov") == pytest.approx(expected)
+    assert [value(found[0], name) for name in ("fix", "sats", "quality")] == [[3], [21], [4]]
+
+
+def test_the_best_protocol_of_a_mixed_line_is_used() -> None:
+    data = b"".join(
+        gga(t) + rmc(t) + pvt(t) for t in (UTC_NS, UTC_NS + SECOND_NS, UTC_NS + 2 * SECOND_NS)
+    )
+    reception = Reception()
+    found = [*reception.feed(data), *reception.finish()]
+    assert reception.protocol == "ubx" and len(found) == 3
+    assert len(rows(data, "nmea")) == 3
+    assert value(rows(data, "nmea")[0], "quality") == [5]
+
+
+def test_without_a_fix_a_row_has_no_position() -> None:
+    (row, *_) = rows(pvt(UTC_NS, gnssFixOk=0) + pvt(UTC_NS + SECOND_NS))
+    assert np.isnan(value(row, "pos")).all() and np.isnan(value(row, "vel")).all()
+    assert value(row, "fix") == value(row, "quality") == [0]
+
+
+def test_epochs_before_the_time_is_known_are_counted() -> None:
+    reception = Reception("ubx")
+    data = pvt(UTC_NS, validTime=0) + pvt(UTC_NS + SECOND_NS) + eoe(UTC_NS + SECOND_NS)
+    assert len(list(reception.feed(data))) == 1
+    assert reception.epochs.untimed == 1
+
+
+def test_gpsd_is_understood() -> None:
+    line = (
+        b'{"class":"TPV","mode":3,"time":"2026-03-04T05:06:07.250Z","leapseconds":18,"status":3,'
+        b'"lat":48.1,"lon":11.5,"altHAE":500.5,"track":90.0,"speed":2.0,"climb":0.5,'
+        b'"epx":1.5,"epy":2.0,"epv":3.0}\n'
+    )
+    reception = GpsdReception()
+    found = list(reception.feed(b'{"class":"VERSION"}\n' + line[:50]))
+    found += reception.feed(line[50:] + b"no json\n[1]\n")
+    (row,) = found
+    assert row.gps_ns == GPS_NS + SECOND_NS // 4
+    assert value(row, "pos") == [48.1, 11.5, 500.5]
+    assert value(row, "vel") == pytest.approx([0.0, 2.0, -0.5], abs=1e-6)
+    assert value(row, "cov") == [4.0, 0, 0, 0, 2.25, 0, 0, 0, 9.0]
+    assert [value(row, name) for name in ("fix", "quality")] == [[3], [4]]
+
+
+def stream(rng: random.Random) -> bytes:
+    t = UTC_NS + rng.randrange(10**9) * SECOND_NS // 10
+    gps = t - UTC_NS + GPS_NS
+    makers = [pvt(t), cov(t), eoe(t), gga(t), rmc(t), gsa(), gst(t), sbf_pvt(gps), sbf_cov(gps)]
+    return b"".join(rng.choice(makers) for _ in range(rng.randint(1, 4)))
+
+
+@seeded(1, weight=30, least=100)
+def test_a_thousand_damaged_streams(seed: int) -> None:
+    """Any bytes give rows or none; every byte is in a frame or was skipped."""
+    rng = random.Random(seed)
+    samples = [stream(rng) for _ in range(40)]
+    for number in range(1000):
+        data = mutated(rng, rng.choice(samples), (b"\xb5\x62", b"$GPGGA,", b"$@", b"*00\r\n"))
+        reception = Reception(("auto", "ubx", "nmea", "sbf")[number % 4])
+        found = [*reception.feed(data), *reception.finish()]
+        for row in found:
+            assert set(row.data) == {"pos", "vel", "fix", "cov", "sats", "utc", "quality"}
+        parser = FrameParser()
+        frames = [*parser.feed(data), *parser.finish()]
+        assert sum(frame.size for frame in frames) + parser.skipped == len(data)
+        assert b"".join(frame.data for frame in frames) in data or parser.skipped
