@@ -82,6 +82,8 @@ def read_facts(path: Path) -> PartFacts:
             if stream is not None and len(stream):
                 last_ns = int(stream.times(len(stream) - 1, len(stream))[0])
             streams[name] = StreamFacts(last_ns, tuple(losses))
+        for name in session.broken:
+            streams[name] = StreamFacts(None, ((None, None, "damaged"),))
         start_ns = int(header["start_ns"])
         return PartFacts(
             name=path.name,

@@ -77,8 +77,9 @@ class Storage:
             closed = not live and values["state"] in (CLEAN, RECOVERED)
             end_ns = int(values["end_ns"] or start_ns) if closed else None
             volatile = self._ram is not None and path.parent == self._ram
-            if volatile and not closed and not lock_is_held(private(path, LOCK)):
-                end_ns = private(path, JOURNAL).stat().st_mtime_ns  # its writer died
+            dead = not live and not closed and not lock_is_held(private(path, LOCK))
+            if volatile and dead:
+                end_ns = private(path, JOURNAL).stat().st_mtime_ns
         except (RecorderError, LookupError, TypeError, ValueError, OSError):
             return None
         of_ring = values.get("ring") is True
