@@ -144,7 +144,12 @@ class StreamSpec:
         if not self.channels:
             raise ProtocolError(f"stream {self.name!r}: declares no channel")
         taken = set(TIME_CHANNELS) | {"meta.json"}
-        files = [name for c in self.channels for name in CHANNEL_FORMATS[c.format].files(c.name)]
+        files = [
+            name
+            for c in self.channels
+            for found in (CHANNEL_FORMATS[c.format],)
+            for name in (*found.files(c.name), *found.side_files(c.name))
+        ]
         for name in (*files, *self.files):
             if name in taken:
                 raise ProtocolError(f"stream {self.name!r}: two files would be named {name!r}")
@@ -165,6 +170,11 @@ class StreamSpec:
         return self.encoded_bytes * (self.rate_hz or 1.0)
 
     @property
+    def keyed(self) -> bool:
+        """Whether a decoder can begin only with some samples (a video's keyframes)."""
+        return any(CHANNEL_FORMATS[channel.format].keyed for channel in self.channels)
+
+    @property
     def joinable(self) -> bool:
         """Whether the samples of two data messages are one message's, laid end to end."""
         return all(channel.framing is Framing.PLAIN for channel in self.channels)
@@ -177,7 +187,19 @@ class StreamSpec:
         raise KeyError(name)
 
     def meta(self) -> dict[str, dict[str, Any]]:
-        """The stream's ``meta.json``: time channels first, then its own."""
+        """Its channels by name, as entries of ``meta.json``: time channels first, then its own."""
+        return self._time_entries() | {c.name: c.meta() for c in self.channels}
+
+    def meta_files(self) -> dict[str, dict[str, Any]]:
+        """``meta.json``, and the files beside it with what roverd's readers must not find there."""
+        meta, beside = self._time_entries(), dict[str, dict[str, Any]]()
+        for channel in self.channels:
+            found = CHANNEL_FORMATS[channel.format]
+            meta |= found.declared(channel)
+            beside |= {name: channel.meta() for name in found.side_files(channel.name)}
+        return {"meta.json": meta, **beside}
+
+    def _time_entries(self) -> dict[str, dict[str, Any]]:
         times = {
             "ts": "end of the measurement, epoch seconds on the host clock",
             "seq": "sample number within its epoch; a gap is a counted loss",
@@ -186,11 +208,10 @@ class StreamSpec:
         }
         if not self.device_clock:
             del times["t_dev"]
-        meta: dict[str, dict[str, Any]] = {
+        return {
             name: {"format": "raw", "type": TIME_CHANNELS[name], "shape": [], "desc": text}
             for name, text in times.items()
         }
-        return meta | {c.name: c.meta() for c in self.channels}
 
     def to_wire(self) -> dict[str, Any]:
         """A plain mapping that msgpack and JSON can carry."""

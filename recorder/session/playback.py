@@ -286,6 +286,8 @@ def _intrinsics(stream: Stream) -> dict[str, str]:
     known = {"meta.json", *TIME_CHANNELS}
     for name, entry in stream.meta.items():
         known.update(channel_files(name, entry["format"]))
+        if (found := CHANNEL_FORMATS.get(entry["format"])) is not None:
+            known.update(found.side_files(name))
     declared = () if stream.spec is None else stream.spec.files
     names = {p.name for p in stream.path.glob("*.json") if not p.name.startswith(".")}
     files = {}

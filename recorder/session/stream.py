@@ -57,7 +57,8 @@ class Stream:
         path: the stream's folder.
         name: its name.
         spec: its driver's declaration; None in a plain roverd trace.
-        meta: the parsed ``meta.json``: per channel ``{format, type, shape, desc}``.
+        meta: per channel ``{format, type, shape, desc}``, from ``meta.json``; a channel that
+            ``meta.json`` must not declare is here in place of its index (`read_channels`).
         offset_ns: epoch ns minus ``t_mono``; None if times come from ``ts``.
         channels: a reader per channel, opened at its first use.
         epochs: starts of the driver, ``[{epoch, first_sample, ...}]``; None until closed.
@@ -90,7 +91,7 @@ class Stream:
         self.name = path.name
         self.spec = spec
         self.epochs = epochs
-        self.meta = read_meta(path)
+        self.meta = read_channels(path)
         self.channels = Channels(path, self.meta, partial)
         self.offset_ns = offset_ns
         self.whole: Stream = self
@@ -347,6 +348,27 @@ class Channels(Mapping[str, ChannelReader]):
             self._open.popitem()[1].close()
 
 
+def read_channels(folder: Path) -> dict[str, dict[str, Any]]:
+    """A sensor's channels: its ``meta.json``, with the entries of the files beside it.
+
+    A format that roverd's readers refuse has its index in ``meta.json``, ``NAME_i``, and its own
+    entry in ``NAME.json``.  Here that entry takes the place of the index.
+
+    Raises:
+        FormatError: a file is missing or not JSON, or an entry lacks a key or has a wrong value.
+    """
+    meta = read_meta(folder)
+    channels = {}
+    for name, entry in meta.items():
+        video = name.removesuffix("_i")
+        path = folder / f"{video}.json"
+        if video in meta or video == name or not path.exists():
+            channels[name] = entry
+            continue
+        channels[video] = _checked(path, video, _read_json(path))
+    return channels
+
+
 def read_meta(folder: Path) -> dict[str, dict[str, Any]]:
     """A sensor's ``meta.json``: per channel ``{format, type, shape, desc}``.
 
@@ -354,23 +376,32 @@ def read_meta(folder: Path) -> dict[str, dict[str, Any]]:
         FormatError: it is missing or not JSON, or an entry lacks a key or has a wrong value.
     """
     path = folder / "meta.json"
-    try:
-        meta = json.loads(path.read_bytes())
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise FormatError(f"{path}: not JSON: {error}") from None
+    meta = _read_json(path)
     if not isinstance(meta, dict):
         raise FormatError(f"{path}: a {type(meta).__name__}, not a mapping of channels")
     for name, entry in meta.items():
         if Path(name).name != name:
             raise FormatError(f"{path}: {name!r} is no name of a file in this folder")
-        if not isinstance(entry, dict):
-            raise FormatError(f"{path}: {name}: a {type(entry).__name__}, not a mapping")
-        for key, (good, text) in _META_KEYS.items():
-            if not good(entry.get(key)):
-                raise FormatError(f"{path}: {name}: {key}: needs {text}, not {entry.get(key)!r}")
+        _checked(path, name, entry)
     return meta
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise FormatError(f"{path}: not JSON: {error}") from None
+
+
+def _checked(path: Path, name: str, entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise FormatError(f"{path}: {name}: a {type(entry).__name__}, not a mapping")
+    for key, (good, text) in _META_KEYS.items():
+        if not good(entry.get(key)):
+            raise FormatError(f"{path}: {name}: {key}: needs {text}, not {entry.get(key)!r}")
+    return entry
 
 
 def _is_dtype(value: Any) -> bool:

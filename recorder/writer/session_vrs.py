@@ -157,7 +157,8 @@ class SessionVrs:
             rows = records.rows(message, t_mono)
             self._window.add(Batch(stream, RecordType.DATA, ts, rows))
             return
-        for timestamp_s, parts in zip(ts.tolist(), records.records(message, t_mono), strict=True):
+        made = records.records(message, t_mono, stamps := ts.tolist())
+        for timestamp_s, parts in zip(stamps, made, strict=True):
             self._window.add(Single(stream, RecordType.DATA, timestamp_s, parts))
 
     def begin_epoch(self, spec: StreamSpec, message: Message, last_ns: int) -> None:

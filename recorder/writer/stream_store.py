@@ -61,7 +61,8 @@ class StreamStore:
 
     def metadata(self) -> dict[str, bytes]:
         """The files of the folder that do not grow, by name."""
-        meta = {"meta.json": json.dumps(self.spec.meta(), indent=1).encode()}
+        files = self.spec.meta_files().items()
+        meta = {name: json.dumps(entries, indent=1).encode() for name, entries in files}
         return meta | {name: text.encode() for name, text in self.spec.files.items()}
 
     @property

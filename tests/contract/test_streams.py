@@ -23,7 +23,7 @@ def channels(draw: st.DrawFn, name: str) -> ChannelSpec:
     size = st.integers(1, 64)
     shape = tuple(draw(st.lists(size, max_size=3)))
     dtype = draw(st.sampled_from(DTYPES))
-    if format_ == "mjpg":
+    if format_ in ("mjpg", "h264"):
         shape, dtype = (draw(size), draw(size), 3), "u1"
     text = st.text(max_size=10)
     flags = (draw(st.booleans()), draw(st.booleans()))

@@ -218,7 +218,8 @@ class _Sent:
     @functools.cache  # noqa: B019 (as long as the recording lives)
     def _files(self, samples: int) -> dict[str, bytes]:
         spec = self._spec
-        files = {"meta.json": json.dumps(spec.meta(), indent=1).encode()}
+        declared = spec.meta_files().items()
+        files = {name: json.dumps(entries, indent=1).encode() for name, entries in declared}
         files |= {name: text.encode() for name, text in spec.files.items()}
         taken = [m for m, start in zip(self._messages, self._ends, strict=False) if start < samples]
         seqs = [np.arange(m.seq, m.next_seq, dtype="<u8") for m in taken]
@@ -241,6 +242,11 @@ class _Sent:
             data = data[: int(sizes.sum())]
             if channel.format == "mjpg":
                 files[channel.name] = self._video(channel, data, sizes)
+            elif channel.format == "h264":
+                files[channel.name] = data
+                ends = np.cumsum(sizes)
+                rows = np.stack([ends - sizes, sizes, np.ones(len(sizes))], axis=-1)  # all are keys
+                files[channel.name + "_i"] = rows.astype("<u8").tobytes()
             else:
                 files[channel.name] = data
                 ends = np.concatenate([[0], np.cumsum(sizes)]).astype("<u8")

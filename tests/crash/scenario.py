@@ -1,6 +1,6 @@
 """A small session with everything in it, recorded on a simulated disk.
 
-All that a session meets: video in several AVI segments, xz frame by frame and together, raw
+All that a session meets: video in several AVI segments, H.264, xz frame by frame and together, raw
 samples in batches, states, losses, ends, a stream that is declared late, one of a single sample,
 drivers that start again, writers that are killed anywhere and resumed, commits at any time and
 samples that arrive in the middle of one.
@@ -22,6 +22,7 @@ from unittest import mock
 
 import numpy as np
 
+from recorder.contract.channel_formats.h264 import START_CODE
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Kind, Message
 from recorder.formats.disk import Disk
@@ -32,6 +33,7 @@ from recorder.session.layout import SessionPlan
 from recorder.writer import session_writer
 from recorder.writer.session_writer import SessionWriter
 from tests.crash.simdisk import KilledError, Op, SimulatedDisk, Tree
+from tests.h264 import encode
 from tests.manual_clock import ManualClock
 
 SESSION = "data/sessions/drive"
@@ -39,6 +41,7 @@ SEGMENT_BYTES = 3000
 SUPER_ENTRIES = 40
 
 CAMERA = StreamSpec("camera", (ChannelSpec("video.avi", "mjpg", "u1", (8, 16, 3)),), 30.0)
+VIDEO = StreamSpec("video", (ChannelSpec("video.h264", "h264", "u1", (16, 16, 3)),), 30.0)
 LIDAR = StreamSpec(
     "lidar",
     (
@@ -70,7 +73,7 @@ IMU = StreamSpec(
 )
 SINGLE = StreamSpec("single", (ChannelSpec("value", "raw", "f8"),))
 LATE = StreamSpec("late", (ChannelSpec("count", "raw", "u4", (5,)),), 50.0)
-SPECS = {spec.name: spec for spec in (CAMERA, LIDAR, RADAR, IMU, SINGLE, LATE)}
+SPECS = {spec.name: spec for spec in (CAMERA, VIDEO, LIDAR, RADAR, IMU, SINGLE, LATE)}
 
 History = dict[str, list[Message]]
 """By stream, the messages that the writer took, in order."""
@@ -377,7 +380,7 @@ class _Source:
 
     def _data(self, name: str) -> Message:
         spec = SPECS[name]
-        batch = {"imu": 12, "radar": 4, "late": 3, "camera": 2}.get(name, 1)
+        batch = {"imu": 12, "radar": 4, "late": 3, "camera": 2, "video": 2}.get(name, 1)
         count = self._random.randrange(1, batch + 1)
         start = max(self._clock.monotonic_ns(), self._times.get(name, 0) + 1_000_000)
         times = start + np.arange(count, dtype=np.int64) * 1_000_000
@@ -402,6 +405,10 @@ class _Source:
         if channel.format == "mjpg":
             text = b"%d" % self._made + b"." * self._random.randrange(3)
             return jpeg()[:2] + b"\xff\xfe" + (2 + len(text)).to_bytes(2, "big") + text + jpeg()[2:]
+        if channel.format == "h264":
+            text = b"%d" % self._made + b"." * self._random.randrange(3)
+            message = b"\6\5" + bytes((16 + len(text),)) + b"written by tests" + text + b"\x80"
+            return START_CODE + message + encode(1, (16, 16))[0]
         values = np.arange(self._made, self._made + 4096).astype(channel.np_dtype).tobytes()
         sample = values[: channel.sample_bytes]
         return lzma.compress(sample, preset=0) if channel.format == "lzmaf" else sample

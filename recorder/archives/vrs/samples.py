@@ -108,7 +108,7 @@ class Samples:
         if self.records.row_bytes is not None:
             parts = [[row.tobytes()] for row in self.records.rows(message, t_mono)]
         else:
-            parts = self.records.records(message, t_mono)
+            parts = self.records.records(message, t_mono, stamps)
         return [
             DataRecord(start + k, stamp, own)
             for k, (stamp, own) in enumerate(zip(stamps, parts, strict=True))

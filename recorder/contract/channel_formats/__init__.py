@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from recorder.contract.channel_formats.h264 import is_key, picture_size
+from recorder.contract.channel_formats.h264_decoder import H264Decoder
 from recorder.contract.channel_formats.jpeg import decode_jpeg, encode_jpeg, jpeg_size
 from recorder.contract.channel_formats.xz import (
     WORTH,
@@ -75,6 +77,7 @@ class ContentBlock:
         size: bytes of a custom block; None where samples differ in length.
         width, height: pixels of an image.
         pixel_format: name of VRS's pixel format; empty if the image's own bytes have it.
+        codec: name of a video's codec.
     """
 
     kind: str
@@ -83,6 +86,7 @@ class ContentBlock:
     width: int = 0
     height: int = 0
     pixel_format: str = ""
+    codec: str = ""
 
 
 class ChannelFormat(ABC):
@@ -104,11 +108,13 @@ class ChannelFormat(ABC):
         framing: how a data message carries its samples.
         holds: dtype and shape that it is limited to, for people; empty if it takes any.
         picture: samples are pictures.
+        keyed: a decoder can begin only with some of the samples, the keyframes of a video.
     """
 
     framing: ClassVar[Framing]
     holds: ClassVar[str] = ""
     picture: ClassVar[bool] = False
+    keyed: ClassVar[bool] = False
 
     def __init__(self, name: str, recorded_as: str | None = None) -> None:
         self.name = name
@@ -126,6 +132,18 @@ class ChannelFormat(ABC):
     def files(self, channel: str) -> tuple[str, ...]:
         """Names of a channel's files (or of its folder); the first is the channel's own."""
         return (channel,)
+
+    def declared(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
+        """Its entries of ``meta.json``, in which roverd's readers find nothing that they refuse."""
+        return {channel.name: channel.meta()}
+
+    def side_files(self, channel: str) -> tuple[str, ...]:  # noqa: ARG002
+        """Names of files with what ``meta.json`` must not declare; each is the channel's entry."""
+        return ()
+
+    def starts(self, frame: Buffer) -> bool:  # noqa: ARG002
+        """Whether a decoder can begin with an encoded sample."""
+        return True
 
     def content(self, channel: ChannelSpec) -> ContentBlock:
         """The block of VRS that a sample is, where it is a block of its own."""
@@ -283,6 +301,63 @@ class Jpeg(ChannelFormat):
         return None if frame.rstrip(b"\0").endswith(b"\xff\xd9") else "the JPEG is cut short"
 
 
+class H264(ChannelFormat):
+    """Every picture an access unit of H.264, u1 [height, width, 3], as the camera encoded it.
+
+    The decoder decodes keyframes; other pictures are decoded by the channel's reader, which has the
+    pictures before them.
+    """
+
+    framing = Framing.EACH
+    holds = "u1 [height, width, 3]"
+    picture = keyed = True
+
+    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+        return dtype == np.uint8 and len(shape) == 3 and shape[2] == 3
+
+    def files(self, channel: str) -> tuple[str, ...]:
+        return channel, channel + "_i"
+
+    def declared(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
+        text = f"offset, bytes and keyframe (0 or 1) of each access unit of H.264 in {channel.name}"
+        entry = {"format": "raw", "type": "u8", "shape": [3], "desc": text}
+        return {self.files(channel.name)[1]: entry}
+
+    def side_files(self, channel: str) -> tuple[str, ...]:
+        return (channel + ".json",)
+
+    def starts(self, frame: Buffer) -> bool:
+        return is_key(frame)
+
+    def content(self, channel: ChannelSpec) -> ContentBlock:
+        height, width, _ = channel.shape
+        return ContentBlock("image", "video", None, width, height, "YUV_I420_SPLIT", "H.264")
+
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:  # noqa: ARG002
+        raise StreamChangedError(f"{self.name} is recorded as a camera encodes it: not encoded")
+
+    def decoder(self) -> Decode:
+        def decode(frame: Buffer, out: npt.NDArray[Any], where: str) -> None:
+            if not is_key(frame):
+                raise FormatError(f"{where}: is no keyframe of H.264: needs the pictures before")
+            decoder = H264Decoder()
+            picture = decoder.rgb(decoder.decode(bytes(frame), where))
+            if picture.shape != out.shape:
+                raise FormatError(f"{where}: is {picture.shape}, the channel's is {out.shape}")
+            out[...] = picture
+
+        return decode
+
+    def shape_fault(self, frame: bytes, shape: tuple[int, ...]) -> str | None:
+        try:
+            size = picture_size(frame)
+        except FormatError as error:
+            return str(error)
+        if size is None or size == shape[1::-1]:
+            return None
+        return f"a picture of {size} where {shape[1::-1]} is declared"
+
+
 CHANNEL_FORMATS: Mapping[str, ChannelFormat] = {
     found.name: found
     for found in (
@@ -290,6 +365,7 @@ CHANNEL_FORMATS: Mapping[str, ChannelFormat] = {
         Xz("lzma"),
         XzFrames("lzmaf"),
         Jpeg("mjpg"),
+        H264("h264"),
         Npz("npz", recorded_as="lzmaf"),
         Jpeg("jpg", recorded_as="mjpg"),
     )

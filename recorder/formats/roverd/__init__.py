@@ -1,15 +1,16 @@
 """Channels in the formats of roverd (RadarML/red-rover, folder ``format/``).
 
-=========  ==============================================  ==========  ==========================
+=========  ==============================================  ==========  ===========================
 format     on disk                                         recorded    random access by
-=========  ==============================================  ==========  ==========================
+=========  ==============================================  ==========  ===========================
 ``raw``    arrays one after another                        yes         arithmetic
 ``lzma``   concatenated xz streams of such arrays          yes         the streams' own indexes
 ``lzmaf``  an xz stream a sample, ``NAME_i`` for offsets   yes         ``NAME_i``
 ``mjpg``   AVI (OpenDML) of JPEG frames                    yes         the AVI's indexes
+``h264``   Annex B, ``NAME_i`` for offsets and keyframes   yes         ``NAME_i``, from a keyframe
 ``npz``    a folder, an array file a sample                no          file name
 ``jpg``    a folder, a JPEG a sample                       no          file name
-=========  ==============================================  ==========  ==========================
+=========  ==============================================  ==========  ===========================
 
 A new format is a row of `CHANNEL_STORAGE`, and one of `recorder.contract.channel_formats`.
 """
@@ -25,6 +26,7 @@ from recorder.contract.streams import ChannelSpec
 from recorder.formats.disk import Disk
 from recorder.formats.roverd.blobs import BlobStorage
 from recorder.formats.roverd.channel import ChannelReader, ChannelWriter, Layout
+from recorder.formats.roverd.h264 import H264Storage
 from recorder.formats.roverd.lzmaf import LzmafStorage
 from recorder.formats.roverd.mjpg import AviStorage
 from recorder.formats.roverd.raw import PlainExtent, PlainWriter, RawStorage
@@ -51,6 +53,7 @@ CHANNEL_STORAGE: Mapping[str, type[ChannelStorage]] = {
     "lzma": LzmaStorage,
     "lzmaf": LzmafStorage,
     "mjpg": AviStorage,
+    "h264": H264Storage,
     "npz": BlobStorage,
     "jpg": BlobStorage,
 }

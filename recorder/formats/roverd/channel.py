@@ -124,6 +124,15 @@ class ChannelReader(Closing, ABC):
         """One sample, [*shape]; FormatError also for damage that decoding does not notice."""
         return self[index]
 
+    def entry(self, index: int) -> int:
+        """The sample with which decoding of a sample begins: itself, or a video's keyframe.
+
+        Raises:
+            IndexError: there is no such sample.
+            FormatError: no keyframe comes before it.
+        """
+        return self._index(index)
+
     def check_finished(self) -> None:
         """FormatError if a closed session's file lacks the end of its format."""
 

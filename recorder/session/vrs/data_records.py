@@ -4,7 +4,9 @@ A data record begins with a layout: times, number, epoch, and every small channe
 an array of its own type.  Larger channels follow as blocks, in the order of the declaration: JPEG
 frames as images, raw pictures of one or two bytes per pixel as raw images, others as bytes.
 Readers can find the end of one block at most by themselves, so the layout before each block holds
-the block's size (``next_content_block_size``).
+the block's size (``next_content_block_size``).  Before an access unit of H.264 the layout also has
+the picture's size, and the keyframe with which decoding begins (VRS, DataLayoutConventions.h,
+``VideoFrameSpec``).
 """
 
 from __future__ import annotations
@@ -80,6 +82,8 @@ _ELEMENTS: Mapping[str, tuple[ElementType, int]] = {
     "c16": (float64, 2),
 }
 _SIZE = struct.Struct("<I")
+_VIDEO = struct.Struct("<IIIdI")
+_UNKNOWN_KEY = 0xFFFFFFFF
 
 
 class ConfigurationData(DataLayout):
@@ -173,6 +177,8 @@ class DataRecords:
         self._small = [_is_small(channel) for channel in spec.channels]
         small = [c for c in spec.channels if _is_small(c)]
         blocks = [c for c in spec.channels if not _is_small(c)]
+        videos = [c for c in blocks if CHANNEL_FORMATS[c.format].keyed]
+        self._video = _Video(videos[0]) if videos else None
         times = ("t_mono_ns", "t_dev_ns") if spec.device_clock else ("t_mono_ns",)
         head = [Piece(VALUE, int64, name, tags={"unit": "ns"}) for name in times]
         head += [Piece(VALUE, uint64, "seq"), Piece(VALUE, uint64, "epoch")]
@@ -180,6 +186,8 @@ class DataRecords:
         pieces = [*head, *map(_piece, small)]
         fields: list[tuple[str, Any]] = [(piece.label, piece.element.dtype) for piece in head]
         fields += [(f"c{n}", f"V{channel.sample_bytes}") for n, channel in enumerate(small)]
+        if self._video is not None:
+            pieces += self._video.pieces
         if blocks:
             pieces.append(Piece(VALUE, uint32, NEXT_CONTENT_BLOCK_SIZE, tags={"unit": "bytes"}))
         parts: list[LayoutSpec | Content] = [LayoutSpec(pieces)]
@@ -208,8 +216,14 @@ class DataRecords:
             rows[field] = np.frombuffer(frame, rows.dtype[field])
         return rows.view(np.uint8).reshape(len(rows), -1)
 
-    def records(self, message: Message, t_mono: Times) -> list[list[Buffer]]:
-        """The parts of every record of a message; frames are not copied."""
+    def records(self, message: Message, t_mono: Times, ts: Sequence[float]) -> list[list[Buffer]]:
+        """The parts of every record of a message; frames are not copied.
+
+        Args:
+            message: as received.
+            t_mono: int64 [n], stored times.
+            ts: timestamps of the records, epoch seconds.
+        """
         spec = self._spec
         frames = [memoryview(f).cast("B") for f in _decoded(spec, message)]
         sizes = iter(message.sizes)
@@ -223,14 +237,19 @@ class DataRecords:
         for at in range(len(t_mono)):
             head = [self._head_of(message, t_mono, at)]
             parts: list[Buffer] = []
-            for small, frame, cut in zip(self._small, frames, cuts, strict=True):
+            video = b""
+            for channel, small, frame, cut in zip(
+                spec.channels, self._small, frames, cuts, strict=True
+            ):
                 data = frame[cut[at] : cut[at + 1]]
                 if small:
                     head.append(bytes(data))
-                else:
-                    parts += (_SIZE.pack(len(data)), data)
+                    continue
+                parts += (_SIZE.pack(len(data)), data)
+                if self._video is not None and channel is self._video.channel:
+                    video = self._video.described(data, ts[at])
             # The first block's size is the last piece of the layout.
-            made.append([b"".join((*head, *parts[:1])), *parts[1:]])
+            made.append([b"".join((*head, video, *parts[:1])), *parts[1:]])
         return made
 
     def _head_of(self, message: Message, t_mono: Times, at: int) -> bytes:
@@ -238,6 +257,39 @@ class DataRecords:
         if message.t_dev_ns is not None:
             times.append(int(message.t_dev_ns[at]))
         return self._head.pack(*times, message.seq + at, message.epoch)
+
+
+class _Video:
+    """What readers of VRS need to decode an access unit.
+
+    After a writer was restarted, records up to the next keyframe have the number that VRS reserves
+    for an unknown keyframe.
+    """
+
+    pieces = (
+        Piece(VALUE, uint32, "image_width", tags={"unit": "px"}),
+        Piece(VALUE, uint32, "image_height", tags={"unit": "px"}),
+        Piece(VALUE, uint32, "image_pixel_format"),
+        Piece(VALUE, float64, "image_key_frame_timestamp", tags={"unit": "s"}),
+        Piece(VALUE, uint32, "image_key_frame_index"),
+    )
+
+    def __init__(self, channel: ChannelSpec) -> None:
+        self.channel = channel
+        self._starts = CHANNEL_FORMATS[channel.format].starts
+        self._key_s: float | None = None
+        self._since = 0  # access units since the keyframe
+
+    def described(self, unit: Buffer, timestamp_s: float) -> bytes:
+        """The values of `pieces` for the next access unit."""
+        if self._starts(unit):
+            self._key_s, self._since = timestamp_s, 0
+        elif self._key_s is not None:
+            self._since += 1
+        height, width = self.channel.shape[:2]
+        known = self._key_s is not None
+        key = (self._key_s or 0.0, self._since) if known else (0.0, _UNKNOWN_KEY)
+        return _VIDEO.pack(width, height, PixelFormat.YUV_I420_SPLIT, *key)
 
 
 def _is_small(channel: ChannelSpec) -> bool:
@@ -263,7 +315,11 @@ def _content(channel: ChannelSpec) -> Content:
         return CustomContent(block.size, block.format)
     pixel = PixelFormat[block.pixel_format or "UNDEFINED"]
     return ImageContent(
-        format=block.format, width=block.width, height=block.height, pixel_format=pixel
+        format=block.format,
+        width=block.width,
+        height=block.height,
+        pixel_format=pixel,
+        codec=block.codec,
     )
 
 
