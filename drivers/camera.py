@@ -6,7 +6,8 @@ us, 0 where unknown).  JPEGs of the source (a camera's own MJPEG, MJPEG in any c
 sequence) are recorded byte for byte, without the padding after the end of an image.  Other
 formats are decoded here and encoded by the kit.  A raw `pixel_format` has the channel
 ``image.FORMAT`` (raw, u1 or u2 [height, width]) in place of ``video.avi``, with all bits of the
-sensor's values; see `recorder.contract.raw_pixels`.
+sensor's values; see `recorder.contract.raw_pixels`.  With ``codec: copy`` the channel is
+``video.h264`` (h264, u1 [height, width, 3]): access units as the source encoded them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from drivers._devices.h264_file import H264File
 from drivers._devices.http_camera import HttpCamera
 from drivers._devices.pictures import (
+    CodedPicture,
     LiveCamera,
     Missing,
     Note,
@@ -32,7 +35,7 @@ from drivers._devices.pictures import (
 from drivers._devices.raw_settings import RAW_OPTIONS, raw_settings
 from drivers._devices.rtsp_camera import RtspCamera
 from drivers._devices.v4l2 import V4l2Camera
-from drivers._devices.v4l2_pixels import PIXEL_FORMATS
+from drivers._devices.v4l2_pixels import COPIED_FORMAT, PIXEL_FORMATS
 from drivers._devices.v4l2_stamps import Timing
 from drivers._devices.video_file import VideoFile
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
@@ -49,8 +52,11 @@ from recorder.contract.raw_pixels import Levels, RawPixels
 from recorder.contract.streams import ChannelSpec, StreamSpec
 
 CHANNEL: Final = "video.avi"
+VIDEO: Final = "video.h264"
 EXPOSURE: Final = ChannelSpec("exposure", "raw", "u4", (), "exposure time, 0: unknown", "us")
 _BYTES_PER_PIXEL = 0.35  # upper bound for a JPEG of a street scene at quality 90
+_BYTES_PER_CODED_PIXEL = 0.02  # 10 Mbit/s of 1080p at 30 Hz
+_COPIED_SCHEMES: Final = ("file", "rtsp", "v4l2")
 _TURN_S = 0.2
 
 _LIVE_OPTIONS: Final[OptionTable] = {
@@ -116,6 +122,12 @@ class CameraDriver(Driver):
             "int", 90, "JPEG quality of frames encoded here; JPEGs of the source are not encoded",
             minimum=1, maximum=100,
         ),
+        "codec": Option(
+            "str", "jpeg",
+            "copy: record the H.264 of a file:, rtsp: or v4l2: source as it is; "
+            "jpeg: record pictures as JPEG",
+            choices=("jpeg", "copy"),
+        ),
         **_LIVE_OPTIONS,
         **RAW_OPTIONS,
         **SIM_CAMERA_OPTIONS,
@@ -138,7 +150,7 @@ class CameraDriver(Driver):
         self._simulated: SimulatedCamera | None = None
         self._index = 0
         self._fps = SIM_FPS
-        self._video: VideoFile | None = None
+        self._video: VideoFile | H264File | None = None
         self._live: LiveCamera | None = None
         self._came: deque[Shot | Note] = deque()
         self._device_clock: bool | None = None  # as declared at the first opening
@@ -156,6 +168,7 @@ class CameraDriver(Driver):
                 does not support the options.
             DeviceError: a device is absent or gives no picture.
         """
+        self._check_copying()
         if self.sensor.scheme in self.live_schemes:
             return [self._open_live()]
         if self.sensor.options["controls"]:
@@ -179,6 +192,26 @@ class CameraDriver(Driver):
         pixels = None if self._raw is None else self._raw.pixels
         return self._spec(size, self._fps, finite=False, settings=settings, pixels=pixels)
 
+    @property
+    def _copying(self) -> bool:
+        return bool(self.sensor.options["codec"] == "copy")
+
+    def _check_copying(self) -> None:
+        """Raise SourceError for ``codec: copy`` with a source or an option that it excludes."""
+        options, name = self.sensor.options, self.sensor.name
+        copies_format = options["pixel_format"] == COPIED_FORMAT
+        if not self._copying:
+            if copies_format:
+                raise SourceError(f"{name}: pixel_format: H264 is recorded only with codec: copy")
+            return
+        if self.sensor.scheme not in _COPIED_SCHEMES:
+            known = ", ".join(f"{scheme}:" for scheme in _COPIED_SCHEMES)
+            raise SourceError(f"{name}: codec: copy records H.264 of the sources {known} only")
+        if options["pixel_format"] and not copies_format:
+            raise SourceError(f"{name}: pixel_format: codec: copy records H264 only")
+        if self.sensor.scheme != "v4l2" and (options["width"] or options["height"]):
+            raise SourceError(f"{name}: width, height: codec: copy does not resize pictures")
+
     def _refuse_formats(self) -> None:
         """Raise SourceError for options that only devices and the simulated camera have."""
         if self.sensor.options["pixel_format"]:
@@ -189,6 +222,11 @@ class CameraDriver(Driver):
     def _open_file(self) -> StreamSpec:
         options = self.sensor.options
         where = f"{self.sensor.name}: file:{self.sensor.address}"
+        if self._copying:
+            copied = H264File(where, self.sensor.address, options["fps"])
+            copied.open()
+            self._video = copied
+            return self._spec(copied.size, copied.fps, finite=True, settings={"codec": "h264"})
         video = VideoFile(where, self.sensor.address, options["fps"])
         video.open()
         self._video, self._size = video, wanted_size(options, video.size)
@@ -203,7 +241,7 @@ class CameraDriver(Driver):
         self._size = wanted_size(self.sensor.options, live.size)
         if self._device_clock is None:
             self._device_clock, self._exposures = live.device_clock, live.reports_exposure
-        passed_through = live.jpegs and self._size is None
+        passed_through = self._copying or (live.jpegs and self._size is None)
         settings = {"passed_through": passed_through, **self._known_times(), **live.settings}
         return self._spec(
             self._size or live.size, live.fps, finite=False, settings=settings,
@@ -230,6 +268,7 @@ class CameraDriver(Driver):
                 fps=options["fps"],
                 pixel_format=options["pixel_format"],
                 controls=options["controls"] or {},
+                copying=self._copying,
                 timing=Timing(
                     options["exposure_ms"] or None, options["readout_ms"], options["latency_ms"]
                 ),
@@ -241,7 +280,11 @@ class CameraDriver(Driver):
         self._refuse_formats()
         if sensor.scheme == "rtsp":
             return RtspCamera(
-                sensor.name, sensor.address, fps=options["fps"], timeout_s=options["timeout_s"]
+                sensor.name,
+                sensor.address,
+                fps=options["fps"],
+                timeout_s=options["timeout_s"],
+                copying=self._copying,
             )
         return HttpCamera(
             sensor.name,
@@ -308,7 +351,9 @@ class CameraDriver(Driver):
         return item
 
     def _item(self, t_ns: int, picture: Picture, t_device_ns: int | None = None) -> Item:
-        if self._size is not None and not isinstance(picture, Missing):
+        if isinstance(picture, CodedPicture):
+            picture = picture.data
+        elif self._size is not None and not isinstance(picture, Missing):
             picture = resized(picture, self._size)
         if isinstance(picture, Missing):
             detail = {"reason": picture.reason}
@@ -330,6 +375,9 @@ class CameraDriver(Driver):
         options = self.sensor.options
         channel = ChannelSpec(CHANNEL, "mjpg", "u1", (height, width, 3), "camera image")
         sample_bytes = int(width * height * _BYTES_PER_PIXEL)
+        if self._copying:
+            channel = ChannelSpec(VIDEO, "h264", "u1", (height, width, 3), "camera image, H.264")
+            sample_bytes = int(width * height * _BYTES_PER_CODED_PIXEL)
         if pixels is not None:
             text = f"camera image, the sensor's values ({pixels.name})"
             channel = ChannelSpec(pixels.channel, "raw", pixels.dtype, (height, width), text)

@@ -64,11 +64,13 @@ def _encoded(
 
 
 def write_file(
-    path: Path, count: int, size: tuple[int, int] = SIZE, rate: int = 20, **options: str
+    path: Path, count: int, size: tuple[int, int] = SIZE, rate: int = 20, *, b_frames: int = 0
 ) -> Path:
     """A video file of pictures 0 to count - 1; the container is the name's ending's."""
-    options = {"x264-params": _QUIET, "g": str(GROUP), "bf": "0"} | options
-    with av.open(str(path), "w") as container:
+    x264 = f"{_QUIET}:b-adapt=0:bframes={b_frames}"
+    options = {"x264-params": x264, "g": str(GROUP), "bf": str(b_frames)}
+    settings = {"movflags": "faststart"} if path.suffix in (".mp4", ".mov") else {}
+    with av.open(str(path), "w", options=settings) as container:
         stream: Any = container.add_stream("libx264", rate=rate, options=options)
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"

@@ -35,7 +35,22 @@ class Missing:
     cause: str = "corrupt"
 
 
-Picture = Image | bytes | Missing
+@dataclass(frozen=True, slots=True)
+class CodedPicture:
+    """A picture of a video as its camera encoded it: an access unit of H.264.
+
+    Attributes:
+        data: NAL units with start codes; of a keyframe with parameter sets.
+        size: (width, height) in pixels.
+    """
+
+    data: bytes
+    size: tuple[int, int]
+
+
+Still = Image | bytes | Missing
+"""A picture that is decoded, a JPEG, or a loss in its place."""
+Picture = Still | CodedPicture
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,13 @@ def passable(data: bytes) -> JpegHeader:
     if not header.width or not header.height:
         raise ProtocolError(f"a JPEG of {header.width} x {header.height} pixels")
     return header
+
+
+def pixels_of(picture: Image | CodedPicture) -> tuple[int, int]:
+    """Return (width, height) of a picture."""
+    if isinstance(picture, CodedPicture):
+        return picture.size
+    return picture.shape[1], picture.shape[0]
 
 
 def same_size(where: str, size: tuple[int, int], declared: tuple[int, int]) -> None:

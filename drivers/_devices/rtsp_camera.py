@@ -5,7 +5,8 @@ the exposure by the delays of the camera's encoder and of the network; decoding 
 One thread receives and stamps, another one decodes.  Between them is a bounded `Backlog`: when
 pictures arrive faster than they are decoded and recorded, they are dropped and counted
 (``overrun``), and recording resumes at the next picture that is decodable.  Gaps in RTP's sequence
-numbers are counted losses.  JPEGs are recorded without decoding.
+numbers are counted losses.  JPEGs are recorded without decoding, and so is H.264 with
+``codec: copy``: a picture then also has the camera's time, from its sender reports (RTCP).
 """
 
 from __future__ import annotations
@@ -14,10 +15,21 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
+from drivers._devices.h264_pictures import H264Passing
 from drivers._devices.http_camera import Connection, Url, connect, parse_url
 from drivers._devices.picture_backlog import Backlog, Dropped
-from drivers._devices.pictures import LiveCamera, Missing, Note, Shot, passable, trimmed
+from drivers._devices.pictures import (
+    LiveCamera,
+    Missing,
+    Note,
+    Shot,
+    passable,
+    pixels_of,
+    trimmed,
+)
 from drivers._devices.pictures import same_size as check_size
 from drivers._devices.rtsp_client import RtspClient
 from drivers._devices.video_decoder import Decoder, make_decoder, require_pyav
@@ -42,6 +54,7 @@ class RtspCamera(LiveCamera):
         address: the text after ``rtsp:``.
         fps: nominal rate; None: the stream's declared rate.
         timeout_s: time without a picture after which the camera is lost.
+        copying: H.264 is recorded as it is.
         connecting: makes the connection.
         decoding: makes the decoder.
         clock: CLOCK_MONOTONIC in ns.
@@ -54,8 +67,9 @@ class RtspCamera(LiveCamera):
         *,
         fps: float | None = None,
         timeout_s: float = 5.0,
+        copying: bool = False,
         connecting: Callable[[Url], Connection] = connect,
-        decoding: Callable[[Media], Decoder] = make_decoder,
+        decoding: Callable[[Media], Decoder] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.where = f"{name}: {mask_value(f'rtsp:{address}')}"
@@ -63,7 +77,9 @@ class RtspCamera(LiveCamera):
         self._wanted_fps = fps
         self._timeout_s = timeout_s
         self._connecting = connecting
-        self._decoding = decoding
+        passing = partial(H264Passing, self.where) if copying else make_decoder
+        self._decoding = decoding or passing
+        self.device_clock = copying
         self._clock = clock
         self._player: _Player | None = None
 
@@ -170,7 +186,9 @@ class _Player:
         alive_ns = self._clock()
         try:
             while not self._stopping.is_set():
-                for t_ns, packet in self._client.receive(_TURN_S):
+                packets = self._client.receive(_TURN_S)
+                self._depacketizer.clock.report = self._client.report
+                for t_ns, packet in packets:
                     for unit in self._depacketizer.feed(packet, t_ns):
                         alive_ns = t_ns
                         self._backlog.offer(unit)
@@ -217,12 +235,12 @@ class _Player:
             if isinstance(picture, bytes):
                 picture = trimmed(self._where, picture, self.size)
             elif not isinstance(picture, Missing):
-                size = picture.shape[1], picture.shape[0]
+                size = pixels_of(picture)
                 self.size = size if self.size == (0, 0) else self.size
                 check_size(self._where, size, self.size)
             if self.size != (0, 0):  # the stream begins with its first picture
                 self._last_ns = max(shot.t_ns, self._last_ns + 1)
-                self._put(Shot(self._last_ns, picture))
+                self._put(replace(shot, t_ns=self._last_ns, picture=picture))
 
     def _put(self, item: Shot | Exception) -> None:
         while True:

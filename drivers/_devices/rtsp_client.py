@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from drivers._devices.http_camera import Connection, Url, require_access
+from drivers._protocols.rtcp import SenderReport, parse_rtcp
 from drivers._protocols.rtsp import (
     Interleaved,
     Media,
@@ -25,7 +26,6 @@ _CONNECT_S = 2.0
 _SEND_S = 2.0
 _RECEIVE_BYTES = 256 << 10
 _LONGEST_ALIVE_S = 30.0  # between two keep-alive requests
-_BYE = 203  # RTCP, RFC 3550, section 6.6
 _MAX_EARLY = 4096  # packets before the answer to PLAY
 
 
@@ -42,6 +42,9 @@ class RtspClient:
         url: its address.
         connecting: makes the connection.
         clock: CLOCK_MONOTONIC in ns.
+
+    Attributes:
+        report: the camera's latest sender report; None before the first.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class RtspClient:
         self._messages: deque[tuple[int, Message]] = deque()
         self._fault: ProtocolError | None = None  # raised after the messages before it
         self._channels = (-1, -1)
+        self.report: SenderReport | None = None
         self._alive = "OPTIONS"
         self._alive_ns = 0  # period of keep-alive requests
         self._next_alive_ns = 0
@@ -118,7 +122,12 @@ class RtspClient:
                 if isinstance(message, Interleaved):
                     if message.channel == self._channels[0]:
                         packets.append((t_ns, message.data))
-                    elif message.channel == self._channels[1] and _ends(message.data):
+                        continue
+                    if message.channel != self._channels[1]:
+                        continue
+                    reports, ends = parse_rtcp(message.data)
+                    self.report = reports[-1] if reports else self.report
+                    if ends:
                         if packets:
                             self._messages.appendleft((t_ns, message))
                             break
@@ -239,13 +248,3 @@ class RtspClient:
     def _lost(self, error: OSError | UnicodeError) -> DeviceError:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return DeviceError(f"{self._where}: {reason}")
-
-
-def _ends(rtcp: bytes) -> bool:
-    """Return whether a compound RTCP packet (RFC 3550, section 6.1) has a BYE."""
-    at = 0
-    while at + 4 <= len(rtcp):
-        if rtcp[at + 1] == _BYE:
-            return True
-        at += 4 + 4 * int.from_bytes(rtcp[at + 2 : at + 4], "big")
-    return False

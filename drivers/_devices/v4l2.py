@@ -4,8 +4,8 @@ A picture's stamp is the kernel's, on CLOCK_MONOTONIC, moved to the end of the e
 exposure, readout and latency are known (see `v4l2_stamps`); the state ``stamps`` records the
 meaning of the kernel's stamp.  If the kernel's driver uses another clock, the stamp is the time of
 dequeuing.  The kernel numbers frames: a gap is a counted loss.  A device's own MJPEG
-is passed on unchanged, without the padding after the end of an image; other formats are decoded,
-raw formats unpacked with all their bits.
+is passed on unchanged, without the padding after the end of an image, and so is its H.264 with
+``codec: copy``; other formats are decoded, raw formats unpacked with all their bits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from itertools import dropwhile, takewhile
 from typing import Any, TypeVar
 
 from drivers._devices import v4l2_abi as abi
-from drivers._devices.pictures import Image, LiveCamera, Missing, Note, Shot, gap_event, trimmed
+from drivers._devices.h264_pictures import H264Pictures
+from drivers._devices.pictures import (
+    LiveCamera,
+    Missing,
+    Note,
+    Picture,
+    Shot,
+    gap_event,
+    trimmed,
+)
 from drivers._devices.v4l2_buffers import BufferQueue, FilledBuffer
 from drivers._devices.v4l2_controls import (
     ExposureTime,
@@ -28,6 +37,7 @@ from drivers._devices.v4l2_controls import (
     set_controls,
 )
 from drivers._devices.v4l2_pixels import (
+    COPIED_FORMAT,
     JPEG_FORMATS,
     PIXEL_FORMATS,
     decoded,
@@ -71,6 +81,7 @@ class V4l2Camera(LiveCamera):
         fps: requested rate; None: the device's present setting.
         pixel_format: one of `PIXEL_FORMATS`; None: the first that the device offers.
         controls: values by the names that ``v4l2-ctl --list-ctrls`` shows.
+        copying: the device's H.264 is recorded as it is.
         timing: the camera's times that the config states.
         timeout_s: time without a picture after which the device is lost.
         kernel: makes the system calls.
@@ -85,6 +96,7 @@ class V4l2Camera(LiveCamera):
         fps: float | None = None,
         pixel_format: str | None = None,
         controls: Mapping[str, Any] | None = None,
+        copying: bool = False,
         timing: Timing | None = None,
         timeout_s: float = 5.0,
         kernel: abi.Kernel | None = None,
@@ -94,6 +106,7 @@ class V4l2Camera(LiveCamera):
         self._wanted_size = size
         self._wanted_fps = fps
         self._wanted_format = pixel_format
+        self._copying = copying
         self._wanted_controls = dict(controls or {})
         self._timing = timing or Timing()
         self._timeout_s = timeout_s
@@ -104,6 +117,7 @@ class V4l2Camera(LiveCamera):
     def open(self) -> None:
         self._events: list[Shot | Note] = []
         self._sequence: int | None = None
+        self._video = H264Pictures(self.where)
         self._io_errors = 0
         self._changed: StreamChangedError | None = None
         try:
@@ -208,10 +222,12 @@ class V4l2Camera(LiveCamera):
 
     def _choose_format(self) -> None:
         offered = self._offered_formats()
-        usable = [n for n in PIXEL_FORMATS if n in offered and self._wanted_format in (None, n)]
+        possible = [COPIED_FORMAT] if self._copying else PIXEL_FORMATS[:-1]
+        usable = [n for n in possible if n in offered and self._wanted_format in (None, n)]
         if not usable:
-            known = [name for name in PIXEL_FORMATS if name not in RAW_FORMATS]
-            wanted = self._wanted_format or " or ".join(known) + ", nor a supported raw format"
+            known = [name for name in possible if name not in RAW_FORMATS]
+            wanted = self._wanted_format or " or ".join(known)
+            wanted += "" if self._wanted_format or self._copying else ", nor a supported raw format"
             raise SourceError(
                 f"{self.where}: offers {', '.join(offered) or 'no format'}, but not {wanted}"
             )
@@ -325,6 +341,7 @@ class V4l2Camera(LiveCamera):
                 first = list(dropwhile(_is_incomplete, self.read(0.2)))
         finally:
             self._timeout_s = timeout_s
+        self.size = self._video.size if self._copying else self.size
         self._events = [Note(first[0].t_ns, {**self._state, **self._stamps_state()}), *first]
 
     def _stamps_state(self) -> dict[str, Any]:
@@ -357,12 +374,15 @@ class V4l2Camera(LiveCamera):
         exposure_us = self._exposure.us if self.reports_exposure else self._timing.exposure_us
         before = None if self._sequence is None else self._stamps.source
         t_ns = self._stamps.exposure_end_ns(filled, exposure_us)
-        picture: Image | bytes | Missing
+        picture: Picture | None
         if not filled.planes:
             picture = Missing("the device says that the picture is damaged")
-        elif self.jpegs:
+        elif self.jpegs or self._copying:
             try:
-                picture = trimmed(self.where, filled.planes[0], self.size)
+                if self.jpegs:
+                    picture = trimmed(self.where, filled.planes[0], self.size)
+                else:
+                    picture = self._video.take(filled.planes[0])
             except StreamChangedError as error:
                 self._changed = error
                 return
@@ -374,7 +394,8 @@ class V4l2Camera(LiveCamera):
         self._count_gap(t_ns, filled.sequence)
         if before not in (None, self._stamps.source):
             self._events.append(Note(t_ns, self._stamps_state()))
-        self._events.append(Shot(t_ns, picture, exposure_us=exposure_us))
+        if picture is not None:
+            self._events.append(Shot(t_ns, picture, exposure_us=exposure_us))
 
     def _count_gap(self, t_ns: int, sequence: int) -> None:
         before, self._sequence = self._sequence, sequence

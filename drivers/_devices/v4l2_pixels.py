@@ -16,11 +16,13 @@ from recorder.contract.errors import SourceError
 
 PIXEL_FORMATS: Final = (
     "MJPG", "JPEG", "YUYV", "UYVY", "NV12", "NM12", "YU12", "YM12", "BGR3", "RGB3", "GREY",
-    *RAW_FORMATS,
+    *RAW_FORMATS, "H264",
 )  # fmt: skip
 """Supported formats, best first: by their codes, raw formats by the kernel's names."""
 
 JPEG_FORMATS = ("MJPG", "JPEG")
+COPIED_FORMAT = "H264"
+"""Compressed video, which is recorded as it is (``codec: copy``) and not decoded."""
 
 _BYTES_PER_PIXEL: Final = {"YUYV": 2, "UYVY": 2, "BGR3": 3, "RGB3": 3}
 _RAW_NAMES: Final = {fourcc(form.code): name for name, form in RAW_FORMATS.items()}
@@ -105,7 +107,7 @@ def layout_of(where: str, name: str, pixels: PixelFormat | PlanesFormat) -> Layo
     }.get(name, [luma])
     if len(granted) != len(planes):
         raise SourceError(f"{where}: {name} in {len(granted)} planes instead of {len(planes)}")
-    if name in JPEG_FORMATS:
+    if name in (*JPEG_FORMATS, COPIED_FORMAT):
         return Layout(name, width, height)
     laid = [
         PlaneLayout(max(stride, row_bytes), rows, row_bytes)

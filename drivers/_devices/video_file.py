@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drivers._devices.pictures import Missing, Picture, passable, quiet_opencv
+from drivers._devices.pictures import Missing, Still, passable, quiet_opencv
 from drivers._protocols.jpeg import parse_jpeg
 from recorder.contract.errors import ProtocolError, SourceError
 
-_ASSUMED_FPS = 25.0  # only for stamps, where a container has neither stamps nor a rate
+ASSUMED_FPS = 25.0  # only for stamps, where a container has neither stamps nor a rate
 _DECODE_ATTEMPTS = 8  # consecutive failed reads that mean the end of a file
 _ESTIMATE_SLACK_S = 1.0
 _LONGEST_MS = 1e12  # a container's time beyond 30 years is invalid
@@ -52,7 +52,7 @@ class VideoFile:
         self._address = address
         self._retimed = fps is not None
         self._capture: Any = None
-        self._ready: deque[tuple[int, Picture]] = deque()
+        self._ready: deque[tuple[int, Still]] = deque()
         self._taken = 0
         self._last_ms = 0.0
 
@@ -88,14 +88,14 @@ class VideoFile:
         self._file_fps = file_fps if 0 < file_fps < 1e6 else None
         if not self._retimed:
             self.fps = self._file_fps
-        self._clock = FrameClock(self.fps or _ASSUMED_FPS, trusted=not self._retimed)
+        self._clock = FrameClock(self.fps or ASSUMED_FPS, trusted=not self._retimed)
         count = self._capture.get(cv2.CAP_PROP_FRAME_COUNT)
         self._expected = int(count) if 0 < count < 2**53 else None
         codec = int(self._capture.get(cv2.CAP_PROP_FOURCC)) & 0xFFFFFFFF
         self.codec = codec.to_bytes(4, "little").decode("latin-1").strip("\0 ")
         self._accept(first, failed=0)
 
-    def read(self) -> tuple[int, Picture] | None:
+    def read(self) -> tuple[int, Still] | None:
         """Return stamp in ns and picture, or `Missing` for an undecodable picture; None at the end.
 
         Raises:

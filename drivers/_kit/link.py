@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from drivers._kit.counters import Counters
+from drivers._kit.keyframe_gate import SEAM_PATIENCE_NS
 from drivers._kit.outbox import Outbox
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.session_announcement import Session, interval_of_loss
@@ -51,6 +52,8 @@ class Link:
         self._sensor = sensor
         self._stall = stall or ReadWatchdog()
         self._specs = specs
+        keyed = any(spec.keyed for spec in specs)
+        self._seam_patience_ns = SEAM_PATIENCE_NS if keyed else _SEAM_PATIENCE_NS
         self._clock = clock
         self._report = report
         self._waker = Waker()
@@ -350,7 +353,7 @@ class Link:
                 heard_ns = now_ns
                 self._handle(message)
             with self._changed:
-                if self._next is not None and now_ns > self._next.begin_ns + _SEAM_PATIENCE_NS:
+                if self._next is not None and now_ns > self._next.begin_ns + self._seam_patience_ns:
                     self._cross()  # no message was published since the seam
             blocked = self._send_all()
             self._publish_tap()

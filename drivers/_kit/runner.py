@@ -26,6 +26,7 @@ import numpy as np
 from drivers._kit.device import Device
 from drivers._kit.driver import Driver, EndOfSource, Item, Lost, Sample, SensorConfig, State
 from drivers._kit.encode import Encoder
+from drivers._kit.keyframe_gate import KeyframeGate
 from drivers._kit.link import Link
 from drivers._kit.read_watchdog import ReadWatchdog
 from drivers._kit.session_announcement import Session
@@ -171,6 +172,7 @@ class Runner:
             return 0
         self._specs = specs = {spec.name: spec for spec in declared}
         self._encoders = encoders = {name: Encoder(spec) for name, spec in specs.items()}
+        self._gates = {name: KeyframeGate(spec) for name, spec in specs.items() if spec.keyed}
         streams = tuple(specs.values())
         link = Link(self._sensor.name, streams, self._run_folder, self._clock, report, self._stall)
         self._link = link
@@ -384,6 +386,9 @@ class Runner:
 
     def _publish(self, item: Item, session: Session | None) -> None:
         """Offer an item; items after a seam belong to the session that begins there."""
+        if (gate := self._gates.get(item.stream)) is not None:
+            self._publish_video(gate, item, session)
+            return
         seam_ns = self._link.seam_ns() if session is not None else None
         if seam_ns is not None and _last_ns(item) >= seam_ns:
             if isinstance(item, Sample) and int(item.t_ns[0]) < seam_ns:
@@ -394,24 +399,42 @@ class Runner:
             self._link.cross()
         self._offer(item, session)
 
-    def _offer(self, item: Item, session: Session | None) -> None:
+    def _publish_video(self, gate: KeyframeGate, item: Item, session: Session | None) -> None:
+        """Offer an item of a stream in which sessions begin with keyframes."""
+        if isinstance(item, Sample) and item.count > 1:
+            for at in range(item.count):
+                one = replace(item)
+                _keep(one, np.arange(item.count) == at)
+                self._publish_video(gate, one, session)
+            return
+        if session is not None:
+            seam_ns = self._link.seam_ns()
+            if seam_ns is not None and _last_ns(item) >= seam_ns and gate.crosses(item, seam_ns):
+                self._link.cross()
+            session = self._link.wait_for_session(0)
+        item, session = gate.admit(item, session)
+        if not self._offer(item, session):
+            gate.refused()
+
+    def _offer(self, item: Item, session: Session | None) -> bool:
+        """Encode and offer an item; return False where the ring refused it."""
         if session is None and not self._link.wanted(item.stream):
             if isinstance(item, Sample) and item.count:
                 self._link.counters.passed_by(item.stream, item.count, int(item.t_ns[-1]))
-            return
+            return True
         message = self._to_message(item)
         if isinstance(item, Sample) and item.count > 1 and not self._link.fits(message.nbytes):
             for first, last in ((0, item.count // 2), (item.count // 2, item.count)):
                 half, places = replace(item), np.arange(item.count)
                 _keep(half, (places >= first) & (places < last))
                 self._offer(half, session)
-            return
+            return True
         if session is not None and self._driver.played and self._sensor.pace == "max":
             # A file can wait, unlike a device: at full pace the ring never refuses a sample.
             while not self._link.wait_for_room(item.stream, message.nbytes, _IDLE_S):
                 if not self._session_open(session):
-                    return
-        self._link.publish(message, session)
+                    return True
+        return self._link.publish(message, session)
 
     def _to_message(self, item: Item) -> Message:
         match item:

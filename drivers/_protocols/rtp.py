@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from drivers._protocols.rtcp import SenderClock
 from drivers._protocols.rtsp import START_CODE
 from recorder.contract.errors import ProtocolError
 
@@ -56,6 +57,7 @@ class AccessUnit:
         fault: the reason why the picture is damaged; empty if it is whole.
         missed: pictures that were lost entirely before this picture: from the timestamps, at
             least 1 if packets between two pictures are missing.
+        t_device_ns: the sender's time of the timestamp by its reports; 0 where it is unknown.
     """
 
     t_ns: int
@@ -64,6 +66,7 @@ class AccessUnit:
     key: bool
     fault: str = ""
     missed: int = 0
+    t_device_ns: int = 0
 
 
 class Assembler(Protocol):
@@ -99,11 +102,15 @@ class Depacketizer:
     >>> depacketizer = Depacketizer(NalAssembler("h264"), payload_type=96, clock_hz=90_000)
     >>> for unit in depacketizer.feed(packet, t_ns):
     ...     ...
+
+    Attributes:
+        clock: the sender's; its reports are set from outside.
     """
 
     def __init__(self, assembler: Assembler, payload_type: int, clock_hz: int) -> None:
         self._assembler = assembler
         self._payload_type = payload_type
+        self.clock = SenderClock(clock_hz)
         self._longest = round(_LONGEST_GAP_S * clock_hz)
         self._last: RtpPacket | None = None  # of any payload type
         self._timestamp: int | None = None  # of the present or last picture
@@ -195,7 +202,8 @@ class Depacketizer:
             except ProtocolError as error:
                 fault = str(error)
         key = self._assembler.key and not fault
-        return [AccessUnit(self._t_ns, self._extended, data, key, fault, self._missed)]
+        at_ns = self.clock.time_ns(self._timestamp or 0)
+        return [AccessUnit(self._t_ns, self._extended, data, key, fault, self._missed, at_ns)]
 
 
 @dataclass(frozen=True, slots=True)

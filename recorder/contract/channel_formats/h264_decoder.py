@@ -64,6 +64,12 @@ class H264Decoder:
                 return frame
         raise FormatError(f"{where}: {len(unit)} bytes that do not decode as H.264")
 
+    @property
+    def fps(self) -> float | None:
+        """Pictures per second, as the parameter sets declare them; None where they do not."""
+        rate = self._context.framerate
+        return float(rate) if rate else None
+
     def rgb(self, frame: Any) -> npt.NDArray[np.uint8]:
         """A picture's pixels, u1 [height, width, 3]."""
         return np.asarray(self._converter.reformat(frame, format="rgb24").to_ndarray(), np.uint8)

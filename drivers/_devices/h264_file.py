@@ -1,0 +1,146 @@
+"""Video files whose H.264 is recorded as it is, through PyAV's demuxers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from drivers._devices.h264_pictures import B_FRAMES, H264Pictures
+from drivers._devices.pictures import CodedPicture, Missing
+from drivers._devices.video_decoder import require_pyav
+from drivers._devices.video_file import ASSUMED_FPS, FrameClock
+from recorder.contract.errors import SourceError
+
+
+class H264File:
+    """Reads the access units of a file in order, as FFmpeg's demuxer and ``h264_mp4toannexb`` do.
+
+    Any container that FFmpeg knows (MP4, MKV, AVI, TS, a bare ``.h264``).  Access units before the
+    first keyframe are left out.
+
+    >>> video = H264File("camera: file:drive.mp4", "/data/drive.mp4", fps=None)
+    >>> video.open()
+    >>> while (shot := video.read()) is not None:
+    ...     t_ns, picture = shot
+    >>> video.close()
+
+    Args:
+        where: the file's name in messages.
+        address: its path.
+        fps: the rate to play at; None: the file's own stamps.
+
+    Attributes (after `open`):
+        size: (width, height) of the pictures.
+        fps: nominal rate in Hz, or None where the container has none.
+    """
+
+    def __init__(self, where: str, address: str, fps: float | None) -> None:
+        self.where = where
+        self.size = (0, 0)
+        self.fps = fps
+        self._address = address
+        self._retimed = fps is not None
+        self._container: Any = None
+        self._shots: Iterator[tuple[int, CodedPicture | Missing]] = iter(())
+
+    def open(self) -> None:
+        """Open the file and read up to its first keyframe, which the first `read` returns.
+
+        Raises:
+            SourceError: the file does not exist, its video is not H.264, has B-frames or no
+                keyframe, or PyAV is not installed.
+        """
+        require_pyav(self.where)
+        import av
+
+        av.logging.set_level(None)
+        if not Path(self._address).is_file():
+            raise SourceError(f"{self.where}: no such file")
+        try:
+            self._container = av.open(self._address)
+            self._start(av)
+        except av.error.FFmpegError as error:
+            self.close()
+            raise SourceError(f"{self.where}: is no video: {error.strerror}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, av: Any) -> None:
+        streams = self._container.streams.video
+        codec = streams[0].codec_context.name if streams else "no video"
+        if codec != "h264":
+            raise SourceError(
+                f"{self.where}: has {codec}: codec: copy records H.264 only; use codec: jpeg"
+            )
+        stream = streams[0]
+        if stream.codec_context.reorder_depth:
+            raise SourceError(f"{self.where}: {B_FRAMES}")
+        rate = stream.average_rate
+        if not self._retimed:
+            self.fps = float(rate) if rate and 0 < rate < 1e6 else None
+        self._clock = FrameClock(self.fps or ASSUMED_FPS, trusted=not self._retimed)
+        self._expected: int = stream.frames
+        self._taken = 0
+        pictures = H264Pictures(self.where)
+        self._shots = self._read_all(av, stream, pictures)
+        first = next(self._shots, None)
+        if first is None:
+            raise SourceError(f"{self.where}: has no keyframe of H.264")
+        self.size = pictures.size
+        self._first: tuple[int, CodedPicture | Missing] | None = first
+
+    def read(self) -> tuple[int, CodedPicture | Missing] | None:
+        """Return stamp in ns and access unit, or `Missing` for a damaged one; None at the end.
+
+        Raises:
+            SourceError: the file is damaged, ends before its declared number of pictures, or has
+                B-frames.
+            StreamChangedError: the size of its pictures changes.
+        """
+        import av
+
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        try:
+            shot = next(self._shots, None)
+        except av.error.FFmpegError as error:
+            raise SourceError(
+                f"{self.where}: cannot be read after {self._taken} pictures: {error.strerror}"
+            ) from None
+        if shot is None and self._taken < self._expected:
+            raise SourceError(
+                f"{self.where}: ends after {self._taken} of {self._expected} frames; "
+                "the file is truncated or damaged"
+            )
+        return shot
+
+    def close(self) -> None:
+        """Release the file."""
+        self._shots = iter(())
+        if self._container is not None:
+            self._container.close()
+        self._container = None
+
+    def _read_all(
+        self, av: Any, stream: Any, pictures: H264Pictures
+    ) -> Iterator[tuple[int, CodedPicture | Missing]]:
+        filters = av.bitstream.BitStreamFilterContext("h264_mp4toannexb", stream)
+        last_pts = None
+        for packet in self._container.demux(stream):
+            if not packet.size:  # the demuxer's end
+                break
+            self._taken += 1
+            pts = packet.pts
+            if pts is not None:
+                if last_pts is not None and pts < last_pts:
+                    raise SourceError(f"{self.where}: frame {self._taken - 1}: {B_FRAMES}")
+                last_pts = pts
+            position_ms = math.nan if pts is None else float(pts * packet.time_base * 1000)
+            t_ns = self._clock.stamp(position_ms)
+            for made in filters.filter(packet):
+                if (picture := pictures.take(bytes(made))) is not None:
+                    yield t_ns, picture
