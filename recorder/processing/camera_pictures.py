@@ -1,6 +1,7 @@
 """A camera's pictures with 8 bits, whatever format was recorded.
 
-Raw pictures (`recorder.contract.raw_pixels`) are demosaiced and shown between their levels.
+Raw pictures (`recorder.contract.raw_pixels`) are demosaiced and shown between their levels.  Video
+is decoded.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from recorder.contract.channel_formats import DEFAULT_JPEG_QUALITY
+from recorder.contract.channel_formats import CHANNEL_FORMATS, DEFAULT_JPEG_QUALITY
 from recorder.contract.channel_formats.jpeg import encode_jpeg
+from recorder.contract.config.options import Option
 from recorder.contract.errors import FormatError
 from recorder.contract.raw_pixels import Levels, RawPixels, raw_pixels
 from recorder.contract.wire import Buffer
@@ -24,6 +26,11 @@ from recorder.session.stream import Stream
 Picture = npt.NDArray[np.uint8]
 """u1 [height, width, 3], BGR."""
 Show = Callable[[Buffer], Picture]
+JPEG_QUALITY = Option(
+    "int", None, "quality of JPEGs made of video or raw pictures (default: the camera's setting)",
+    minimum=1, maximum=100,
+)  # fmt: skip
+"""The option ``jpeg_quality`` of archives."""
 
 # A stored orientation is not applied: labels and lens models are of the recorded pixels.
 _AS_RECORDED = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
@@ -45,7 +52,7 @@ def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str,
         show = picture_maker(channel.name, channel.meta(), spec.settings)
         picture = show(sample)                      # u1 [height, width, 3], BGR
 
-    Several threads may use the function.
+    Several threads may use the function.  Of a video it decodes keyframes only.
 
     Args:
         channel: name of the channel with the pictures.
@@ -56,6 +63,8 @@ def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str,
         FormatError: the levels are invalid; when the function is called: the sample is damaged.
     """
     pixels = raw_pixels(channel, entry)
+    if pixels is None and CHANNEL_FORMATS[entry["format"]].keyed:
+        return _keyframe_maker(channel, entry)
     if pixels is None:
         return lambda data: _decoded(data, channel)
     tables = _tables(Levels.of_settings(pixels, settings))
@@ -74,6 +83,21 @@ def picture_maker(channel: str, entry: Mapping[str, Any], settings: Mapping[str,
     return show
 
 
+def _keyframe_maker(channel: str, entry: Mapping[str, Any]) -> Show:
+    decode, shape = CHANNEL_FORMATS[entry["format"]].decoder(), tuple(entry["shape"])
+
+    def show(data: Buffer) -> Picture:
+        rgb = np.empty(shape, np.uint8)
+        decode(data, rgb, channel)
+        return _bgr(rgb)
+
+    return show
+
+
+def _bgr(rgb: npt.NDArray[Any]) -> Picture:
+    return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
+
+
 @lru_cache(16)
 def _tables(levels: Levels) -> list[tuple[slice, slice, npt.NDArray[np.uint8]]]:
     """The 8-bit values of a picture's values, with the rows and columns that have them."""
@@ -86,33 +110,37 @@ class Pictures:
     ::
 
         pictures = Pictures(stream)
-        pictures.jpeg(17)       # as recorded; of raw pictures encoded
+        pictures.jpeg(17)       # as recorded; of raw pictures and of video encoded
         pictures.picture(17)    # u1 [height, width, 3], BGR
 
     Several threads may read pictures at once.
 
     Args:
         stream: a stream whose kind is ``camera``.
+        quality: of JPEGs that are encoded here, 1 to 100; None: the camera's setting.
 
     Attributes:
         size: (width, height) in pixels.
-        pixels: what the values of raw pictures are; None if JPEGs are recorded.
+        pixels: what the values of raw pictures are; None if JPEGs or video are recorded.
+        encodes: `jpeg` encodes pictures, since no JPEGs are recorded.
 
     Raises:
         FormatError: the levels in the stream's settings are invalid.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, quality: int | None = None) -> None:
         channel = image_channel(stream)
         assert channel is not None
         entry = stream.meta[channel]
         settings: Mapping[str, Any] = stream.spec.settings if stream.spec is not None else {}
         self._stream, self._channel = stream, channel
         self._show = picture_maker(channel, entry, settings)
-        self._quality = int(settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
+        self._quality = int(quality or settings.get("jpeg_quality", DEFAULT_JPEG_QUALITY))
+        self._video = CHANNEL_FORMATS[entry["format"]].keyed
         height, width = entry["shape"][:2]
         self.size: tuple[int, int] = (width, height)
         self.pixels: RawPixels | None = raw_pixels(channel, entry)
+        self.encodes = self._video or self.pixels is not None
 
     def picture(self, index: int) -> Picture:
         """A sample as a picture with 8 bits.
@@ -120,6 +148,8 @@ class Pictures:
         Raises:
             FormatError: the sample is damaged.
         """
+        if self._video:
+            return _bgr(self._stream.channels[self._channel][index])
         return self._show(self._encoded(index))
 
     def jpeg(self, index: int) -> bytes:
@@ -128,7 +158,7 @@ class Pictures:
         Raises:
             FormatError: the sample is damaged, or cannot be encoded.
         """
-        if self.pixels is None:
+        if not self.encodes:
             return self._encoded(index)
         encoded = encode_jpeg(self.picture(index), self._quality)
         if encoded is None:
@@ -136,7 +166,12 @@ class Pictures:
         return bytes(encoded)
 
     def remark(self) -> str:
-        """For an archive that stores 8 bits: what raw pictures lose; empty for JPEGs."""
+        """For an archive of JPEGs: what raw pictures and video lose; empty for JPEGs."""
+        if self._video:
+            return (
+                f"{self._channel}: decoded and packed as JPEGs of quality {self._quality}; "
+                "the session, VRS and MCAP (foxglove) keep the video"
+            )
         if self.pixels is None:
             return ""
         colours = "demosaiced" if self.pixels.pattern else "monochrome"

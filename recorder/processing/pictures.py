@@ -2,7 +2,7 @@
 
 A JPEG is decoded at 1/2, 1/4 or 1/8 of its size at a fraction of the cost of its full size (the
 inverse cosine transform of fewer coefficients, libjpeg's ``scale_denom``).  Raw pictures are shown
-between their levels.
+between their levels, of video the keyframes.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def screen_jpeg(
         FormatError: the picture is damaged, or is not as large as the channel declares.
     """
     factor = _reduction(channel.shape[1], width)
-    if channel.pixels is not None:
-        return _screened_raw(channel, picture, factor, where, settings or {})
+    if channel.pixels is not None or CHANNEL_FORMATS[channel.format].keyed:
+        return _screened_other(channel, picture, factor, where, settings or {})
     return _screened_jpeg(channel, picture, factor, where)
 
 
@@ -88,7 +88,7 @@ def _screened_jpeg(
     return jpeg, (image.shape[0], image.shape[1])
 
 
-def _screened_raw(
+def _screened_other(
     channel: ChannelSpec, picture: Buffer, factor: int, where: str, settings: Mapping[str, Any]
 ) -> tuple[Buffer, tuple[int, int]]:
     try:
@@ -96,7 +96,7 @@ def _screened_raw(
     except FormatError as error:
         raise FormatError(f"{where}: {error}") from None
     if factor > 1:
-        height, width = (-(-size // factor) for size in channel.shape)
+        height, width = (-(-size // factor) for size in channel.shape[:2])
         image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA))
     jpeg = encode_jpeg(image, _QUALITY)
     if jpeg is None:

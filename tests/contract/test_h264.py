@@ -22,7 +22,7 @@ from recorder.contract.channel_formats.h264 import (
     parameter_sets,
     picture_size,
 )
-from recorder.contract.channel_formats.h264_decoder import H264Decoder
+from recorder.contract.channel_formats.h264_decoder import H264Decoder, rgb_pixels
 from recorder.contract.errors import FormatError, StreamChangedError
 from tests.h264 import GROUP, SIZE, encode, number_of
 
@@ -69,7 +69,7 @@ def test_an_open_group_begins_with_a_recovery_point() -> None:
     assert 5 in kinds[0]
     decoder = H264Decoder()
     for k in range(5, 12):
-        assert number_of(decoder.rgb(decoder.decode(units[k], "here"))) == k
+        assert number_of(rgb_pixels(decoder.decode(units[k], "here"))) == k
 
 
 def test_gradual_refresh_is_no_keyframe() -> None:
@@ -138,7 +138,7 @@ class TestParameterSets:
             assert len(found[SPS]) == len(found[PPS]) == (k % GROUP == 0)
         assert made[0] == units[0]
         decoder = H264Decoder()
-        assert number_of(decoder.rgb(decoder.decode(made[GROUP], "here"))) == GROUP
+        assert number_of(rgb_pixels(decoder.decode(made[GROUP], "here"))) == GROUP
 
     def test_they_come_after_a_delimiter(self) -> None:
         unit = encode(1, x264="aud=1:log-level=none")[0]
@@ -157,7 +157,7 @@ class TestParameterSets:
 def test_the_decoder_gives_each_picture_at_once() -> None:
     decoder = H264Decoder()
     for k, unit in enumerate(encode(12)):
-        rgb = decoder.rgb(decoder.decode(unit, "here"))
+        rgb = rgb_pixels(decoder.decode(unit, "here"))
         assert rgb.shape == (SIZE[1], SIZE[0], 3)
         assert number_of(rgb) == k
 

@@ -22,7 +22,7 @@ from recorder.contract.channel_formats.h264 import (
     nal_units,
     parameter_sets,
 )
-from recorder.contract.channel_formats.h264_decoder import H264Decoder
+from recorder.contract.channel_formats.h264_decoder import H264Decoder, rgb_pixels
 from recorder.contract.errors import DeviceError, SourceError, StreamChangedError
 from tests.drivers.camera_rig import driver, play, stamps
 from tests.drivers.http_rig import lost
@@ -48,7 +48,7 @@ def coded(shots: list[Any]) -> list[bytes]:
 
 def numbers(units: list[bytes]) -> list[int]:
     decoder = H264Decoder()
-    return [number_of(decoder.rgb(decoder.decode(unit, "here"))) for unit in units]
+    return [number_of(rgb_pixels(decoder.decode(unit, "here"))) for unit in units]
 
 
 class TestFiles:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from recorder.contract.channel_formats.h264_decoder import H264Decoder
+from recorder.contract.channel_formats.h264_decoder import H264Decoder, rgb_pixels
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.formats.roverd import measure
@@ -27,7 +27,7 @@ class TestH264(ChannelContract):
     def messages(self) -> list[Message]:
         units = encode(sum(self.counts))
         decoder = H264Decoder()
-        pictures = [decoder.rgb(decoder.decode(unit, "here")) for unit in units]
+        pictures = [rgb_pixels(decoder.decode(unit, "here")) for unit in units]
         made, at = [], 0
         for count in self.counts:
             some = units[at : at + count]
@@ -107,10 +107,10 @@ def test_pictures_in_order_are_decoded_once(
 
     monkeypatch.setattr(H264Decoder, "decode", counting)
     with suite.open(tmp_path) as channel:
-        for index in (0, 1, 1, 2, 4, 8, 7, 10):
+        for index in (0, 1, 1, 2, 4, 8, 7, 10, 0, 2):
             assert number_of(channel[index]) == index
-    # From 4 to 8: from the keyframe 5 on; back to 7: from 5 again.
-    assert list(map(int, decoded)) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 10]
+    # From 4 to 8: from the keyframe 5 on; 7 is known; back to 0: not known any more; 2 from 0 on.
+    assert list(map(int, decoded)) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 0, 1, 2]
 
 
 def test_damage_is_named_and_ends_with_the_group(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class CameraFiles:
     def __init__(self, job: Job, stream: Stream) -> None:
         self.name, self.stream = stream.name, stream
         self._job = job
-        self._pictures = Pictures(stream)
+        self._pictures = Pictures(stream, job.options["jpeg_quality"])
         if remark := self._pictures.remark():
             job.notes.add(remark, stream.name)
         self._exposures = Exposures(stream)
@@ -60,7 +60,7 @@ class CameraFiles:
                     stream.name,
                 )
         self._png: bool = job.options["images"] == "png"
-        self.recodes = self._png or self._pictures.pixels is not None
+        self.recodes = self._png or self._pictures.encodes
         self._from_rig = None if calibration.pose is None else invert(calibration.pose)
         self._comment = self._parameters()
 

@@ -23,6 +23,7 @@ from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import ConfigError
 from recorder.formats.disk import FOLDER_MODE, PosixDisk
+from recorder.processing.camera_pictures import JPEG_QUALITY
 from recorder.processing.frames import kind_of
 from recorder.processing.tuning import tune_for_packing
 
@@ -41,6 +42,7 @@ class EdgeFirstPacker(Packer):
         "container": Option("str", ZIP, "container of the files", choices=(ZIP, FOLDER)),
         "schema": Option("str", CURRENT, "schema of the table", choices=(CURRENT, MISSION)),
         "images": Option("str", "jpeg", "format: as recorded, or PNG", choices=("jpeg", "png")),
+        "jpeg_quality": JPEG_QUALITY,
         "every": Option("int", 1, "take every Nth picture", minimum=1),
         "max_rate": Option("float", None, "largest rate of pictures [Hz]", minimum=0.001),
         "tolerance_ms": Option(

@@ -33,6 +33,7 @@ from recorder.processing.foxglove.pictures import (
     calibration_of,
     picture_channel,
     raw_picture_channel,
+    video_channel,
 )
 from recorder.processing.foxglove.schema import message_encoding
 from recorder.processing.foxglove.series import json_channels, position_channel, small_channels
@@ -45,7 +46,7 @@ from recorder.session.stream import Stream
 
 _LOG: Final = "/log"
 _TRANSFORMS: Final = "/tf"
-_COMPRESSED: Final = "foxglove.CompressedImage"
+_COMPRESSED: Final = ("foxglove.CompressedImage", "foxglove.CompressedVideo")
 
 Topics = list[tuple[Topic, EncodeSamples]]
 
@@ -170,7 +171,7 @@ def _topic(
         channel.topic,
         schema,
         message_encoding(schema),
-        compress=schema.name != _COMPRESSED,
+        compress=schema.name not in _COMPRESSED,
         metadata=metadata or {},
     )
     return topic, channel.encode
@@ -178,6 +179,8 @@ def _topic(
 
 def _camera_topics(job: Job, spec: StreamSpec) -> Topics:
     channel: ChannelSpec = spec.channel(image_channel(spec) or "")
+    if spec.keyed:
+        return [_topic(video_channel(spec))]
     if channel.pixels is None or job.options["raw_pictures"] == "jpeg":
         return [_topic(picture_channel(spec))]
     keys = ("black_level", "white_level", "white_balance")

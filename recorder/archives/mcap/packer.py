@@ -31,6 +31,7 @@ from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import SessionError
 from recorder.formats.disk import PosixDisk
 from recorder.formats.mcap.writer import McapWriter
+from recorder.processing.camera_pictures import JPEG_QUALITY
 from recorder.processing.tuning import tune_for_packing
 from recorder.session.commit_times import CommitTimes
 from recorder.session.playback_messages import is_small
@@ -58,6 +59,7 @@ class McapPacker(Packer):
             "str", "values", "raw pictures: their values, or JPEGs of what the live view shows",
             choices=RAW_PICTURES,
         ),
+        "jpeg_quality": JPEG_QUALITY,
         "iq": Option("bool", False, "raw IQ of radars, with its chirp"),
         "maps": Option("bool", False, "range-Doppler maps of radars as images"),
         **RADAR_OPTIONS,

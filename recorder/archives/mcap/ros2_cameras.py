@@ -28,11 +28,12 @@ _ROS_MODELS: Final = {"kannala_brandt": "equidistant"}
 def camera_feed(job: Job, stream: Stream, names: Names) -> Feed:
     """A camera's pictures, and ``/NAME/camera_info`` at the same stamps.
 
-    Recorded JPEGs are passed on unchanged as ``/NAME/image/compressed``.  Raw pictures become such
-    JPEGs, or are ``/NAME/image_raw`` with the recorded values, which are not scaled to 16 bits.
-    Without a model in the calibration that ROS 2 knows, there is no ``camera_info``.
+    Recorded JPEGs are passed on unchanged as ``/NAME/image/compressed``.  Video becomes such JPEGs.
+    Raw pictures become such JPEGs, or are ``/NAME/image_raw`` with the recorded values, which are
+    not scaled to 16 bits.  Without a model in the calibration that ROS 2 knows, there is no
+    ``camera_info``.
     """
-    pictures = Pictures(stream)
+    pictures = Pictures(stream, job.options["jpeg_quality"])
     frame = names.frame(stream.name)
     pixels = pictures.pixels
     if pixels is not None and job.options["raw_pictures"] == "values":

@@ -37,6 +37,7 @@ from recorder.archives.sensor_files import RADAR_OPTIONS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.errors import FormatError, SessionError
 from recorder.formats.zarr2 import require_numcodecs
+from recorder.processing.camera_pictures import JPEG_QUALITY
 from recorder.processing.earth_fit import find_earth_fit
 from recorder.processing.frames import kind_of, stamp_span_ns
 from recorder.processing.labels import box_files
@@ -56,6 +57,7 @@ class NcorePacker(Packer):
     options: ClassVar[OptionTable] = {
         "store": Option("str", "itar", "kind of store", choices=("itar", "folder")),
         "poses": POSES,
+        "jpeg_quality": JPEG_QUALITY,
         "second_returns": Option(
             "str", "shared", "their rays: the first return's, or own", choices=("shared", "own")
         ),

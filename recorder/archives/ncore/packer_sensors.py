@@ -133,7 +133,7 @@ class Sensor:
 
 @dataclass
 class Camera(Sensor):
-    """A camera's JPEGs; their bytes are stored unchanged.  Raw pictures are encoded.
+    """A camera's JPEGs; their bytes are stored unchanged.  Raw pictures and video are encoded.
 
     A frame starts an exposure and a readout before its end, as far as these are known (see
     `recorder.processing.frames.Exposures`).
@@ -142,7 +142,7 @@ class Camera(Sensor):
     boxes: LabelFile | None = None
 
     def __post_init__(self) -> None:
-        self._pictures = Pictures(self.stream)
+        self._pictures = Pictures(self.stream, self.job.options["jpeg_quality"])
         self._exposures = Exposures(self.stream)
 
     def start_ns(self, index: int, end_ns: int) -> int:

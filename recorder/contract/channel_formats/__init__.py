@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.channel_formats.h264 import is_key, picture_size
-from recorder.contract.channel_formats.h264_decoder import H264Decoder
+from recorder.contract.channel_formats.h264_decoder import H264Decoder, rgb_pixels
 from recorder.contract.channel_formats.jpeg import decode_jpeg, encode_jpeg, jpeg_size
 from recorder.contract.channel_formats.xz import (
     WORTH,
@@ -341,7 +341,7 @@ class H264(ChannelFormat):
             if not is_key(frame):
                 raise FormatError(f"{where}: is no keyframe of H.264: needs the pictures before")
             decoder = H264Decoder()
-            picture = decoder.rgb(decoder.decode(bytes(frame), where))
+            picture = rgb_pixels(decoder.decode(bytes(frame), where))
             if picture.shape != out.shape:
                 raise FormatError(f"{where}: is {picture.shape}, the channel's is {out.shape}")
             out[...] = picture

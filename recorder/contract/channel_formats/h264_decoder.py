@@ -18,7 +18,7 @@ class H264Decoder:
         decoder = H264Decoder()
         for unit in units:
             frame = decoder.decode(unit, where)
-        picture = decoder.rgb(frame)          # u1 [height, width, 3]
+        picture = rgb_pixels(frame)           # u1 [height, width, 3]
 
     Pictures must come in the order in which they are shown (no B-frames), so that every access
     unit gives its picture at once.
@@ -37,7 +37,6 @@ class H264Decoder:
             ) from None
         av.logging.set_level(None)
         self._av = av
-        self._converter: Any = av.video.reformatter.VideoReformatter()
         self._context: Any = av.CodecContext.create("h264", "r")
         self._context.thread_count = 1  # threads delay pictures
         # A damaged slice is an error, not a picture with repaired parts.
@@ -45,7 +44,7 @@ class H264Decoder:
         self._number = 0
 
     def decode(self, unit: bytes, where: str) -> Any:
-        """The picture of an access unit, for `rgb`.
+        """The picture of an access unit, for `rgb_pixels`.
 
         Raises:
             FormatError: it does not decode; begin with a keyframe in a new decoder.
@@ -70,6 +69,7 @@ class H264Decoder:
         rate = self._context.framerate
         return float(rate) if rate else None
 
-    def rgb(self, frame: Any) -> npt.NDArray[np.uint8]:
-        """A picture's pixels, u1 [height, width, 3]."""
-        return np.asarray(self._converter.reformat(frame, format="rgb24").to_ndarray(), np.uint8)
+
+def rgb_pixels(frame: Any) -> npt.NDArray[np.uint8]:
+    """Pixels of a decoder's picture, u1 [height, width, 3]."""
+    return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)

@@ -9,6 +9,7 @@ the video.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from recorder.contract.channel_formats import channel_files
 from recorder.contract.channel_formats.h264 import begins_with_start_code, is_key
-from recorder.contract.channel_formats.h264_decoder import H264Decoder
+from recorder.contract.channel_formats.h264_decoder import H264Decoder, rgb_pixels
 from recorder.contract.errors import FormatError, StorageError
 from recorder.contract.wire import Buffer
 from recorder.formats.disk import AppendFile, Disk
@@ -33,6 +34,7 @@ from recorder.formats.roverd.channel import (
 from recorder.formats.roverd.storage import ChannelStorage, Extent
 
 _ROW_BYTES = 24
+_KEPT_FRAMES = 8  # threads that read ahead ask for pictures in nearly their order
 _OFFSET, _SIZE, _KEY = range(3)
 
 Rows = npt.NDArray[np.uint64]
@@ -61,9 +63,9 @@ class H264Writer(ChannelWriter):
 
 
 class H264Reader(FileReader, FramedReader):
-    """Reads access units; holds the index (24 bytes each), a decoder and one picture.
+    """Reads access units; holds the index (24 bytes each), a decoder and a few pictures.
 
-    Pictures that are read in order are decoded once; any other one from its keyframe on.
+    Pictures that are read about in order are decoded once; any other one from its keyframe on.
     """
 
     def _open(self, partial: bool) -> None:
@@ -91,7 +93,7 @@ class H264Reader(FileReader, FramedReader):
         self._lock = threading.Lock()
         self._decoder: H264Decoder | None = None
         self._next = 0  # the access unit that the decoder takes next
-        self._frame: Any = None  # of the access unit before it
+        self._frames: OrderedDict[int, Any] = OrderedDict()  # the last ones that it gave
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -125,8 +127,7 @@ class H264Reader(FileReader, FramedReader):
         with self._lock:
             for index in range(start, stop):
                 frame, where = self._decoded(index), self._where(index)
-                assert self._decoder is not None
-                picture = self._decoder.rgb(frame)
+                picture = rgb_pixels(frame)
                 if picture.shape != self.shape:
                     raise FormatError(
                         f"{where}: is {picture.shape}, the channel's shape is {self.shape}"
@@ -136,20 +137,22 @@ class H264Reader(FileReader, FramedReader):
 
     def _decoded(self, index: int) -> Any:
         """The decoder's frame of an access unit; the lock is held."""
-        if self._decoder is not None and index == self._next - 1:
-            return self._frame
+        if index in self._frames:
+            return self._frames[index]
         key = self.entry(index)
         if self._decoder is None or index < self._next or key > self._next:
             self._decoder, self._next = H264Decoder(), key
         while self._next <= index:
             at = self._next
             try:
-                self._frame = self._decoder.decode(self.encoded(at), self._where(at))
+                self._frames[at] = self._decoder.decode(self.encoded(at), self._where(at))
             except FormatError:
-                self._decoder = self._frame = None
+                self._decoder = None
                 raise
             self._next += 1
-        return self._frame
+            while len(self._frames) > _KEPT_FRAMES:
+                self._frames.popitem(last=False)
+        return self._frames[index]
 
 
 class H264Extent(Extent):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from recorder.contract.channel_formats import CHANNEL_FORMATS
 from recorder.contract.config.options import Option, OptionTable
 from recorder.contract.streams import ChannelSpec, StreamSpec
 from recorder.contract.wire import Message
@@ -20,7 +21,7 @@ OPTIONS: Final[OptionTable] = {
 
 
 class PictureView:
-    """The newest picture, as recorded or smaller.
+    """The newest picture, as recorded or smaller; of a video the newest keyframe.
 
     A drawing has the array ``jpeg``; its header has ``width`` and ``height`` of that JPEG.
     """
@@ -45,6 +46,8 @@ class PictureView:
             return None
         self._samples.check(messages[-1])
         picture = self._samples.newest(messages[-1], self._channel.name)
+        if not CHANNEL_FORMATS[self._channel.format].starts(picture):
+            return None
         jpeg, (height, width) = screen_jpeg(
             self._channel, picture, self._width, self._where, self._settings
         )

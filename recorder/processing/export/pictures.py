@@ -33,6 +33,8 @@ _LONGEST_MM: Final = 0xFFFF
 class CameraPictures(SampleFiles):
     """A camera's pictures: JPEGs as recorded, or PNGs; raw pictures are rendered with 8 bits.
 
+    Video is decoded.
+
     Args:
         stream: a stream whose kind is ``camera``.
         ending: ``jpg`` or ``png``.
@@ -45,7 +47,7 @@ class CameraPictures(SampleFiles):
         self._pictures = Pictures(stream)
 
     def make(self, index: int) -> list[Made]:
-        recorded = self._pictures.pixels is None
+        recorded = not self._pictures.encodes
         if recorded:
             data, codec = self._reader.encoded(index), CHANNEL_FORMATS[self._reader.format]
             fault = codec.shape_fault(data, self._reader.shape) or codec.hidden_fault(data)

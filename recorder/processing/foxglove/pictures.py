@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from foxglove.messages import CameraCalibration, CompressedImage, RawImage
+from foxglove.messages import CameraCalibration, CompressedImage, CompressedVideo, RawImage
 
 from recorder.contract.streams import StreamSpec
 from recorder.contract.wire import Message
@@ -21,6 +21,7 @@ from recorder.processing.pictures import screen_jpeg
 
 _RAW_HZ: Final = 10.0
 _COMPRESSED_DATA: Final = 2  # field of CompressedImage
+_VIDEO_DATA: Final = 3  # field of CompressedVideo
 _RAW_DATA: Final = 6  # field of RawImage
 _RAW_ENCODINGS: Final = {"u1": "mono8", "<u2": "mono16", "<i2": "16SC1", "<f4": "32FC1"}
 _PINHOLE: Final = ("k1", "k2", "p1", "p2", "k3")
@@ -50,6 +51,25 @@ def picture_channel(spec: StreamSpec) -> SampleChannel:
     most_hz = None if channel.pixels is None else _RAW_HZ
     topic, schema = f"/{spec.name}/image", schema_of(CompressedImage)
     return SampleChannel(topic, schema, spec.name, encode, most_hz=most_hz)
+
+
+def video_channel(spec: StreamSpec) -> SampleChannel:
+    """``/NAME/video``: a camera's access units, as recorded.
+
+    CompressedVideo demands what is recorded: Annex B, a picture a message, keyframes with their
+    parameter sets, no B-frames.
+    """
+    name = image_channel(spec)
+    assert name is not None
+    samples, codec = EncodedSamples(spec), spec.channel(name).format
+
+    def encode(message: Message, offset_ns: int) -> Encoded:
+        samples.check(message)
+        t_ns = times_ns(message, offset_ns)[-1]
+        video = CompressedVideo(timestamp=stamp(t_ns), frame_id=spec.name, format=codec)
+        return [(t_ns, with_bytes(video.encode(), _VIDEO_DATA, samples.newest(message, name)))]
+
+    return SampleChannel(f"/{spec.name}/video", schema_of(CompressedVideo), spec.name, encode)
 
 
 def raw_picture_channel(spec: StreamSpec) -> SampleChannel:

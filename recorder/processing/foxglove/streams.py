@@ -6,7 +6,7 @@ from recorder.contract.streams import StreamSpec
 from recorder.processing.earth import declared_position
 from recorder.processing.foxglove.channels import SampleChannel
 from recorder.processing.foxglove.clouds import lidar_channel
-from recorder.processing.foxglove.pictures import picture_channel
+from recorder.processing.foxglove.pictures import picture_channel, video_channel
 from recorder.processing.foxglove.radar import radar_channels
 from recorder.processing.foxglove.series import json_channels, position_channel
 from recorder.processing.frames import kind_of
@@ -21,7 +21,7 @@ def stream_channels(spec: StreamSpec) -> list[SampleChannel]:
     kind = kind_of(spec)
     channels = json_channels(spec)
     if kind == "camera":
-        channels.append(picture_channel(spec))
+        channels.append(video_channel(spec) if spec.keyed else picture_channel(spec))
     elif kind == "lidar":
         channels.append(lidar_channel(spec))
     elif kind == "radar":
