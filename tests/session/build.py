@@ -19,6 +19,7 @@ from recorder.formats.disk import PosixDisk
 from recorder.formats.roverd import create_writer
 from recorder.session.events import make_event
 from recorder.session.journal import JournalWriter
+from tests import h264
 
 START_NS = 1_717_236_000_123_456_789
 START_MONO_NS = 5_000_000_000_001
@@ -39,6 +40,13 @@ Array = npt.NDArray[Any]
 def camera_spec(name: str = "camera") -> StreamSpec:
     channel = ChannelSpec("video.avi", "mjpg", "u1", (HEIGHT, WIDTH, 3), "RGB image")
     return StreamSpec(name, (channel,), rate_hz=30.0, bytes_per_sample=900)
+
+
+def video_camera_spec(name: str = "camera") -> StreamSpec:
+    """A camera of `tests.h264`, whose access units are its data."""
+    width, height = h264.SIZE
+    channel = ChannelSpec("video.h264", "h264", "u1", (height, width, 3), "video")
+    return StreamSpec(name, (channel,), rate_hz=20.0, bytes_per_sample=900)
 
 
 def raw_camera_spec(name: str = "camera", pixels: RawPixels | None = None) -> StreamSpec:
@@ -78,13 +86,15 @@ def imu_spec(name: str = "imu", rate_hz: float = 100.0) -> StreamSpec:
     return StreamSpec(name, channels, rate_hz=rate_hz, device_clock=True)
 
 
-def content(spec: StreamSpec, count: int, seed: int = 1) -> dict[str, Array]:
+def content(spec: StreamSpec, count: int, seed: int = 1) -> dict[str, Any]:
     """Random but compressible values; images are smooth, so that JPEG keeps them nearly."""
     rng = np.random.default_rng(seed)
-    data: dict[str, Array] = {}
+    data: dict[str, Any] = {}
     for channel in spec.channels:
         shape = (count, *channel.shape)
-        if channel.format == "mjpg":
+        if channel.format == "h264":
+            data[channel.name] = h264.encode(count)
+        elif channel.format == "mjpg":
             ramp = np.add.outer(np.arange(HEIGHT), np.arange(WIDTH)) * 2
             image = np.stack([ramp, ramp[::-1], 255 - ramp], axis=-1)
             steps = np.arange(count).reshape(-1, 1, 1, 1)
@@ -106,7 +116,7 @@ class Recorded:
     t_ns: npt.NDArray[np.int64]
     seq: npt.NDArray[np.int64]
     t_dev_ns: npt.NDArray[np.int64] | None
-    data: Mapping[str, Array]
+    data: Mapping[str, Any]
 
 
 @dataclass
@@ -148,7 +158,7 @@ class Builder:
         sensor: str | None = None,
         seed: int = 1,
         count: int | None = None,
-        data: Mapping[str, Array] | None = None,
+        data: Mapping[str, Any] | None = None,
     ) -> Recorded:
         """Record a stream: `seconds` at its nominal rate, each stamp a little off its place.
 
@@ -174,10 +184,12 @@ class Builder:
     def _write(self, made: Recorded) -> None:
         spec, folder, disk = made.spec, self.path / made.spec.name, PosixDisk()
         folder.mkdir()
-        meta = spec.meta()
+        metas = spec.meta_files()
         if self.plain:
-            meta = {k: v for k, v in meta.items() if k not in ("seq", "t_mono", "t_dev")}
-        (folder / "meta.json").write_text(json.dumps(meta))
+            for name in ("seq", "t_mono", "t_dev"):
+                metas["meta.json"].pop(name, None)
+        for name, meta in metas.items():
+            (folder / name).write_text(json.dumps(meta))
         for name, text in spec.files.items():
             (folder / name).write_text(text)
         (made.t_ns / 1e9).astype("<f8").tofile(folder / "ts")

@@ -1,0 +1,187 @@
+"""H.264 in the archives: MCAP and VRS keep access units, the others get JPEGs of the pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from recorder.cli import main
+from recorder.contract.channel_formats.jpeg import encode_jpeg
+from recorder.finalizer import Step, finalize
+from recorder.formats.vrs import DataBlock, ImageContent, LayoutBlock, RecordType, VrsReader
+from recorder.live.views.picture import PictureView
+from recorder.processing.camera_pictures import Pictures
+from recorder.processing.foxglove.streams import stream_channels
+from recorder.report.cameras import FRAMES
+from recorder.session.playback_messages import playable_spec, sample_message
+from recorder.session.reader import Session
+from tests.archives.edgefirst.rig import pack as pack_edgefirst
+from tests.archives.mcap.bags import pack as pack_bag
+from tests.archives.mcap.reading import read
+from tests.archives.ncore.packer_rig import pack as pack_ncore
+from tests.h264 import GROUP, SIZE, decoded, number_of
+from tests.session.build import Builder, Recorded, video_camera_spec
+from tests.writer.vrs_session import stream_of
+
+COUNT = 13
+REMARK = "camera: video.h264: decoded and packed as JPEGs of quality {}; "
+
+
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorded, Builder]:
+    builder = Builder(tmp_path_factory.mktemp("video") / "drive")
+    put = builder.add(video_camera_spec(), count=COUNT)
+    return builder.close(), put, builder
+
+
+@pytest.fixture
+def path(drive: tuple[Path, Recorded, Builder]) -> Path:
+    return drive[0]
+
+
+@pytest.fixture
+def put(drive: tuple[Path, Recorded, Builder]) -> Recorded:
+    return drive[1]
+
+
+def pictures_of(path: Path) -> list[npt.NDArray[np.uint8]]:
+    """BGR, as FFmpeg decodes the file."""
+    return [picture[..., ::-1] for picture in decoded(path / "camera" / "video.h264")]
+
+
+def jpegs_of(path: Path, quality: int = 90) -> list[bytes]:
+    return [bytes(encode_jpeg(picture, quality) or b"") for picture in pictures_of(path)]
+
+
+def test_pictures_are_those_that_ffmpeg_decodes(path: Path) -> None:
+    with Session(path) as session:
+        pictures = Pictures(session.streams["camera"])
+        assert (pictures.size, pictures.encodes, pictures.pixels) == (SIZE, True, None)
+        for index in (0, 1, 12, 7, 6, 2):
+            np.testing.assert_array_equal(pictures.picture(index), pictures_of(path)[index])
+        assert [pictures.jpeg(k) for k in range(COUNT)] == jpegs_of(path)
+
+
+@pytest.mark.parametrize("quality", [None, 60])
+def test_ncore_gets_jpegs(path: Path, quality: int | None) -> None:
+    packed = pack_ncore(path, poses="identity", jpeg_quality=quality)
+    ends = packed.times_us("cameras/camera")[:, 1].tolist()
+    images = [packed.keys[f"cameras/camera/frames/{end}/image/0"] for end in ends]
+    assert images == jpegs_of(path, quality or 90)
+    remark = REMARK.format(quality or 90)
+    assert sum(note.startswith(remark) for note in packed.result.notes) == 1
+
+
+@pytest.mark.parametrize("images", ["jpeg", "png"])
+def test_edgefirst_gets_pictures(path: Path, images: str) -> None:
+    data = pack_edgefirst(path, images=images, jpeg_quality=70)
+    for index, picture in enumerate(pictures_of(path)):
+        file = data.file(index, "camera.png" if images == "png" else "camera.jpeg")
+        found = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR)
+        if images == "jpeg":
+            jpeg = np.frombuffer(jpegs_of(path, 70)[index], np.uint8)
+            picture = np.asarray(cv2.imdecode(jpeg, cv2.IMREAD_COLOR), np.uint8)
+        np.testing.assert_array_equal(found, picture)
+
+
+def test_mcap_has_compressed_video(path: Path, put: Recorded, tmp_path: Path) -> None:
+    (result,) = finalize(path, [Step("mcap", {})], out=tmp_path)
+    found = read(result.files[0])
+    assert found.schemas["/camera/video"] == "foxglove.CompressedVideo"
+    messages = found.messages["/camera/video"]
+    assert [m.value.data for m in messages] == put.data["video.h264"]
+    assert {(m.value.format, m.value.frame_id) for m in messages} == {("h264", "camera")}
+    assert [m.log_ns for m in messages] == put.t_ns.tolist()
+    assert not any("decoded" in note or "no message" in note for note in result.notes)
+    # A viewer's decoder takes the messages as they come.
+    decoder = av.CodecContext.create("h264", "r")
+    numbers = []
+    for message in messages:
+        for frame in decoder.decode(av.Packet(message.value.data)):
+            numbers.append(number_of(frame.to_ndarray(format="rgb24")))
+    numbers += [number_of(f.to_ndarray(format="rgb24")) for f in decoder.decode(None)]
+    assert numbers == list(range(COUNT))
+
+
+def test_a_bag_of_ros_2_has_jpegs(drive: tuple[Path, Recorded, Builder]) -> None:
+    bag = pack_bag(drive[2], jpeg_quality=80)
+    messages = [message for _, message in bag.messages["/camera/image/compressed"]]
+    assert [bytes(message.data) for message in messages] == jpegs_of(drive[0], 80)
+    assert any(note.startswith(REMARK.format(80)) for note in bag.result.notes)
+
+
+def test_vrs_has_video_with_its_keyframes(path: Path, put: Recorded, tmp_path: Path) -> None:
+    (result,) = finalize(path, [Step("vrs", {})], out=tmp_path)
+    with VrsReader(result.files[0]) as vrs:
+        stream = stream_of(vrs, "camera")
+        records = list(vrs.records(stream, RecordType.DATA))
+        assert len(records) == COUNT
+        key_s = -1.0
+        for index, record in enumerate(records):
+            layout, block = record.blocks()
+            assert isinstance(layout, LayoutBlock)
+            assert isinstance(block, DataBlock)
+            content = block.content
+            assert isinstance(content, ImageContent)
+            assert (content.format, content.codec) == ("video", "H.264")
+            assert (content.width, content.height) == SIZE
+            assert content.pixel_format.text == "yuv_i420_split"
+            assert bytes(block.data) == put.data["video.h264"][index]
+            values = layout.as_dict()
+            assert (values["image_width"], values["image_height"]) == SIZE
+            key_s = record.timestamp_s if index % GROUP == 0 else key_s
+            assert values["image_key_frame_timestamp"] == key_s
+            assert values["image_key_frame_index"] == index % GROUP
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png"])
+def test_export_decodes(path: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / "out"
+    assert main(["export", str(path), "camera", "--to", ending, "--out", str(out)]) == 0
+    files = sorted(p for p in out.rglob(f"*.{ending}"))
+    assert len(files) == COUNT
+    for file, jpeg, picture in zip(files, jpegs_of(path), pictures_of(path), strict=True):
+        if ending == "jpg":
+            assert file.read_bytes() == jpeg
+        else:
+            np.testing.assert_array_equal(cv2.imread(str(file)), picture)
+
+
+def test_the_dashboard_shows_keyframes(path: Path) -> None:
+    with Session(path) as session:
+        stream = session.streams["camera"]
+        spec = playable_spec(stream)
+        assert PictureView.offered(spec)
+        view = PictureView(spec, {})
+        for index in range(COUNT):
+            message = sample_message(stream, index, spec)
+            drawing = view.draw([message])
+            if index % GROUP:
+                assert drawing is None
+                continue
+            assert drawing is not None
+            assert (drawing.header["width"], drawing.header["height"]) == SIZE
+            (array,) = (data for name, data in drawing.arrays if name == "jpeg")
+            shown = cv2.imdecode(np.frombuffer(array, np.uint8), cv2.IMREAD_COLOR)
+            assert number_of(np.asarray(shown)) == index
+
+
+def test_foxglove_gets_what_is_recorded(path: Path, put: Recorded) -> None:
+    with Session(path) as session:
+        stream = session.streams["camera"]
+        spec = playable_spec(stream)
+        (channel,) = [c for c in stream_channels(spec) if c.topic == "/camera/video"]
+        made: list[Any] = list(channel.encode(sample_message(stream, 3, spec), 0))
+        assert put.data["video.h264"][3] in b"".join(made[0][1])
+
+
+def test_the_report_has_pictures(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    assert main(["report", str(path), "--out", str(out)]) == 0
+    assert out.read_text().count('<img src="data:image/') == len(range(COUNT)[:FRAMES])
