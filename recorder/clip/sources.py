@@ -44,7 +44,7 @@ def open_sources(paths: Sequence[Path], part: Part) -> list[SessionPart]:
     try:
         for path in ordered:
             try:
-                opened.append(SessionPart(path, absolute))
+                opened.append(SessionPart(path, absolute, lead_in=True))
             except SessionError as error:
                 if len(ordered) == 1 or "has no sample" not in str(error):
                     raise

@@ -161,6 +161,7 @@ def _plan(sources: Sequence[SessionPart], part: Part, root: Path, name: str) -> 
             "from_ns": begin_ns,
             "until_ns": end_ns,
             "streams": None if part.streams is None else list(part.streams),
+            "lead_in": {name: n for source in sources for name, n in source.lead_ins.items()},
             "sessions": [origin_of(source.whole) for source in sources],
             "events": events_of(sources),
         },
@@ -194,6 +195,11 @@ class _Cutter:
         streams, notes = _streams(self._sources), []
         for source in self._sources:
             notes += [f"{n}: has no sample in {source.name}" for n in source.empty]
+        notes += [
+            f"{name}: begins {count} pictures before the clip, with a keyframe"
+            for source in self._sources
+            for name, count in source.lead_ins.items()
+        ]
         processed = {n for s in self._sources for n in s.streams if n.startswith("_")}
         notes += [f"{n}: was made after the recording, is not cut" for n in sorted(processed)]
         writer = SessionWriter.create(PosixDisk(), self._plan, self._clock)
@@ -223,8 +229,7 @@ class _Cutter:
         """Append what a session has in the interval, in order of time."""
         names = [n for n in _streams([source]) if n in source.streams]
         lost = lost_events(source.whole.events())
-        interval = source.interval_ns
-        feeds = {n: StreamFeed(n, source, lost.get(n, []), interval) for n in names}
+        feeds = {n: StreamFeed(n, source, lost.get(n, []), source.interval_of(n)) for n in names}
         specs = {n: recorded_spec(source.streams[n]) for n in names}
         for feed in feeds.values():
             feed.shift = max(0, self._epochs.get(feed.name, 0) + 1 - feed.first_epoch)

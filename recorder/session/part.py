@@ -127,9 +127,15 @@ class SessionPart(Session):
     Processed sensors (``_NAME``) are in it, and have the same interval.  The name and the header
     are those of the whole session.
 
+    Args:
+        path: the session's folder.
+        part: which part.
+        lead_in: streams of video begin with the keyframe that their first picture needs.
+
     Attributes:
         part: which part.
         interval_ns: its half-open interval in epoch ns; None: open.
+        lead_ins: by stream, number of samples from before the interval.
         empty: names of chosen streams without a sample in the interval.
 
     Raises:
@@ -137,10 +143,12 @@ class SessionPart(Session):
             the interval.
     """
 
-    def __init__(self, path: str | Path, part: Part) -> None:
+    def __init__(self, path: str | Path, part: Part, *, lead_in: bool = False) -> None:
         super().__init__(path, virtual=True)
         self._whole = Session(path, virtual=True)
         self.part = part
+        self._with_lead_in = lead_in
+        self.lead_ins: dict[str, int] = {}
         try:
             self._choose(part)
         except BaseException:
@@ -188,13 +196,25 @@ class SessionPart(Session):
         if not stream.has_times:
             return stream
         inside = stream.between(*self.interval_ns)
-        return stream_part(stream, inside.start, inside.stop)
+        start = inside.start
+        if self._with_lead_in and len(inside):
+            start = min(stream.channels[name].entry(start) for name in stream.meta)
+            if start < inside.start:
+                self.lead_ins[stream.name] = inside.start - start
+        return stream_part(stream, start, inside.stop)
 
     def _cut_virtual(self, stream: Stream, sensor: Stream | None) -> Stream:
         """A processed sensor; one without times has the indices of the sensor it was made of."""
         if stream.has_times or sensor is None or len(stream) != len(sensor.whole):
             return self._cut(stream)
         return stream_part(stream, sensor.first, sensor.first + len(sensor))
+
+    def interval_of(self, stream: str) -> tuple[int | None, int | None]:
+        """The interval of a stream, which begins with its lead-in if it has one."""
+        begin_ns, end_ns = self.interval_ns
+        if stream in self.lead_ins:
+            begin_ns = int(self.streams[stream].times(0, 1)[0])
+        return begin_ns, end_ns
 
     @property
     def whole(self) -> Session:
@@ -287,6 +307,10 @@ class _ChannelPart(ChannelReader):
 
     def encoded(self, index: int) -> bytes:
         return self._channel.encoded(self._start + self._index(index))
+
+    def entry(self, index: int) -> int:
+        """As `ChannelReader.entry`; the first sample where the keyframe is before the part."""
+        return max(0, self._channel.entry(self._start + self._index(index)) - self._start)
 
     def close(self) -> None:
         """Do nothing: the file is the whole channel's."""
