@@ -21,12 +21,13 @@ import sys
 import time
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
 from recorder.contract.closing import Closing
-from recorder.contract.errors import DeviceError
+from recorder.contract.errors import DeviceError, SourceError
 
 _SO_RCVBUFFORCE: Final = 33
 _SO_TIMESTAMPNS: Final = 35
@@ -70,6 +71,8 @@ class Batch:
         sizes: int64 [n], bytes; a longer datagram is cut to its first ``packet_bytes`` bytes.
         t_ns: int64 [n], arrival, CLOCK_MONOTONIC.
         addresses: u1 [n, 28], the senders' ``sockaddr``; see `source`.
+        dropped: int64 [n], number of datagrams that the kernel had dropped before the datagram
+            arrived, since the socket was bound.
         more: the socket may hold more datagrams.
     """
 
@@ -77,6 +80,7 @@ class Batch:
     sizes: npt.NDArray[np.int64]
     t_ns: npt.NDArray[np.int64]
     addresses: npt.NDArray[np.uint8]
+    dropped: npt.NDArray[np.int64]
     more: bool = False
 
     def __len__(self) -> int:
@@ -88,6 +92,18 @@ class Batch:
         if int.from_bytes(raw[:2], sys.byteorder) != socket.AF_INET6:
             return raw[4:8]
         return raw[20:24] if raw[8:20] == _MAPPED else raw[8:24]
+
+    def sources(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint16]]:
+        """Return the senders' addresses, u1 [n, 16] (IPv4 as ::ffff:a.b.c.d), and ports, u2 [n]."""
+        raw = self.addresses
+        found = np.zeros((len(raw), 16), np.uint8)
+        family = raw[:, :2].copy().view(np.uint16)[:, 0]
+        six = family == socket.AF_INET6
+        found[six] = raw[six, 8:24]
+        found[~six, 10:12] = 0xFF
+        found[~six, 12:] = raw[~six, 4:8]
+        ports = raw[:, 2:4].astype(np.uint16)
+        return found, ports[:, 0] << 8 | ports[:, 1]
 
 
 _MAPPED: Final = bytes(10) + b"\xff\xff"
@@ -193,11 +209,13 @@ class UdpReceiver(Closing):
             if wait_s > 0 and self._poll.poll(wait_s * 1e3):
                 count = self._take()
         headers = self._headers[:count]
+        stamps, dropped = self._stamps(count)
         return Batch(
             self._data[:count],
             headers["size"].astype(np.int64),
-            self._stamps(count),
+            stamps,
             self._addresses[:count],
+            dropped,
             count == self._batch,
         )
 
@@ -215,14 +233,14 @@ class UdpReceiver(Closing):
         except OSError as error:
             raise DeviceError(f"UDP port {self.port}: {error.strerror}") from None
 
-    def _stamps(self, count: int) -> npt.NDArray[np.int64]:
-        """Return the arrivals of the latest datagrams, and update the count of dropped ones."""
+    def _stamps(self, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return `Batch.t_ns` and `Batch.dropped`, and update the count of dropped datagrams."""
         control = self._control[:count]
         now_ns, before_ns = time.monotonic_ns(), self._offset_ns
         self._offset_ns = _monotonic_offset_ns()
-        stamps = np.empty(count, np.int64)
+        stamps, dropped = np.empty(count, np.int64), np.full(count, self.overflow, np.int64)
         if not count:
-            return stamps
+            return stamps, dropped
         stamps.fill(now_ns)
         got = self._headers["control_size"][:count]
         stamped = (got >= 32) & (control["stamp_kind"] == _SO_TIMESTAMPNS)
@@ -234,9 +252,11 @@ class UdpReceiver(Closing):
             stamps = np.maximum.accumulate(np.where(fits, stamps, stamps[fits].min(initial=now_ns)))
         counted = stamped & (got >= 52) & (control["lost_kind"] == _SO_RXQ_OVFL)
         if counted.any():
-            lost = int(control["lost"][counted][-1])
-            self.overflow += (lost - self.overflow) & 0xFFFFFFFF  # the kernel's count has 32 bits
-        return stamps
+            # The kernel's count has 32 bits.
+            more = (control["lost"].astype(np.int64) - self.overflow) & 0xFFFFFFFF
+            dropped += np.maximum.accumulate(np.where(counted, more, 0))
+            self.overflow = int(dropped[-1])
+        return stamps, dropped
 
     def close(self) -> None:
         self._socket.close()
@@ -252,6 +272,26 @@ def cap_warning(receiver: UdpReceiver, name: str) -> str | None:
         f"packets are lost if this machine is busy for a moment; raise the limit "
         f"net.core.rmem_max: sudo sysctl -w net.core.rmem_max={receiver.asked_bytes}"
     )
+
+
+def address_and_port(text: str, form: str) -> tuple[str, int]:
+    """Return address and port to receive at; the address "" means all of this machine.
+
+    Args:
+        text: ``ADDRESS:PORT``, IPv6 in brackets; an address ``*`` or ``0.0.0.0`` means all.
+        form: the form of the source, for the message.
+
+    Raises:
+        SourceError: the text has another form.
+    """
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if not port or parts.path or parts.query or parts.fragment or parts.username is not None:
+        raise SourceError(f"is not of the form {form}")
+    return ("" if host in ("0.0.0.0", "*") else host), port
 
 
 def _bound(address: str, port: int, interface: str) -> socket.socket:

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from drivers._devices.ouster import News, Watch
 from drivers._devices.ouster_sdk import SDK_ERRORS, load_info, load_sdk, one_line
 from drivers._devices.ouster_setup import Setup, Wanted, is_multicast, same_address
-from drivers._devices.udp import UdpReceiver, cap_warning
+from drivers._devices.udp import UdpReceiver, address_and_port, cap_warning
 from drivers._kit.driver import Item, Lost, SensorConfig, State
 from drivers._ouster.sensor import Sensor, last_ns
 from drivers._protocols.ouster_accounts import Repeats
@@ -123,7 +122,8 @@ class LiveSource:
         self._misfit_reported = False
         self._opening: dict[str, Any] = {}
         if setup is None:
-            bind, port = _address_and_port(self._config.address.removeprefix("//").rstrip("/"))
+            text = self._config.address.removeprefix("//").rstrip("/")
+            bind, port = address_and_port(text, "udp://ADDRESS:PORT")
             if not options["metadata"]:
                 raise SourceError("needs the sensor's metadata (option `metadata`)")
             info, text = load_info(self._core, Path(options["metadata"]))
@@ -366,18 +366,3 @@ def _bind_address(destination: str, here: str) -> str:
     if is_multicast(destination):
         return destination
     return "::" if ":" in destination else ""
-
-
-def _address_and_port(text: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(f"//{text}")
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        host, port = "", None
-    if not port:
-        raise SourceError("is not of the form udp://ADDRESS:PORT")
-    return ("" if host in ("0.0.0.0", "*") else host), port
-
-
-def _warn(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

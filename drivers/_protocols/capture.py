@@ -23,12 +23,16 @@ class Datagram:
         source: sender's IP address, 4 or 16 bytes.
         port: destination port.
         payload: the datagram's data; may be empty.
+        source_port: sender's port.
+        destination: destination's IP address, 4 or 16 bytes.
     """
 
     t_ns: int
     source: bytes
     port: int
     payload: bytes
+    source_port: int = 0
+    destination: bytes = b""
 
 
 _RECORD_LIMIT = 1 << 22  # libpcap's own limit is 256 KiB; a larger length is damage
@@ -90,15 +94,15 @@ def read_datagrams(file: BinaryIO) -> Iterator[Datagram]:
         parsed = _parse_ipv4(packet) if packet[0] >> 4 == 4 else _parse_ipv6(packet)
         if parsed is None:
             continue
-        source, key, position, more, body = parsed
+        source, destination, key, position, more, body = parsed
         if more or position:
             if (whole := fragments.add(key, position, more, body)) is None:
                 continue
             body = whole
         if len(body) >= 8:
-            port, length = _UDP_HEAD.unpack_from(body, 2)
+            source_port, port, length = _UDP_HEAD.unpack_from(body)
             end = length if length >= 8 else len(body)  # 0: a jumbogram, or checksum offload
-            yield Datagram(t_ns, source, port, bytes(body[8:end]))
+            yield Datagram(t_ns, source, port, bytes(body[8:end]), source_port, destination)
 
 
 _PCAP_MAGICS: Final = {
@@ -107,7 +111,7 @@ _PCAP_MAGICS: Final = {
     b"\x4d\x3c\xb2\xa1": ("<", 1),
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
-_UDP_HEAD: Final = struct.Struct(">HH")
+_UDP_HEAD: Final = struct.Struct(">HHH")
 
 _Record = tuple[int, int, bytes]  # stamp in ns, link type, frame
 
@@ -192,7 +196,8 @@ def _ip_packet(link: int, data: bytes) -> memoryview | None:
     return view[at:]
 
 
-_Parsed = tuple[bytes, bytes, int, bool, memoryview]  # source, key, position, more follow, body
+_Parsed = tuple[bytes, bytes, bytes, int, bool, memoryview]
+"""Source, destination, key of its fragments, position, whether more follow, body."""
 
 
 def _parse_ipv4(packet: memoryview) -> _Parsed | None:
@@ -202,13 +207,13 @@ def _parse_ipv4(packet: memoryview) -> _Parsed | None:
     flags = packet[6] << 8 | packet[7]
     body = packet[(packet[0] & 15) * 4 : total]
     key = bytes(packet[12:20]) + bytes(packet[4:6])
-    return key[:4], key, (flags & 0x1FFF) * 8, bool(flags & 0x2000), body
+    return key[:4], key[4:8], key, (flags & 0x1FFF) * 8, bool(flags & 0x2000), body
 
 
 def _parse_ipv6(packet: memoryview) -> _Parsed | None:
     if len(packet) < 40:
         return None
-    source = bytes(packet[8:24])
+    source, destination = bytes(packet[8:24]), bytes(packet[24:40])
     key, position, more = b"", 0, False
     following, at = packet[6], 40
     end = 40 + (packet[4] << 8 | packet[5])
@@ -218,12 +223,12 @@ def _parse_ipv6(packet: memoryview) -> _Parsed | None:
         if following == 44:
             offset = packet[at + 2] << 8 | packet[at + 3]
             position, more = offset & 0xFFF8, bool(offset & 1)
-            key = source + bytes(packet[24:40]) + bytes(packet[at + 4 : at + 8])
+            key = source + destination + bytes(packet[at + 4 : at + 8])
             size = 8
         else:
             size = 8 + packet[at + 1] * 8
         following, at = packet[at], at + size
-    return source, key, position, more, packet[at:end]
+    return source, destination, key, position, more, packet[at:end]
 
 
 class _Fragments:

@@ -194,7 +194,7 @@ def read_chunk(stream: Stream, start: int, seq: int, times: npt.NDArray[np.int64
     for name in stream.data_channels:
         reader = stream.channels[name]
         if CHANNEL_FORMATS[reader.format].variable:
-            data[name] = [reader.encoded(i) for i in range(start, stop)]
+            data[name] = reader.encoded_range(start, stop)
         else:
             data[name] = reader.read(start, stop)
     return Chunk(stream.name, start, seq, times, t_dev, data)

@@ -254,6 +254,47 @@ class XzFrames(ChannelFormat):
         return decode
 
 
+class Bytes(ChannelFormat):
+    """Every sample some bytes, as many as came: u1 [most bytes], decoded with zeros behind them."""
+
+    framing = Framing.EACH
+    holds = "u1 [most bytes of a sample]"
+
+    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+        return dtype == np.uint8 and len(shape) == 1
+
+    def files(self, channel: str) -> tuple[str, ...]:
+        return channel, channel + "_i"
+
+    def declared(self, channel: ChannelSpec) -> dict[str, dict[str, Any]]:
+        text = f"offset and bytes of each sample in {channel.name}"
+        entry = {"format": "raw", "type": "u8", "shape": [2], "desc": text}
+        return {self.files(channel.name)[1]: entry}
+
+    def side_files(self, channel: str) -> tuple[str, ...]:
+        return (channel + ".json",)
+
+    def content(self, channel: ChannelSpec) -> ContentBlock:
+        return ContentBlock("custom", f"{channel.name}.bytes")
+
+    def encode(self, values: npt.NDArray[Any]) -> Sequence[Buffer]:
+        return [value.tobytes() for value in values]
+
+    def decoder(self) -> Decode:
+        def decode(frame: Buffer, out: npt.NDArray[Any], where: str) -> None:
+            if fault := self.shape_fault(frame, out.shape):
+                raise FormatError(f"{where}: {fault}")
+            out[: len(frame)] = np.frombuffer(frame, np.uint8)
+            out[len(frame) :] = 0
+
+        return decode
+
+    def shape_fault(self, frame: Buffer, shape: tuple[int, ...]) -> str | None:
+        if len(frame) <= shape[0]:
+            return None
+        return f"{len(frame)} bytes where at most {shape[0]} are declared"
+
+
 class Npz(ChannelFormat):
     """Every sample a file: a zip with one array in it (numpy, ``numpy.lib.format``)."""
 
@@ -366,6 +407,7 @@ CHANNEL_FORMATS: Mapping[str, ChannelFormat] = {
         XzFrames("lzmaf"),
         Jpeg("mjpg"),
         H264("h264"),
+        Bytes("bytes"),
         Npz("npz", recorded_as="lzmaf"),
         Jpeg("jpg", recorded_as="mjpg"),
     )

@@ -8,6 +8,7 @@ format     on disk                                         recorded    random ac
 ``lzmaf``  an xz stream a sample, ``NAME_i`` for offsets   yes         ``NAME_i``
 ``mjpg``   AVI (OpenDML) of JPEG frames                    yes         the AVI's indexes
 ``h264``   Annex B, ``NAME_i`` for offsets and keyframes   yes         ``NAME_i``, from a keyframe
+``bytes``  bytes of any length, ``NAME_i`` for offsets     yes         ``NAME_i``
 ``npz``    a folder, an array file a sample                no          file name
 ``jpg``    a folder, a JPEG a sample                       no          file name
 =========  ==============================================  ==========  ===========================
@@ -31,6 +32,7 @@ from recorder.formats.roverd.lzmaf import LzmafStorage
 from recorder.formats.roverd.mjpg import AviStorage
 from recorder.formats.roverd.raw import PlainExtent, PlainWriter, RawStorage
 from recorder.formats.roverd.storage import ChannelStorage, Extent, NoExtent
+from recorder.formats.roverd.variable import BytesStorage
 from recorder.formats.roverd.xz import LzmaStorage
 
 __all__ = [
@@ -54,6 +56,7 @@ CHANNEL_STORAGE: Mapping[str, type[ChannelStorage]] = {
     "lzmaf": LzmafStorage,
     "mjpg": AviStorage,
     "h264": H264Storage,
+    "bytes": BytesStorage,
     "npz": BlobStorage,
     "jpg": BlobStorage,
 }
